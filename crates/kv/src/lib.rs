@@ -1,0 +1,33 @@
+//! everdram: a key-value store that answers a write only when it is durable.
+//!
+//! ```
+//! # fn main() -> Result<(), everdram::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("pool");
+//! let store = everdram::Store::open(path, &everdram::Options::default())?;
+//! let mut session = store.session()?; // one for each thread
+//! session.put(b"key", b"value")?; // durable when it returns
+//! assert_eq!(session.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! session.delete(b"key")?;
+//! # drop(session);
+//! store.close()
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod model;
+mod options;
+mod stats;
+mod store;
+
+pub use engine::{
+    BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
+    TransactionBody, Visit,
+};
+pub use error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
+pub use options::{Clock, Create, EngineKind, Options, Progress};
+pub use stats::{CheckReport, Finding, Stats};
+pub use store::{Session, Store};

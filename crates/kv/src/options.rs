@@ -1,0 +1,143 @@
+//! How to open a store.
+
+use crate::error::Error;
+use everdram_pm::{Durability, MediumChoice};
+use std::sync::Arc;
+
+/// Which design answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// Records in DIMM-aligned pages, a volatile index (PVLDB 14).
+    #[default]
+    Viper,
+    /// A `BTreeMap` behind a mutex, nothing durable: the model that tests compare engines with.
+    #[doc(hidden)]
+    Model,
+}
+
+impl std::str::FromStr for EngineKind {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "viper" => Ok(EngineKind::Viper),
+            "model" => Ok(EngineKind::Model),
+            _ => Err(format!("engine `{s}`: this everdram has `viper`")),
+        }
+    }
+}
+
+/// What to do about a pool that is not there, or is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Create {
+    /// Open it, or create it if there is none.
+    #[default]
+    IfMissing,
+    /// Open it; an error if there is none.
+    Never,
+    /// Create it; an error if there is one.
+    New,
+}
+
+/// Wall clock in Unix milliseconds; tests put their own in its place.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Progress of recovery: blocks done, blocks in all.
+pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// Options of a store; `Options::default()` suits an ordinary directory.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Engine for a new pool; an existing pool says itself which one it has.
+    pub engine: EngineKind,
+    /// Medium; `auto` picks and says what it picked.
+    pub medium: MediumChoice,
+    /// Create, open or either.
+    pub create: Create,
+    /// When a write is acknowledged on the `file` medium.
+    pub durability: Durability,
+    /// Bytes of the image at creation (rounded up to whole blocks).
+    pub initial_bytes: u64,
+    /// Bytes the image may grow to.
+    pub max_bytes: u64,
+    /// Bytes the image grows by each time.
+    pub chunk_bytes: u64,
+    /// DIMMs a block spans = pages of a block (Viper section 3.2.1). New pools only.
+    pub dimms: u32,
+    /// Bytes of a page; a multiple of 4 KiB. New pools only.
+    pub page_bytes: u32,
+    /// Key and value length in bytes that get fixed-size pages (Viper section 3.2.2); records of
+    /// other sizes go to variable-size pages. New pools only.
+    pub fixed: Option<(u32, u32)>,
+    /// Share of a block that must be garbage before it is compacted, 0.05 to 1.
+    pub reclaim_threshold: f64,
+    /// Whether reclamation runs in the background.
+    pub reclaim_background: bool,
+    /// Bytes of redo log to keep preallocated (`file` medium).
+    pub log_bytes: u64,
+    /// Delay model preset (`emulated` medium); see `everdram_pm::delay`.
+    pub delay: Option<String>,
+    /// Sessions that may exist at once.
+    pub sessions_max: usize,
+    /// Threads that recover; 0 = one for each core.
+    pub recovery_threads: usize,
+    /// Wall clock.
+    pub clock: Option<Clock>,
+    /// Called during recovery.
+    pub progress: Option<Progress>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            engine: EngineKind::Viper,
+            medium: MediumChoice::Auto,
+            create: Create::IfMissing,
+            durability: Durability::Always,
+            initial_bytes: 64 << 20,
+            max_bytes: 1 << 40,
+            chunk_bytes: 64 << 20,
+            dimms: 6,
+            page_bytes: 4096,
+            fixed: None,
+            reclaim_threshold: 0.25,
+            reclaim_background: true,
+            log_bytes: 64 << 20,
+            delay: None,
+            sessions_max: 1024,
+            recovery_threads: 0,
+            clock: None,
+            progress: None,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what cannot work, before anything is touched.
+    ///
+    /// # Errors
+    /// [`Error::Options`] says which option and what it may be.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::Options(what));
+        if !(1..=64).contains(&self.dimms) {
+            return refuse(format!("dimms = {}: 1 to 64", self.dimms));
+        }
+        if self.page_bytes % 4096 != 0 || !(4096..=1 << 20).contains(&self.page_bytes) {
+            return refuse(format!("page_bytes = {}: a multiple of 4096 up to 1 MiB", self.page_bytes));
+        }
+        if !(0.05..=1.0).contains(&self.reclaim_threshold) {
+            return refuse(format!("reclaim_threshold = {}: 0.05 to 1", self.reclaim_threshold));
+        }
+        if self.max_bytes < self.initial_bytes {
+            return refuse(format!(
+                "max_bytes = {} is below initial_bytes = {}",
+                self.max_bytes, self.initial_bytes
+            ));
+        }
+        if !(1..=65_536).contains(&self.sessions_max) {
+            return refuse(format!("sessions_max = {}: 1 to 65536", self.sessions_max));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Counters every engine fills, and the report of a check: one snapshot type each.
+
+/// A snapshot of an engine's counters and sizes.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Live keys.
+    pub keys: u64,
+    /// Bytes of the pool's image, as allocated on the medium.
+    pub pool_bytes: u64,
+    /// Bytes of blocks in use (open, sealed or being compacted).
+    pub used_bytes: u64,
+    /// Bytes of live records, headers included.
+    pub live_bytes: u64,
+    /// Bytes of the volatile index in DRAM.
+    pub index_bytes: u64,
+    /// Blocks by state.
+    pub blocks_free: u64,
+    /// Blocks that a session writes into.
+    pub blocks_open: u64,
+    /// Full blocks.
+    pub blocks_sealed: u64,
+    /// Puts since open.
+    pub puts: u64,
+    /// Gets since open.
+    pub gets: u64,
+    /// Gets since open that found nothing.
+    pub misses: u64,
+    /// Deletes since open that removed something.
+    pub deletes: u64,
+    /// Keys removed because they had expired, since open.
+    pub expired: u64,
+    /// Blocks compacted and freed since open.
+    pub blocks_reclaimed: u64,
+    /// Bytes of live records moved by compaction since open.
+    pub bytes_moved: u64,
+    /// Time recovery took at open, in microseconds.
+    pub recovery_us: u64,
+    /// Records recovery indexed at open.
+    pub recovered_records: u64,
+    /// Older copies that recovery found and invalidated at open.
+    pub recovered_losers: u64,
+}
+
+/// What a check walked and found.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Blocks read.
+    pub blocks: u64,
+    /// Records whose checksum was verified.
+    pub records: u64,
+    /// Records that are live.
+    pub live: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Damage found; empty = sound.
+    pub findings: Vec<Finding>,
+}
+
+/// One piece of damage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Byte offset in the pool's image.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+}

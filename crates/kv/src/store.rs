@@ -1,0 +1,312 @@
+//! `Store` and `Session`: what a program that embeds everdram holds.
+//!
+//! A [`Session`] answers only what is durable (at the pool's durability class): its writes wait, its
+//! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
+//! [`Session::wait`]) gives the waiting into the caller's hands.
+
+use crate::engine::{BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};
+use crate::error::Error;
+use crate::options::{EngineKind, Options};
+use crate::stats::{CheckReport, Stats};
+use everdram_pm::Report;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open store. Cheap to clone; the pool is closed cleanly when the last clone and session are gone.
+#[derive(Clone)]
+pub struct Store {
+    engine: Arc<dyn Engine>,
+    report: Arc<Report>,
+}
+
+impl Store {
+    /// Opens (or creates, see [`Options::create`]) the pool at `path`: a directory, or a devdax device.
+    ///
+    /// # Errors
+    /// Bad options, a pool that is busy, damaged, too new or not ours: see [`Error`]. The pool is left
+    /// untouched then.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
+        options.validate()?;
+        let _ = path.as_ref();
+        let (engine, report): (Arc<dyn Engine>, Report) = match options.engine {
+            EngineKind::Model | EngineKind::Viper => crate::model::open(options),
+        };
+        Ok(Store { engine, report: Arc::new(report) })
+    }
+
+    /// A session for one thread (Viper's client).
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`].
+    pub fn session(&self) -> Result<Session, Error> {
+        Ok(Session { inner: Arc::clone(&self.engine).session()? })
+    }
+
+    /// The engine: what doors are built on.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Medium, latency, and what an acknowledgement means.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Live keys.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.engine.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.engine.is_empty()
+    }
+
+    /// Waits until everything committed so far, by any session, is durable.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.engine.sync()
+    }
+
+    /// Counters and sizes.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Verifies every checksum and invariant of the pool, read-only.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]; damage is in the report.
+    pub fn check(&self) -> Result<CheckReport, Error> {
+        self.engine.check()
+    }
+
+    /// Stops background work, makes everything durable and marks the pool clean. Sessions must be gone.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn close(self) -> Result<(), Error> {
+        self.engine.close()
+    }
+}
+
+/// One thread's way into a store. Not shared: give each thread its own.
+pub struct Session {
+    inner: Box<dyn EngineSession>,
+}
+
+impl Session {
+    /// The value of `key`, once it is durable.
+    ///
+    /// # Errors
+    /// See [`EngineSession::get`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.map(|_| value))
+    }
+
+    /// As [`Session::get`], appending to a buffer of the caller.
+    ///
+    /// # Errors
+    /// See [`EngineSession::get`].
+    pub fn get_into(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let found = self.inner.get(key, into)?;
+        self.inner.wait(self.inner.last_read())?;
+        Ok(found)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// See [`EngineSession::probe`].
+    pub fn contains(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let found = self.inner.probe(key)?.is_some();
+        self.inner.wait(self.inner.last_read())?;
+        Ok(found)
+    }
+
+    /// Stores `value` under `key`; durable on return. Returns whether the key is new.
+    ///
+    /// # Errors
+    /// See [`EngineSession::put`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.put_expiring(key, value, 0)
+    }
+
+    /// As [`Session::put`], absent again from `expires_at_ms` (Unix milliseconds; 0 = never).
+    ///
+    /// # Errors
+    /// See [`EngineSession::put`].
+    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+        let new = self.inner.put(key, value, expires_at_ms)?;
+        self.finish()?;
+        Ok(new)
+    }
+
+    /// Stores only if `key` is absent; returns whether it did. Durable on return.
+    ///
+    /// # Errors
+    /// See [`EngineSession::modify`].
+    pub fn put_if_absent(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.put_when(key, value, |current| current.is_none())
+    }
+
+    /// Stores only if `key` is there; returns whether it did. Durable on return.
+    ///
+    /// # Errors
+    /// See [`EngineSession::modify`].
+    pub fn put_if_present(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.put_when(key, value, |current| current.is_some())
+    }
+
+    /// Stores only if `key` has this version (see [`Found::version`]); returns whether it did.
+    ///
+    /// # Errors
+    /// See [`EngineSession::modify`].
+    pub fn put_if_version(&mut self, key: &[u8], value: &[u8], version: u64) -> Result<bool, Error> {
+        self.put_when(key, value, |current| current == Some(version))
+    }
+
+    fn put_when(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        holds: impl Fn(Option<u64>) -> bool,
+    ) -> Result<bool, Error> {
+        let mut done = false;
+        self.inner.modify(key, &mut |current, out| {
+            done = holds(current.map(|c| c.version));
+            if !done {
+                return Change::Keep;
+            }
+            out.extend_from_slice(value);
+            Change::Put { expires_at_ms: 0 }
+        })?;
+        self.finish()?;
+        Ok(done)
+    }
+
+    /// Removes `key`; durable on return. Returns whether it was there.
+    ///
+    /// # Errors
+    /// See [`EngineSession::delete`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let was = self.inner.delete(key)?;
+        self.finish()?;
+        Ok(was)
+    }
+
+    /// Read-modify-write; durable on return.
+    ///
+    /// # Errors
+    /// See [`EngineSession::modify`].
+    pub fn update(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
+        self.inner.modify(key, decide)?;
+        self.finish()
+    }
+
+    /// Changes one aligned 8-byte word of a value atomically; durable on return. See
+    /// [`EngineSession::update_word`].
+    ///
+    /// # Errors
+    /// See [`EngineSession::update_word`].
+    pub fn update_word(
+        &mut self,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error> {
+        let before = self.inner.update_word(key, at, change)?;
+        self.finish()?;
+        Ok(before)
+    }
+
+    /// Applies all or none, also across a crash; durable on return.
+    ///
+    /// # Errors
+    /// See [`EngineSession::batch`].
+    pub fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<(), Error> {
+        let ticket = self.inner.batch(ops)?;
+        self.inner.wait(ticket)
+    }
+
+    /// Runs `body` under the locks of `scope` and applies what it staged, all or none; durable on return.
+    ///
+    /// # Errors
+    /// See [`EngineSession::transaction`].
+    pub fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>) -> Result<(), Error> {
+        let ticket = self.inner.transaction(scope, body)?;
+        self.inner.wait(ticket)
+    }
+
+    /// Visits live keys from `cursor`; see [`EngineSession::scan`].
+    ///
+    /// # Errors
+    /// See [`EngineSession::scan`].
+    pub fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        self.inner.scan(cursor, count, visit)
+    }
+
+    /// Every live key, in no order: [`Session::scan`] from start to end.
+    ///
+    /// # Errors
+    /// See [`EngineSession::scan`].
+    pub fn iterate(&mut self, visit: Visit<'_>) -> Result<(), Error> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.inner.scan(cursor, 1024, visit)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Submits a put without waiting; [`Session::commit`] makes it visible and gives its ticket.
+    ///
+    /// # Errors
+    /// See [`EngineSession::put`].
+    pub fn submit_put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.inner.put(key, value, 0)
+    }
+
+    /// Submits a removal without waiting.
+    ///
+    /// # Errors
+    /// See [`EngineSession::delete`].
+    pub fn submit_delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        self.inner.delete(key)
+    }
+
+    /// Commits what was submitted under one fence.
+    ///
+    /// # Errors
+    /// See [`EngineSession::commit`].
+    pub fn commit(&mut self) -> Result<Ticket, Error> {
+        self.inner.commit()
+    }
+
+    /// Blocks until `ticket` is durable.
+    ///
+    /// # Errors
+    /// See [`EngineSession::wait`].
+    pub fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
+        self.inner.wait(ticket)
+    }
+
+    /// The engine's session, with every operation a door needs.
+    pub fn engine(&mut self) -> &mut dyn EngineSession {
+        &mut *self.inner
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        let ticket = self.inner.commit()?;
+        self.inner.wait(ticket)
+    }
+}

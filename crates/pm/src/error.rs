@@ -1,0 +1,92 @@
+//! What can go wrong with a pool: it is not ours, it is damaged, it is busy, or the medium failed.
+
+use std::path::PathBuf;
+
+/// Why a pool could not be opened or written. Every message says what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{path}: {what}: {source}", path = .path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was being done.
+        what: &'static str,
+        /// The system's answer.
+        source: rustix::io::Errno,
+    },
+    /// There is no pool at the path, and the options do not ask to create one.
+    #[error("{path}: no pool here; create one by opening it with `create`", path = .path.display())]
+    NotFound {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The options ask to create a pool where there is one.
+    #[error("{path}: there is a pool here already", path = .path.display())]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another process (or another handle of this one) has the pool open.
+    #[error("{path}: the pool is open elsewhere; stop that process first", path = .path.display())]
+    Locked {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The file is no pool of ours.
+    #[error("{path}: not an everdram pool: {what}", path = .path.display())]
+    NotAPool {
+        /// The path.
+        path: PathBuf,
+        /// What gave it away.
+        what: String,
+    },
+    /// A newer everdram wrote the pool.
+    #[error("{path}: format version {found}, this everdram reads up to {known}; use a newer everdram", path = .path.display())]
+    Version {
+        /// The path.
+        path: PathBuf,
+        /// Version of the pool.
+        found: u32,
+        /// Newest version this code reads.
+        known: u32,
+    },
+    /// Bytes that should verify do not. The pool was left untouched.
+    #[error("{path}: damaged at byte {offset}: {what}. {remedy}", path = .path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset in that file.
+        offset: u64,
+        /// What was found there.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The options do not fit the pool, the path or each other.
+    #[error("{path}: {what}", path = .path.display())]
+    Options {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// The disk or the pool's size limit is reached. Nothing changed; reads go on.
+    #[error("{path}: no room to {what}; free disk space or raise the pool's size limit", path = .path.display())]
+    NoSpace {
+        /// The path.
+        path: PathBuf,
+        /// What needed room.
+        what: &'static str,
+    },
+    /// A sync failed: what the kernel held back may be lost, so no later write can be promised.
+    /// Reads go on; reopen the pool to go back to what is durable.
+    #[error("{path}: a write to the medium failed earlier ({source}); the pool takes no more writes. Check the device, then reopen the pool", path = .path.display())]
+    Poisoned {
+        /// The file whose sync failed.
+        path: PathBuf,
+        /// The first failure.
+        source: rustix::io::Errno,
+    },
+}
