@@ -1,0 +1,149 @@
+//! The instructions that move bytes towards persistence, and how one is chosen.
+//!
+//! x86-64: `clwb` where CPUID has it (keeps the line cached), else `clflushopt`, else `clflush`; `sfence`
+//! orders them; `movntdq` writes whole lines past the cache. aarch64: `dc cvap` and `dsb ish`.
+//! Under Miri and on other processors these do nothing: memory is then as persistent as the process.
+
+use std::fmt;
+
+/// Bytes of a cache line, the unit of flushing.
+pub const LINE: u64 = 64;
+
+/// How a line leaves the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushKind {
+    /// `clwb`: writes back, keeps the line.
+    Clwb,
+    /// `clflushopt`: writes back and evicts.
+    ClflushOpt,
+    /// `clflush`: writes back and evicts, one after another.
+    Clflush,
+    /// `dc cvap` (aarch64): cleans to the point of persistence.
+    DcCvap,
+    /// Nothing: the caches are inside the persistence domain (eADR), or there is no persistence.
+    Nothing,
+}
+
+impl fmt::Display for FlushKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FlushKind::Clwb => "clwb",
+            FlushKind::ClflushOpt => "clflushopt",
+            FlushKind::Clflush => "clflush",
+            FlushKind::DcCvap => "dc cvap",
+            FlushKind::Nothing => "nothing",
+        })
+    }
+}
+
+impl FlushKind {
+    /// The best one this processor has.
+    #[must_use]
+    pub fn detect() -> FlushKind {
+        Self::available().first().copied().unwrap_or(FlushKind::Nothing)
+    }
+
+    /// All that this processor has, best first.
+    #[must_use]
+    pub fn available() -> Vec<FlushKind> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let leaf7 = std::arch::x86_64::__cpuid_count(7, 0);
+            let mut kinds = Vec::new();
+            if leaf7.ebx & (1 << 24) != 0 {
+                kinds.push(FlushKind::Clwb);
+            }
+            if leaf7.ebx & (1 << 23) != 0 {
+                kinds.push(FlushKind::ClflushOpt);
+            }
+            kinds.push(FlushKind::Clflush);
+            kinds
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        {
+            vec![FlushKind::DcCvap]
+        }
+        #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        {
+            vec![FlushKind::Nothing]
+        }
+    }
+}
+
+/// Starts writing back the line at `line`.
+///
+/// # Safety
+/// `line` points into a live mapping. The contents do not change, so aliasing does not matter.
+#[inline]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
+pub(crate) unsafe fn flush_line(kind: FlushKind, line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    match kind {
+        // SAFETY: the line is mapped (caller); clwb exists, `detect` asked CPUID.
+        FlushKind::Clwb => unsafe {
+            std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags));
+        },
+        // SAFETY: the line is mapped (caller); clflushopt exists, `detect` asked CPUID.
+        FlushKind::ClflushOpt => unsafe {
+            std::arch::asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
+        },
+        // SAFETY: the line is mapped (caller); clflush is part of x86-64.
+        FlushKind::Clflush => unsafe { std::arch::x86_64::_mm_clflush(line) },
+        FlushKind::DcCvap | FlushKind::Nothing => {}
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    if kind == FlushKind::DcCvap {
+        // SAFETY: the line is mapped (caller). `dc cvap` is `sys #3, c7, c12, #1`; where the processor
+        // lacks it (before Armv8.2) the pool is refused at open.
+        unsafe {
+            std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Orders every flush and streaming store of this thread before what follows.
+#[inline]
+pub(crate) fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: sfence is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a barrier touches no memory of ours.
+    unsafe {
+        std::arch::asm!("dsb ish", options(nostack, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Writes one whole line past the cache.
+///
+/// # Safety
+/// `into` is 64-byte aligned and points at 64 writable mapped bytes that the program accesses through
+/// atomics only. The stores are 16 bytes wide and aligned, so no aligned 8-byte word is ever seen torn.
+#[inline]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn stream_line(into: *mut u8, from: &[u8; 64]) {
+    // SAFETY: `into` as the caller promises; `from` is 64 readable bytes.
+    unsafe {
+        std::arch::asm!(
+            "movdqu {a}, [{f}]",
+            "movdqu {b}, [{f} + 16]",
+            "movdqu {c}, [{f} + 32]",
+            "movdqu {d}, [{f} + 48]",
+            "movntdq [{t}], {a}",
+            "movntdq [{t} + 16], {b}",
+            "movntdq [{t} + 32], {c}",
+            "movntdq [{t} + 48], {d}",
+            f = in(reg) from.as_ptr(),
+            t = in(reg) into,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}

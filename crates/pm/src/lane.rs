@@ -1,0 +1,201 @@
+//! A lane: one thread's way to write persistent memory, and the order of persistence as types.
+//!
+//! ```text
+//!   store ──> Dirty ──flush──> Flushed ──fence──> Ordered ──Pool::wait──> Durable
+//!   stream ───────────────────> Flushed                └─> publish (a commit word that needs it)
+//! ```
+//!
+//! - [`Dirty`]: stored, in the cache; a crash may keep it or lose it, line by line.
+//! - [`Flushed`]: on its way; not ordered with anything yet.
+//! - [`Ordered`]: everything flushed before the fence will be there after a crash if anything stored after
+//!   the fence is. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on memory
+//!   that is persistent itself it is durable already.
+//! - [`Durable`]: survives. Only [`crate::Pool`] makes it.
+//!
+//! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
+//! durability, does not compile.
+//!
+//! Every store, flush and fence of the product passes through this file: it is the seam where a recorder
+//! taps (feature `record`; no code without it).
+
+use crate::cpu::{self, FlushKind, LINE};
+use crate::delay::Delay;
+use crate::log::Group;
+use crate::pool::Pool;
+use std::sync::Arc;
+
+/// A position in the redo log; 0 on media that are durable at the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Lsn(pub u64);
+
+/// Stored, still in the cache.
+#[must_use = "a store that is not flushed is lost in a crash"]
+#[derive(Debug)]
+pub struct Dirty {
+    at: u64,
+    bytes: u64,
+}
+
+/// Flushed (or streamed), not yet fenced.
+#[must_use = "a flush that is not fenced may be lost in a crash"]
+#[derive(Debug)]
+pub struct Flushed(());
+
+impl Flushed {
+    /// Both: one fence covers them.
+    pub fn and(self, _other: Flushed) -> Flushed {
+        self
+    }
+}
+
+/// Fenced: ordered before everything stored later.
+#[must_use = "ordered is not yet durable on every medium"]
+#[derive(Clone, Copy, Debug)]
+pub struct Ordered {
+    lsn: Lsn,
+}
+
+impl Ordered {
+    /// What to wait for.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+}
+
+/// Proof that everything up to a log position survives.
+#[derive(Clone, Copy, Debug)]
+pub struct Durable(pub(crate) ());
+
+/// How this pool persists.
+enum Persist {
+    /// Cache lines: flush and fence instructions.
+    Lines { kind: FlushKind, delay: Option<Delay> },
+    /// Ordinary files: lines go to the redo log.
+    Redo(Group),
+}
+
+/// One thread's way to write. Not shared; a session owns one.
+pub struct Lane {
+    pool: Arc<Pool>,
+    persist: Persist,
+}
+
+impl Lane {
+    pub(crate) fn new(pool: Arc<Pool>) -> Lane {
+        let persist = match pool.log() {
+            Some(_) => Persist::Redo(Group::default()),
+            None => Persist::Lines { kind: pool.flush_kind(), delay: pool.delay() },
+        };
+        Lane { pool, persist }
+    }
+
+    /// The pool this lane writes.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Stores bytes; `at` and the length are multiples of 8. Others may see each word at once.
+    ///
+    /// # Panics
+    /// If the range is outside the pool or unaligned.
+    #[inline]
+    pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
+        self.pool.region().store(at, bytes);
+        Dirty { at, bytes: bytes.len() as u64 }
+    }
+
+    /// Stores one aligned word; never torn, also by a crash.
+    ///
+    /// # Panics
+    /// As [`Lane::store`].
+    #[inline]
+    pub fn store_word(&mut self, at: u64, word: u64) -> Dirty {
+        self.pool.region().store_word(at, word);
+        Dirty { at, bytes: 8 }
+    }
+
+    /// Compare-and-swap of one aligned word; `Err` is the word found.
+    ///
+    /// # Errors
+    /// The word that was there instead of `old`.
+    ///
+    /// # Panics
+    /// As [`Lane::store`].
+    #[inline]
+    pub fn exchange_word(&mut self, at: u64, old: u64, new: u64) -> Result<Dirty, u64> {
+        self.pool.region().exchange_word(at, old, new)?;
+        Ok(Dirty { at, bytes: 8 })
+    }
+
+    /// A commit word: an aligned 8-byte store that may only follow a fence.
+    ///
+    /// # Panics
+    /// As [`Lane::store`].
+    #[inline]
+    pub fn publish(&mut self, at: u64, word: u64, _after: &Ordered) -> Dirty {
+        self.store_word(at, word)
+    }
+
+    /// Writes whole lines past the cache (non-temporal); `at` and the length are multiples of 64. The
+    /// caller owns these lines: nobody else writes them until they are fenced.
+    ///
+    /// # Panics
+    /// As [`Lane::store`].
+    #[inline]
+    pub fn stream(&mut self, at: u64, lines: &[u8]) -> Flushed {
+        match &mut self.persist {
+            Persist::Lines { delay, .. } => {
+                self.pool.region().stream(at, lines);
+                if let Some(delay) = delay {
+                    delay.flush(lines.len() as u64 / LINE);
+                }
+            }
+            Persist::Redo(group) => {
+                self.pool.region().store(at, lines);
+                group.push_lines(&self.pool, at, lines);
+            }
+        }
+        Flushed(())
+    }
+
+    /// Starts writing back what a store touched.
+    #[inline]
+    pub fn flush(&mut self, dirty: Dirty) -> Flushed {
+        match &mut self.persist {
+            Persist::Lines { kind, delay } => {
+                self.pool.region().flush(*kind, dirty.at, dirty.bytes);
+                if let Some(delay) = delay {
+                    delay.flush((dirty.at % LINE + dirty.bytes).div_ceil(LINE));
+                }
+            }
+            Persist::Redo(group) => group.push_shared(dirty.at, dirty.bytes),
+        }
+        Flushed(())
+    }
+
+    /// Flushes a range again, whoever stored it.
+    ///
+    /// # Panics
+    /// If the range is outside the pool.
+    pub fn flush_range(&mut self, at: u64, bytes: u64) -> Flushed {
+        assert!(self.pool.region().contains(at, bytes));
+        self.flush(Dirty { at, bytes })
+    }
+
+    /// Orders everything this lane flushed before everything it stores later.
+    #[inline]
+    pub fn fence(&mut self, _flushed: Flushed) -> Ordered {
+        match &mut self.persist {
+            Persist::Lines { delay, .. } => {
+                cpu::fence();
+                if let Some(delay) = delay {
+                    delay.fence();
+                }
+                Ordered { lsn: Lsn(0) }
+            }
+            Persist::Redo(group) => Ordered { lsn: group.close(&self.pool) },
+        }
+    }
+}
