@@ -16,11 +16,15 @@
 #![forbid(unsafe_code)]
 
 mod engine;
+mod epoch;
 mod error;
+mod index;
 mod model;
 mod options;
 mod stats;
 mod store;
+mod stripe;
+mod viper;
 
 pub use engine::{
     BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
@@ -31,3 +35,4 @@ pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
 pub use options::{Clock, Create, EngineKind, Options, Progress};
 pub use stats::{CheckReport, Finding, Stats};
 pub use store::{Session, Store};
+pub use viper::{Inspection, KindCount, inspect};

@@ -55,6 +55,8 @@ pub struct Options {
     pub medium: MediumChoice,
     /// Create, open or either.
     pub create: Create,
+    /// Open into private memory: nothing of the pool changes, whatever is done (for `check`, `inspect`).
+    pub read_only: bool,
     /// When a write is acknowledged on the `file` medium.
     pub durability: Durability,
     /// Bytes of the image at creation (rounded up to whole blocks).
@@ -94,6 +96,7 @@ impl Default for Options {
             engine: EngineKind::Viper,
             medium: MediumChoice::Auto,
             create: Create::IfMissing,
+            read_only: false,
             durability: Durability::Always,
             initial_bytes: 64 << 20,
             max_bytes: 1 << 40,
@@ -135,8 +138,9 @@ impl Options {
                 self.max_bytes, self.initial_bytes
             ));
         }
-        if !(1..=65_536).contains(&self.sessions_max) {
-            return refuse(format!("sessions_max = {}: 1 to 65536", self.sessions_max));
+        const MAX: usize = 32_000;
+        if !(1..=MAX).contains(&self.sessions_max) {
+            return refuse(format!("sessions_max = {}: 1 to {MAX}", self.sessions_max));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::engine::{BatchOp, Change, Engine, EngineSession, Found, Modify, Scope
 use crate::error::Error;
 use crate::options::{EngineKind, Options};
 use crate::stats::{CheckReport, Stats};
+use crate::viper::Viper;
 use everdram_pm::Report;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +16,20 @@ use std::sync::Arc;
 /// An open store. Cheap to clone; the pool is closed cleanly when the last clone and session are gone.
 #[derive(Clone)]
 pub struct Store {
+    open: Arc<Open>,
+}
+
+/// What clones and sessions share.
+struct Open {
     engine: Arc<dyn Engine>,
-    report: Arc<Report>,
+    report: Report,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Nobody is left to tell. What could not be finished here, the next open recovers.
+        let _ = self.engine.close();
+    }
 }
 
 impl Store {
@@ -27,11 +40,15 @@ impl Store {
     /// untouched then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
-        let _ = path.as_ref();
         let (engine, report): (Arc<dyn Engine>, Report) = match options.engine {
-            EngineKind::Model | EngineKind::Viper => crate::model::open(options),
+            EngineKind::Model => crate::model::open(options),
+            EngineKind::Viper => {
+                let viper = Viper::open(path.as_ref(), options)?;
+                let report = viper.report();
+                (viper, report)
+            }
         };
-        Ok(Store { engine, report: Arc::new(report) })
+        Ok(Store { open: Arc::new(Open { engine, report }) })
     }
 
     /// A session for one thread (Viper's client).
@@ -39,31 +56,32 @@ impl Store {
     /// # Errors
     /// [`Error::TooManySessions`].
     pub fn session(&self) -> Result<Session, Error> {
-        Ok(Session { inner: Arc::clone(&self.engine).session()? })
+        let inner = Arc::clone(&self.open.engine).session()?;
+        Ok(Session { inner, _open: Arc::clone(&self.open) })
     }
 
     /// The engine: what doors are built on.
     #[must_use]
     pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
+        &self.open.engine
     }
 
     /// Medium, latency, and what an acknowledgement means.
     #[must_use]
     pub fn report(&self) -> &Report {
-        &self.report
+        &self.open.report
     }
 
     /// Live keys.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.engine.len()
+        self.open.engine.len()
     }
 
     /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.engine.is_empty()
+        self.open.engine.is_empty()
     }
 
     /// Waits until everything committed so far, by any session, is durable.
@@ -71,13 +89,13 @@ impl Store {
     /// # Errors
     /// [`Error::Pool`].
     pub fn sync(&self) -> Result<(), Error> {
-        self.engine.sync()
+        self.open.engine.sync()
     }
 
     /// Counters and sizes.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        self.open.engine.stats()
     }
 
     /// Verifies every checksum and invariant of the pool, read-only.
@@ -85,7 +103,7 @@ impl Store {
     /// # Errors
     /// [`Error::Pool`]; damage is in the report.
     pub fn check(&self) -> Result<CheckReport, Error> {
-        self.engine.check()
+        self.open.engine.check()
     }
 
     /// Stops background work, makes everything durable and marks the pool clean. Sessions must be gone.
@@ -93,13 +111,15 @@ impl Store {
     /// # Errors
     /// [`Error::Pool`].
     pub fn close(self) -> Result<(), Error> {
-        self.engine.close()
+        self.open.engine.close()
     }
 }
 
 /// One thread's way into a store. Not shared: give each thread its own.
 pub struct Session {
+    /// Dropped first: the store closes only after its sessions.
     inner: Box<dyn EngineSession>,
+    _open: Arc<Open>,
 }
 
 impl Session {

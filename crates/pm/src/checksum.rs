@@ -16,7 +16,9 @@ impl Secret {
     pub fn expand(seed: &[u8; 32]) -> Secret {
         let mut bytes = [0; 192];
         for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&xxh3_64_with_seed(seed, index as u64 ^ 0x6576_6572_6472_616d).to_le_bytes());
+            word.copy_from_slice(
+                &xxh3_64_with_seed(seed, index as u64 ^ 0x6576_6572_6472_616d).to_le_bytes(),
+            );
         }
         Secret(bytes)
     }

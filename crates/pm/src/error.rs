@@ -1,6 +1,7 @@
 //! What can go wrong with a pool: it is not ours, it is damaged, it is busy, or the medium failed.
 
-use std::path::PathBuf;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 
 /// Why a pool could not be opened or written. Every message says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum Error {
         /// What was being done.
         what: &'static str,
         /// The system's answer.
-        source: rustix::io::Errno,
+        source: Errno,
     },
     /// There is no pool at the path, and the options do not ask to create one.
     #[error("{path}: no pool here; create one by opening it with `create`", path = .path.display())]
@@ -87,6 +88,23 @@ pub enum Error {
         /// The file whose sync failed.
         path: PathBuf,
         /// The first failure.
-        source: rustix::io::Errno,
+        source: Errno,
     },
+}
+
+impl Error {
+    /// For `map_err`: the system refused to do `what` with `path`. A full disk gets its own kind.
+    pub(crate) fn io(path: &Path, what: &'static str) -> impl Fn(Errno) -> Error {
+        move |source| match source {
+            Errno::NOSPC | Errno::DQUOT => Error::NoSpace {
+                path: path.into(),
+                what,
+            },
+            source => Error::Io {
+                path: path.into(),
+                what,
+                source,
+            },
+        }
+    }
 }

@@ -70,7 +70,10 @@ pub struct Durable(pub(crate) ());
 /// How this pool persists.
 enum Persist {
     /// Cache lines: flush and fence instructions.
-    Lines { kind: FlushKind, delay: Option<Delay> },
+    Lines {
+        kind: FlushKind,
+        delay: Option<Delay>,
+    },
     /// Ordinary files: lines go to the redo log.
     Redo(Group),
 }
@@ -84,8 +87,11 @@ pub struct Lane {
 impl Lane {
     pub(crate) fn new(pool: Arc<Pool>) -> Lane {
         let persist = match pool.log() {
-            Some(_) => Persist::Redo(Group::default()),
-            None => Persist::Lines { kind: pool.flush_kind(), delay: pool.delay() },
+            Some(log) => Persist::Redo(log.group()),
+            None => Persist::Lines {
+                kind: pool.flush_kind(),
+                delay: pool.delay(),
+            },
         };
         Lane { pool, persist }
     }
@@ -103,7 +109,10 @@ impl Lane {
     #[inline]
     pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
         self.pool.region().store(at, bytes);
-        Dirty { at, bytes: bytes.len() as u64 }
+        Dirty {
+            at,
+            bytes: bytes.len() as u64,
+        }
     }
 
     /// Stores one aligned word; never torn, also by a crash.
@@ -146,15 +155,15 @@ impl Lane {
     #[inline]
     pub fn stream(&mut self, at: u64, lines: &[u8]) -> Flushed {
         match &mut self.persist {
-            Persist::Lines { delay, .. } => {
-                self.pool.region().stream(at, lines);
+            Persist::Lines { kind, delay } => {
+                self.pool.region().stream(*kind, at, lines);
                 if let Some(delay) = delay {
                     delay.flush(lines.len() as u64 / LINE);
                 }
             }
             Persist::Redo(group) => {
                 self.pool.region().store(at, lines);
-                group.push_lines(&self.pool, at, lines);
+                group.push_lines(at, lines);
             }
         }
         Flushed(())
@@ -195,7 +204,57 @@ impl Lane {
                 }
                 Ordered { lsn: Lsn(0) }
             }
-            Persist::Redo(group) => Ordered { lsn: group.close(&self.pool) },
+            Persist::Redo(group) => Ordered { lsn: group.close() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::DATA_AT;
+
+    #[test]
+    fn a_record_is_written_published_and_found() {
+        let pool = Pool::heap(1 << 18, 0, [0; 8]);
+        let mut lane = pool.lane();
+        let record = lane.stream(DATA_AT, &[9; 128]);
+        let count = lane.store_word(DATA_AT + 192, 1);
+        let count = lane.flush(count);
+        let ordered = lane.fence(record.and(count));
+        let pointer = lane.publish(DATA_AT + 256, DATA_AT, &ordered);
+        let pointer = lane.flush(pointer);
+        let ordered = lane.fence(pointer);
+        assert!(ordered.lsn() <= pool.durable());
+        assert!(pool.wait(ordered.lsn()).is_ok());
+        let mut found = [0; 128];
+        pool.region()
+            .load(pool.region().load_word(DATA_AT + 256), &mut found);
+        assert_eq!(found, [9; 128]);
+    }
+
+    #[test]
+    fn lanes_that_exchange_a_word_lose_no_update() {
+        let pool = Pool::heap(1 << 18, 0, [0; 8]);
+        let rounds = if cfg!(miri) { 20 } else { 10_000 };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut lane = pool.lane();
+                    for _ in 0..rounds {
+                        let mut old = pool.region().load_word(DATA_AT);
+                        let dirty = loop {
+                            match lane.exchange_word(DATA_AT, old, old + 1) {
+                                Ok(dirty) => break dirty,
+                                Err(found) => old = found,
+                            }
+                        };
+                        let flushed = lane.flush(dirty);
+                        let _ordered = lane.fence(flushed);
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.region().load_word(DATA_AT), 2 * rounds);
     }
 }

@@ -1,20 +1,84 @@
 //! Persistent memory: the only code that maps, stores, flushes and fences.
+//!
+//! A [`Pool`] is an image of bytes that survive. On persistent memory they are stored to directly; on ordinary
+//! files a redo log makes the same promise; `emulated` runs the same instructions on ordinary memory. Threads
+//! write through a [`Lane`], whose types keep the order: stored, flushed, fenced, durable.
+//!
+//! ```
+//! let pool = everdram_pm::Pool::heap(1 << 20, 0, [0; 8]);
+//! let mut lane = pool.lane();
+//! let at = pool.allocate(1, 4096, 4096)?.at;
+//!
+//! let record = lane.stream(at, &[7; 64]);
+//! let ordered = lane.fence(record);
+//! // Only something that was fenced may be pointed to.
+//! let pointer = lane.publish(at + 64, at, &ordered);
+//! let pointer = lane.flush(pointer);
+//! let ordered = lane.fence(pointer);
+//! // Only something that is durable may be acknowledged.
+//! let _proof = pool.wait(ordered.lsn())?;
+//! # Ok::<(), everdram_pm::Error>(())
+//! ```
+//!
+//! A word cannot be published before what it stands for was fenced:
+//!
+//! ```compile_fail,E0308
+//! let pool = everdram_pm::Pool::heap(1 << 20, 0, [0; 8]);
+//! let mut lane = pool.lane();
+//! let flushed = lane.stream(65_536, &[7; 64]);
+//! let _ = lane.publish(65_600, 65_536, &flushed);
+//! ```
+//!
+//! A store that was not flushed cannot be fenced:
+//!
+//! ```compile_fail,E0308
+//! let pool = everdram_pm::Pool::heap(1 << 20, 0, [0; 8]);
+//! let mut lane = pool.lane();
+//! let dirty = lane.store(65_536, &[7; 8]);
+//! let _ = lane.fence(dirty);
+//! ```
+//!
+//! Nobody but the pool can claim durability:
+//!
+//! ```compile_fail,E0423
+//! let proof = everdram_pm::Durable(());
+//! ```
 
+mod carrier;
 mod checksum;
+mod clock;
 mod cpu;
 mod delay;
 mod error;
+mod extent;
+mod growth;
+mod header;
+mod inspect;
+mod io;
 mod lane;
 mod layout;
 mod log;
+mod map;
 mod medium;
+mod opening;
+mod place;
 mod pool;
+mod preset;
+mod probe;
 mod region;
+mod superblock;
 
 pub use checksum::Secret;
 pub use cpu::{FlushKind, LINE};
 pub use error::Error;
+pub use extent::Extent;
+pub use inspect::PoolInfo;
+#[cfg(feature = "faults")]
+pub use io::faults;
 pub use lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered};
 pub use medium::{Durability, Medium, MediumChoice, Report};
-pub use pool::{DATA_AT, Extent, Pool, PoolOptions, ROOT_AT, ROOT_BYTES};
+pub use pool::{Pool, PoolOptions};
+pub use preset::{PRESETS, Preset};
+pub use probe::{Probe, probe};
 pub use region::Region;
+pub use superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};

@@ -54,9 +54,9 @@ pub enum Durability {
     /// After its `fdatasync`.
     #[default]
     Always,
-    /// At once; an `fdatasync` follows within a second. A power loss takes up to that second.
+    /// At once; an `fdatasync` follows within a second. A crash, of the process too, takes up to that second.
     EverySec,
-    /// At once; written when the log writer gets to it. A power loss takes what was not.
+    /// At once; written when the log writer gets to it. A crash, of the process too, takes what was not.
     None,
 }
 

@@ -1,29 +1,31 @@
 //! A pool: one image of persistent bytes, its superblock, its medium.
+//!
+//! Invariants:
+//! - While a pool is open the superblock says "not clean"; only [`Pool::close`] says otherwise, after all
+//!   else is durable. Dropping a pool without closing it is a crash, on purpose: recovery is the only way
+//!   to start, so it had better be used.
+//! - Every open raises the incarnation durably before anything else is written.
+//! - The image only grows, by extents; the superblock knows an extent before its owner does.
 
 use crate::checksum::Secret;
 use crate::cpu::FlushKind;
 use crate::delay::Delay;
 use crate::error::Error;
+use crate::extent::Extent;
+use crate::growth::Growth;
+use crate::header::Header;
 use crate::lane::{Durable, Lane, Lsn};
 use crate::log::Log;
 use crate::medium::{Durability, Medium, MediumChoice, Report};
-use crate::region::{Heap, Region};
-use parking_lot::Mutex;
-use std::path::Path;
+use crate::region::Region;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Where the engine's root page starts; 4096 bytes that belong to the engine, zero in a new pool.
-pub const ROOT_AT: u64 = 8192;
-/// Bytes of the engine's root page.
-pub const ROOT_BYTES: u64 = 4096;
-/// Where extents start.
-pub const DATA_AT: u64 = 65_536;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How to open or create a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Medium; `auto` picks.
+    /// Medium; `auto` picks for a new pool, and means the recorded one for a pool that is there.
     pub medium: MediumChoice,
     /// Create a pool where there is none.
     pub create: bool,
@@ -43,149 +45,272 @@ pub struct PoolOptions {
     pub geometry: [u64; 8],
 }
 
-/// A range of the image that belongs to one owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Whose it is; engines number their uses.
-    pub owner: u32,
-    /// First byte in the image.
-    pub at: u64,
-    /// Length in bytes.
-    pub bytes: u64,
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            medium: MediumChoice::Auto,
+            create: true,
+            open: true,
+            durability: Durability::Always,
+            max_bytes: 1 << 40,
+            log_bytes: 64 << 20,
+            delay: None,
+            engine: 0,
+            geometry: [0; 8],
+        }
+    }
 }
 
 /// An open pool.
 pub struct Pool {
-    region: Region,
-    secret: Secret,
-    engine: u32,
-    geometry: [u64; 8],
-    extents: Mutex<Vec<Extent>>,
+    // Fields are dropped in this order: the log's threads stop before the mapping and the lock go.
+    pub(crate) log: Option<Log>,
+    pub(crate) region: Arc<Region>,
+    pub(crate) kind: FlushKind,
+    pub(crate) delay: Option<Delay>,
+    pub(crate) secret: Secret,
+    pub(crate) header: Arc<Header>,
+    pub(crate) growth: Growth,
+    pub(crate) engine: u32,
+    pub(crate) geometry: [u64; 8],
+    pub(crate) path: PathBuf,
+    pub(crate) created: bool,
+    pub(crate) was_clean: bool,
+    pub(crate) closed: AtomicBool,
+    pub(crate) report: Report,
 }
 
 impl Pool {
-    /// A pool in heap memory, for tests.
+    /// A pool in heap memory, for tests. Nothing of it survives.
+    ///
+    /// # Panics
+    /// If `bytes` is no multiple of 4096, or has no room for the first extent.
     #[must_use]
     pub fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
-        let region = Region::new(Box::new(Heap::new(bytes as usize)), bytes, None);
-        Arc::new(Pool {
-            region,
-            secret: Secret::expand(&rand::random()),
-            engine,
-            geometry,
-            extents: Mutex::default(),
-        })
+        crate::opening::heap(bytes, engine, geometry)
     }
-    /// Opens or creates the pool at `path`.
+
+    /// Opens or creates the pool at `path`: a directory, or a devdax device. The pool is locked until the
+    /// last handle is dropped.
     ///
     /// # Errors
     /// See [`Error`]; the pool is left untouched then.
-    pub fn open(_path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
-        Ok(Self::heap(options.max_bytes.min(256 << 20), options.engine, options.geometry))
+    pub fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
+        crate::opening::open(path, options)
     }
-    /// Whether the pool was created by this `open`, and whether it had been closed cleanly.
+
+    /// Where the pool is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this `open` created the pool.
+    #[must_use]
+    pub fn was_created(&self) -> bool {
+        self.created
+    }
+
+    /// Whether the pool was there and had been closed cleanly.
     #[must_use]
     pub fn was_clean(&self) -> bool {
-        false
+        self.was_clean
     }
+
     /// Engine number in the superblock.
     #[must_use]
     pub fn engine(&self) -> u32 {
         self.engine
     }
+
     /// Geometry words in the superblock.
     #[must_use]
     pub fn geometry(&self) -> [u64; 8] {
         self.geometry
     }
+
     /// The mapped bytes.
     #[inline]
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
+
     /// The pool's checksum key.
     #[inline]
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
+
     /// A lane for one thread.
     #[must_use]
     pub fn lane(self: &Arc<Self>) -> Lane {
         Lane::new(Arc::clone(self))
     }
-    /// Extents of `owner`, by offset.
+
+    /// Extents of `owner`, by offset. Extents that touch are one.
     #[must_use]
     pub fn extents(&self, owner: u32) -> Vec<Extent> {
-        self.extents.lock().iter().filter(|e| e.owner == owner).copied().collect()
+        let superblock = self.header.get();
+        superblock
+            .extents
+            .as_slice()
+            .iter()
+            .filter(|extent| extent.owner == owner)
+            .copied()
+            .collect()
     }
+
     /// Grows the image by an extent of `bytes` (a multiple of 4096), starting at a multiple of `align`
-    /// bytes. The bytes are zero and backed by the medium; the extent is durable on return.
+    /// bytes (a multiple of 4096, or a divisor of it). The bytes are zero and backed by the medium; the
+    /// extent is durable on return, and returned without the neighbours it was merged with.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed.
+    /// [`Error::NoSpace`]: nothing changed. [`Error::Poisoned`]: the medium failed.
     pub fn allocate(&self, owner: u32, bytes: u64, align: u64) -> Result<Extent, Error> {
-        let mut extents = self.extents.lock();
-        let end = extents.last().map_or(DATA_AT, |e| e.at + e.bytes);
-        let at = end.next_multiple_of(align);
-        if !self.region.contains(at, bytes) {
-            return Err(Error::NoSpace { path: "heap".into(), what: "grow the pool" });
-        }
-        extents.push(Extent { owner, at, bytes });
-        Ok(Extent { owner, at, bytes })
+        self.healthy()?;
+        self.growth
+            .allocate(&self.header, &self.region, owner, bytes, align)
     }
-    /// Up to where the log is durable; `Lsn(u64::MAX)` on media that are durable at the fence.
+
+    /// Makes the memory of `at .. at + bytes` present before somebody writes there, so that no writer pays
+    /// for first touches. Takes a while; meant for a background thread. Changes no byte.
+    ///
+    /// # Panics
+    /// If the range is outside the pool.
+    pub fn prefault(&self, at: u64, bytes: u64) {
+        assert!(self.region.contains(at, bytes));
+        self.growth.prefault(at, bytes);
+    }
+
+    /// Up to where writes may be acknowledged; `Lsn(u64::MAX)` on media that are durable at the fence.
+    #[inline]
     #[must_use]
     pub fn durable(&self) -> Lsn {
-        Lsn(u64::MAX)
+        self.log.as_ref().map_or(Lsn(u64::MAX), Log::acknowledged)
     }
+
     /// Blocks until `lsn` may be acknowledged in the pool's durability class.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub fn wait(&self, _lsn: Lsn) -> Result<Durable, Error> {
+    #[inline]
+    pub fn wait(&self, lsn: Lsn) -> Result<Durable, Error> {
+        match &self.log {
+            None => self.header.healthy()?,
+            Some(log) => log.wait(lsn)?,
+        }
         Ok(Durable(()))
     }
+
+    /// Blocks until everything fenced so far survives, in every durability class.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn sync(&self) -> Result<Durable, Error> {
+        self.header.healthy()?;
+        if let Some(log) = &self.log {
+            log.sync()?;
+        }
+        Ok(Durable(()))
+    }
+
     /// Asks the log writer to make `lsn` durable, without waiting.
-    pub fn request(&self, _lsn: Lsn) {}
-    /// Registers a callback for each advance of durability, or failure.
-    pub fn subscribe(&self, _advanced: Arc<dyn Fn() + Send + Sync>) {}
+    #[inline]
+    pub fn request(&self, lsn: Lsn) {
+        if let Some(log) = &self.log {
+            log.request(lsn);
+        }
+    }
+
+    /// Registers a callback for each advance of durability, or failure. It runs on the thread that wrote
+    /// the log, must be short, and must not call the pool. Never called on media that are durable at the
+    /// fence.
+    pub fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>) {
+        if let Some(log) = &self.log {
+            log.subscribe(advanced);
+        }
+    }
+
     /// The pool still takes writes.
     ///
     /// # Errors
     /// [`Error::Poisoned`] after the first failed sync.
     #[inline]
     pub fn healthy(&self) -> Result<(), Error> {
-        Ok(())
-    }
-    /// Medium, latency, meaning of an acknowledgement.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        Report {
-            medium: Medium::Emulated,
-            why: "heap memory".into(),
-            persist: FlushKind::detect().to_string(),
-            durability: Durability::Always,
-            latency: Duration::ZERO,
-            acknowledgement: "nothing survives".into(),
-            delay: None,
+        self.header.healthy()?;
+        match &self.log {
+            None => Ok(()),
+            Some(log) => log.healthy(),
         }
     }
-    /// Makes everything durable, checkpoints, marks the pool clean. Lanes must be idle.
+
+    /// Medium, latency, meaning of an acknowledgement. The latency follows the log as it runs.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let mut report = self.report.clone();
+        if let Some(log) = &self.log {
+            report.latency = log.sync_latency();
+        }
+        report
+    }
+
+    /// Bytes of redo log that recovery would read, and bytes of its segments; zeros without a log.
+    #[must_use]
+    pub fn log_usage(&self) -> (u64, u64) {
+        self.log.as_ref().map_or((0, 0), Log::usage)
+    }
+
+    /// Copies what changed to the image file, so that recovery has less of the redo log to read. Writers go
+    /// on meanwhile. Nothing to do without a log.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Io`].
+    /// [`Error::Poisoned`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.log.as_ref().map_or(Ok(()), Log::checkpoint)
+    }
+
+    /// Makes everything durable, checkpoints, marks the pool clean. Lanes must be idle, and stay so. The
+    /// pool remains locked and readable until the last handle is dropped. Closing again does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Io`]. The pool then opens as after a crash.
     pub fn close(&self) -> Result<(), Error> {
-        Ok(())
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return self.healthy();
+        }
+        self.header.healthy()?;
+        if let Some(log) = &self.log {
+            log.close()?;
+        }
+        self.header.update(|superblock| superblock.clean = true)
     }
+
     pub(crate) fn log(&self) -> Option<&Log> {
-        None
+        self.log.as_ref()
     }
+
     pub(crate) fn flush_kind(&self) -> FlushKind {
-        FlushKind::detect()
+        self.kind
     }
+
     pub(crate) fn delay(&self) -> Option<Delay> {
-        None
+        self.delay.clone()
+    }
+
+    /// The medium in effect.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        self.report.medium
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("path", &self.path)
+            .field("medium", &self.report.medium)
+            .finish_non_exhaustive()
     }
 }

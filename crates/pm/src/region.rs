@@ -45,8 +45,13 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region over a backing whose first `len` bytes are mapped.
     pub(crate) fn new(backing: Box<dyn Backing>, len: u64, delay: Option<Delay>) -> Region {
-        assert!(len % LINE == 0);
-        Region { base: backing.base(), len: AtomicU64::new(len), _backing: backing, delay }
+        assert!(len.is_multiple_of(LINE));
+        Region {
+            base: backing.base(),
+            len: AtomicU64::new(len),
+            _backing: backing,
+            delay,
+        }
     }
 
     /// Mapped bytes.
@@ -71,14 +76,20 @@ impl Region {
 
     /// Raises the mapped length, after the backing mapped the bytes.
     pub(crate) fn set_len(&self, len: u64) {
-        assert!(len % LINE == 0 && len >= self.len());
+        assert!(len.is_multiple_of(LINE) && len >= self.len());
         self.len.store(len, Ordering::Release);
     }
 
     #[inline]
     fn words(&self, at: u64, bytes: u64) -> &[AtomicU64] {
-        assert!(at % 8 == 0 && bytes % 8 == 0, "unaligned access at {at}, {bytes} bytes");
-        assert!(self.contains(at, bytes), "access outside the pool at {at}, {bytes} bytes");
+        assert!(
+            at.is_multiple_of(8) && bytes.is_multiple_of(8),
+            "unaligned access at {at}, {bytes} bytes"
+        );
+        assert!(
+            self.contains(at, bytes),
+            "access outside the pool at {at}, {bytes} bytes"
+        );
         // SAFETY: in bounds of one live allocation (asserted; field invariant of `base`).
         let first = unsafe { self.base.as_ptr().add(at as usize) }.cast::<AtomicU64>();
         // SAFETY: aligned (base is page-aligned, `at` a multiple of 8), in bounds, initialised (mapped
@@ -99,7 +110,11 @@ impl Region {
     /// If the range is not mapped or not aligned.
     #[inline]
     pub fn load(&self, at: u64, into: &mut [u8]) {
-        for (word, chunk) in self.words(at, into.len() as u64).iter().zip(into.chunks_exact_mut(8)) {
+        for (word, chunk) in self
+            .words(at, into.len() as u64)
+            .iter()
+            .zip(into.chunks_exact_mut(8))
+        {
             chunk.copy_from_slice(&u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes());
         }
         if let Some(delay) = &self.delay {
@@ -109,7 +124,11 @@ impl Region {
 
     #[inline]
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
-        for (word, chunk) in self.words(at, bytes.len() as u64).iter().zip(bytes.as_chunks::<8>().0) {
+        for (word, chunk) in self
+            .words(at, bytes.len() as u64)
+            .iter()
+            .zip(bytes.as_chunks::<8>().0)
+        {
             word.store(u64::from_le_bytes(*chunk).to_le(), Ordering::Relaxed);
         }
     }
@@ -122,7 +141,12 @@ impl Region {
     #[inline]
     pub(crate) fn exchange_word(&self, at: u64, old: u64, new: u64) -> Result<(), u64> {
         self.words(at, 8)[0]
-            .compare_exchange(old.to_le(), new.to_le(), Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(
+                old.to_le(),
+                new.to_le(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
             .map(|_| ())
             .map_err(u64::from_le)
     }
@@ -139,27 +163,47 @@ impl Region {
         }
     }
 
-    /// Writes whole lines past the cache; `at` and the length are multiples of 64.
+    /// Writes whole lines past the cache, or through it where there are no streaming stores; `at` and the
+    /// length are multiples of 64.
     #[inline]
-    pub(crate) fn stream(&self, at: u64, lines: &[u8]) {
-        assert!(at % LINE == 0 && lines.len() as u64 % LINE == 0);
+    #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(unused_variables))]
+    pub(crate) fn stream(&self, kind: FlushKind, at: u64, lines: &[u8]) {
+        assert!(at.is_multiple_of(LINE) && (lines.len() as u64).is_multiple_of(LINE));
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let words = self.words(at, lines.len() as u64);
-            for (into, from) in words.chunks_exact((LINE / 8) as usize).zip(lines.as_chunks::<64>().0) {
+            for (into, from) in words
+                .chunks_exact((LINE / 8) as usize)
+                .zip(lines.as_chunks::<64>().0)
+            {
                 // SAFETY: 64 mapped bytes at a line boundary (asserted above), accessed through atomics
                 // only (region invariant); `AtomicU64` allows writes through a shared reference.
                 unsafe { cpu::stream_line(into.as_ptr().cast::<u8>().cast_mut(), from) };
             }
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
-        self.store(at, lines);
+        {
+            self.store(at, lines);
+            self.flush(kind, at, lines.len() as u64);
+        }
+    }
+
+    /// Makes whole pages zero, durably on memory that is persistent.
+    pub(crate) fn clear(&self, kind: FlushKind, at: u64, bytes: u64) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        assert!(bytes.is_multiple_of(ZEROS.len() as u64));
+        for page in (at..at + bytes).step_by(ZEROS.len()) {
+            self.stream(kind, page, &ZEROS);
+        }
+        cpu::fence();
     }
 }
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Region").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Region")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -182,7 +226,9 @@ impl Heap {
         };
         // SAFETY: the layout has a non-zero size (asserted).
         let raw = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(raw) else { std::alloc::handle_alloc_error(layout) };
+        let Some(base) = NonNull::new(raw) else {
+            std::alloc::handle_alloc_error(layout)
+        };
         Heap { base, layout }
     }
 }
@@ -198,5 +244,84 @@ impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this very layout.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn region(bytes: usize) -> Region {
+        Region::new(Box::new(Heap::new(bytes)), bytes as u64, None)
+    }
+
+    #[test]
+    fn bytes_come_back_in_their_order() {
+        let region = region(4096);
+        let bytes: Vec<u8> = (0..64).collect();
+        region.store(128, &bytes);
+        let mut found = [0; 64];
+        region.load(128, &mut found);
+        assert_eq!(found[..], bytes);
+        assert_eq!(
+            region.load_word(128),
+            0x0706_0504_0302_0100,
+            "little-endian"
+        );
+        region.store_word(136, 5);
+        assert_eq!(region.exchange_word(136, 4, 6), Err(5));
+        assert_eq!(region.exchange_word(136, 5, 6), Ok(()));
+        assert_eq!(region.load_word(136), 6);
+    }
+
+    #[test]
+    fn nothing_outside_is_contained() {
+        let region = region(4096);
+        for (at, bytes) in [
+            (4096, 8),
+            (4089, 8),
+            (u64::MAX, 1),
+            (u64::MAX - 7, 8),
+            (0, u64::MAX),
+            (8, 4096),
+        ] {
+            assert!(!region.contains(at, bytes), "{at} {bytes}");
+        }
+        assert!(region.contains(0, 4096) && region.contains(4096, 0));
+    }
+
+    #[test]
+    fn access_outside_or_unaligned_is_a_panic_not_undefined() {
+        let region = region(4096);
+        let refused = |access: &dyn Fn()| catch_unwind(AssertUnwindSafe(access)).is_err();
+        assert!(refused(&|| assert_ne!(region.load_word(4096), 1)));
+        assert!(refused(&|| assert_ne!(region.load_word(4), 1)));
+        assert!(refused(&|| assert_ne!(region.load_word(u64::MAX - 7), 1)));
+        assert!(refused(&|| region.load(4088, &mut [0; 16])));
+        assert!(refused(&|| region.store(0, &[0; 7])));
+        assert!(refused(&|| region.stream(FlushKind::Nothing, 32, &[0; 64])));
+        assert!(refused(&|| region.flush(FlushKind::Nothing, 4096, 8)));
+    }
+
+    /// Readers race with a writer: each word is one that was written, never a mixture.
+    #[test]
+    fn words_never_tear() {
+        let region = region(4096);
+        let rounds = if cfg!(miri) { 50 } else { 20_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    region.store(64, &[round as u8; 64]);
+                }
+            });
+            for _ in 0..rounds {
+                let mut seen = [0; 64];
+                region.load(64, &mut seen);
+                for word in seen.as_chunks::<8>().0 {
+                    assert_eq!(*word, [word[0]; 8]);
+                }
+            }
+        });
     }
 }

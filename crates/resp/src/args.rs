@@ -17,7 +17,9 @@ impl<'a> Args<'a> {
     }
     /// Argument `index`, or an empty slice if there are fewer.
     pub(crate) fn get(&self, index: usize) -> &'a [u8] {
-        let Some(&(start, end)) = self.spans.get(index) else { return b"" };
+        let Some(&(start, end)) = self.spans.get(index) else {
+            return b"";
+        };
         self.buffer.get(start as usize..end as usize).unwrap_or(b"")
     }
     pub(crate) fn iter_from(self, index: usize) -> impl Iterator<Item = &'a [u8]> {

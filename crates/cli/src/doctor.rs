@@ -1,0 +1,186 @@
+//! `everdram doctor`: which medium a path gives, how fast it makes things durable, what an answer will mean.
+//!
+//! An existing pool is opened as it is. Anywhere else a small pool is made in a temporary subdirectory, tried,
+//! and removed.
+
+use crate::terminal::{Tone, paint, row};
+use crate::{Outcome, pool, units};
+use anyhow::Context;
+use everdram::{Create, Durability, Error, Medium, MediumChoice, Options, Session, Store};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Say what a path gives: medium, latency, and what an acknowledgement will mean.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Says which medium everdram takes at a path and why, measures how long the medium needs to make a small \
+                  write durable, and states what an acknowledgement will mean there. If the path holds a pool, that \
+                  one is opened; otherwise a small one is tried in a temporary subdirectory and removed.\n\n\
+                  A disk that syncs in a few microseconds most likely answers from a cache: whether that cache \
+                  survives a power loss is for its maker to say. everdram cannot see it.\n\n\
+                  Example: everdram doctor /var/lib",
+    after_help = "Exit codes: 0 measured; 1 no pool can live there; 2 usage."
+)]
+pub(crate) struct Arguments {
+    /// A directory, a pool, or a devdax device.
+    path: PathBuf,
+    /// auto, pmem, file or emulated
+    #[arg(long, default_value = "auto")]
+    medium: MediumChoice,
+    /// One JSON object on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+const SAMPLES: usize = 200;
+const PROBE_POOL_BYTES: u64 = 16 << 20;
+/// A sync that is faster than this did not reach a medium that keeps bytes without power, or a very good one.
+const SUSPICIOUS: Duration = Duration::from_micros(20);
+
+/// Times of one kind of operation, sorted.
+struct Samples(Vec<Duration>);
+
+impl Samples {
+    fn take(mut operation: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Samples> {
+        let mut times = Vec::with_capacity(SAMPLES);
+        for _ in 0..SAMPLES {
+            let begun = Instant::now();
+            operation()?;
+            times.push(begun.elapsed());
+        }
+        times.sort();
+        Ok(Samples(times))
+    }
+
+    fn percentile(&self, percent: usize) -> Duration {
+        let index = self.0.len().saturating_mul(percent) / 100;
+        self.0.get(index.min(self.0.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+
+    fn text(&self) -> String {
+        format!("p50 {}, p99 {}", units::time(self.percentile(50)), units::time(self.percentile(99)))
+    }
+
+    fn json(&self) -> Value {
+        let nanoseconds =
+            |percent| u64::try_from(self.percentile(percent).as_nanos()).unwrap_or(u64::MAX);
+        json!({ "p50_ns": nanoseconds(50), "p99_ns": nanoseconds(99), "samples": self.0.len() })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let path = &arguments.path;
+    match open_existing(arguments) {
+        Ok(store) => {
+            let sync = path.is_dir().then(|| measure_sync(path)).transpose()?;
+            print(arguments, &store, sync.as_ref(), None);
+            store.close()?;
+        }
+        Err(Error::Pool(everdram_pm::Error::NotFound { .. })) => {
+            anyhow::ensure!(path.is_dir(), "{}: no pool, and no directory to try one in", path.display());
+            try_new(arguments)?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Outcome::Sound)
+}
+
+fn options(arguments: &Arguments, create: Create) -> Options {
+    let mut options = Options::default();
+    options.medium = arguments.medium;
+    options.create = create;
+    options
+}
+
+fn open_existing(arguments: &Arguments) -> Result<Store, Error> {
+    let mut options = options(arguments, Create::Never);
+    options.reclaim_background = false;
+    Store::open(&arguments.path, &options)
+}
+
+/// Makes a pool in a subdirectory that is removed again, also when something fails.
+fn try_new(arguments: &Arguments) -> anyhow::Result<()> {
+    let made = tempfile::Builder::new().prefix(".everdram-doctor-").tempdir_in(&arguments.path);
+    let directory = made.with_context(|| format!("{}: cannot be written to", arguments.path.display()))?;
+    let sync = measure_sync(directory.path())?;
+    let mut options = options(arguments, Create::New);
+    options.initial_bytes = PROBE_POOL_BYTES;
+    options.chunk_bytes = PROBE_POOL_BYTES;
+    options.log_bytes = PROBE_POOL_BYTES;
+    let store = Store::open(directory.path().join("pool"), &options)?;
+    let mut session = store.session()?;
+    let puts = measure_puts(&mut session)?;
+    drop(session);
+    print(arguments, &store, Some(&sync), Some(&puts));
+    store.close()?;
+    Ok(directory.close()?)
+}
+
+/// 4 KiB over the same place of a file that is already allocated, and fdatasync.
+fn measure_sync(directory: &Path) -> anyhow::Result<Samples> {
+    let mut file: File = tempfile::tempfile_in(directory)?;
+    let page = [0x5a_u8; 4096];
+    file.write_all(&page)?;
+    file.sync_all()?;
+    Samples::take(|| {
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&page)?;
+        Ok(file.sync_data()?)
+    })
+}
+
+fn measure_puts(session: &mut Session) -> anyhow::Result<Samples> {
+    let mut number = 0_u64;
+    Samples::take(|| {
+        number += 1;
+        session.put(&number.to_le_bytes(), &[0x5a; 200])?;
+        Ok(())
+    })
+}
+
+fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Option<&Samples>) {
+    let report = store.report();
+    let remarks = remarks(store, sync);
+    if arguments.json {
+        let mut object = pool::report_json(report);
+        object["path"] = json!(arguments.path);
+        object["existing_pool"] = json!(puts.is_none());
+        object["write_and_sync"] = json!(sync.map(Samples::json));
+        object["put"] = json!(puts.map(Samples::json));
+        object["remarks"] = json!(remarks);
+        println!("{object}");
+        return;
+    }
+    let what = if puts.is_none() { "an existing pool" } else { "no pool yet; tried a temporary one" };
+    row("path", format_args!("{} ({what})", arguments.path.display()));
+    pool::print_report(report);
+    if let Some(sync) = sync {
+        row("write + fdatasync", format_args!("{} (4 KiB over the same place of a file)", sync.text()));
+    }
+    if let Some(puts) = puts {
+        row("put, one session", format_args!("{} (200 bytes, durable on return)", puts.text()));
+    }
+    for remark in remarks {
+        println!("  {} {remark}", paint(Tone::Strong, "note:"));
+    }
+}
+
+fn remarks(store: &Store, sync: Option<&Samples>) -> Vec<&'static str> {
+    let report = store.report();
+    let mut remarks = Vec::new();
+    if report.medium == Medium::Emulated {
+        remarks.push("emulated: survives a killed process, not a power loss or a reboot");
+    }
+    if report.medium == Medium::File && sync.is_some_and(|sync| sync.percentile(50) < SUSPICIOUS) {
+        remarks.push(
+            "this sync is faster than any disk: memory, or a write cache; ask its maker about power loss",
+        );
+    }
+    if report.durability != Durability::Always {
+        remarks.push("acknowledgements come before durability: a power loss may take what was acknowledged");
+    }
+    remarks
+}

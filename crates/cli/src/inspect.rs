@@ -1,0 +1,153 @@
+//! `everdram inspect`: what a pool is and how full it is, without changing a byte of it.
+//!
+//! [`look`] is the one place that asks the library; the rest presents what it returns.
+
+use crate::terminal::{Tone, paint, row};
+use crate::{Outcome, units};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Show a pool's superblock, geometry, blocks and space.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Shows what a pool says about itself (superblock, geometry), how its blocks are used, and a map of \
+                  where the space went. The pool must not be open elsewhere.\n\n\
+                  In the map each character is a run of blocks: blank = free, then `.:-=+*#` by the share of it that \
+                  is live, `@` = all.\n\n\
+                  Example: everdram inspect ./data",
+    after_help = "Exit codes: 0 shown; 1 the pool could not be read; 2 usage."
+)]
+pub(crate) struct Arguments {
+    /// The pool: a directory, or a devdax device.
+    pool: PathBuf,
+    /// One JSON object on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A pool as this command presents it.
+struct Inspection {
+    /// Fields of the superblock and the geometry: name and value.
+    fields: Vec<(String, String)>,
+    extents: Vec<Extent>,
+    kinds: Vec<Kind>,
+    /// Share of live bytes of each block in percent; `None` = free.
+    map: Vec<Option<u8>>,
+}
+
+/// A range of the image and what it belongs to.
+struct Extent {
+    owner: u32,
+    at: u64,
+    bytes: u64,
+}
+
+/// The blocks of one kind.
+struct Kind {
+    name: &'static str,
+    blocks: u64,
+    filled_bytes: u64,
+    garbage_bytes: u64,
+}
+
+fn look(path: &Path) -> anyhow::Result<Inspection> {
+    let found = everdram::inspect(path)?;
+    let stats = &found.stats;
+    let mut fields = found.fields;
+    for (name, bytes) in [
+        ("image", stats.pool_bytes),
+        ("blocks in use", stats.used_bytes),
+        ("live records", stats.live_bytes),
+    ] {
+        fields.push((name.to_owned(), units::bytes(bytes)));
+    }
+    fields.push(("keys".to_owned(), units::count(stats.keys)));
+    let extents = found.extents.into_iter().map(|(owner, at, bytes)| Extent { owner, at, bytes }).collect();
+    let kinds = found.kinds.iter().map(|kind| Kind {
+        name: kind.kind,
+        blocks: kind.blocks,
+        filled_bytes: kind.filled_bytes,
+        garbage_bytes: kind.garbage_bytes,
+    });
+    let fill = |share: u8| (share != 255).then_some(share);
+    let map = found.space_map.into_iter().map(fill).collect();
+    Ok(Inspection { fields, extents, kinds: kinds.collect(), map })
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let inspection = look(&arguments.pool)?;
+    if arguments.json {
+        println!("{}", to_json(&inspection));
+    } else {
+        print(&inspection);
+    }
+    Ok(Outcome::Sound)
+}
+
+fn to_json(inspection: &Inspection) -> serde_json::Value {
+    let fields: serde_json::Map<_, _> =
+        inspection.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let extents = inspection.extents.iter();
+    let extents: Vec<_> =
+        extents.map(|e| json!({ "owner": e.owner, "at": e.at, "bytes": e.bytes })).collect();
+    let kind = |kind: &Kind| {
+        json!({
+            "kind": kind.name, "blocks": kind.blocks,
+            "filled_bytes": kind.filled_bytes, "garbage_bytes": kind.garbage_bytes,
+        })
+    };
+    let kinds: Vec<_> = inspection.kinds.iter().map(kind).collect();
+    json!({ "fields": fields, "extents": extents, "blocks": kinds, "map": inspection.map })
+}
+
+fn print(inspection: &Inspection) {
+    for (name, value) in &inspection.fields {
+        row(name, value);
+    }
+    println!("{}", paint(Tone::Strong, "extents"));
+    for Extent { owner, at, bytes } in &inspection.extents {
+        let size = units::bytes(*bytes);
+        row(&format!("owner {owner}"), format_args!("{size} at byte {at}"));
+    }
+    println!("{}", paint(Tone::Strong, "blocks"));
+    for kind in &inspection.kinds {
+        let (filled, garbage) = (units::bytes(kind.filled_bytes), units::bytes(kind.garbage_bytes));
+        let blocks = units::count(kind.blocks);
+        row(kind.name, format_args!("{blocks} blocks, {filled} filled, {garbage} not live"));
+    }
+    if !inspection.map.is_empty() {
+        println!("{}", paint(Tone::Strong, "space"));
+        for line in map_lines(&inspection.map) {
+            println!("  |{line}|");
+        }
+    }
+}
+
+/// At most 16 lines of 64 characters, each for the same number of blocks.
+fn map_lines(map: &[Option<u8>]) -> Vec<String> {
+    const SHADES: &[u8] = b".:-=+*#@";
+    const COLUMNS: usize = 64;
+    let blocks_per_cell = map.len().div_ceil(16 * COLUMNS).max(1);
+    let cell = |blocks: &[Option<u8>]| {
+        if blocks.iter().all(Option::is_none) {
+            return ' ';
+        }
+        let live: usize = blocks.iter().flatten().map(|&share| usize::from(share)).sum();
+        let shade = live / blocks.len().max(1) * (SHADES.len() - 1) / 100;
+        char::from(SHADES.get(shade).copied().unwrap_or(b'@'))
+    };
+    let cells: Vec<char> = map.chunks(blocks_per_cell).map(cell).collect();
+    cells.chunks(COLUMNS).map(|line| line.iter().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::map_lines;
+
+    #[test]
+    fn the_map_shades_by_share() {
+        assert_eq!(map_lines(&[None, Some(0), Some(50), Some(99), Some(100)]), [" .=#@"]);
+        assert_eq!(map_lines(&[Some(100); 1_000_000]).len(), 16);
+        assert_eq!(map_lines(&[]), Vec::<String>::new());
+    }
+}

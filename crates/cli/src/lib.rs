@@ -1,0 +1,103 @@
+//! The command line of everdram: serve a pool, prove that it survives, look into it, move data.
+//!
+//! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is
+//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense.
+//!
+//! The library exists for the program and its tests only; [`demo`] carries the checker of acknowledged
+//! writes that the kill loop test uses too.
+#![forbid(unsafe_code)]
+
+mod check;
+pub mod client;
+pub mod demo;
+mod doctor;
+mod inspect;
+mod pool;
+mod serve;
+mod settings;
+mod terminal;
+mod transfer;
+mod units;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A key-value store that answers a write only when it is durable.
+#[derive(Parser)]
+#[command(
+    name = "everdram",
+    version,
+    long_about = "A key-value store that answers a write only when it is durable: on persistent memory where there is \
+                  some, on ordinary files everywhere else, with the same promise.\n\n\
+                  See it survive:   everdram demo\n\
+                  Use it:           everdram serve --pool ./data\n\
+                  Know your disk:   everdram doctor .",
+    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage.",
+    propagate_version = true,
+    max_term_width = 100
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(Box<serve::Arguments>),
+    Demo(demo::Arguments),
+    Doctor(doctor::Arguments),
+    Inspect(inspect::Arguments),
+    Check(check::Arguments),
+    Import(transfer::import::Arguments),
+    Export(transfer::export::Arguments),
+}
+
+/// What a command that ran to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is well.
+    Sound,
+    /// Data was lost or is damaged; the command has said what.
+    Damaged,
+}
+
+/// Runs the program with the arguments of this process.
+#[must_use]
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Import(arguments) => transfer::import::run(&arguments),
+        Command::Export(arguments) => transfer::export::run(&arguments),
+    };
+    match result {
+        Ok(Outcome::Sound) => ExitCode::SUCCESS,
+        Ok(Outcome::Damaged) => ExitCode::from(1),
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("everdram: {error:#}");
+            ExitCode::from(if error.is::<settings::UsageError>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// `everdram export ... | head` is no failure.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

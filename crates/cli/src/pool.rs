@@ -1,0 +1,55 @@
+//! Opening a pool for a command: its progress while it recovers, and its report in words.
+
+use crate::terminal::{Progress, row};
+use crate::units;
+use everdram::{Create, Options, Report, Store};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens the pool at `path` with `options`, showing the progress of recovery unless `quiet`.
+pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Result<Store> {
+    let progress = Arc::new(Progress::start("recovery", 100, quiet));
+    let shown = Arc::clone(&progress);
+    options.progress = Some(Arc::new(move |done, total| {
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
+        let words = format!("{} of {} blocks", units::count(done), units::count(total));
+        shown.at(percent, &words);
+    }));
+    let store = Store::open(path, &options);
+    progress.finish();
+    Ok(store?)
+}
+
+/// Opens a pool that must be there.
+pub(crate) fn open_existing(path: &Path, quiet: bool) -> anyhow::Result<Store> {
+    let mut options = Options::default();
+    options.create = Create::Never;
+    options.reclaim_background = false;
+    open(path, options, quiet)
+}
+
+/// The report, as rows of a table.
+pub(crate) fn print_report(report: &Report) {
+    row("medium", format_args!("{}: {}", report.medium, report.why));
+    row("persists by", &report.persist);
+    row("durability", report.durability);
+    row("latency", format_args!("{} for one small durable write", units::time(report.latency)));
+    if let Some(delay) = &report.delay {
+        row("delay model", delay);
+    }
+    row("an answer means", &report.acknowledgement);
+}
+
+/// The report, for scripts.
+pub(crate) fn report_json(report: &Report) -> Value {
+    json!({
+        "medium": report.medium.to_string(),
+        "why": report.why,
+        "persist": report.persist,
+        "durability": report.durability.to_string(),
+        "latency_ns": u64::try_from(report.latency.as_nanos()).unwrap_or(u64::MAX),
+        "acknowledgement": report.acknowledgement,
+        "delay": report.delay,
+    })
+}

@@ -1,0 +1,157 @@
+//! `everdram serve`: a pool behind the Redis protocol, until a signal or SHUTDOWN ends it.
+//!
+//! Order at start: settings, pool (with recovery), report, listeners, "ready". Order at the end: no new
+//! connections, replies drained, everything durable, pool closed. Ending without that order loses time
+//! at the next start, never data.
+
+use crate::settings::Layer;
+use crate::terminal::{Tone, paint, row};
+use crate::{Outcome, pool, units};
+use anyhow::Context;
+use everdram::{Durability, Store};
+use everdram_resp::Server;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Serve a pool to Redis clients.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Serves a pool over the Redis protocol (RESP2 and RESP3), strings and keys. A reply to a write is \
+                  sent once the write is durable; what that means on this machine is printed at start, and in INFO. \
+                  Killing the process at any moment loses nothing that was acknowledged. SIGTERM and SIGINT drain \
+                  and close.\n\n\
+                  Settings come from flags, then the environment, then the file of --config (TOML, same names), \
+                  then defaults.\n\n\
+                  Example: everdram serve --pool ./data --port 6379\n\
+                  Then:    redis-cli SET key value",
+    after_help = "Logs go to standard error; EVERDRAM_LOG=debug says more.\n\
+                  Exit codes: 0 closed in order; 1 failed; 2 usage."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    layer: Layer,
+    /// Settings file in TOML: the long names of these flags, such as `port = 6379`
+    #[arg(long, env = "EVERDRAM_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write the TCP port to this file once the server is ready
+    #[arg(long, value_name = "FILE")]
+    port_file: Option<PathBuf>,
+    /// Announce on standard output, as one JSON object, that the server is ready
+    #[arg(long)]
+    json: bool,
+    /// End as on SIGTERM when standard input closes: a server that does not outlive who started it
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    start_log();
+    let file = arguments.config.as_deref().map(Layer::from_file).transpose()?.unwrap_or_default();
+    let settings = arguments.layer.clone().resolve(file)?;
+    settings.server.validate().map_err(|error| crate::settings::usage(error.to_string()))?;
+    // Signals are caught from here on: one that arrives during recovery ends the server after it.
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("signals")?;
+
+    let asked = settings.options.durability;
+    let store = pool::open(&settings.pool, settings.options, arguments.json)
+        .with_context(|| format!("pool {}", settings.pool.display()))?;
+    let given = store.report().durability;
+    anyhow::ensure!(
+        strength(given) >= strength(asked),
+        "the pool gives durability `{given}`, which is weaker than `{asked}`; ask for `{given}` if that will do"
+    );
+    let server = Server::start(store.clone(), settings.server).context("server")?;
+    end_on_request(&server, signals, arguments.until_stdin_closes)?;
+    announce(arguments, &settings.pool, &store, &server)?;
+    let ended = server.wait();
+    let keys = store.len();
+    let closed = store.close();
+    ended.context("server")?;
+    closed.context("closing the pool")?;
+    if !arguments.json {
+        println!("closed; {} keys are durable", units::count(keys));
+    }
+    Ok(Outcome::Sound)
+}
+
+fn strength(durability: Durability) -> u8 {
+    match durability {
+        Durability::Always => 2,
+        Durability::EverySec => 1,
+        Durability::None => 0,
+    }
+}
+
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("EVERDRAM_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // A log that somebody else has set up already is good enough.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// Starts the threads that turn a signal (or the end of standard input) into a shutdown.
+fn end_on_request(
+    server: &Server,
+    mut signals: signal_hook::iterator::Signals,
+    until_stdin_closes: bool,
+) -> anyhow::Result<()> {
+    let handle = server.shutdown_handle();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            handle.shutdown();
+        }
+    })?;
+    if until_stdin_closes {
+        let handle = server.shutdown_handle();
+        std::thread::Builder::new().name("stdin".into()).spawn(move || {
+            let mut sink = [0; 64];
+            while std::io::stdin().read(&mut sink).is_ok_and(|count| count > 0) {}
+            handle.shutdown();
+        })?;
+    }
+    Ok(())
+}
+
+fn announce(arguments: &Arguments, path: &Path, store: &Store, server: &Server) -> anyhow::Result<()> {
+    let addresses = server.local_addrs();
+    let port = addresses.first().map(|address| address.port());
+    let stats = store.stats();
+    if arguments.json {
+        let mut object = json!({
+            "event": "ready", "pool": path, "port": port,
+            "addresses": addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "keys": store.len(), "recovery_us": stats.recovery_us,
+            "recovered_records": stats.recovered_records, "recovered_losers": stats.recovered_losers,
+        });
+        object["report"] = pool::report_json(store.report());
+        println!("{object}");
+    } else {
+        println!("{} {}", paint(Tone::Strong, "everdram"), env!("CARGO_PKG_VERSION"));
+        row("pool", path.display());
+        pool::print_report(store.report());
+        let recovery = units::time(Duration::from_micros(stats.recovery_us));
+        let records = units::count(stats.recovered_records);
+        row("recovered", format_args!("{records} records in {recovery}"));
+        row("keys", units::count(store.len()));
+        for address in &addresses {
+            row("listening on", address);
+        }
+        println!("{}", paint(Tone::Good, "ready"));
+    }
+    match (&arguments.port_file, port) {
+        (Some(file), Some(port)) => write_port(file, port),
+        _ => Ok(()),
+    }
+}
+
+/// Whoever waits for the file finds the whole port in it, or no file.
+fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&beside, file))
+        .with_context(|| format!("port file {}", file.display()))
+}

@@ -1,0 +1,250 @@
+//! Settings of `serve`: flags win over the environment, that over the TOML file, that over defaults.
+//!
+//! All layers have the same names. A name the file misspells is an error, not a setting that is ignored.
+
+use crate::units::parse_bytes;
+use anyhow::Context;
+use everdram::{Durability, EngineKind, MediumChoice, Options};
+use serde::Deserialize;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The command line or a settings file asks for something that cannot be.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// A failure of usage, with its text.
+pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(UsageError(text.into()))
+}
+
+/// Where the pool is if nothing says so.
+pub(crate) const POOL_DEFAULT: &str = "everdram.pool";
+
+/// One layer of settings; what is `None` is left to the next layer.
+#[derive(clap::Args, Deserialize, Default, Clone)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Layer {
+    /// The pool: a directory (made if missing), or a devdax device [default: everdram.pool]
+    #[arg(long, env = "EVERDRAM_POOL", value_name = "PATH")]
+    pub(crate) pool: Option<PathBuf>,
+    /// Address to listen on, repeatable; others than loopback need a password [default: 127.0.0.1]
+    #[arg(long, env = "EVERDRAM_BIND", value_name = "ADDRESS", value_delimiter = ',')]
+    bind: Option<Vec<IpAddr>>,
+    /// TCP port; 0 takes a free one [default: 6379]
+    #[arg(long, env = "EVERDRAM_PORT")]
+    port: Option<u16>,
+    /// Also listen on this Unix socket, for this user only [default: none]
+    #[arg(long, env = "EVERDRAM_UNIX_SOCKET", value_name = "PATH")]
+    unix_socket: Option<PathBuf>,
+    /// Event loops; 0 = one for each core [default: 0]
+    #[arg(long, env = "EVERDRAM_THREADS")]
+    threads: Option<usize>,
+    /// Password that AUTH asks for; better kept in a file, since other users can see flags [default: none]
+    #[arg(long, env = "EVERDRAM_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
+    password: Option<String>,
+    /// File whose first line is the password [default: none]
+    #[arg(long, env = "EVERDRAM_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Serve other addresses than loopback without a password: whoever reaches them owns the data [default: false]
+    #[arg(long, env = "EVERDRAM_ALLOW_OPEN_NETWORK", num_args = 0..=1, default_missing_value = "true")]
+    allow_open_network: Option<bool>,
+    /// auto, pmem, file or emulated; auto never takes emulated [default: auto]
+    #[arg(long, env = "EVERDRAM_MEDIUM")]
+    medium: Option<String>,
+    /// When a write on files is acknowledged: always (after fdatasync), everysec (a power loss may take the
+    /// last second) or none [default: always]
+    #[arg(long, env = "EVERDRAM_DURABILITY")]
+    durability: Option<String>,
+    /// Engine of a new pool; an existing pool keeps its own [default: viper]
+    #[arg(long, env = "EVERDRAM_ENGINE")]
+    engine: Option<String>,
+    /// Delay model of the emulated medium, by the name of a preset [default: none]
+    #[arg(long, env = "EVERDRAM_DELAY", value_name = "PRESET")]
+    delay: Option<String>,
+    /// Size the pool may grow to, such as 64GiB [default: 1TiB]
+    #[arg(long, env = "EVERDRAM_MAX_BYTES", value_name = "SIZE")]
+    max_bytes: Option<String>,
+    /// Connections at once [default: 10000]
+    #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
+    max_clients: Option<usize>,
+    /// Seconds of silence after which a connection is closed; 0 = never [default: 0]
+    #[arg(long, env = "EVERDRAM_TIMEOUT", value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Seconds a shutdown waits for clients to take their replies [default: 10]
+    #[arg(long, env = "EVERDRAM_DRAIN_TIMEOUT", value_name = "SECONDS")]
+    drain_timeout: Option<u64>,
+}
+
+/// What a server runs with.
+pub(crate) struct Settings {
+    pub(crate) pool: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) server: everdram_resp::Settings,
+}
+
+impl Layer {
+    /// The layer a TOML file holds.
+    pub(crate) fn from_file(path: &Path) -> anyhow::Result<Layer> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("settings file {}", path.display()))?;
+        toml::from_str(&text).map_err(|error| usage(format!("settings file {}: {error}", path.display())))
+    }
+
+    /// This layer, with what it leaves open taken from `lower`. Of the two ways to give a password, the
+    /// higher layer's wins.
+    fn over(self, lower: Layer) -> Layer {
+        let has_password = self.password.is_some() || self.password_file.is_some();
+        let (password, password_file) = if has_password {
+            (self.password, self.password_file)
+        } else {
+            (lower.password, lower.password_file)
+        };
+        Layer {
+            pool: self.pool.or(lower.pool),
+            bind: self.bind.or(lower.bind),
+            port: self.port.or(lower.port),
+            unix_socket: self.unix_socket.or(lower.unix_socket),
+            threads: self.threads.or(lower.threads),
+            password,
+            password_file,
+            allow_open_network: self.allow_open_network.or(lower.allow_open_network),
+            medium: self.medium.or(lower.medium),
+            durability: self.durability.or(lower.durability),
+            engine: self.engine.or(lower.engine),
+            delay: self.delay.or(lower.delay),
+            max_bytes: self.max_bytes.or(lower.max_bytes),
+            max_clients: self.max_clients.or(lower.max_clients),
+            timeout: self.timeout.or(lower.timeout),
+            drain_timeout: self.drain_timeout.or(lower.drain_timeout),
+        }
+    }
+
+    /// The settings that this layer over `file` and the defaults gives.
+    pub(crate) fn resolve(self, file: Layer) -> anyhow::Result<Settings> {
+        let layer = self.over(file);
+        let password = layer.read_password()?;
+        let options = layer.options()?;
+        let mut server = everdram_resp::Settings::default();
+        set(&mut server.bind, layer.bind);
+        set(&mut server.port, layer.port);
+        set(&mut server.threads, layer.threads);
+        set(&mut server.allow_open_network, layer.allow_open_network);
+        set(&mut server.maxclients, layer.max_clients);
+        set(&mut server.timeout, layer.timeout.map(Duration::from_secs));
+        set(&mut server.drain_timeout, layer.drain_timeout.map(Duration::from_secs));
+        server.unix_socket = layer.unix_socket;
+        server.password = password;
+        let pool = layer.pool.unwrap_or_else(|| PathBuf::from(POOL_DEFAULT));
+        Ok(Settings { pool, options, server })
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let mut options = Options::default();
+        set(&mut options.medium, parse::<MediumChoice>(self.medium.as_deref())?);
+        set(&mut options.durability, parse::<Durability>(self.durability.as_deref())?);
+        set(&mut options.engine, parse::<EngineKind>(self.engine.as_deref())?);
+        let max_bytes = self.max_bytes.as_deref().map(parse_bytes).transpose();
+        set(&mut options.max_bytes, max_bytes.map_err(usage)?);
+        options.initial_bytes = options.initial_bytes.min(options.max_bytes);
+        options.delay.clone_from(&self.delay);
+        options.validate().map_err(|error| usage(error.to_string()))?;
+        Ok(options)
+    }
+
+    fn read_password(&self) -> anyhow::Result<Option<String>> {
+        let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("password file {}", file.display()))?;
+        match text.lines().next() {
+            Some(line) if !line.is_empty() => Ok(Some(line.to_owned())),
+            _ => Err(usage(format!("password file {}: its first line is empty", file.display()))),
+        }
+    }
+}
+
+fn set<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
+    }
+}
+
+fn parse<T: FromStr<Err = String>>(text: Option<&str>) -> anyhow::Result<Option<T>> {
+    text.map(str::parse).transpose().map_err(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, Command, FromArgMatches};
+
+    fn flags(arguments: &[&str]) -> Layer {
+        let matches = Layer::augment_args(Command::new("test")).get_matches_from(
+            ["test"].iter().chain(arguments),
+        );
+        Layer::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_that_over_defaults() {
+        let file: Layer = toml::from_str("port = 7000\nthreads = 3\npassword = 'file'").unwrap();
+        let settings = flags(&["--port", "7001", "--max-bytes", "1GiB"]).resolve(file).unwrap();
+        assert_eq!(settings.server.port, 7001);
+        assert_eq!(settings.server.threads, 3);
+        assert_eq!(settings.server.maxclients, 10_000);
+        assert_eq!(settings.server.password.as_deref(), Some("file"));
+        assert_eq!(settings.options.max_bytes, 1 << 30);
+        assert_eq!(settings.pool, Path::new(POOL_DEFAULT));
+    }
+
+    #[test]
+    fn nonsense_is_refused_as_usage() {
+        for arguments in [
+            ["--medium", "tape"],
+            ["--durability", "sometimes"],
+            ["--engine", "steam"],
+            ["--max-bytes", "lots"],
+        ] {
+            let error = flags(&arguments).resolve(Layer::default()).err().unwrap();
+            assert!(error.is::<UsageError>(), "{arguments:?}");
+        }
+        assert!(toml::from_str::<Layer>("prot = 7000").is_err());
+    }
+
+    /// `--help` writes the defaults down a second time: here they are compared.
+    #[test]
+    fn help_tells_the_real_defaults() {
+        let server = everdram_resp::Settings::default();
+        let options = Options::default();
+        let expected = [
+            ("pool", POOL_DEFAULT.to_owned()),
+            ("bind", server.bind[0].to_string()),
+            ("port", server.port.to_string()),
+            ("threads", server.threads.to_string()),
+            ("allow_open_network", server.allow_open_network.to_string()),
+            ("durability", options.durability.to_string()),
+            ("max_clients", server.maxclients.to_string()),
+            ("timeout", server.timeout.as_secs().to_string()),
+            ("drain_timeout", server.drain_timeout.as_secs().to_string()),
+        ];
+        let command = Layer::augment_args(Command::new("test"));
+        for (name, default) in expected {
+            let argument = command.get_arguments().find(|a| a.get_id() == name).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.ends_with(&format!("[default: {default}]")), "{name}: {help}");
+        }
+        assert_eq!(options.max_bytes, parse_bytes("1TiB").unwrap());
+        assert_eq!(options.medium, MediumChoice::Auto);
+        assert_eq!(options.engine, EngineKind::Viper);
+    }
+}

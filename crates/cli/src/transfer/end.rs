@@ -1,0 +1,229 @@
+//! The two ends data can move between: a pool opened here, or a running server.
+
+use crate::client::{Client, Reply};
+use crate::pool;
+use crate::settings::usage;
+use crate::transfer::operation::Operation;
+use anyhow::Context;
+use everdram::{Change, Options, Session, Store};
+use std::path::{Path, PathBuf};
+
+/// Operations sent before their answers (or durability) are waited for.
+const WINDOW: usize = 256;
+/// Bytes after which a window is closed early.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// Where from or where to: exactly one of both.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct EndArguments {
+    /// The running server, as HOST:PORT, instead of a pool
+    #[arg(long, value_name = "HOST:PORT", global = false)]
+    pub(crate) server: Option<String>,
+    /// Password of the server
+    #[arg(long, env = "EVERDRAM_PASSWORD", hide_env_values = true, requires = "server")]
+    pub(crate) password: Option<String>,
+}
+
+/// A place that holds keys.
+pub(crate) enum End {
+    Pool { store: Store, session: Session, submitted: usize, submitted_bytes: usize },
+    Server { client: Client, outstanding: usize },
+}
+
+impl EndArguments {
+    /// With `--server` the one positional argument is the file; without, it takes a pool and then the file.
+    pub(crate) fn split<'a>(
+        &self,
+        places: &'a [PathBuf],
+    ) -> anyhow::Result<(Option<&'a Path>, Option<&'a Path>)> {
+        match (&self.server, places) {
+            (Some(_), []) => Ok((None, None)),
+            (Some(_), [file]) => Ok((None, Some(file))),
+            (Some(_), _) => Err(usage("with --server there is no POOL: give at most a FILE")),
+            (None, [pool]) => Ok((Some(pool), None)),
+            (None, [pool, file]) => Ok((Some(pool), Some(file))),
+            (None, _) => Err(usage("give a POOL and a FILE, or --server HOST:PORT and a FILE")),
+        }
+    }
+
+    /// Opens the end; the pool at `pool` is made if `create`.
+    pub(crate) fn open(&self, pool: Option<&Path>, create: bool, quiet: bool) -> anyhow::Result<End> {
+        match (&self.server, pool) {
+            (Some(address), _) => {
+                let connected = Client::connect(address.as_str());
+                let mut client = connected.with_context(|| format!("server {address}"))?;
+                if let Some(password) = &self.password {
+                    client.call(&[b"AUTH", password.as_bytes()])?;
+                }
+                Ok(End::Server { client, outstanding: 0 })
+            }
+            (None, Some(path)) => {
+                let opened = if create {
+                    pool::open(path, Options::default(), quiet)
+                } else {
+                    pool::open_existing(path, quiet)
+                };
+                let store = opened.with_context(|| format!("pool {}", path.display()))?;
+                let session = store.session()?;
+                Ok(End::Pool { store, session, submitted: 0, submitted_bytes: 0 })
+            }
+            (None, None) => Err(usage("give a POOL, or --server HOST:PORT")),
+        }
+    }
+}
+
+impl End {
+    /// Applies one operation; it is durable once [`End::flush`] has returned.
+    pub(crate) fn apply(&mut self, operation: &Operation) -> anyhow::Result<()> {
+        let full = match self {
+            End::Pool { session, submitted, submitted_bytes, .. } => {
+                *submitted += 1;
+                *submitted_bytes += submit(session, operation)?;
+                *submitted >= WINDOW || *submitted_bytes >= WINDOW_BYTES
+            }
+            End::Server { client, outstanding } => {
+                *outstanding += 1;
+                queue(client, operation);
+                *outstanding >= WINDOW || client.queued_bytes() >= WINDOW_BYTES
+            }
+        };
+        if full { self.flush() } else { Ok(()) }
+    }
+
+    /// Waits until everything applied is durable.
+    pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
+        match self {
+            End::Pool { session, submitted, submitted_bytes, .. } => {
+                (*submitted, *submitted_bytes) = (0, 0);
+                let ticket = session.commit()?;
+                session.wait(ticket)?;
+            }
+            End::Server { client, outstanding } => {
+                client.send()?;
+                for _ in 0..std::mem::take(outstanding) {
+                    client.receive()?.accepted()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// About how many keys there are.
+    pub(crate) fn len(&mut self) -> anyhow::Result<u64> {
+        match self {
+            End::Pool { store, .. } => Ok(store.len()),
+            End::Server { client, .. } => match client.call(&[b"DBSIZE"])? {
+                Reply::Integer(count) => Ok(u64::try_from(count).unwrap_or(0)),
+                _ => anyhow::bail!("the server gave no number for DBSIZE"),
+            },
+        }
+    }
+
+    /// The next keys after `cursor` (0 = the start) into `keys`; returns where to go on, 0 = done.
+    pub(crate) fn scan(&mut self, cursor: u64, keys: &mut Vec<Vec<u8>>) -> anyhow::Result<u64> {
+        keys.clear();
+        match self {
+            End::Pool { session, .. } => {
+                Ok(session.scan(cursor, WINDOW, &mut |key, _, _| keys.push(key.to_vec()))?)
+            }
+            End::Server { client, .. } => scan_server(client, cursor, keys),
+        }
+    }
+
+    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never).
+    pub(crate) fn read(
+        &mut self,
+        keys: &[Vec<u8>],
+        mut visit: impl FnMut(&[u8], &[u8], u64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match self {
+            End::Pool { session, .. } => {
+                let mut value = Vec::new();
+                for key in keys {
+                    value.clear();
+                    if let Some(found) = session.get_into(key, &mut value)? {
+                        visit(key, &value, found.expires_at_ms)?;
+                    }
+                }
+            }
+            End::Server { client, .. } => {
+                for key in keys {
+                    client.queue(&[b"GET", key]);
+                    client.queue(&[b"PEXPIRETIME", key]);
+                }
+                client.send()?;
+                for key in keys {
+                    let value = client.receive()?.accepted()?;
+                    let expiry = client.receive()?.accepted()?;
+                    let (Reply::Bulk(value), Reply::Integer(expiry)) = (value, expiry) else { continue };
+                    // -2: the key expired between the two questions.
+                    if expiry != -2 {
+                        visit(key, &value, u64::try_from(expiry).unwrap_or(0))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the work in order.
+    pub(crate) fn close(mut self) -> anyhow::Result<()> {
+        self.flush()?;
+        if let End::Pool { store, session, .. } = self {
+            drop(session);
+            store.close()?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes it submitted.
+fn submit(session: &mut Session, operation: &Operation) -> anyhow::Result<usize> {
+    match operation {
+        Operation::Put { key, value, expires_at_ms } => {
+            session.engine().put(key, value, *expires_at_ms)?;
+            Ok(key.len() + value.len())
+        }
+        Operation::Expire { key, expires_at_ms } => {
+            session.engine().modify(key, &mut |current, into| {
+                let Some(current) = current else { return Change::Keep };
+                into.extend_from_slice(current.value);
+                Change::Put { expires_at_ms: *expires_at_ms }
+            })?;
+            Ok(key.len())
+        }
+        Operation::Delete { key } => {
+            session.engine().delete(key)?;
+            Ok(key.len())
+        }
+    }
+}
+
+fn queue(client: &mut Client, operation: &Operation) {
+    match operation {
+        Operation::Put { key, value, expires_at_ms: 0 } => client.queue(&[b"SET", key, value]),
+        Operation::Put { key, value, expires_at_ms } => {
+            client.queue(&[b"SET", key, value, b"PXAT", expires_at_ms.to_string().as_bytes()]);
+        }
+        Operation::Expire { key, expires_at_ms } => {
+            client.queue(&[b"PEXPIREAT", key, expires_at_ms.to_string().as_bytes()]);
+        }
+        Operation::Delete { key } => client.queue(&[b"DEL", key]),
+    }
+}
+
+fn scan_server(client: &mut Client, cursor: u64, keys: &mut Vec<Vec<u8>>) -> anyhow::Result<u64> {
+    let count = WINDOW.to_string();
+    let reply = client.call(&[b"SCAN", cursor.to_string().as_bytes(), b"COUNT", count.as_bytes()])?;
+    let Reply::Array(parts) = reply else { anyhow::bail!("the server gave no array for SCAN") };
+    let [Reply::Bulk(next), Reply::Array(found)] = parts.as_slice() else {
+        anyhow::bail!("the server gave an array for SCAN that is none")
+    };
+    keys.extend(found.iter().filter_map(|key| match key {
+        Reply::Bulk(key) => Some(key.clone()),
+        _ => None,
+    }));
+    let next = std::str::from_utf8(next).ok().and_then(|next| next.parse().ok());
+    next.context("the server gave a cursor that is no number")
+}

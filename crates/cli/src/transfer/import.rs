@@ -1,0 +1,152 @@
+//! `everdram import`: a file into a pool or a server.
+
+use crate::terminal::{Progress, row};
+use crate::transfer::end::{End, EndArguments};
+use crate::transfer::operation::Operation;
+use crate::transfer::{Format, mass, tsv};
+use crate::{Outcome, units};
+use anyhow::Context;
+use serde_json::json;
+use std::cell::Cell;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Load keys from a file into a pool or a server.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Loads keys from a file (`-` = standard input) into a pool, made if missing, or into a running server. \
+                  TSV has one key a line: key, tab, value, and optionally a tab and the expiry in Unix milliseconds; \
+                  \\t \\n \\r \\\\ and \\xHH are escapes. RESP is what `redis-cli --pipe` takes: SET, MSET, PEXPIREAT, \
+                  DEL and their kin.\n\n\
+                  Keys are written in batches that become durable together; when the command ends, all of them are. \
+                  If the file has an error, what stood before it has been loaded, and the error names its place.\n\n\
+                  Examples: everdram import ./data keys.tsv\n\
+                  \u{20}         zcat dump.resp.gz | everdram import --server 127.0.0.1:6379 - --format resp",
+    after_help = "Exit codes: 0 everything is durable; 1 failed; 2 usage."
+)]
+pub(crate) struct Arguments {
+    /// POOL FILE, or just FILE with --server; FILE may be `-`
+    #[arg(required = true, num_args = 1..=2, value_names = ["POOL", "FILE"])]
+    places: Vec<PathBuf>,
+    #[command(flatten)]
+    end: EndArguments,
+    /// Format of the file; without it, the name decides: `.resp` or TSV
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Counts at the end as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Default)]
+struct Counts {
+    put: u64,
+    expired: u64,
+    deleted: u64,
+}
+
+impl Counts {
+    fn add(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Put { .. } => self.put += 1,
+            Operation::Expire { .. } => self.expired += 1,
+            Operation::Delete { .. } => self.deleted += 1,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.put + self.expired + self.deleted
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let (pool, file) = arguments.end.split(&arguments.places)?;
+    let file = file.ok_or_else(|| crate::settings::usage("give the FILE to load, or `-`"))?;
+    let by_name = if file.extension().is_some_and(|end| end == "resp") { Format::Resp } else { Format::Tsv };
+    let (input, bytes) = open(file)?;
+    let read = Rc::new(Cell::new(0));
+    let input = BufReader::with_capacity(1 << 20, Counted { input, read: Rc::clone(&read) });
+    let mut end = arguments.end.open(pool, true, arguments.json)?;
+    let begun = Instant::now();
+    let progress = Progress::start("import", bytes, arguments.json);
+
+    let mut counts = Counts::default();
+    let loaded = match arguments.format.unwrap_or(by_name) {
+        Format::Tsv => {
+            let mut reader = tsv::Reader::new(input);
+            load(&mut end, || reader.next(), &mut counts, &read, &progress)
+        }
+        Format::Resp => {
+            let mut reader = mass::Reader::new(input);
+            load(&mut end, || reader.next(), &mut counts, &read, &progress)
+        }
+    };
+    progress.finish();
+    // What stood before an error stays: it is closed and counted like the rest.
+    end.close()?;
+    loaded.with_context(|| format!("{}, after {} operations", file.display(), counts.all()))?;
+    print(arguments, &counts, read.get(), begun);
+    Ok(Outcome::Sound)
+}
+
+fn load(
+    end: &mut End,
+    mut next: impl FnMut() -> anyhow::Result<Option<Operation>>,
+    counts: &mut Counts,
+    read: &Cell<u64>,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    while let Some(operation) = next()? {
+        end.apply(&operation)?;
+        counts.add(&operation);
+        if counts.all().is_multiple_of(4096) {
+            progress.at(read.get(), &format!("{} keys", units::count(counts.all())));
+        }
+    }
+    end.flush()
+}
+
+fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, u64)> {
+    if file == Path::new("-") {
+        return Ok((Box::new(std::io::stdin()), 0));
+    }
+    let opened = std::fs::File::open(file).with_context(|| format!("file {}", file.display()))?;
+    let bytes = opened.metadata().map_or(0, |metadata| metadata.len());
+    Ok((Box::new(opened), bytes))
+}
+
+/// Counts what was read, for the progress line.
+struct Counted {
+    input: Box<dyn Read>,
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(into)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
+    }
+}
+
+fn print(arguments: &Arguments, counts: &Counts, bytes: u64, begun: Instant) {
+    let seconds = begun.elapsed().as_secs_f64();
+    if arguments.json {
+        let object = json!({
+            "put": counts.put, "expiries": counts.expired, "deletes": counts.deleted,
+            "bytes_read": bytes, "seconds": seconds,
+        });
+        println!("{object}");
+        return;
+    }
+    row("stored", units::count(counts.put));
+    if counts.expired > 0 {
+        row("expiries set", units::count(counts.expired));
+    }
+    if counts.deleted > 0 {
+        row("removed", units::count(counts.deleted));
+    }
+    row("read", format_args!("{} in {}", units::bytes(bytes), units::time(begun.elapsed())));
+}

@@ -1,0 +1,103 @@
+//! Numbers for people: bytes, times and counts with their units, and sizes parsed back.
+
+use std::time::Duration;
+
+/// `1.5 MiB`, `312 B`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// `840 ns`, `12.3 us`, `4.56 ms`, `1.23 s`.
+#[must_use]
+pub fn time(duration: Duration) -> String {
+    let nanoseconds = duration.as_nanos() as f64;
+    match nanoseconds {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e6 => format!("{:.1} us", n / 1e3),
+        n if n < 1e9 => format!("{:.2} ms", n / 1e6),
+        n => format!("{:.2} s", n / 1e9),
+    }
+}
+
+/// `1,234,567`.
+#[must_use]
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A size such as `4096`, `64KiB`, `64 MiB`, `1GB` (powers of 1024 either way), for the command line.
+///
+/// # Errors
+/// Says what a size looks like.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let refuse = || format!("size `{text}`: a number with an optional unit, such as 64MiB or 4096");
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+    let (digits, unit) = trimmed.split_at(split);
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(refuse()),
+    };
+    number.checked_mul(1 << shift).ok_or_else(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_back() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("64KiB", Some(64 << 10)),
+            ("64 mb", Some(64 << 20)),
+            ("2G", Some(2 << 30)),
+            ("1TiB", Some(1 << 40)),
+            ("", None),
+            ("MiB", None),
+            ("-1", None),
+            ("1.5G", None),
+            ("99999999TiB", None),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_carry_their_units() {
+        assert_eq!(bytes(312), "312 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+        assert_eq!(time(Duration::from_nanos(840)), "840 ns");
+        assert_eq!(time(Duration::from_micros(4560)), "4.56 ms");
+        assert_eq!(count(7), "7");
+        assert_eq!(count(1_234_567), "1,234,567");
+    }
+}

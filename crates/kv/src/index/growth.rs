@@ -1,0 +1,250 @@
+//! Room for one more: a segment is rebuilt into fresh pages.
+//!
+//! An insertion that finds all buckets full that it may use asks for growth. The segment gets one page more, or, with all
+//! 8 pages, is split in two halves of as many pages as they need. The entries are laid out in a draft first;
+//! only a draft that holds them all is copied to pages and published. Nobody writes to the old pages while
+//! the segment's locks are held, nobody finds them afterwards, and who is still reading them finds there
+//! what was true when his search began.
+//!
+//! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
+//! hashes asked for (see [`super::shape`]).
+
+use super::arena::{PAGE_BUCKETS, Pages};
+use super::directory::Segment;
+use super::entry::{BUCKET_ENTRIES, Entry, Location, MORE};
+use super::hash::KeyHash;
+use super::shape::{PAGES_MAX, Shape};
+use super::{Index, IndexError, PROBE_BUCKETS};
+
+const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
+/// Entries that a half gets a page for: 80 % of its slots. A page of a fuller segment would soon be
+/// followed by the next one, a page of an emptier segment would cost DRAM.
+const HALF_PAGE_ENTRIES: usize = PAGE_BUCKETS as usize * BUCKET_ENTRIES * 8 / 10;
+/// Directory lines allowed for each page ever used. Evenly spread hashes need about a quarter of a line;
+/// a directory that wants more than this is fed hashes that are not random.
+const LINES_PER_PAGE_MAX: u64 = 16;
+
+/// Gives the hash of the key of the record at a location; `None` if it cannot be read. It runs under
+/// index locks: it may only read memory.
+pub(crate) type Rehash<'a> = &'a mut dyn FnMut(Location) -> Option<KeyHash>;
+
+impl Index {
+    /// Makes room in the segment of `hash`, unless someone has done so since `seen` was read.
+    #[cold]
+    pub(super) fn grow(
+        &self,
+        hash: KeyHash,
+        seen: (u32, u16),
+        rehash: Rehash<'_>,
+    ) -> Result<(), IndexError> {
+        let (depth, generation) = seen;
+        let _locks = self.locks.of_segment(hash, depth);
+        let segment = self.directory.line(hash).segment();
+        if (segment.shape.depth, segment.generation) != (depth, generation) {
+            return Ok(());
+        }
+        let mut entries = self.entries_of(&segment);
+        for pages in segment.shape.pages + 1..=PAGES_MAX as u32 {
+            let shape = Shape {
+                pages,
+                ..segment.shape
+            };
+            if let Some(draft) = Draft::of(shape, &entries) {
+                return self.replace_segment(hash, &segment, &[(shape, draft)]);
+            }
+        }
+        self.split(hash, &segment, &mut entries, rehash)
+    }
+
+    fn entries_of(&self, segment: &Segment) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(segment.shape.buckets() as usize * BUCKET_ENTRIES);
+        for page in segment.pages.as_slice() {
+            for bucket in self.arena.page(*page) {
+                let found = bucket
+                    .entries()
+                    .into_iter()
+                    .filter(|entry| entry.location().is_some());
+                entries.extend(found.map(Entry::bare));
+            }
+        }
+        entries
+    }
+
+    fn split(
+        &self,
+        hash: KeyHash,
+        segment: &Segment,
+        entries: &mut [Entry],
+        rehash: Rehash<'_>,
+    ) -> Result<(), IndexError> {
+        let (half, anchored) = segment.shape.half().ok_or(IndexError::Skewed)?;
+        // The bit that decides is in the old tag; the new one may begin below it.
+        let upper_half = |entry: &Entry| segment.shape.upper_half(entry.tag());
+        let (mut lower, mut upper): (Vec<Entry>, Vec<Entry>) = entries
+            .iter()
+            .copied()
+            .partition(|entry| !upper_half(entry));
+        if anchored {
+            for entry in lower.iter_mut().chain(&mut upper) {
+                *entry = anchor(hash, segment.shape, half, *entry, rehash)?;
+            }
+        }
+        let drafts = [draft_half(half, &lower)?, draft_half(half, &upper)?];
+        self.replace_segment(hash, segment, &drafts)
+    }
+
+    /// Copies drafts to pages and publishes them in place of `old`.
+    fn replace_segment(
+        &self,
+        hash: KeyHash,
+        old: &Segment,
+        drafts: &[(Shape, Box<Draft>)],
+    ) -> Result<(), IndexError> {
+        let generation = old.generation.wrapping_add(1);
+        let mut segments: Vec<Segment> = Vec::with_capacity(drafts.len());
+        let mut outcome = Ok(());
+        for (shape, draft) in drafts {
+            match self.arena.allocate(shape.pages) {
+                Ok(pages) => {
+                    self.copy_out(draft, &pages);
+                    segments.push(Segment {
+                        shape: *shape,
+                        pages,
+                        generation,
+                    });
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if outcome.is_ok() {
+            let lines_max = LINES_PER_PAGE_MAX * u64::from(self.arena.pages_used());
+            outcome = self
+                .directory
+                .publish(old.shape.first_hash(hash), &segments, lines_max);
+        }
+        if outcome.is_ok() {
+            self.arena.retire(old.pages);
+        } else {
+            segments
+                .iter()
+                .for_each(|segment| self.arena.give_back(segment.pages));
+        }
+        outcome
+    }
+
+    fn copy_out(&self, draft: &Draft, pages: &Pages) {
+        let mut words = draft.words.iter();
+        for page in pages.as_slice() {
+            for (bucket, words) in self.arena.page(*page).iter().zip(&mut words) {
+                bucket.fill(words);
+            }
+        }
+    }
+
+    /// Segments for an empty index, one page each, unless memory is refused.
+    pub(super) fn empty_segments(&self, depth: u32) -> Result<Vec<Segment>, IndexError> {
+        let shape = Shape {
+            pages: 1,
+            depth,
+            base: depth,
+        };
+        let empty = Draft::empty();
+        let mut segments = Vec::with_capacity(1 << depth);
+        for _ in 0..1 << depth {
+            match self.arena.allocate(1) {
+                Ok(pages) => {
+                    self.copy_out(&empty, &pages);
+                    segments.push(Segment {
+                        shape,
+                        pages,
+                        generation: 0,
+                    });
+                }
+                Err(error) => {
+                    segments
+                        .iter()
+                        .for_each(|made: &Segment| self.arena.give_back(made.pages));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(segments)
+    }
+}
+
+/// The entry with the tag that its key's full hash has in `half`.
+fn anchor(
+    place: KeyHash,
+    shape: Shape,
+    half: Shape,
+    entry: Entry,
+    rehash: Rehash<'_>,
+) -> Result<Entry, IndexError> {
+    let Some(location) = entry.location() else {
+        return Ok(entry);
+    };
+    match rehash(location) {
+        Some(hash) if shape.agrees(place, entry.tag(), hash) => {
+            Ok(Entry::new(half.tag(hash), location))
+        }
+        _ => Err(IndexError::Rehash(location)),
+    }
+}
+
+fn draft_half(half: Shape, entries: &[Entry]) -> Result<(Shape, Box<Draft>), IndexError> {
+    let enough = entries
+        .len()
+        .div_ceil(HALF_PAGE_ENTRIES)
+        .clamp(1, PAGES_MAX);
+    for pages in enough as u32..=PAGES_MAX as u32 {
+        let shape = Shape { pages, ..half };
+        if let Some(draft) = Draft::of(shape, entries) {
+            return Ok((shape, draft));
+        }
+    }
+    Err(IndexError::Skewed)
+}
+
+/// The buckets of a segment in plain memory.
+struct Draft {
+    words: [[u64; BUCKET_ENTRIES]; DRAFT_BUCKETS],
+    used: [u8; DRAFT_BUCKETS],
+}
+
+impl Draft {
+    fn empty() -> Box<Draft> {
+        Box::new(Draft {
+            words: [[0; BUCKET_ENTRIES]; DRAFT_BUCKETS],
+            used: [0; DRAFT_BUCKETS],
+        })
+    }
+
+    /// All entries laid out in `shape`, or `None` if one finds no room.
+    fn of(shape: Shape, entries: &[Entry]) -> Option<Box<Draft>> {
+        let mut draft = Draft::empty();
+        entries
+            .iter()
+            .all(|entry| draft.place(shape, *entry))
+            .then_some(draft)
+    }
+
+    #[inline]
+    fn place(&mut self, shape: Shape, entry: Entry) -> bool {
+        let buckets = shape.buckets() as usize;
+        let mut at = shape.home(entry.tag()) as usize;
+        for _ in 0..PROBE_BUCKETS {
+            let (Some(words), Some(used)) = (self.words.get_mut(at), self.used.get_mut(at)) else {
+                return false;
+            };
+            if let Some(word) = words.get_mut(usize::from(*used)) {
+                *word |= entry.0;
+                *used += 1;
+                return true;
+            }
+            let [first, ..] = words;
+            *first |= MORE;
+            at = if at + 1 == buckets { 0 } else { at + 1 };
+        }
+        false
+    }
+}

@@ -1,0 +1,470 @@
+//! The index against a model, under threads, and at its limits.
+//!
+//! Keys are numbers, hashes are made from them, and a location tells its key: `key * 16 + version + 1`.
+
+use super::{Index, IndexError, KeyHash, Location};
+use crate::epoch::{Epochs, Slot};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A random number generator that replays: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    /// Seeded from `EVERDRAM_SEED`, or else anew; says which seed, for when the test fails.
+    fn new() -> Random {
+        let given = std::env::var("EVERDRAM_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(rand::random);
+        println!("replay with EVERDRAM_SEED={seed}");
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+fn location(key: u64, version: u64) -> Location {
+    Location::new(key * 16 + version % 16 + 1).unwrap()
+}
+
+fn key_of(location: Location) -> u64 {
+    (location.get() - 1) / 16
+}
+
+/// Keys that take an index whose hashes share 5 bits beyond depth 13.
+const CROWD: u64 = 500_000;
+
+/// An index of numbers whose hashes begin with the same `shared` bits.
+struct Numbers {
+    index: Index,
+    shared: u32,
+    rehashed: AtomicU64,
+}
+
+impl Numbers {
+    fn new(sessions: usize) -> Numbers {
+        Numbers::crowded(sessions, 0)
+    }
+
+    fn crowded(sessions: usize, shared: u32) -> Numbers {
+        let index = Index::new(Epochs::new(sessions)).unwrap();
+        Numbers {
+            index,
+            shared,
+            rehashed: AtomicU64::new(0),
+        }
+    }
+
+    fn slot(&self) -> Slot {
+        self.index.epochs.register().unwrap()
+    }
+
+    fn hash(&self, key: u64) -> KeyHash {
+        KeyHash(mix(key + 1) >> self.shared)
+    }
+
+    fn insert(&self, key: u64, version: u64) {
+        self.index
+            .insert(self.hash(key), location(key, version), &mut |at| {
+                self.rehashed.fetch_add(1, Ordering::Relaxed);
+                Some(self.hash(key_of(at)))
+            })
+            .unwrap();
+    }
+
+    fn lookup(&self, slot: &Slot, key: u64) -> Option<Location> {
+        self.index
+            .lookup(self.hash(key), &slot.pin(), |at| key_of(at) == key)
+    }
+
+    /// One whole iteration in steps of `count`; how often each key was visited.
+    fn scan_all(&self, slot: &Slot, count: usize) -> HashMap<u64, u32> {
+        let mut visits = HashMap::new();
+        let mut cursor = 0;
+        loop {
+            let mut step = 0;
+            let next = self.index.scan(cursor, count, &slot.pin(), &mut |at| {
+                step += 1;
+                *visits.entry(key_of(at)).or_default() += 1;
+            });
+            assert!(
+                next == 0 || next > cursor && step >= count,
+                "{cursor} -> {next} after {step}"
+            );
+            if next == 0 {
+                return visits;
+            }
+            cursor = next;
+        }
+    }
+}
+
+#[test]
+fn agrees_with_a_hash_map() {
+    let mut random = Random::new();
+    let numbers = Numbers::new(1);
+    let slot = numbers.slot();
+    let mut model: HashMap<u64, Location> = HashMap::new();
+    for round in 0..400_000 {
+        let (key, version) = (random.below(120_000), random.below(16));
+        let (hash, new) = (numbers.hash(key), location(key, version));
+        let known = model.get(&key).copied();
+        assert_eq!(
+            numbers.lookup(&slot, key),
+            known,
+            "key {key} in round {round}"
+        );
+        match (known, random.below(4)) {
+            (None, _) => {
+                assert!(!numbers.index.replace(hash, new, new) && !numbers.index.remove(hash, new));
+                numbers.insert(key, version);
+                model.insert(key, new);
+            }
+            (Some(old), 0) => {
+                assert!(numbers.index.remove(hash, old));
+                assert!(!numbers.index.remove(hash, old));
+                model.remove(&key);
+            }
+            (Some(old), _) => {
+                assert!(numbers.index.replace(hash, old, new));
+                assert_eq!(numbers.index.replace(hash, old, new), old == new);
+                model.insert(key, new);
+            }
+        }
+    }
+    let visits = numbers.scan_all(&slot, 7);
+    assert_eq!(visits.len(), model.len());
+    assert!(
+        visits
+            .iter()
+            .all(|(key, count)| model.contains_key(key) && *count == 1)
+    );
+}
+
+#[test]
+fn an_entry_costs_at_most_12_bytes() {
+    let numbers = Numbers::new(1);
+    for key in 0..1_200_000 {
+        numbers.insert(key, 0);
+        if key >= 1_000_000 && key % 10_000 == 0 {
+            let each = numbers.index.bytes() as f64 / key as f64;
+            assert!(
+                (8.0..12.0).contains(&each),
+                "{each} bytes for each of {key}"
+            );
+        }
+    }
+    assert_eq!(
+        numbers.rehashed.into_inner(),
+        0,
+        "tags alone carry growth this far"
+    );
+}
+
+/// A segment of depth 13 has used up its tags' first anchor; its halves ask for full hashes.
+#[test]
+fn tags_that_run_out_are_made_anew() {
+    let numbers = Numbers::crowded(1, 5);
+    let slot = numbers.slot();
+    for key in 0..CROWD {
+        numbers.insert(key, 0);
+    }
+    assert!(numbers.index.directory.depth() >= 14);
+    assert!(numbers.rehashed.load(Ordering::Relaxed) >= 200_000);
+    for key in 0..CROWD {
+        assert_eq!(numbers.lookup(&slot, key), Some(location(key, 0)));
+        assert_eq!(numbers.lookup(&slot, key + 1_000_000), None);
+    }
+    let visits = numbers.scan_all(&slot, 1000);
+    assert!(visits.len() as u64 == CROWD && visits.values().all(|count| *count == 1));
+}
+
+#[test]
+fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
+    let numbers = Numbers::crowded(1, 5);
+    let slot = numbers.slot();
+    let wrong = |key: u64| key % 1000 == 999;
+    let refused = (0..CROWD).find_map(|key| {
+        let mut rehash = |at: Location| {
+            Some(key_of(at))
+                .filter(|key| !wrong(*key))
+                .map(|key| numbers.hash(key))
+        };
+        let result = numbers
+            .index
+            .insert(numbers.hash(key), location(key, 0), &mut rehash);
+        result.err().map(|error| (key, error))
+    });
+    let Some((count, IndexError::Rehash(at))) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(wrong(key_of(at)));
+    assert!((0..count).all(|key| numbers.lookup(&slot, key).is_some()));
+    assert_eq!(numbers.lookup(&slot, count), None);
+}
+
+#[test]
+fn equal_hashes_end_in_an_error_not_in_endless_growth() {
+    let index = Index::new(Epochs::new(1)).unwrap();
+    let slot = index.epochs.register().unwrap();
+    let hash = KeyHash(0x1234_5678_9abc_def0);
+    let insert = |key: u64| index.insert(hash, location(key, 0), &mut |_| Some(hash));
+    let fitted = (0..1000).take_while(|key| insert(*key).is_ok()).count() as u64;
+    assert_eq!(fitted, u64::from(super::PROBE_BUCKETS) * 8);
+    assert_eq!(insert(fitted), Err(IndexError::Skewed));
+    for key in 0..fitted {
+        let found = index.lookup(hash, &slot.pin(), |at| key_of(at) == key);
+        assert_eq!(found, Some(location(key, 0)));
+    }
+    assert!(index.bytes() < 2 << 20, "{}", index.bytes());
+}
+
+#[test]
+fn pages_are_used_again_when_readers_have_gone() {
+    let numbers = Numbers::new(1);
+    (0..300_000).for_each(|key| numbers.insert(key, 0));
+    let (used, spare) = (
+        numbers.index.arena.pages_used() as usize,
+        numbers.index.arena.pages_spare(),
+    );
+    assert!(spare * 50 < used, "{spare} of {used} pages lie idle");
+
+    let slot = numbers.slot();
+    let pin = slot.pin();
+    (300_000..600_000).for_each(|key| numbers.insert(key, 0));
+    let spare = numbers.index.arena.pages_spare();
+    assert!(
+        spare * 3 > used,
+        "a pinned reader keeps old pages: {spare} of {used}"
+    );
+    drop(pin);
+    let used = numbers.index.arena.pages_used();
+    (600_000..700_000).for_each(|key| numbers.insert(key, 0));
+    assert_eq!(numbers.index.arena.pages_used(), used);
+}
+
+/// Readers that cross pages tell a new description of a segment from the old one by this alone.
+#[test]
+fn every_rebuilt_segment_has_a_later_generation() {
+    let numbers = Numbers::new(1);
+    let segment = |key| numbers.index.directory.line(numbers.hash(key)).segment();
+    let mut rebuilt = 0;
+    for key in 0..200_000 {
+        let before = segment(key);
+        numbers.insert(key, 0);
+        let after = segment(key);
+        if (before.shape, before.pages) == (after.shape, after.pages) {
+            assert_eq!(before.generation, after.generation);
+        } else {
+            rebuilt += 1;
+            // One insertion may have to grow its segment more than once.
+            assert!(
+                after.generation > before.generation,
+                "key {key}: {before:?} {after:?}"
+            );
+        }
+    }
+    assert!(rebuilt > 500, "{rebuilt}");
+}
+
+#[test]
+fn clear_removes_everything_and_keeps_the_memory() {
+    let numbers = Numbers::new(1);
+    let slot = numbers.slot();
+    numbers.index.clear().unwrap();
+    (0..300_000).for_each(|key| numbers.insert(key, 0));
+    let bytes = numbers.index.bytes();
+    for version in 1..4 {
+        numbers.index.clear().unwrap();
+        assert!(numbers.scan_all(&slot, 10).is_empty());
+        assert_eq!(numbers.index.random(version, &slot.pin()), None);
+        assert!(
+            (0..300_000)
+                .step_by(101)
+                .all(|key| numbers.lookup(&slot, key).is_none())
+        );
+        (0..300_000).for_each(|key| numbers.insert(key, version));
+        assert!((0..300_000).all(|key| numbers.lookup(&slot, key) == Some(location(key, version))));
+    }
+    assert!(
+        numbers.index.bytes() < bytes + bytes / 8,
+        "{bytes} became {}",
+        numbers.index.bytes()
+    );
+}
+
+#[test]
+fn random_entries_are_spread_evenly() {
+    let mut random = Random::new();
+    let numbers = Numbers::new(1);
+    let slot = numbers.slot();
+    numbers.insert(7, 0);
+    assert_eq!(
+        numbers.index.random(random.next(), &slot.pin()),
+        Some(location(7, 0))
+    );
+
+    const KEYS: u64 = 150_000;
+    (0..KEYS)
+        .filter(|key| *key != 7)
+        .for_each(|key| numbers.insert(key, 0));
+    // Segments have 5 to 8 pages now: without evening out, keys of small ones would be drawn too often.
+    let mut quarters = [0_u64; 4];
+    let mut drawn_pages: HashMap<u32, (u64, u64)> = HashMap::new();
+    let pages_of = |key| {
+        numbers
+            .index
+            .directory
+            .line(numbers.hash(key))
+            .segment()
+            .shape
+            .pages
+    };
+    (0..KEYS).for_each(|key| drawn_pages.entry(pages_of(key)).or_default().0 += 1);
+    const DRAWS: u64 = 400_000;
+    for _ in 0..DRAWS {
+        let key = key_of(numbers.index.random(random.next(), &slot.pin()).unwrap());
+        quarters[(key * 4 / KEYS) as usize] += 1;
+        drawn_pages.entry(pages_of(key)).or_default().1 += 1;
+    }
+    assert!(
+        quarters
+            .iter()
+            .all(|count| count.abs_diff(DRAWS / 4) < DRAWS / 50),
+        "{quarters:?}"
+    );
+    for (pages, (keys, draws)) in drawn_pages {
+        let share = draws as f64 * KEYS as f64 / (keys.max(1) as f64 * DRAWS as f64);
+        assert!(
+            keys < 2000 || (0.9..1.1).contains(&share),
+            "{pages} pages: {share} of the fair share"
+        );
+    }
+}
+
+/// Writers grow the index and churn their own keys; the stable keys must be found by every lookup.
+#[test]
+fn readers_find_what_is_there_while_writers_change_the_rest() {
+    const STABLE: u64 = 20_000;
+    const OWN: u64 = 150_000;
+    let mut random = Random::new();
+    let numbers = Arc::new(Numbers::new(8));
+    (0..STABLE).for_each(|key| numbers.insert(key, 0));
+    let stop = AtomicBool::new(false);
+    let hits = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in [random.next(), random.next()] {
+            let (numbers, stop, hits) = (&numbers, &stop, &hits);
+            scope.spawn(move || {
+                let (mut random, slot) = (Random(seed), numbers.slot());
+                while !stop.load(Ordering::Relaxed) {
+                    let key = random.below(STABLE);
+                    assert!(
+                        numbers.lookup(&slot, key).is_some(),
+                        "key {key} was there all the time"
+                    );
+                    hits.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (seed, numbers) = (random.next(), &numbers);
+                scope.spawn(move || write_and_verify(numbers, seed, writer, STABLE, OWN))
+            })
+            .collect();
+        let failed = writers
+            .into_iter()
+            .map(|writer| writer.join())
+            .filter(Result::is_err)
+            .count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(failed, 0, "writers failed");
+    });
+    assert!(hits.into_inner() > 1000, "the readers did run");
+}
+
+/// One writer: overwrites its share of the stable keys, and inserts, replaces and removes keys of its own.
+fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own: u64) {
+    let (mut random, slot) = (Random(seed), numbers.slot());
+    let mut model = HashMap::new();
+    for _ in 0..own * 2 {
+        let mine = random.below(stable / 3) * 3 + writer;
+        if mine < stable {
+            let old = numbers.lookup(&slot, mine).unwrap();
+            assert!(numbers.index.replace(
+                numbers.hash(mine),
+                old,
+                location(mine, random.below(16))
+            ));
+        }
+        let (key, version) = (
+            1_000_000 * (writer + 1) + random.below(own),
+            random.below(16),
+        );
+        assert_eq!(numbers.lookup(&slot, key), model.get(&key).copied());
+        match model.get(&key) {
+            None => {
+                numbers.insert(key, version);
+                model.insert(key, location(key, version));
+            }
+            Some(old) if version < 4 => {
+                assert!(numbers.index.remove(numbers.hash(key), *old));
+                model.remove(&key);
+            }
+            Some(old) => {
+                assert!(
+                    numbers
+                        .index
+                        .replace(numbers.hash(key), *old, location(key, version))
+                );
+                model.insert(key, location(key, version));
+            }
+        }
+    }
+    for (key, at) in model {
+        assert_eq!(numbers.lookup(&slot, key), Some(at));
+    }
+}
+
+/// Iterations that run while the index grows many times over visit every key that was there before.
+#[test]
+fn a_scan_misses_nothing_while_the_index_grows() {
+    const STABLE: u64 = 10_000;
+    let mut random = Random::new();
+    // Crowded, so that splits, doublings and new anchors happen under the scan.
+    let numbers = Numbers::crowded(4, 5);
+    (0..STABLE).for_each(|key| numbers.insert(key, 0));
+    let expected: HashSet<u64> = (0..STABLE).collect();
+    let growing = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let (numbers, growing) = (&numbers, &growing);
+        scope.spawn(move || {
+            (STABLE..55 * STABLE).for_each(|key| numbers.insert(key, 0));
+            growing.store(false, Ordering::Release);
+        });
+        let slot = numbers.slot();
+        let mut last = false;
+        while !last {
+            last = !growing.load(Ordering::Acquire);
+            let visits = numbers.scan_all(&slot, 1 + random.below(500) as usize);
+            assert!(expected.iter().all(|key| visits.contains_key(key)));
+        }
+    });
+    assert!(numbers.index.directory.depth() >= 14);
+}

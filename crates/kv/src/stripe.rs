@@ -1,0 +1,236 @@
+//! Key locks that are also the version clocks.
+//!
+//! Every key belongs to one of [`STRIPES`] stripes by its hash. A writer holds its key's stripe from the
+//! moment it looks at the key's current record until its own is published, so two writers of one key never
+//! interleave (holes V2, V3, V12). The word of a stripe is both the lock and the clock that versions come
+//! from: versions of one key only grow, without any counter that all cores share. Nothing here is
+//! persistent (V5): after a restart every clock starts above the highest version recovery saw.
+//!
+//! ```text
+//!  63                          17 16            2  1            0
+//! +------------------------------+---------------+----+--------+
+//! | version (47)                 | owner (15)    | pub| locked |
+//! +------------------------------+---------------+----+--------+
+//! ```
+//! `pub` is set while a batch publishes its keys one after another: a reader that meets it waits until the
+//! whole batch is visible. Readers otherwise ignore the lock.
+//!
+//! `stamp` is the ticket that reads of the stripe's keys depend on (`file` medium): the log position of
+//! the last write to any of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Stripes in all; a power of two.
+pub(crate) const STRIPES: usize = 8192;
+/// Versions have 47 bits.
+pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
+/// Owners have 15 bits.
+pub(crate) const OWNERS_MAX: usize = 1 << 15;
+
+const LOCKED: u64 = 1;
+const PUBLISHING: u64 = 2;
+const OWNER_SHIFT: u32 = 2;
+const VERSION_SHIFT: u32 = 17;
+
+#[derive(Default)]
+struct Stripe {
+    word: AtomicU64,
+    stamp: AtomicU64,
+}
+
+/// The table of key locks.
+pub(crate) struct Stripes(Box<[Stripe]>);
+
+/// Which stripe a key belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct StripeId(u16);
+
+impl Stripes {
+    pub(crate) fn new() -> Stripes {
+        Stripes((0..STRIPES).map(|_| Stripe::default()).collect())
+    }
+
+    /// The stripe of a key hash. Low bits: the index's directory uses the high ones.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> StripeId {
+        StripeId((hash as usize % STRIPES) as u16)
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = StripeId> {
+        (0..STRIPES).map(|i| StripeId(i as u16))
+    }
+
+    #[inline]
+    fn get(&self, id: StripeId) -> &Stripe {
+        &self.0[usize::from(id.0) % STRIPES]
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self, id: StripeId, owner: u16) -> bool {
+        let word = &self.get(id).word;
+        let seen = word.load(Ordering::Relaxed);
+        seen & LOCKED == 0
+            && word
+                .compare_exchange(
+                    seen,
+                    seen | LOCKED | u64::from(owner) << OWNER_SHIFT,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    /// Takes the lock, waiting. The caller holds no other stripe, or takes stripes in ascending order.
+    pub(crate) fn lock(&self, id: StripeId, owner: u16) {
+        let mut patience = Patience::new();
+        while !self.try_lock(id, owner) {
+            patience.wait();
+        }
+    }
+
+    /// Whether `owner` holds the lock. Meaningful to the owner itself.
+    #[inline]
+    pub(crate) fn held_by(&self, id: StripeId, owner: u16) -> bool {
+        let word = self.get(id).word.load(Ordering::Relaxed);
+        word & LOCKED != 0 && (word >> OWNER_SHIFT) & (OWNERS_MAX as u64 - 1) == u64::from(owner)
+    }
+
+    /// The next version for a key of a stripe the caller holds.
+    #[inline]
+    pub(crate) fn next_version(&self, id: StripeId) -> u64 {
+        let word = &self.get(id).word;
+        // Only the holder writes the word, so load and store need not be one step.
+        let next = word.load(Ordering::Relaxed) + (1 << VERSION_SHIFT);
+        word.store(next, Ordering::Relaxed);
+        let version = next >> VERSION_SHIFT;
+        assert!(version < VERSION_MAX, "versions used up");
+        version
+    }
+
+    /// The clock: versions up to this one have been given out in the stripe.
+    #[inline]
+    pub(crate) fn version(&self, id: StripeId) -> u64 {
+        self.get(id).word.load(Ordering::Acquire) >> VERSION_SHIFT
+    }
+
+    /// Lifts the clock of a held stripe (or of all, before anything runs) to at least `version`.
+    pub(crate) fn raise(&self, id: StripeId, version: u64) {
+        let word = &self.get(id).word;
+        let seen = word.load(Ordering::Relaxed);
+        let low = seen & ((1 << VERSION_SHIFT) - 1);
+        word.store((seen >> VERSION_SHIFT).max(version) << VERSION_SHIFT | low, Ordering::Relaxed);
+    }
+
+    /// Marks a held stripe as publishing a batch.
+    pub(crate) fn publish(&self, id: StripeId) {
+        let word = &self.get(id).word;
+        word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
+    }
+
+    /// Gives a held lock back; ends publishing.
+    #[inline]
+    pub(crate) fn unlock(&self, id: StripeId) {
+        let word = &self.get(id).word;
+        let version = word.load(Ordering::Relaxed) >> VERSION_SHIFT << VERSION_SHIFT;
+        word.store(version, Ordering::Release);
+    }
+
+    /// Whether a batch is publishing keys of the stripe.
+    #[inline]
+    pub(crate) fn is_publishing(&self, id: StripeId) -> bool {
+        self.get(id).word.load(Ordering::Acquire) & PUBLISHING != 0
+    }
+
+    /// Lock, clock and owner as they are now.
+    pub(crate) fn word(&self, id: StripeId) -> u64 {
+        self.get(id).word.load(Ordering::Acquire)
+    }
+
+    /// Whether [`Stripes::word`] showed a held lock.
+    pub(crate) fn is_word_locked(word: u64) -> bool {
+        word & LOCKED != 0
+    }
+
+    /// Whether anybody writes keys of the stripe.
+    #[inline]
+    pub(crate) fn is_locked(&self, id: StripeId) -> bool {
+        self.get(id).word.load(Ordering::Acquire) & LOCKED != 0
+    }
+
+    /// Sets what reads depend on; the caller holds the lock and has not published yet.
+    #[inline]
+    pub(crate) fn set_stamp(&self, id: StripeId, ticket: u64) {
+        self.get(id).stamp.store(ticket, Ordering::Release);
+    }
+
+    /// What a read of a key of the stripe depends on; load it after the index was read.
+    #[inline]
+    pub(crate) fn stamp(&self, id: StripeId) -> u64 {
+        self.get(id).stamp.load(Ordering::Acquire)
+    }
+}
+
+/// Waits politely: spins, then yields, then naps. Holders hold for a microsecond, unless the value they
+/// write is large or they were descheduled.
+pub(crate) struct Patience(u32);
+
+impl Patience {
+    pub(crate) fn new() -> Patience {
+        Patience(0)
+    }
+
+    pub(crate) fn wait(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            0..=64 => std::hint::spin_loop(),
+            65..=192 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_exclusive_and_its_clock_grows() {
+        let stripes = Stripes::new();
+        let id = Stripes::of(77);
+        assert!(stripes.try_lock(id, 3));
+        assert!(!stripes.try_lock(id, 4));
+        assert!(stripes.held_by(id, 3) && !stripes.held_by(id, 4));
+        assert_eq!((stripes.next_version(id), stripes.next_version(id)), (1, 2));
+        stripes.publish(id);
+        assert!(stripes.is_publishing(id));
+        stripes.unlock(id);
+        assert!(!stripes.is_locked(id) && !stripes.is_publishing(id));
+        assert_eq!(stripes.version(id), 2);
+        stripes.raise(id, 9);
+        assert!(stripes.try_lock(id, 4));
+        assert_eq!(stripes.next_version(id), 10);
+    }
+
+    #[test]
+    fn two_threads_never_hold_one_stripe() {
+        let stripes = Stripes::new();
+        let inside = AtomicU64::new(0);
+        let id = Stripes::of(1);
+        std::thread::scope(|scope| {
+            for owner in 0..2 {
+                let (stripes, inside) = (&stripes, &inside);
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        stripes.lock(id, owner);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        stripes.next_version(id);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        stripes.unlock(id);
+                    }
+                });
+            }
+        });
+        assert_eq!(stripes.version(id), 4000);
+    }
+}

@@ -1,0 +1,146 @@
+//! The engine's background thread: room ahead of the writers, compaction, freed values, expired keys.
+//!
+//! It holds no lock while it waits and keeps only a weak reference, so an engine that everybody dropped goes
+//! away. Nothing it does is needed for correctness, only for space.
+
+use super::Viper;
+use super::reclaim::reclaim_some;
+use super::session::ViperSession;
+use crate::error::Error;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks when nobody asks for one.
+const PERIOD: Duration = Duration::from_millis(50);
+/// Keys one sweep step looks at.
+const SWEEP: usize = 256;
+/// The share of expired keys among those seen above which the sweep goes on at once.
+const SWEEP_AGAIN: usize = SWEEP / 4;
+
+#[derive(Default)]
+struct State {
+    stop: bool,
+    nudged: bool,
+}
+
+#[derive(Default)]
+struct Signal {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+/// The thread and how to talk to it.
+#[derive(Default)]
+pub(super) struct Background {
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Background {
+    pub(super) fn start(&self, viper: Weak<Viper>) {
+        let signal = Arc::clone(&self.signal);
+        let work = move || run(&viper, &signal);
+        let spawned = std::thread::Builder::new().name("everdram-viper".into()).spawn(work);
+        // Without a thread the store still works; writers grow the pool themselves.
+        *self.thread.lock() = spawned.ok();
+    }
+
+    /// Asks for a look now.
+    #[inline]
+    pub(super) fn nudge_if(&self, wanted: bool) {
+        if wanted {
+            self.signal.state.lock().nudged = true;
+            self.signal.wake.notify_one();
+        }
+    }
+
+    /// Stops the thread and waits for it (unless it is the caller).
+    pub(super) fn stop(&self) {
+        self.signal.state.lock().stop = true;
+        self.signal.wake.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was reported on standard error already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(viper: &Weak<Viper>, signal: &Signal) {
+    let mut cursor = 0;
+    loop {
+        {
+            let mut state = signal.state.lock();
+            if !state.stop && !state.nudged {
+                signal.wake.wait_for(&mut state, PERIOD);
+            }
+            if state.stop {
+                return;
+            }
+            state.nudged = false;
+        }
+        let Some(viper) = viper.upgrade() else { return };
+        // What fails here (a full disk, a failed medium, damage) meets the next caller, who is told.
+        let _ = step(&viper, &mut cursor);
+    }
+}
+
+fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
+    if viper.pool.healthy().is_err() {
+        return Ok(());
+    }
+    if viper.blocks.wants_growth() && viper.blocks.total() > 0 && viper.is_busy() {
+        // A full disk shows when a writer needs the room.
+        let _ = viper.blocks.grow(1);
+    }
+    if viper.reclaim_background {
+        reclaim_some(viper)?;
+    }
+    if viper.expiries.load(Ordering::Relaxed) {
+        while sweep(viper, cursor)? >= SWEEP_AGAIN {}
+    }
+    Ok(())
+}
+
+/// Removes expired keys among the next few; returns how many there were.
+fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
+    let mut session = ViperSession::new(Arc::clone(viper))?;
+    let mut expired: Vec<Vec<u8>> = Vec::new();
+    *cursor = session.expired_keys(*cursor, SWEEP, &mut expired)?;
+    for key in &expired {
+        session.remove_expired(key)?;
+    }
+    session.commit_pending()?;
+    Ok(expired.len())
+}
+
+impl Viper {
+    /// Starts background work.
+    pub(super) fn start(self: &Arc<Self>) {
+        self.background.start(Arc::downgrade(self));
+    }
+
+    /// Whether anything was written since open: an idle store does not grow.
+    fn is_busy(&self) -> bool {
+        self.sum(|slot| &slot.puts) > 0
+    }
+
+    /// Seals the open blocks of sessions that are gone.
+    pub(super) fn seal_parked(self: &Arc<Self>) -> Result<(), Error> {
+        let claims = std::mem::take(&mut *self.parked.lock());
+        if claims.is_empty() || self.pool.healthy().is_err() {
+            return Ok(());
+        }
+        let mut session = ViperSession::new(Arc::clone(self))?;
+        for mut claim in claims {
+            claim.seal(&mut session.lane, &mut session.unfenced);
+            session.settle_and_fence();
+            claim.sealed(&self.blocks);
+        }
+        Ok(())
+    }
+}

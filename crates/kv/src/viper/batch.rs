@@ -1,0 +1,385 @@
+//! Atomic batches: several keys, all or none, also across a crash (I5), and removing everything.
+//!
+//! ```text
+//!  lock stripes ─ put blocks aside ─ journal ─ fence ─ records, marks ─ fence ─ publish ─ journal dead ─ unlock
+//!                                               │
+//!                                               └ from here on recovery finishes what is missing
+//! ```
+//! The journal is one record with every operation and its version, so it is there whole or not at all.
+//! Recovery applies a live journal again; operations carry their versions, so doing that twice changes
+//! nothing. A batch of one operation needs no journal.
+//!
+//! Nothing may fail between the journal's fence and the last record: blocks for all of it are put aside
+//! first. While the keys are published one by one, their stripes say so and readers wait: nobody sees half
+//! a batch.
+
+use super::blocks::State;
+use super::layout::{floor_word, word_at};
+use super::record::{self, RecordKind, Stamp};
+use super::{LooseBlock, index_error};
+use super::session::{Old, Pending, ViperSession, check_key, check_value};
+use crate::engine::{BatchOp, Ticket};
+use crate::error::Error;
+use crate::index::KeyHash;
+use crate::stripe::{StripeId, Stripes};
+use everdram_pm::ROOT_AT;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// One operation of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalOp<'a> {
+    Put { key: &'a [u8], value: &'a [u8], expires_at_ms: u64, version: u64 },
+    Delete { key: &'a [u8], version: u64 },
+    /// Nothing up to this version counts.
+    Clear { floor: u64 },
+}
+
+const OP_PUT: u64 = 1;
+const OP_DELETE: u64 = 2;
+const OP_CLEAR: u64 = 3;
+const OP_HEAD: usize = 32;
+
+/// Appends an operation: operation and key length, value length, version, expiry; key; value.
+fn journal_op(into: &mut Vec<u8>, op: &JournalOp<'_>) {
+    let (words, key, value): ([u64; 4], &[u8], &[u8]) = match *op {
+        JournalOp::Put { key, value, expires_at_ms, version } => {
+            ([OP_PUT | (key.len() as u64) << 8, value.len() as u64, version, expires_at_ms], key, value)
+        }
+        JournalOp::Delete { key, version } => {
+            ([OP_DELETE | (key.len() as u64) << 8, 0, version, 0], key, b"")
+        }
+        JournalOp::Clear { floor } => ([OP_CLEAR, 0, floor, 0], b"", b""),
+    };
+    for word in words {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+}
+
+/// The operations of a verified journal; `None` if they do not parse (a bug of the writer).
+pub(super) fn parse_journal(mut bytes: &[u8]) -> Option<Vec<JournalOp<'_>>> {
+    let mut ops = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_at_checked(OP_HEAD)?;
+        let (op, key_len) = (word_at(head, 0) & 0xff, word_at(head, 0) >> 8);
+        let (key, rest) = rest.split_at_checked(usize::try_from(key_len).ok()?)?;
+        let (value, rest) = rest.split_at_checked(usize::try_from(word_at(head, 8)).ok()?)?;
+        let version = word_at(head, 16);
+        ops.push(match op {
+            OP_PUT => JournalOp::Put { key, value, expires_at_ms: word_at(head, 24), version },
+            OP_DELETE => JournalOp::Delete { key, version },
+            OP_CLEAR => JournalOp::Clear { floor: version },
+            _ => return None,
+        });
+        bytes = rest;
+    }
+    Some(ops)
+}
+
+/// An operation with what applying it needs.
+struct Step<'a> {
+    op: BatchOp<'a>,
+    hash: KeyHash,
+    stripe: StripeId,
+    version: u64,
+    old: Option<Old>,
+}
+
+impl ViperSession {
+    /// Locks the stripes of `keys` in ascending order; the session holds none when it starts.
+    pub(super) fn lock_all<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Vec<StripeId>, Error> {
+        self.commit_pending()?;
+        let mut stripes: Vec<StripeId> =
+            keys.map(|key| Stripes::of(self.engine.hash(key).0)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        for &stripe in &stripes {
+            self.engine.stripes.lock(stripe, self.id);
+        }
+        Ok(stripes)
+    }
+
+    pub(super) fn unlock_all(&self, stripes: &[StripeId]) {
+        for &stripe in stripes {
+            self.engine.stripes.unlock(stripe);
+        }
+    }
+
+    pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        for op in ops {
+            check_key(op.key())?;
+            if let BatchOp::Put { value, .. } = op {
+                check_value(value)?;
+            }
+        }
+        let stripes = self.lock_all(ops.iter().map(BatchOp::key))?;
+        let result = self.apply_locked(false, ops, &stripes);
+        self.unlock_all(&stripes);
+        result
+    }
+
+    /// Applies operations whose stripes are held; `clear` removes everything else first (all stripes held).
+    pub(super) fn apply_locked(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        self.healthy()?;
+        let floor = clear.then(|| self.highest_version());
+        let clearing = floor.map(|floor| Clearing { floor, pieces: self.engine.overflow_blocks() });
+        let mut steps = self.steps(clear, ops, floor)?;
+        match (&clearing, steps.len()) {
+            (None, 0) => return Ok(Ticket(self.last_ticket.0)),
+            (Some(clearing), 0) => return self.clear_locked(clearing, stripes),
+            _ => {}
+        }
+        let journaled = clear || steps.len() > 1;
+        let result = self
+            .put_blocks_aside(&steps, journaled)
+            .and_then(|()| self.apply_steps(clearing.as_ref(), &mut steps, stripes, journaled));
+        for block in std::mem::take(&mut self.spare) {
+            let epoch = self.engine.blocks.next_epoch(block).wrapping_sub(1);
+            self.engine.blocks.release(block, epoch);
+        }
+        result
+    }
+
+    /// The last operation of each key, with its current record and its version.
+    fn steps<'a>(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'a>],
+        floor: Option<u64>,
+    ) -> Result<Vec<Step<'a>>, Error> {
+        let mut last = HashMap::with_capacity(ops.len());
+        for (index, op) in ops.iter().enumerate() {
+            last.insert(op.key(), index);
+        }
+        let mut steps = Vec::with_capacity(last.len());
+        for (index, op) in ops.iter().enumerate() {
+            if last.get(op.key()) != Some(&index) {
+                continue;
+            }
+            let hash = self.engine.hash(op.key());
+            let stripe = Stripes::of(hash.0);
+            let old = if clear { None } else { self.find(hash, op.key())?.map(|(old, _)| old) };
+            if matches!(op, BatchOp::Delete { .. }) && old.is_none() {
+                continue;
+            }
+            self.engine.stripes.raise(stripe, floor.unwrap_or(0));
+            let version = self.engine.stripes.next_version(stripe);
+            steps.push(Step { op: *op, hash, stripe, version, old });
+        }
+        Ok(steps)
+    }
+
+    /// Takes as many free blocks as the batch can need at most.
+    fn put_blocks_aside(&mut self, steps: &[Step<'_>], journaled: bool) -> Result<(), Error> {
+        let geometry = self.engine.geometry;
+        let overflow = geometry.overflow_room() as usize;
+        let mut logged = 0;
+        let mut blocks = 3;
+        for step in steps {
+            let BatchOp::Put { key, value, .. } = step.op else { continue };
+            let bytes = record::encoded_bytes(key.len(), value.len(), true);
+            // A page may be left half empty when the next record does not fit.
+            blocks += (key.len() + value.len()) / overflow + usize::from(bytes > overflow / 2);
+            logged += bytes;
+        }
+        let journal = steps.iter().map(|step| {
+            let value = if let BatchOp::Put { value, .. } = step.op { value.len() } else { 0 };
+            OP_HEAD + step.op.key().len() + value
+        });
+        let journal = if journaled { journal.sum::<usize>() + OP_HEAD } else { 0 };
+        blocks += 2 * logged / overflow + journal / overflow + 2;
+        let mut spare = std::mem::take(&mut self.spare);
+        let result = self.engine.blocks.claim(blocks, self.compaction, &mut spare);
+        self.spare = spare;
+        result
+    }
+
+    fn apply_steps(
+        &mut self,
+        clearing: Option<&Clearing>,
+        steps: &mut [Step<'_>],
+        stripes: &[StripeId],
+        journaled: bool,
+    ) -> Result<Ticket, Error> {
+        let floor = clearing.map(|clearing| clearing.floor);
+        let journal = if journaled { Some(self.write_journal(floor, steps)?) } else { None };
+        let mut writes = Vec::with_capacity(steps.len());
+        for step in steps.iter() {
+            let new = match step.op {
+                BatchOp::Put { key, value, expires_at_ms } => {
+                    Some(self.write(RecordKind::Value, key, value, expires_at_ms, step.version, 0)?)
+                }
+                BatchOp::Delete { .. } => {
+                    if let Some(old) = &step.old {
+                        self.mark(old)?;
+                    }
+                    None
+                }
+            };
+            let (hash, stripe, old) = (step.hash, step.stripe, step.old);
+            writes.push(Pending { hash, stripe, new, old, moved: false });
+        }
+        if let Some(floor) = floor {
+            self.write_floor(floor);
+        }
+        self.settle_and_fence();
+        for &stripe in stripes {
+            self.engine.stripes.publish(stripe);
+        }
+        if let Some(clearing) = clearing {
+            self.forget_everything(clearing, stripes)?;
+        }
+        for write in &writes {
+            self.publish(write)?;
+        }
+        if let Some(journal) = journal {
+            self.mark_superseded(&journal)?;
+            self.bury(&journal);
+        }
+        Ok(Ticket(self.last_ticket.0))
+    }
+
+    /// Writes and fences the journal. From its fence on, the batch happens.
+    fn write_journal(&mut self, floor: Option<u64>, steps: &[Step<'_>]) -> Result<Old, Error> {
+        let mut payload = Vec::new();
+        if let Some(floor) = floor {
+            journal_op(&mut payload, &JournalOp::Clear { floor });
+        }
+        for step in steps {
+            let version = step.version;
+            let op = match step.op {
+                BatchOp::Put { key, value, expires_at_ms } => {
+                    JournalOp::Put { key, value, expires_at_ms, version }
+                }
+                BatchOp::Delete { key } => JournalOp::Delete { key, version },
+            };
+            journal_op(&mut payload, &op);
+        }
+        let version = steps.iter().map(|step| step.version).max().unwrap_or(1);
+        let location = self.write(RecordKind::Journal, b"j", &payload, 0, version, 0)?;
+        self.settle_and_fence();
+        let reader = self.engine.reader();
+        let spot = reader.spot(location.get() * super::read::UNIT)?;
+        let record = reader.copy(&spot, &mut self.scratch)?;
+        let chain = match record.kind.is_chained() {
+            true => Some(super::read::chain_of(&record, &self.scratch)?),
+            false => None,
+        };
+        let stamp = Stamp { version, moves: 0, first: false };
+        Ok(Old { location, bytes: record.bytes as u32, chain, expired: false, stamp })
+    }
+
+    /// The highest version given out; every stripe is held.
+    fn highest_version(&self) -> u64 {
+        Stripes::all().map(|stripe| self.engine.stripes.version(stripe)).max().unwrap_or(0)
+    }
+
+    pub(super) fn clear_all(&mut self) -> Result<Ticket, Error> {
+        self.commit_pending()?;
+        let stripes: Vec<StripeId> = Stripes::all().collect();
+        for &stripe in &stripes {
+            self.engine.stripes.lock(stripe, self.id);
+        }
+        let result = self.apply_locked(true, &[], &stripes);
+        self.unlock_all(&stripes);
+        result
+    }
+
+    fn clear_locked(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<Ticket, Error> {
+        self.write_floor(clearing.floor);
+        self.settle_and_fence();
+        self.forget_everything(clearing, stripes)?;
+        Ok(Ticket(self.last_ticket.0))
+    }
+
+    /// Stores the floor: one aligned word, so the whole store goes at once or not at all.
+    fn write_floor(&mut self, floor: u64) {
+        let word = floor_word(self.engine.pool.secret(), ROOT_AT, floor);
+        let dirty = self.lane.store_word(ROOT_AT, word);
+        let flushed = self.lane.flush(dirty);
+        self.unfenced.add(flushed);
+    }
+
+    /// Empties DRAM's view after the floor was fenced. Every stripe is held.
+    fn forget_everything(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<(), Error> {
+        let engine = &self.engine;
+        engine.floor.store(clearing.floor, Ordering::Release);
+        for &stripe in stripes {
+            engine.stripes.raise(stripe, clearing.floor);
+            if !engine.durable_at_fence {
+                engine.stripes.set_stamp(stripe, self.last_ticket.0);
+            }
+        }
+        engine.index.clear().map_err(index_error)?;
+        for slot in &engine.slots {
+            slot.keys.store(0, Ordering::Relaxed);
+        }
+        engine.bury_everything(&clearing.pieces);
+        engine.background.nudge_if(true);
+        Ok(())
+    }
+}
+
+/// What removing everything needs to know from before it.
+struct Clearing {
+    floor: u64,
+    /// Overflow blocks and their epochs: none of them will be reachable.
+    pieces: Vec<(u32, u32)>,
+}
+
+impl super::Viper {
+    fn overflow_blocks(&self) -> Vec<(u32, u32)> {
+        let of = |block| self.blocks.get(block).map(|entry| (block, entry.info()));
+        let overflow = self.blocks.all().filter_map(of);
+        overflow.filter(|(_, i)| i.state == State::Overflow).map(|(b, i)| (b, i.epoch)).collect()
+    }
+
+    /// Counts every record as garbage and lets go of every piece of a value, as the index is empty now.
+    fn bury_everything(&self, pieces: &[(u32, u32)]) {
+        for block in self.blocks.all() {
+            let Some(entry) = self.blocks.get(block) else { continue };
+            let info = entry.info();
+            if matches!(info.state, State::Open | State::Sealed) {
+                let pages = self.geometry.pages_of(info.kind);
+                entry.set_garbage((pages.room() * pages.count) as u32);
+            }
+        }
+        let grace = self.epochs.advance();
+        let mut loose = self.loose.lock();
+        loose.extend(pieces.iter().map(|&(block, epoch)| LooseBlock { block, epoch, grace }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_reads_back_and_cut_ones_do_not() {
+        let ops = [
+            JournalOp::Clear { floor: 4 },
+            JournalOp::Put { key: b"a", value: b"", expires_at_ms: 9, version: 5 },
+            JournalOp::Delete { key: b"bb", version: 6 },
+        ];
+        let mut bytes = Vec::new();
+        for op in &ops {
+            journal_op(&mut bytes, op);
+        }
+        assert_eq!(parse_journal(&bytes).as_deref(), Some(&ops[..]));
+        for cut in 1..bytes.len() {
+            if let Some(parsed) = parse_journal(&bytes[..cut]) {
+                assert!(parsed.len() < ops.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The block table: what DRAM knows of every block, and who may write it (V4, V5, V14).
+//!
+//! Blocks are numbered by their place: block `n` starts at byte `n * block_bytes` of the pool. The table is
+//! rebuilt by recovery; nothing in it is persistent.
+//!
+//! ```text
+//!   Free ──claim──> Open ──seal──> Sealed ──> Compacting ──grace──> Free
+//!    └──claim──> Overflow ──retire──grace──> Free
+//! ```
+//! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
+//! it next) and no reader can still hold a location in it.
+
+use super::layout::{Geometry, Kind};
+use crate::error::Error;
+use everdram_pm::Pool;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The owner number of the engine's extents in the superblock.
+pub(crate) const OWNER: u32 = 1;
+/// Blocks that only compaction may take, so that a full pool can still free space.
+const RESERVE: usize = 4;
+const CHUNK: usize = 1 << 14;
+
+/// Where a block is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Not in any extent.
+    Outside = 0,
+    /// In the free list.
+    Free = 1,
+    /// A session writes records into it.
+    Open = 2,
+    /// Full; its tail words are durable.
+    Sealed = 3,
+    /// Being compacted, or waiting for its grace period.
+    Compacting = 4,
+    /// A piece of a chained value.
+    Overflow = 5,
+}
+
+/// What DRAM knows of one block.
+#[derive(Default)]
+pub(crate) struct Block {
+    /// state 0..8 | kind 8..16 | epoch 16..48
+    word: AtomicU64,
+    /// Bytes of records.
+    filled: AtomicU32,
+    /// Bytes of dead records (and, once sealed, of room left over).
+    garbage: AtomicU32,
+}
+
+/// State, kind and epoch of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Info {
+    pub(crate) state: State,
+    pub(crate) kind: Kind,
+    pub(crate) epoch: u32,
+}
+
+impl Block {
+    #[inline]
+    pub(crate) fn info(&self) -> Info {
+        let word = self.word.load(Ordering::Acquire);
+        let state = match word as u8 {
+            1 => State::Free,
+            2 => State::Open,
+            3 => State::Sealed,
+            4 => State::Compacting,
+            5 => State::Overflow,
+            _ => State::Outside,
+        };
+        let kind = Kind::from_byte((word >> 8) as u8).unwrap_or(Kind::Free);
+        Info { state, kind, epoch: (word >> 16) as u32 }
+    }
+
+    pub(crate) fn set(&self, info: Info) {
+        let word = info.state as u64 | (info.kind as u64) << 8 | u64::from(info.epoch) << 16;
+        self.word.store(word, Ordering::Release);
+    }
+
+    /// Moves on from `from`; false if the block is elsewhere by now.
+    pub(crate) fn advance(&self, from: Info, to: State) -> bool {
+        self.swap(from, Info { state: to, ..from })
+    }
+
+    /// Replaces exactly `from`.
+    pub(crate) fn swap(&self, from: Info, to: Info) -> bool {
+        let pack = |i: Info| i.state as u64 | (i.kind as u64) << 8 | u64::from(i.epoch) << 16;
+        self.word
+            .compare_exchange(pack(from), pack(to), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    pub(crate) fn filled(&self) -> u32 {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_filled(&self, bytes: u32) {
+        self.filled.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn garbage(&self) -> u32 {
+        self.garbage.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn add_garbage(&self, bytes: u32) {
+        self.garbage.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_garbage(&self, bytes: u32) {
+        self.garbage.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_garbage(&self, bytes: u32) {
+        self.garbage.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// All blocks of a pool.
+pub(crate) struct Blocks {
+    pool: Arc<Pool>,
+    geometry: Geometry,
+    chunks: Box<[OnceLock<Box<[Block]>>]>,
+    free: Mutex<FreeList>,
+    /// Blocks in the free list, for those who only want to know.
+    free_count: AtomicU64,
+    total: AtomicU64,
+    max_blocks: u64,
+    chunk_bytes: u64,
+    growing: AtomicBool,
+    reciprocal: u128,
+}
+
+#[derive(Default)]
+struct FreeList {
+    /// Reused and fresh blocks, as a stack: the ones most recently written are likeliest in caches.
+    blocks: Vec<u32>,
+    /// The extents' blocks, in order: (first, count).
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Blocks {
+    pub(crate) fn new(pool: Arc<Pool>, geometry: Geometry, max_bytes: u64, chunk_bytes: u64) -> Blocks {
+        let max_blocks = (max_bytes / geometry.block_bytes + 8).min(u64::from(u32::MAX));
+        let chunks = (0..(max_blocks as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect();
+        let chunk_bytes =
+            (chunk_bytes / geometry.block_bytes).max(RESERVE as u64 * 4) * geometry.block_bytes;
+        Blocks {
+            pool,
+            geometry,
+            chunks,
+            free: Mutex::default(),
+            free_count: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            max_blocks,
+            chunk_bytes,
+            growing: AtomicBool::new(false),
+            reciprocal: (1u128 << 64).div_ceil(u128::from(geometry.block_bytes)),
+        }
+    }
+
+    /// The block that byte `at` of the pool lies in, by multiplication: offsets stay below 2^43 and blocks
+    /// below 2^24 bytes, where the rounded-up reciprocal is exact enough.
+    #[inline]
+    pub(crate) fn number(&self, at: u64) -> u32 {
+        let guess = (u128::from(at) * self.reciprocal >> 64) as u64;
+        let exact = if guess * self.geometry.block_bytes > at { guess - 1 } else { guess };
+        exact as u32
+    }
+
+    /// First byte of a block.
+    #[inline]
+    pub(crate) fn at(&self, block: u32) -> u64 {
+        u64::from(block) * self.geometry.block_bytes
+    }
+
+    /// What is known of a block; `None` outside the pool.
+    #[inline]
+    pub(crate) fn get(&self, block: u32) -> Option<&Block> {
+        self.chunks.get(block as usize / CHUNK)?.get()?.get(block as usize % CHUNK)
+    }
+
+    /// Takes a new extent's blocks (or, at open, an old one's) into the table, as `Outside`.
+    pub(crate) fn add_range(&self, at: u64, bytes: u64) -> std::ops::Range<u32> {
+        let first = at.div_ceil(self.geometry.block_bytes);
+        let count = ((at + bytes) / self.geometry.block_bytes).saturating_sub(first);
+        let count = count.min(self.max_blocks.saturating_sub(first));
+        for chunk in (first as usize / CHUNK)..=((first + count) as usize / CHUNK) {
+            if let Some(cell) = self.chunks.get(chunk) {
+                cell.get_or_init(|| (0..CHUNK).map(|_| Block::default()).collect());
+            }
+        }
+        self.free.lock().ranges.push((first, count));
+        self.total.fetch_add(count, Ordering::Relaxed);
+        first as u32..(first + count) as u32
+    }
+
+    /// The blocks of every extent, by number.
+    pub(crate) fn ranges(&self) -> Vec<std::ops::Range<u32>> {
+        let list = self.free.lock();
+        list.ranges.iter().map(|&(first, count)| first as u32..(first + count) as u32).collect()
+    }
+
+    /// Every block of every extent.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
+        self.ranges().into_iter().flatten()
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn free_count(&self) -> u64 {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Gives a block back; its free page word is ordered before whatever comes next.
+    pub(crate) fn release(&self, block: u32, epoch: u32) {
+        let Some(entry) = self.get(block) else { return };
+        entry.set_filled(0);
+        entry.set_garbage(0);
+        entry.set(Info { state: State::Free, kind: Kind::Free, epoch });
+        let mut list = self.free.lock();
+        list.blocks.push(block);
+        self.free_count.store(list.blocks.len() as u64, Ordering::Relaxed);
+    }
+
+    /// The epoch of a claimed block's next life.
+    pub(crate) fn next_epoch(&self, block: u32) -> u32 {
+        self.get(block).map_or(0, |entry| entry.info().epoch).wrapping_add(1)
+    }
+
+    /// Takes `count` blocks from the free list, or none. `compaction` may dip into the reserve.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too few and the pool cannot grow.
+    pub(crate) fn claim(
+        &self,
+        count: usize,
+        compaction: bool,
+        out: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        let keep = if compaction { 0 } else { RESERVE };
+        loop {
+            {
+                let mut list = self.free.lock();
+                if list.blocks.len() >= count + keep {
+                    let rest = list.blocks.len() - count;
+                    out.extend(list.blocks.drain(rest..).rev());
+                    self.free_count.store(rest as u64, Ordering::Relaxed);
+                    return Ok(());
+                }
+            }
+            self.grow((count + keep) as u64)?;
+        }
+    }
+
+    /// Whether the free list is so short that growing ahead of the writers pays.
+    pub(crate) fn wants_growth(&self) -> bool {
+        self.free_count() * self.geometry.block_bytes < self.chunk_bytes / 4
+    }
+
+    /// Grows the pool by a chunk (at least `blocks` blocks). One thread does it; others wait for it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; nothing changed.
+    pub(crate) fn grow(&self, blocks: u64) -> Result<(), Error> {
+        let before = self.total();
+        if self.growing.swap(true, Ordering::AcqRel) {
+            let mut patience = crate::stripe::Patience::new();
+            while self.growing.load(Ordering::Acquire) {
+                patience.wait();
+            }
+            if self.total() != before {
+                return Ok(());
+            }
+            return self.grow(blocks);
+        }
+        let result = self.grow_alone(blocks);
+        self.growing.store(false, Ordering::Release);
+        result
+    }
+
+    fn grow_alone(&self, blocks: u64) -> Result<(), Error> {
+        let least = blocks * self.geometry.block_bytes;
+        let wanted = self.chunk_bytes.max(least);
+        let align = self.geometry.block_bytes;
+        let fits = |bytes: u64| (self.total() + bytes / align + 2) < self.max_blocks;
+        let extent = match self.pool.allocate(OWNER, wanted, align) {
+            Ok(extent) if fits(0) => extent,
+            Ok(_) => return Err(Error::NoSpace("the block table is full".into())),
+            // A nearly full disk may still hold a smaller step.
+            Err(everdram_pm::Error::NoSpace { .. }) if least < wanted => {
+                self.pool.allocate(OWNER, least, align).map_err(no_space)?
+            }
+            Err(error) => return Err(no_space(error)),
+        };
+        let range = self.add_range(extent.at, extent.bytes);
+        let mut list = self.free.lock();
+        for block in range.rev() {
+            if let Some(entry) = self.get(block) {
+                entry.set(Info { state: State::Free, kind: Kind::Free, epoch: 0 });
+                list.blocks.push(block);
+            }
+        }
+        self.free_count.store(list.blocks.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn no_space(error: everdram_pm::Error) -> Error {
+    match error {
+        everdram_pm::Error::NoSpace { .. } => Error::NoSpace(error.to_string()),
+        other => Error::Pool(other),
+    }
+}

@@ -1,0 +1,125 @@
+//! `check`: walks the whole pool and verifies every checksum and invariant; changes nothing.
+
+use super::blocks::{Info, State};
+use super::read::{chain_of, corrupt};
+use super::scan_page::{BlockWalk, Visited, copy_block};
+use super::session::{location, look_up};
+use super::Viper;
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::stats::{CheckReport, Finding};
+use crate::stripe::Stripes;
+use std::sync::atomic::Ordering;
+
+/// A block that is being written may look torn once; not three times at one place.
+const TRIES: usize = 3;
+
+pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
+    let slot = viper.epochs.register().ok_or(Error::TooManySessions(viper.sessions_max))?;
+    let mut report = CheckReport::default();
+    let mut image = Vec::new();
+    for block in viper.blocks.all() {
+        let Some(entry) = viper.blocks.get(block) else { continue };
+        report.blocks += 1;
+        report.bytes += viper.geometry.block_bytes;
+        let mut tries = 0;
+        loop {
+            let info = entry.info();
+            if !matches!(info.state, State::Open | State::Sealed) {
+                break;
+            }
+            let mut counted = CheckReport::default();
+            let result = check_block(viper, &slot, block, info, &mut image, &mut counted);
+            tries += 1;
+            let moved_on = entry.info() != info;
+            match result {
+                Ok(()) => {
+                    report.records += counted.records;
+                    report.live += counted.live;
+                    break;
+                }
+                Err(_) if tries < TRIES || moved_on => {}
+                Err(Error::Corrupt { offset, what, .. }) => {
+                    report.findings.push(Finding { offset, what });
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn check_block(
+    viper: &Viper,
+    slot: &Slot,
+    block: u32,
+    info: Info,
+    image: &mut Vec<u8>,
+    report: &mut CheckReport,
+) -> Result<(), Error> {
+    let at = viper.blocks.at(block);
+    copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+    let walk = BlockWalk {
+        secret: viper.pool.secret(),
+        geometry: &viper.geometry,
+        block,
+        at,
+        kind: info.kind,
+        epoch: info.epoch,
+    };
+    walk.run(image, &mut |visited| {
+        report.records += 1;
+        if !visited.dead && !visited.record.kind.is_journal() {
+            check_live(viper, slot, &visited, report)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// An unmarked record is the one the index points to, or a newer one of its key is on its way.
+fn check_live(
+    viper: &Viper,
+    slot: &Slot,
+    visited: &Visited<'_>,
+    report: &mut CheckReport,
+) -> Result<(), Error> {
+    if visited.record.stamp.version <= viper.floor.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let reader = viper.reader();
+    let mut buffer = Vec::new();
+    let key = reader.key(&visited.record, visited.bytes, &mut buffer)?;
+    let hash = viper.hash(key);
+    let place = location(visited.at)?;
+    let mut scratch = Vec::new();
+    let found = look_up(viper, slot, hash, key, &mut scratch)?;
+    match found {
+        Some((current, record)) if current == place => {
+            report.live += 1;
+            if record.kind.is_chained() {
+                reader.walk(&chain_of(&record, &scratch)?, None, &mut |_| {})?;
+            }
+            Ok(())
+        }
+        _ if viper.stripes.is_locked(Stripes::of(hash.0)) => Ok(()),
+        Some((_, newer)) if newer.stamp.order() > visited.record.stamp.order() => {
+            // Its mark may have been set since the block was copied.
+            let spot = reader.spot(visited.at)?;
+            let (mark_at, bit) = reader.mark_of(&spot);
+            match reader.marks(mark_at, spot.info.epoch)? & bit {
+                0 => Err(corrupt(visited.at, "an older record of a key is not marked dead")),
+                _ => Ok(()),
+            }
+        }
+        _ => {
+            let spot = reader.spot(visited.at)?;
+            let (mark_at, bit) = reader.mark_of(&spot);
+            match reader.marks(mark_at, spot.info.epoch)? & bit {
+                0 => Err(corrupt(visited.at, "the index does not know a live record")),
+                _ => Ok(()),
+            }
+        }
+    }
+}

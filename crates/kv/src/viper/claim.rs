@@ -1,0 +1,206 @@
+//! A claim: the block that one session writes records of one kind into (the paper's client and its VBlock).
+//!
+//! Records are packed one after another and streamed out in whole lines. The last, partly filled line stays
+//! here in DRAM and is written when the fence comes ([`Claim::settle`]) or when it is full; the next record
+//! rewrites it with the same first bytes. Only the claim's owner writes record lines, so nothing is lost by
+//! that; deaths are marked in the page header, which is never streamed.
+//!
+//! Opening a block takes one fence of its own, so that recovery never sees a page word of the new life above
+//! a header of the old one: headers first, fence, then the page word of page 0, which travels under the
+//! fence of the first record.
+//!
+//! Clients spread over DIMMs (section 3.1): each block starts at the page that its number and epoch pick, and
+//! recovery walks the pages in the same order.
+
+use super::blocks::{Blocks, Info, State};
+use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
+use everdram_pm::{Flushed, LINE, Lane};
+
+/// Gathers what the next fence has to cover.
+#[derive(Default)]
+pub(crate) struct Unfenced(Option<Flushed>);
+
+impl Unfenced {
+    #[inline]
+    pub(crate) fn add(&mut self, flushed: Flushed) {
+        self.0 = Some(match self.0.take() {
+            Some(before) => before.and(flushed),
+            None => flushed,
+        });
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Flushed> {
+        self.0.take()
+    }
+}
+
+/// The order in which a block's pages are filled.
+pub(crate) fn page_order(pages: &Pages, block: u32, epoch: u32, turn: u64) -> u64 {
+    (u64::from(block) + u64::from(epoch) + turn) % pages.count
+}
+
+/// An open block and where the next record goes.
+pub(crate) struct Claim {
+    kind: Kind,
+    pages: Pages,
+    block: u32,
+    epoch: u32,
+    /// First byte of the block.
+    at: u64,
+    /// How many pages were begun before the current one.
+    turn: u64,
+    /// Where the next record goes, in the current page.
+    fill: u64,
+    /// Record bytes in the block so far.
+    filled: u32,
+    /// The line that holds `fill`, as far as it is written.
+    line: [u8; LINE as usize],
+    /// `line` has bytes that were not streamed yet.
+    unsettled: bool,
+}
+
+impl Claim {
+    /// Opens a block that the caller took from the free list: writes its headers, fences them (with all of
+    /// `unfenced`); the page word of page 0 stays in `unfenced`.
+    pub(crate) fn open(
+        blocks: &Blocks,
+        geometry: &Geometry,
+        kind: Kind,
+        block: u32,
+        lane: &mut Lane,
+        unfenced: &mut Unfenced,
+    ) -> Claim {
+        let epoch = blocks.next_epoch(block);
+        let pages = geometry.pages_of(kind);
+        let at = blocks.at(block);
+        let secret = lane.pool().secret().clone();
+        let mut header = Vec::with_capacity(pages.header as usize);
+        for page in 0..pages.count {
+            let page_at = at + page * pages.bytes;
+            header.clear();
+            header.extend_from_slice(&page_word(&secret, page_at, kind, epoch).to_le_bytes());
+            header.extend_from_slice(&tail_word(&secret, page_at, epoch, 0).to_le_bytes());
+            for word in 0..pages.mark_words {
+                let mark_at = page_at + 16 + 8 * word;
+                header.extend_from_slice(&mark_word(&secret, mark_at, epoch, 0).to_le_bytes());
+            }
+            header.resize(pages.header as usize, 0);
+            let skip = if page == 0 { 8 } else { 0 };
+            let dirty = lane.store(page_at + skip as u64, header.get(skip..).unwrap_or(&[]));
+            unfenced.add(lane.flush(dirty));
+        }
+        if let Some(flushed) = unfenced.take() {
+            let ordered = lane.fence(flushed);
+            let word = page_word(&secret, at, kind, epoch);
+            let dirty = lane.publish(at, word, &ordered);
+            unfenced.add(lane.flush(dirty));
+        }
+        if let Some(entry) = blocks.get(block) {
+            entry.set_filled(0);
+            entry.set_garbage(0);
+            entry.set(Info { state: State::Open, kind, epoch });
+        }
+        Claim {
+            kind,
+            pages,
+            block,
+            epoch,
+            at,
+            turn: 0,
+            fill: pages.header,
+            filled: 0,
+            line: [0; LINE as usize],
+            unsettled: false,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn page_at(&self) -> u64 {
+        self.at + page_order(&self.pages, self.block, self.epoch, self.turn) * self.pages.bytes
+    }
+
+    /// Where a record of `bytes` will go, moving on to the next page if need be; `None`: the block is full.
+    #[inline]
+    pub(crate) fn place(&mut self, bytes: u64, lane: &mut Lane, unfenced: &mut Unfenced) -> Option<u64> {
+        while self.fill + bytes > self.pages.bytes {
+            if self.turn + 1 >= self.pages.count {
+                return None;
+            }
+            self.finish_page(lane, unfenced);
+            self.turn += 1;
+            self.fill = self.pages.header;
+        }
+        Some(self.page_at() + self.fill)
+    }
+
+    /// Writes a record of whole words to where [`Claim::place`] said.
+    #[inline]
+    pub(crate) fn append(&mut self, record: &[u8], lane: &mut Lane, unfenced: &mut Unfenced) {
+        let at = self.page_at() + self.fill;
+        let lead = (at % LINE) as usize;
+        let line_at = at - lead as u64;
+        self.fill += record.len() as u64;
+        self.filled += record.len() as u32;
+        let gap = LINE as usize - lead;
+        let (head, rest) = record.split_at(gap.min(record.len()));
+        self.line[lead..lead + head.len()].copy_from_slice(head);
+        self.unsettled = true;
+        if head.len() < gap {
+            return;
+        }
+        unfenced.add(lane.stream(line_at, &self.line));
+        let whole = rest.len() / LINE as usize * LINE as usize;
+        let (lines, last) = rest.split_at(whole);
+        if !lines.is_empty() {
+            unfenced.add(lane.stream(line_at + LINE, lines));
+        }
+        self.line = [0; LINE as usize];
+        self.line[..last.len()].copy_from_slice(last);
+        self.unsettled = !last.is_empty();
+    }
+
+    /// Streams the partly filled line, so that a fence covers every record.
+    #[inline]
+    pub(crate) fn settle(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
+        if self.unsettled {
+            let at = self.page_at() + self.fill;
+            unfenced.add(lane.stream(at / LINE * LINE, &self.line));
+            self.unsettled = false;
+        }
+    }
+
+    fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
+        self.settle(lane, unfenced);
+        self.line = [0; LINE as usize];
+        let page_at = self.page_at();
+        let word = tail_word(lane.pool().secret(), page_at, self.epoch, self.fill as u32);
+        let dirty = lane.store_word(page_at + 8, word);
+        unfenced.add(lane.flush(dirty));
+    }
+
+    /// Writes the tail words of the current and all later pages. After the next fence call [`Claim::sealed`].
+    pub(crate) fn seal(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
+        self.finish_page(lane, unfenced);
+        while self.turn + 1 < self.pages.count {
+            self.turn += 1;
+            self.fill = self.pages.header;
+            self.finish_page(lane, unfenced);
+        }
+    }
+
+    /// Tells the block table that the tail words are fenced.
+    pub(crate) fn sealed(&self, blocks: &Blocks) {
+        let Some(entry) = blocks.get(self.block) else { return };
+        entry.set_filled(self.filled);
+        let room = self.pages.room() * self.pages.count;
+        entry.add_garbage((room - u64::from(self.filled)) as u32);
+        entry.set(Info { state: State::Sealed, kind: self.kind, epoch: self.epoch });
+    }
+}

@@ -1,0 +1,383 @@
+//! Viper (PVLDB 14, 2021): records in DIMM-aligned pages in persistent memory, a volatile index in DRAM.
+//!
+//! # The story of one put
+//! 1. The session takes its key's lock ([`crate::stripe`]) and finds the current record through the index.
+//! 2. It builds the new record, with the next version, and packs it into the block it owns ([`claim`]):
+//!    whole lines are streamed past the cache.
+//! 3. One fence covers the record ([`session`], `commit`). A torn record does not verify, so there is no
+//!    valid bit and no second fence.
+//! 4. The index entry is swung from the old record to the new one; only now can others read it.
+//! 5. The old record is marked dead in its page header: stored and flushed, fenced by whatever comes next.
+//!    If a crash loses the mark, recovery sees two records and the higher version wins.
+//! 6. The lock is given back. On files the caller then waits for the log to be durable.
+//!
+//! A delete is step 5 under a fence of its own, then the index entry goes. A dead record is its own
+//! tombstone: whatever is older than it never comes back.
+//!
+//! `docs/engines.md` tells where and why this differs from the paper.
+
+mod batch;
+mod background;
+mod blocks;
+mod chain;
+mod check;
+mod claim;
+mod inspect;
+mod layout;
+mod ops;
+mod read;
+mod reclaim;
+mod record;
+mod recover;
+mod scan_page;
+mod session;
+mod transaction;
+
+use crate::engine::{Engine, EngineSession, Ticket};
+use crate::epoch::Epochs;
+use crate::error::Error;
+use crate::index::{Index, KeyHash};
+use crate::model::system_clock;
+use crate::options::{Clock, Create, Options};
+use crate::stats::{CheckReport, Stats};
+use crate::stripe::Stripes;
+use background::Background;
+use blocks::{Blocks, State};
+use claim::Claim;
+use crossbeam_utils::CachePadded;
+use everdram_pm::{Lsn, Pool, PoolOptions, Report};
+use layout::Geometry;
+use parking_lot::Mutex;
+use read::Reader;
+use record::Chain;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+pub use inspect::{Inspection, KindCount, inspect};
+
+/// Viper's number in the superblock.
+pub(crate) const ENGINE: u32 = 1;
+/// Marks a session may leave unfenced before it fences them itself.
+const MARKS_MAX: usize = 64;
+/// Sessions the engine keeps for itself (compaction, recovery's cleanup).
+const OWN_SESSIONS: usize = 4;
+
+/// What one session shares with the rest: only it writes, others read.
+pub(crate) struct SlotShared {
+    /// Offsets of mark words that were stored and flushed, but not fenced yet. Compaction flushes and
+    /// fences them before it drops records that only those marks keep dead.
+    marks: Box<[AtomicU64]>,
+    marks_len: AtomicUsize,
+    keys: AtomicI64,
+    puts: AtomicU64,
+    gets: AtomicU64,
+    misses: AtomicU64,
+    deletes: AtomicU64,
+    expired: AtomicU64,
+}
+
+impl SlotShared {
+    fn new() -> SlotShared {
+        SlotShared {
+            marks: (0..MARKS_MAX).map(|_| AtomicU64::new(0)).collect(),
+            marks_len: AtomicUsize::new(0),
+            keys: AtomicI64::new(0),
+            puts: AtomicU64::new(0),
+            gets: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Adds to a counter that only the caller writes: no locked instruction.
+#[inline]
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Adds to a counter that one thread at a time writes.
+fn bump_shared(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// A value nobody can reach by the index any more, until no reader can hold on to it.
+struct RetiredChain {
+    chain: Chain,
+    grace: u64,
+}
+
+/// An overflow block that nothing reaches any more, if it still is in the life `epoch`.
+struct LooseBlock {
+    block: u32,
+    epoch: u32,
+    grace: u64,
+}
+
+/// An open Viper store.
+pub(crate) struct Viper {
+    pool: Arc<Pool>,
+    path: PathBuf,
+    geometry: Geometry,
+    index: Index,
+    epochs: Arc<Epochs>,
+    stripes: Stripes,
+    blocks: Blocks,
+    slots: Box<[CachePadded<SlotShared>]>,
+    /// Open blocks of sessions that ended, for the next ones.
+    parked: Mutex<Vec<Claim>>,
+    retired: Mutex<Vec<RetiredChain>>,
+    loose: Mutex<Vec<LooseBlock>>,
+    clock: Clock,
+    /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
+    clock_high: AtomicU64,
+    /// Versions up to this one do not count (FLUSHALL).
+    floor: AtomicU64,
+    /// Whether any record ever had an expiry: otherwise the sweep has nothing to do.
+    expiries: AtomicBool,
+    sessions_max: usize,
+    reclaim_threshold: f64,
+    /// One compaction at a time.
+    compaction: Mutex<()>,
+    blocks_reclaimed: AtomicU64,
+    bytes_moved: AtomicU64,
+    recovery: Mutex<recover::Summary>,
+    background: Background,
+    reclaim_background: bool,
+    durable_at_fence: bool,
+    /// Itself, for sessions that the engine opens for its own work.
+    weak: Weak<Viper>,
+}
+
+impl Viper {
+    /// Opens or creates the pool at `path`.
+    ///
+    /// # Errors
+    /// See [`Error`]; the pool is left untouched then.
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<Viper>, Error> {
+        let geometry = Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
+        let pool = Pool::open(path, &pool_options(options, geometry))?;
+        let viper = Viper::over(pool, path, options)?;
+        viper.start();
+        Ok(viper)
+    }
+
+    /// An engine over an open pool, recovered, without background threads.
+    pub(crate) fn over(pool: Arc<Pool>, path: &Path, options: &Options) -> Result<Arc<Viper>, Error> {
+        if pool.engine() != ENGINE {
+            return Err(Error::Options(format!(
+                "{}: the pool belongs to engine number {}, not to viper",
+                path.display(),
+                pool.engine()
+            )));
+        }
+        let Some(geometry) = Geometry::from_words(pool.geometry()) else {
+            return Err(Error::Corrupt {
+                path: path.into(),
+                offset: 0,
+                what: "the geometry in the superblock makes no sense".into(),
+                remedy: "Restore the pool from a copy",
+            });
+        };
+        let slots = options.sessions_max + OWN_SESSIONS;
+        let epochs = Epochs::new(slots);
+        let index = Index::new(Arc::clone(&epochs)).map_err(index_error)?;
+        let viper = Arc::new_cyclic(|weak| Viper {
+            path: path.into(),
+            geometry,
+            index,
+            epochs,
+            stripes: Stripes::new(),
+            blocks: Blocks::new(Arc::clone(&pool), geometry, options.max_bytes, options.chunk_bytes),
+            slots: (0..slots).map(|_| CachePadded::new(SlotShared::new())).collect(),
+            parked: Mutex::default(),
+            retired: Mutex::default(),
+            loose: Mutex::default(),
+            clock: options.clock.clone().unwrap_or_else(system_clock),
+            clock_high: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            expiries: AtomicBool::new(false),
+            sessions_max: options.sessions_max,
+            reclaim_threshold: options.reclaim_threshold,
+            compaction: Mutex::new(()),
+            blocks_reclaimed: AtomicU64::new(0),
+            bytes_moved: AtomicU64::new(0),
+            recovery: Mutex::default(),
+            background: Background::default(),
+            reclaim_background: options.reclaim_background,
+            weak: Weak::clone(weak),
+            durable_at_fence: pool.durable() == Lsn(u64::MAX),
+            pool,
+        });
+        recover::recover(&viper, options).map_err(|error| viper.at_path(error))?;
+        if viper.blocks.total() == 0 {
+            let bytes = options.initial_bytes / viper.geometry.block_bytes;
+            viper.blocks.grow(bytes.max(1))?;
+        }
+        Ok(viper)
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.pool.report()
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { pool: &self.pool, geometry: &self.geometry, blocks: &self.blocks }
+    }
+
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        self.index.hash(key)
+    }
+
+    /// Puts the pool's path into an error of the readers, which do not know it.
+    #[cold]
+    fn at_path(&self, error: Error) -> Error {
+        match error {
+            Error::Corrupt { offset, what, remedy, .. } => {
+                Error::Corrupt { path: self.path.clone(), offset, what, remedy }
+            }
+            other => other,
+        }
+    }
+
+    /// Unix milliseconds, never less than before.
+    fn now_ms(&self) -> u64 {
+        let now = (self.clock)();
+        self.clock_high.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    fn is_expired(&self, expires_at_ms: u64) -> bool {
+        expires_at_ms != 0 && expires_at_ms <= self.now_ms()
+    }
+
+    /// Queues the pieces of a value that nothing points to any more.
+    fn retire_chain(&self, chain: Chain) {
+        let grace = self.epochs.advance();
+        self.retired.lock().push(RetiredChain { chain, grace });
+    }
+
+    fn sum(&self, field: impl Fn(&SlotShared) -> &AtomicU64) -> u64 {
+        self.slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+fn index_error(error: crate::index::IndexError) -> Error {
+    match error {
+        crate::index::IndexError::Rehash(location) => {
+            read::corrupt(location.get() * read::UNIT, "a record that the index holds cannot be read")
+        }
+        other => Error::NoSpace(format!("the index in DRAM: {other}")),
+    }
+}
+
+fn pool_options(options: &Options, geometry: Geometry) -> PoolOptions {
+    PoolOptions {
+        medium: options.medium,
+        create: options.create != Create::Never,
+        open: options.create != Create::New,
+        durability: options.durability,
+        max_bytes: options.max_bytes,
+        log_bytes: options.log_bytes,
+        delay: options.delay.clone(),
+        engine: ENGINE,
+        geometry: geometry.to_words(),
+    }
+}
+
+impl Engine for Viper {
+    fn name(&self) -> &'static str {
+        "viper"
+    }
+
+    fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
+        Ok(Box::new(session::ViperSession::new(self)?))
+    }
+
+    fn durable(&self) -> Ticket {
+        Ticket(self.pool.durable().0)
+    }
+
+    fn request(&self, ticket: Ticket) {
+        self.pool.request(Lsn(ticket.0));
+    }
+
+    fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>) {
+        self.pool.subscribe(advanced);
+    }
+
+    fn len(&self) -> u64 {
+        let keys: i64 = self.slots.iter().map(|slot| slot.keys.load(Ordering::Relaxed)).sum();
+        keys.max(0) as u64
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.pool.sync()?;
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            keys: self.len(),
+            pool_bytes: self.pool.region().len(),
+            index_bytes: self.index.bytes(),
+            puts: self.sum(|s| &s.puts),
+            gets: self.sum(|s| &s.gets),
+            misses: self.sum(|s| &s.misses),
+            deletes: self.sum(|s| &s.deletes),
+            expired: self.sum(|s| &s.expired),
+            blocks_reclaimed: self.blocks_reclaimed.load(Ordering::Relaxed),
+            bytes_moved: self.bytes_moved.load(Ordering::Relaxed),
+            ..Stats::default()
+        };
+        for block in self.blocks.all() {
+            let Some(entry) = self.blocks.get(block) else { continue };
+            match entry.info().state {
+                State::Outside => continue,
+                State::Free => {
+                    stats.blocks_free += 1;
+                    continue;
+                }
+                State::Open => stats.blocks_open += 1,
+                State::Sealed | State::Compacting => {
+                    stats.blocks_sealed += 1;
+                    let room = {
+                        let pages = self.geometry.pages_of(entry.info().kind);
+                        pages.room() * pages.count
+                    };
+                    stats.live_bytes += room.saturating_sub(u64::from(entry.garbage()));
+                }
+                State::Overflow => stats.live_bytes += u64::from(entry.filled()),
+            }
+            stats.used_bytes += self.geometry.block_bytes;
+        }
+        self.recovery.lock().fill(&mut stats);
+        stats
+    }
+
+    fn check(&self) -> Result<CheckReport, Error> {
+        check::check(self)
+    }
+
+    fn reclaim(&self) -> Result<u64, Error> {
+        reclaim::reclaim_all(self).map_err(|error| self.at_path(error))
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        self.background.stop();
+        if let Some(viper) = self.myself() {
+            viper.seal_parked()?;
+        }
+        self.pool.close()?;
+        Ok(())
+    }
+}
+
+impl Drop for Viper {
+    fn drop(&mut self) {
+        self.background.stop();
+        // Nobody is left to tell; the next open recovers whatever was not finished here.
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,282 @@
+//! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
+
+use super::blocks::{Info, State};
+use super::layout::{Kind, page_word};
+use super::read::UNIT;
+use super::record::Record;
+use super::session::{Old, Pending, ViperSession, check_key};
+use crate::engine::{EngineSession, Found, Ticket, Visit};
+use crate::error::Error;
+use crate::index::KeyHash;
+use crate::stripe::{StripeId, Stripes};
+
+/// Attempts at a lock-free snapshot of several keys before taking their locks.
+const SNAPSHOT_TRIES: usize = 8;
+
+impl ViperSession {
+    /// Reads several keys as of one moment: optimistically, then under their locks.
+    pub(super) fn get_many_at_once(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        for key in keys {
+            check_key(key)?;
+        }
+        self.commit_pending()?;
+        let stripes: Vec<StripeId> =
+            keys.iter().map(|key| Stripes::of(self.engine.hash(key).0)).collect();
+        let (bytes, count) = (into.len(), found.len());
+        for attempt in 0..=SNAPSHOT_TRIES {
+            let locked = match attempt == SNAPSHOT_TRIES {
+                true => self.lock_all(keys.iter().copied())?,
+                false => Vec::new(),
+            };
+            let before: Vec<u64> = stripes.iter().map(|&s| self.engine.stripes.word(s)).collect();
+            let result = self.read_each(keys, into, found);
+            let quiet = stripes.iter().zip(&before).all(|(&stripe, &word)| {
+                !Stripes::is_word_locked(word) && self.engine.stripes.word(stripe) == word
+            });
+            let stable = quiet || !locked.is_empty();
+            self.unlock_all(&locked);
+            if stable || result.is_err() {
+                return result;
+            }
+            into.truncate(bytes);
+            found.truncate(count);
+        }
+        Ok(())
+    }
+
+    fn read_each(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        let mut newest = Ticket::NONE;
+        for key in keys {
+            let one = self.get(key, into)?;
+            newest = newest.max(self.last_read());
+            found.push((one, into.len()));
+        }
+        self.set_last_read(newest);
+        Ok(())
+    }
+
+    /// `update_word` on a held stripe; gives it back or submits on it.
+    pub(super) fn update_word_locked(
+        &mut self,
+        hash: KeyHash,
+        stripe: StripeId,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error> {
+        let prepared = self.word_of(hash, key, at);
+        let (old, record, value) = match prepared {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.set_last_read(Ticket(self.engine.stripes.stamp(stripe)));
+                self.give_back(stripe);
+                return Ok(None);
+            }
+            Err(error) => {
+                self.give_back(stripe);
+                return Err(error);
+            }
+        };
+        let word = super::layout::word_at(&value, at);
+        let new = change(word);
+        if self.edit_in_place(&old, &record, at, new)? {
+            if !self.engine.durable_at_fence {
+                self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+            }
+            self.give_back(stripe);
+            return Ok(Some(word));
+        }
+        let mut value = value;
+        if let Some(place) = value.get_mut(at..at + 8) {
+            place.copy_from_slice(&new.to_le_bytes());
+        }
+        self.submit_put(hash, stripe, key, &value, record.expires_at_ms, Some(old))?;
+        Ok(Some(word))
+    }
+
+    /// The live record of `key` and its value, if the word at `at` is inside it.
+    fn word_of(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        at: usize,
+    ) -> Result<Option<(Old, Record, Vec<u8>)>, Error> {
+        let Some((old, record)) = self.find(hash, key)?.filter(|(old, _)| !old.expired) else {
+            return Ok(None);
+        };
+        let mut value = Vec::new();
+        self.value_of(&record, &mut value)?;
+        let inside = at % 8 == 0 && at.checked_add(8).is_some_and(|end| end <= value.len());
+        if !inside {
+            return Err(Error::WordOutside { at, len: value.len() });
+        }
+        Ok(Some((old, record, value)))
+    }
+
+    /// Stores one word of a fixed-size value where it lies, and fences it. False: the block does not allow
+    /// it (variable size, not sealed yet, or being compacted) and nothing was done.
+    fn edit_in_place(&mut self, old: &Old, record: &Record, at: usize, word: u64) -> Result<bool, Error> {
+        let record_at = old.location.get() * UNIT;
+        let block = self.engine.blocks.number(record_at);
+        let Some(info) = self.engine.blocks.get(block).map(|entry| entry.info()) else {
+            return Ok(false);
+        };
+        let editable = match (info.state, info.kind) {
+            (State::Sealed, Kind::FixedEdited) => true,
+            (State::Sealed, Kind::Fixed) => self.open_for_edits(block, info),
+            _ => false,
+        };
+        if !editable {
+            return Ok(false);
+        }
+        let value_at = record_at + record.value.start as u64;
+        let dirty = self.lane.store_word(value_at + at as u64, word);
+        let flushed = self.lane.flush(dirty);
+        self.unfenced.add(flushed);
+        self.settle_and_fence();
+        Ok(true)
+    }
+
+    /// Voids the value checks of a block, durably, before the first word in it changes (V13).
+    fn open_for_edits(&mut self, block: u32, info: Info) -> bool {
+        let at = self.engine.blocks.at(block);
+        let word = page_word(self.engine.pool.secret(), at, Kind::FixedEdited, info.epoch);
+        let dirty = self.lane.store_word(at, word);
+        let flushed = self.lane.flush(dirty);
+        self.unfenced.add(flushed);
+        self.settle_and_fence();
+        let edited = Info { kind: Kind::FixedEdited, ..info };
+        self.engine.blocks.get(block).is_some_and(|entry| {
+            // Somebody else may have opened it meanwhile; or compaction took it, then it stays shut.
+            entry.swap(info, edited) || entry.info() == edited
+        })
+    }
+
+    pub(super) fn scan_keys(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        self.commit_pending()?;
+        let mut newest = Ticket::NONE;
+        let mut failed = Ok(());
+        let next = {
+            let ViperSession { engine, slot, scratch, .. } = self;
+            let pin = slot.pin();
+            let mut one = |location: crate::index::Location| -> Result<(), Error> {
+                let reader = engine.reader();
+                let spot = reader.spot(location.get() * UNIT)?;
+                let record = reader.load(&spot, scratch)?;
+                if engine.is_expired(record.expires_at_ms) {
+                    return Ok(());
+                }
+                let mut buffer = Vec::new();
+                let bytes = reader.value_bytes(&record, scratch)?;
+                let key = reader.key(&record, scratch, &mut buffer)?;
+                if !engine.durable_at_fence {
+                    let stripe = Stripes::of(engine.hash(key).0);
+                    newest = newest.max(Ticket(engine.stripes.stamp(stripe)));
+                }
+                visit(key, bytes, record.expires_at_ms);
+                Ok(())
+            };
+            engine.index.scan(cursor, count, &pin, &mut |location| {
+                if failed.is_ok() {
+                    failed = one(location);
+                }
+            })
+        };
+        self.set_last_read(newest);
+        failed.map_err(|error| self.engine.at_path(error))?;
+        Ok(next)
+    }
+
+    pub(super) fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        self.commit_pending()?;
+        for _ in 0..64 {
+            into.clear();
+            let ViperSession { engine, slot, scratch, .. } = self;
+            let pin = slot.pin();
+            let Some(location) = engine.index.random(rand::random(), &pin) else { break };
+            let reader = engine.reader();
+            let spot = reader.spot(location.get() * UNIT)?;
+            let record = reader.load(&spot, scratch).map_err(|e| engine.at_path(e))?;
+            if engine.is_expired(record.expires_at_ms) {
+                continue;
+            }
+            let mut buffer = Vec::new();
+            into.extend_from_slice(reader.key(&record, scratch, &mut buffer)?);
+            let stamp = engine.stripes.stamp(Stripes::of(engine.hash(into).0));
+            drop(pin);
+            self.set_last_read(Ticket(stamp));
+            return Ok(true);
+        }
+        self.first_key(into)
+    }
+
+    /// A live key by iteration: random draws met only expired ones, or nothing.
+    fn first_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        into.clear();
+        let mut cursor = 0;
+        loop {
+            cursor = self.scan_keys(cursor, 64, &mut |key, _, _| {
+                into.clear();
+                into.extend_from_slice(key);
+            })?;
+            if !into.is_empty() || cursor == 0 {
+                return Ok(!into.is_empty());
+            }
+        }
+    }
+
+    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start).
+    pub(super) fn expired_keys(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        expired: &mut Vec<Vec<u8>>,
+    ) -> Result<u64, Error> {
+        let ViperSession { engine, slot, scratch, .. } = self;
+        let pin = slot.pin();
+        let mut failed = Ok(());
+        let next = engine.index.scan(cursor, count, &pin, &mut |location| {
+            let reader = engine.reader();
+            let mut buffer = Vec::new();
+            let one = reader.spot(location.get() * UNIT).and_then(|spot| {
+                let record = reader.copy(&spot, scratch)?;
+                if engine.is_expired(record.expires_at_ms) {
+                    expired.push(reader.key(&record, scratch, &mut buffer)?.to_vec());
+                }
+                Ok(())
+            });
+            if failed.is_ok() {
+                failed = one;
+            }
+        });
+        failed.map(|()| next)
+    }
+
+    /// Removes `key` if its expiry has passed; the sweep's step.
+    pub(super) fn remove_expired(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        match self.find(hash, key) {
+            Ok(Some((old, _))) if old.expired => {
+                self.engine.stripes.next_version(stripe);
+                self.submit(Pending { hash, stripe, new: None, old: Some(old), moved: false })?;
+                Ok(true)
+            }
+            other => {
+                self.give_back(stripe);
+                other.map(|_| false)
+            }
+        }
+    }
+}

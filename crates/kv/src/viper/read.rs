@@ -1,0 +1,275 @@
+//! Reading records where they lie: by location, copied out, verified on the copy (V6, V16).
+//!
+//! A location is the byte offset of a record divided by [`UNIT`]. Whoever follows one holds an epoch pin
+//! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
+//! are published, but for 8-byte words of fixed-size values, which are read as whole words.
+
+use super::blocks::{Blocks, Info};
+use super::layout::{ChainHead, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
+use super::record::{self, Chain, Head, Record, RecordKind};
+use crate::error::Error;
+use everdram_pm::{Pool, Region};
+use std::path::PathBuf;
+
+/// Locations count in words of 8 bytes: 40 bits reach 8 TiB.
+pub(crate) const UNIT: u64 = 8;
+
+const REMEDY: &str = "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
+
+/// What readers need of a pool.
+pub(crate) struct Reader<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) blocks: &'a Blocks,
+}
+
+/// Where a record lies, resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    /// Byte offset in the pool.
+    pub(crate) at: u64,
+    pub(crate) info: Info,
+    pub(crate) pages: Pages,
+    /// First byte of its page.
+    pub(crate) page_at: u64,
+}
+
+/// Where a chained record's value lies.
+pub(crate) fn chain_of(record: &Record, scratch: &[u8]) -> Result<Chain, Error> {
+    scratch
+        .get(record.value.clone())
+        .and_then(Chain::parse)
+        .ok_or_else(|| corrupt(0, "a record does not say where its value lies"))
+}
+
+pub(crate) fn corrupt(offset: u64, what: impl Into<String>) -> Error {
+    Error::Corrupt { path: PathBuf::new(), offset, what: what.into(), remedy: REMEDY }
+}
+
+impl<'a> Reader<'a> {
+    fn region(&self) -> &'a Region {
+        self.pool.region()
+    }
+
+    /// Resolves a byte offset.
+    #[inline]
+    pub(crate) fn spot(&self, at: u64) -> Result<Spot, Error> {
+        let block = self.blocks.number(at);
+        let Some(entry) = self.blocks.get(block) else {
+            return Err(corrupt(at, "a location outside the pool"));
+        };
+        let info = entry.info();
+        let pages = self.geometry.pages_of(info.kind);
+        let within_block = at - self.blocks.at(block);
+        let page_at = at - within_block % pages.bytes;
+        Ok(Spot { at, info, pages, page_at })
+    }
+
+    /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
+    #[inline]
+    pub(crate) fn copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+        let room = (spot.page_at + spot.pages.bytes).saturating_sub(spot.at);
+        let bytes = match (&self.geometry.fixed, spot.info.kind) {
+            (Some(shape), kind) if kind.is_fixed() => shape.slot_bytes(),
+            _ => match Head::parse(self.region().load_word(spot.at)) {
+                Some(head) => head.bytes() as u64,
+                None => return Err(corrupt(spot.at, "the head of a record is damaged")),
+            },
+        };
+        if bytes > room || !self.region().contains(spot.at, bytes) {
+            return Err(corrupt(spot.at, "a record reaches past its page"));
+        }
+        let bytes = bytes as usize;
+        if scratch.len() < bytes {
+            scratch.resize(bytes, 0);
+        }
+        self.region().load(spot.at, &mut scratch[..bytes]);
+        let parsed = match (&self.geometry.fixed, spot.info.kind) {
+            (Some(shape), kind) if kind.is_fixed() => record::parse_slot(shape, &scratch[..bytes]),
+            _ => record::parse(&scratch[..bytes]),
+        };
+        parsed.ok_or_else(|| corrupt(spot.at, "a record does not parse"))
+    }
+
+    /// Whether the copy in `scratch` is intact.
+    #[inline]
+    pub(crate) fn verify(&self, spot: &Spot, record: &Record, scratch: &mut [u8]) -> bool {
+        let secret = self.pool.secret();
+        let Some(bytes) = scratch.get_mut(..record.bytes) else { return false };
+        match (&self.geometry.fixed, spot.info.kind) {
+            (Some(shape), kind) if kind.is_fixed() => {
+                let edited = kind == Kind::FixedEdited;
+                record::verify_slot(secret, shape, bytes, spot.at, spot.info.epoch, edited)
+            }
+            _ => record::verify(secret, bytes, spot.at, spot.info.epoch),
+        }
+    }
+
+    /// Copies and verifies.
+    #[inline]
+    pub(crate) fn load(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+        let record = self.copy(spot, scratch)?;
+        if self.verify(spot, &record, scratch) { Ok(record) } else { self.load_again(spot, scratch) }
+    }
+
+    /// The block may have been opened for in-place updates between resolving the spot and copying.
+    #[cold]
+    fn load_again(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+        let fresh = self.spot(spot.at)?;
+        if fresh.info.kind != spot.info.kind {
+            let record = self.copy(&fresh, scratch)?;
+            if self.verify(&fresh, &record, scratch) {
+                return Ok(record);
+            }
+        }
+        Err(corrupt(spot.at, "the checksum of a record does not hold"))
+    }
+
+    /// Whether a verified record, its copy in `scratch`, is of `key`.
+    #[inline]
+    pub(crate) fn is_of(&self, record: &Record, scratch: &[u8], key: &[u8]) -> Result<bool, Error> {
+        let held = scratch.get(record.key.clone()).unwrap_or(&[]);
+        if record.kind != RecordKind::BigKey {
+            return Ok(held == key);
+        }
+        if !key.starts_with(held) {
+            return Ok(false);
+        }
+        let mut whole = Vec::new();
+        self.big_key(record, scratch, &mut whole)?;
+        Ok(whole == key)
+    }
+
+    /// The whole key of a verified record, in `scratch` or in `buffer`.
+    pub(crate) fn key<'b>(
+        &self,
+        record: &Record,
+        scratch: &'b [u8],
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], Error> {
+        if record.kind != RecordKind::BigKey {
+            return Ok(scratch.get(record.key.clone()).unwrap_or(&[]));
+        }
+        self.big_key(record, scratch, buffer)?;
+        Ok(buffer)
+    }
+
+    fn big_key(&self, record: &Record, scratch: &[u8], into: &mut Vec<u8>) -> Result<(), Error> {
+        let chain = chain_of(record, scratch)?;
+        let wanted = chain.key_bytes as usize;
+        into.clear();
+        self.walk(&chain, Some(wanted), &mut |bytes| into.extend_from_slice(bytes))?;
+        into.truncate(wanted);
+        Ok(())
+    }
+
+    /// Length of a verified record's value in bytes.
+    pub(crate) fn value_bytes(&self, record: &Record, scratch: &[u8]) -> Result<u64, Error> {
+        if !record.kind.is_chained() {
+            return Ok(record.value.len() as u64);
+        }
+        chain_of(record, scratch).map(|chain| chain.bytes - chain.key_bytes)
+    }
+
+    /// Appends the value of a verified record, its copy in `scratch`.
+    #[inline]
+    pub(crate) fn value(&self, record: &Record, scratch: &[u8], into: &mut Vec<u8>) -> Result<(), Error> {
+        if !record.kind.is_chained() {
+            into.extend_from_slice(scratch.get(record.value.clone()).unwrap_or(&[]));
+            return Ok(());
+        }
+        let chain = chain_of(record, scratch)?;
+        let before = into.len();
+        let mut skip = chain.key_bytes as usize;
+        let walked = self.walk(&chain, None, &mut |bytes| {
+            let (_, value) = bytes.split_at(skip.min(bytes.len()));
+            skip -= bytes.len() - value.len();
+            into.extend_from_slice(value);
+        });
+        if walked.is_err() {
+            into.truncate(before);
+        }
+        walked
+    }
+
+    /// Offset of the mark word of the record at `spot`, and its bit.
+    #[inline]
+    pub(crate) fn mark_of(&self, spot: &Spot) -> (u64, u64) {
+        let place = self.geometry.place(spot.info.kind, &spot.pages, spot.at - spot.page_at);
+        let per_word = super::layout::MARKS_PER_WORD;
+        (spot.page_at + 16 + place / per_word * 8, 1 << (place % per_word))
+    }
+
+    /// The 48 bits of a mark word.
+    pub(crate) fn marks(&self, mark_at: u64, epoch: u32) -> Result<u64, Error> {
+        let word = self.region().load_word(mark_at);
+        parse_mark_word(self.pool.secret(), mark_at, epoch, word)
+            .ok_or_else(|| corrupt(mark_at, "a mark word of a page does not verify"))
+    }
+
+    /// Visits the pieces of a chain in order, each verified; with `enough`, stops after that many bytes.
+    pub(crate) fn walk(
+        &self,
+        chain: &Chain,
+        enough: Option<usize>,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let mut block = chain.first;
+        let mut seen = 0;
+        let mut data = Vec::new();
+        for piece in 0..u64::from(chain.pieces) {
+            let (head, at) = self.chain_head(chain, block, piece)?;
+            if head.bytes > self.geometry.overflow_room() || seen + head.bytes > chain.bytes {
+                return Err(corrupt(at, "a piece of a value has a wrong length"));
+            }
+            data.resize(head.bytes.next_multiple_of(8) as usize, 0);
+            self.region().load(at + OVERFLOW_HEAD, &mut data);
+            let bytes = data.get(..head.bytes as usize).unwrap_or(&[]);
+            if self.pool.secret().sum(bytes) != head.data_check {
+                let what = "the checksum of a piece of a value does not hold";
+                return Err(corrupt(at + OVERFLOW_HEAD, what));
+            }
+            visit(bytes);
+            seen += head.bytes;
+            if enough.is_some_and(|enough| seen >= enough as u64) {
+                return Ok(());
+            }
+            block = head.next as u32;
+        }
+        if seen != chain.bytes {
+            return Err(corrupt(self.blocks.at(chain.first), "a chained value is too short"));
+        }
+        Ok(())
+    }
+
+    /// The verified header of a piece, and where its block starts.
+    fn chain_head(
+        &self,
+        chain: &Chain,
+        block: u32,
+        piece: u64,
+    ) -> Result<(ChainHead, u64), Error> {
+        let at = self.blocks.at(block);
+        if self.blocks.get(block).is_none() || !self.region().contains(at, self.geometry.block_bytes) {
+            return Err(corrupt(at, "a chained value leads outside the pool"));
+        }
+        let mut bytes = [0; 64];
+        self.region().load(at, &mut bytes);
+        match ChainHead::parse(self.pool.secret(), at, &bytes) {
+            Some((head, _)) if (head.piece, head.name) == (piece, chain.name) => Ok((head, at)),
+            _ => Err(corrupt(at, "the header of a piece of a value does not verify")),
+        }
+    }
+
+    /// The blocks of a chain, by their headers alone.
+    pub(crate) fn chain_blocks(&self, chain: &Chain) -> Result<Vec<u32>, Error> {
+        let mut pieces = Vec::new();
+        let mut block = chain.first;
+        for piece in 0..u64::from(chain.pieces) {
+            let (head, _) = self.chain_head(chain, block, piece)?;
+            pieces.push(block);
+            block = head.next as u32;
+        }
+        Ok(pieces)
+    }
+}

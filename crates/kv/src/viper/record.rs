@@ -1,0 +1,359 @@
+//! Records in private memory: built before they are streamed out, judged after they were copied in.
+//!
+//! Nothing here touches the pool. A record is trusted only after [`verify`] on a private copy: the check
+//! covers every byte of the record, the place it lies at and the life of its block.
+
+use super::layout::{FixedShape, GRAIN, RECORD_HEAD, SLOT_HEAD, word_at};
+use everdram_pm::Secret;
+use std::ops::Range;
+
+/// What a record's value bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    /// The value.
+    Value = 1,
+    /// A [`Chain`]: the value lies in overflow blocks.
+    Chained = 2,
+    /// The operations of an atomic batch; see `batch.rs`.
+    Journal = 3,
+    /// A [`Chain`] of them.
+    ChainedJournal = 4,
+    /// A [`Chain`] of key and value: the key is too long for a page, the record holds its beginning.
+    BigKey = 5,
+}
+
+impl RecordKind {
+    fn from_nibble(nibble: u64) -> Option<RecordKind> {
+        Some(match nibble {
+            1 => RecordKind::Value,
+            2 => RecordKind::Chained,
+            3 => RecordKind::Journal,
+            4 => RecordKind::ChainedJournal,
+            5 => RecordKind::BigKey,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn is_chained(self) -> bool {
+        matches!(self, RecordKind::Chained | RecordKind::ChainedJournal | RecordKind::BigKey)
+    }
+
+    pub(crate) fn is_journal(self) -> bool {
+        matches!(self, RecordKind::Journal | RecordKind::ChainedJournal)
+    }
+}
+
+const FLAG_EXPIRES: u64 = 1;
+
+/// Which write of its key a record is: versions order a key's records; moves order the copies that
+/// compaction made of one version. `first` says that everything before the record in its block was fenced
+/// before the record was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) version: u64,
+    pub(crate) moves: u16,
+    pub(crate) first: bool,
+}
+
+impl Stamp {
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.moves) | self.version << 16 | u64::from(self.first) << 63
+    }
+
+    pub(crate) fn from_word(word: u64) -> Stamp {
+        Stamp { version: word << 1 >> 17, moves: word as u16, first: word >> 63 == 1 }
+    }
+
+    /// What "newer" compares.
+    pub(crate) fn order(self) -> (u64, u16) {
+        (self.version, self.moves)
+    }
+}
+
+/// Where a chained value lies: the payload of a chained record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// Bytes of the whole value.
+    pub(crate) bytes: u64,
+    /// Block number of the first piece.
+    pub(crate) first: u32,
+    /// Pieces.
+    pub(crate) pieces: u32,
+    /// How many of the first bytes are the key ([`RecordKind::BigKey`]), else 0.
+    pub(crate) key_bytes: u64,
+    /// Random; every piece carries it.
+    pub(crate) name: u64,
+}
+
+/// Bytes of a [`Chain`] in a record.
+pub(crate) const CHAIN_BYTES: usize = 32;
+/// Bytes of the key that a [`RecordKind::BigKey`] record holds itself.
+pub(crate) const BIG_KEY_PREFIX: usize = 64;
+
+impl Chain {
+    pub(crate) fn to_bytes(self) -> [u8; CHAIN_BYTES] {
+        let blocks = u64::from(self.first) | u64::from(self.pieces) << 32;
+        let mut bytes = [0; CHAIN_BYTES];
+        let words = [self.bytes, blocks, self.key_bytes, self.name];
+        for (into, word) in bytes.chunks_exact_mut(8).zip(words) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Chain> {
+        if bytes.len() != CHAIN_BYTES {
+            return None;
+        }
+        let blocks = word_at(bytes, 8);
+        let chain = Chain {
+            bytes: word_at(bytes, 0),
+            first: blocks as u32,
+            pieces: (blocks >> 32) as u32,
+            key_bytes: word_at(bytes, 16),
+            name: word_at(bytes, 24),
+        };
+        (chain.key_bytes <= chain.bytes).then_some(chain)
+    }
+}
+
+/// A record's parts, as ranges of the copy it was parsed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) kind: RecordKind,
+    pub(crate) stamp: Stamp,
+    /// Unix ms, 0 = never.
+    pub(crate) expires_at_ms: u64,
+    pub(crate) key: Range<usize>,
+    pub(crate) value: Range<usize>,
+    /// Whole length in the page.
+    pub(crate) bytes: usize,
+}
+
+/// Lengths from the first word of a variable-size record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    kind: RecordKind,
+    expires: bool,
+    key_len: usize,
+    value_len: usize,
+}
+
+impl Head {
+    /// `None` if the word cannot start a record.
+    #[inline]
+    pub(crate) fn parse(word: u64) -> Option<Head> {
+        let flags = word >> 4 & 0xf;
+        if flags > FLAG_EXPIRES || word >> 24 & 0xff != 0 {
+            return None;
+        }
+        Some(Head {
+            kind: RecordKind::from_nibble(word & 0xf)?,
+            expires: flags & FLAG_EXPIRES != 0,
+            key_len: (word >> 8 & 0xffff) as usize + 1,
+            value_len: (word >> 32) as usize,
+        })
+    }
+
+    fn key_at(self) -> usize {
+        RECORD_HEAD + if self.expires { 8 } else { 0 }
+    }
+
+    /// Whole length of the record.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        (self.key_at() + self.key_len + self.value_len).next_multiple_of(GRAIN as usize)
+    }
+}
+
+/// Length of the record that [`encode`] makes.
+#[inline]
+pub(crate) fn encoded_bytes(key: usize, value: usize, expires: bool) -> usize {
+    (RECORD_HEAD + if expires { 8 } else { 0 } + key + value).next_multiple_of(GRAIN as usize)
+}
+
+/// Builds a variable-size record in `into` (replacing its contents), its check still open.
+#[inline]
+pub(crate) fn encode(
+    into: &mut Vec<u8>,
+    kind: RecordKind,
+    key: &[u8],
+    value: &[u8],
+    expires_at_ms: u64,
+    stamp: Stamp,
+) {
+    let expires = expires_at_ms != 0;
+    let head = kind as u64
+        | if expires { FLAG_EXPIRES << 4 } else { 0 }
+        | (key.len() as u64 - 1) << 8
+        | (value.len() as u64) << 32;
+    into.clear();
+    into.extend_from_slice(&head.to_le_bytes());
+    into.extend_from_slice(&stamp.to_word().to_le_bytes());
+    into.extend_from_slice(&[0; 8]);
+    if expires {
+        into.extend_from_slice(&expires_at_ms.to_le_bytes());
+    }
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+    into.resize(into.len().next_multiple_of(GRAIN as usize), 0);
+}
+
+/// Parses the lengths and ranges of a variable-size record at the start of `bytes`; verifies nothing.
+#[inline]
+pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
+    let head = Head::parse(word_at(bytes, 0))?;
+    if bytes.len() < head.bytes() {
+        return None;
+    }
+    let key_at = head.key_at();
+    let value_at = key_at + head.key_len;
+    Some(Record {
+        kind: head.kind,
+        stamp: Stamp::from_word(word_at(bytes, 8)),
+        expires_at_ms: if head.expires { word_at(bytes, RECORD_HEAD) } else { 0 },
+        key: key_at..value_at,
+        value: value_at..value_at + head.value_len,
+        bytes: head.bytes(),
+    })
+}
+
+/// What makes a check hold at one place in one life of a block only.
+#[inline]
+fn seed(at: u64, epoch: u32) -> u64 {
+    at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(epoch).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
+const CHECK_AT: Range<usize> = 16..24;
+
+fn sum(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> u64 {
+    if let Some(field) = record.get_mut(CHECK_AT) {
+        field.copy_from_slice(&seed(at, epoch).to_le_bytes());
+    }
+    secret.sum(record)
+}
+
+/// Closes the check of a variable-size record that will lie at byte `at` of the pool.
+#[inline]
+pub(crate) fn seal(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) {
+    let check = sum(secret, record, at, epoch);
+    if let Some(field) = record.get_mut(CHECK_AT) {
+        field.copy_from_slice(&check.to_le_bytes());
+    }
+}
+
+/// Whether a private copy of a variable-size record (exactly its bytes) is intact.
+#[inline]
+pub(crate) fn verify(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> bool {
+    let stored = word_at(record, CHECK_AT.start);
+    sum(secret, record, at, epoch) == stored
+}
+
+/// Builds a slot in `into` (replacing its contents), its check still open.
+#[inline]
+pub(crate) fn encode_slot(into: &mut Vec<u8>, shape: &FixedShape, key: &[u8], value: &[u8], stamp: Stamp) {
+    into.clear();
+    into.extend_from_slice(&stamp.to_word().to_le_bytes());
+    into.extend_from_slice(&[0; 8]);
+    into.extend_from_slice(key);
+    into.resize(shape.value_at(), 0);
+    into.extend_from_slice(value);
+    into.resize(shape.slot_bytes() as usize, 0);
+}
+
+/// The parts of a slot.
+#[inline]
+pub(crate) fn parse_slot(shape: &FixedShape, bytes: &[u8]) -> Option<Record> {
+    let stamp = Stamp::from_word(word_at(bytes, 0));
+    if stamp.version == 0 || bytes.len() < shape.slot_bytes() as usize {
+        return None;
+    }
+    Some(Record {
+        kind: RecordKind::Value,
+        stamp,
+        expires_at_ms: 0,
+        key: SLOT_HEAD..SLOT_HEAD + shape.key,
+        value: shape.value_at()..shape.value_at() + shape.value,
+        bytes: shape.slot_bytes() as usize,
+    })
+}
+
+/// The check of a slot: high half over place, stamp and key; low half over the value. In-place updates
+/// void the low half only.
+#[inline]
+fn slot_check(secret: &Secret, shape: &FixedShape, slot: &mut [u8], at: u64, epoch: u32) -> u64 {
+    if let Some(field) = slot.get_mut(8..16) {
+        field.copy_from_slice(&seed(at, epoch).to_le_bytes());
+    }
+    let (identity, value) = slot.split_at(shape.value_at().min(slot.len()));
+    secret.sum(identity) >> 32 << 32 | secret.sum(value) >> 32
+}
+
+/// Closes the check of a slot that will lie at byte `at` of the pool.
+#[inline]
+pub(crate) fn seal_slot(secret: &Secret, shape: &FixedShape, slot: &mut [u8], at: u64, epoch: u32) {
+    let check = slot_check(secret, shape, slot, at, epoch);
+    if let Some(field) = slot.get_mut(8..16) {
+        field.copy_from_slice(&check.to_le_bytes());
+    }
+}
+
+/// Whether a private copy of a slot is intact; with `edited`, its value is taken as it is.
+#[inline]
+pub(crate) fn verify_slot(
+    secret: &Secret,
+    shape: &FixedShape,
+    slot: &mut [u8],
+    at: u64,
+    epoch: u32,
+    edited: bool,
+) -> bool {
+    let stored = word_at(slot, 8);
+    let check = slot_check(secret, shape, slot, at, epoch);
+    if edited { stored >> 32 == check >> 32 } else { stored == check }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp() -> Stamp {
+        Stamp { version: 5, moves: 2, first: true }
+    }
+
+    #[test]
+    fn a_record_reads_back_and_every_flip_is_noticed() {
+        let secret = Secret::expand(&[1; 32]);
+        let mut bytes = Vec::new();
+        encode(&mut bytes, RecordKind::Value, b"key", b"some value", 99, stamp());
+        seal(&secret, &mut bytes, 4160, 3);
+        let record = parse(&bytes).unwrap();
+        assert_eq!(&bytes[record.key.clone()], b"key");
+        assert_eq!(&bytes[record.value.clone()], b"some value");
+        assert_eq!((record.expires_at_ms, record.stamp), (99, stamp()));
+        assert!(verify(&secret, &mut bytes.clone(), 4160, 3));
+        assert!(!verify(&secret, &mut bytes.clone(), 4176, 3), "another place");
+        assert!(!verify(&secret, &mut bytes.clone(), 4160, 4), "another life of the block");
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!verify(&secret, &mut bad, 4160, 3), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_slot_reads_back_and_an_edit_voids_only_the_value() {
+        let secret = Secret::expand(&[1; 32]);
+        let shape = FixedShape { key: 5, value: 16 };
+        let mut bytes = Vec::new();
+        encode_slot(&mut bytes, &shape, b"12345", &[9; 16], stamp());
+        seal_slot(&secret, &shape, &mut bytes, 4160, 3);
+        assert!(verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, false));
+        bytes[shape.value_at()] ^= 1;
+        assert!(!verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, false));
+        assert!(verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, true));
+        bytes[SLOT_HEAD] ^= 1;
+        assert!(!verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, true));
+    }
+}

@@ -1,0 +1,531 @@
+//! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
+//!
+//! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
+//!    records of one key the higher stamp stays, the other is a *loser* (V1).
+//! 2. Live journals are applied: a batch that crashed after its journal's fence is finished.
+//! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
+//! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
+//!    good record, fence. Only then does anybody get an answer (I7).
+//! 5. Overflow blocks that no live record reaches are free.
+//!
+//! Every step reads what a crash before it left and writes nothing that a repetition would not write again,
+//! so a crash during recovery needs nothing but recovery.
+
+use super::batch::{JournalOp, parse_journal};
+use super::blocks::{Info, OWNER, State};
+use super::layout::{Kind, begun_epoch, parse_floor_word, parse_page_word, tail_word};
+use super::read::{UNIT, chain_of, corrupt};
+use super::record::{Record, RecordKind, Stamp};
+use super::scan_page::{BlockWalk, Visited, copy_block};
+use super::session::{Old, ViperSession, location, look_up, rehash};
+use super::{Viper, index_error};
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::options::{Options, Progress};
+use crate::stats::Stats;
+use crate::stripe::Stripes;
+use everdram_pm::ROOT_AT;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// What recovery did, for statistics.
+#[derive(Default)]
+pub(super) struct Summary {
+    micros: u64,
+    records: u64,
+    losers: u64,
+}
+
+impl Summary {
+    pub(super) fn fill(&self, stats: &mut Stats) {
+        stats.recovery_us = self.micros;
+        stats.recovered_records = self.records;
+        stats.recovered_losers = self.losers;
+    }
+}
+
+/// What the threads found.
+#[derive(Default)]
+struct Found {
+    /// Unmarked records that do not count: offsets.
+    losers: Vec<u64>,
+    /// Records marked dead: offsets.
+    dead: Vec<u64>,
+    /// Live journals: offsets.
+    journals: Vec<u64>,
+    /// Live records whose value is chained: offsets.
+    chained: Vec<u64>,
+    /// Open pages: (offset, end, epoch).
+    open_pages: Vec<(u64, u32, u32)>,
+    free: Vec<(u32, u32)>,
+    overflow: Vec<(u32, u32)>,
+    inserted: u64,
+    version_max: u64,
+}
+
+impl Found {
+    fn merge(&mut self, other: Found) {
+        self.losers.extend(other.losers);
+        self.dead.extend(other.dead);
+        self.journals.extend(other.journals);
+        self.chained.extend(other.chained);
+        self.open_pages.extend(other.open_pages);
+        self.free.extend(other.free);
+        self.overflow.extend(other.overflow);
+        self.inserted += other.inserted;
+        self.version_max = self.version_max.max(other.version_max);
+    }
+}
+
+pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error> {
+    let start = Instant::now();
+    for extent in viper.pool.extents(OWNER) {
+        viper.blocks.add_range(extent.at, extent.bytes);
+    }
+    let word = viper.pool.region().load_word(ROOT_AT);
+    let floor = parse_floor_word(viper.pool.secret(), ROOT_AT, word)
+        .ok_or_else(|| corrupt(ROOT_AT, "the root word does not verify"))?;
+    viper.floor.store(floor, Ordering::Release);
+    let mut found = scan_all(viper, options)?;
+    if let Some(floor) = higher_floor(viper, &found, floor)? {
+        // A batch that removed everything crashed after its journal: with the floor in place, start over.
+        raise_floor(viper, floor)?;
+        viper.index.clear().map_err(index_error)?;
+        found = scan_all(viper, options)?;
+    }
+    let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
+    Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
+    // A stack: the lowest numbers are claimed first.
+    found.free.sort_unstable_by(|a, b| b.cmp(a));
+    for (block, epoch) in std::mem::take(&mut found.free) {
+        viper.blocks.release(block, epoch);
+    }
+    let mut session = ViperSession::new(Arc::clone(viper))?;
+    session.compaction = true;
+    for &at in &found.journals.clone() {
+        apply_journal(viper, &mut session, at, &mut found)?;
+    }
+    session.settle_and_fence();
+    bury_the_dead(viper, &session, &mut found)?;
+    clean_up(viper, &mut session, &found)?;
+    free_unreached(viper, &session, &found)?;
+    session.shared().keys.store(found.inserted as i64, Ordering::Relaxed);
+    let summary = Summary {
+        micros: start.elapsed().as_micros() as u64,
+        records: found.inserted,
+        losers: found.losers.len() as u64,
+    };
+    *viper.recovery.lock() = summary;
+    Ok(())
+}
+
+// ---- step 1: records ----------------------------------------------------------------------------------
+
+fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, Error> {
+    let blocks: Vec<u32> = viper.blocks.all().collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match options.recovery_threads {
+        0 => cores,
+        asked => asked,
+    };
+    let threads = threads.clamp(1, options.sessions_max).min(blocks.len() / 64 + 1);
+    let next = AtomicUsize::new(0);
+    let done = AtomicU64::new(0);
+    let all = Mutex::new(Found::default());
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for owner in 0..threads {
+            let (blocks, next, done, all, failure) = (&blocks, &next, &done, &all, &failure);
+            let progress = options.progress.clone();
+            scope.spawn(move || {
+                match scan_share(viper, owner as u16, blocks, next, done, progress.as_ref()) {
+                    Ok(found) => all.lock().merge(found),
+                    Err(error) => {
+                        // One is enough; the other threads stop at their next block.
+                        next.store(blocks.len(), Ordering::Relaxed);
+                        failure.lock().get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(all.into_inner()),
+    }
+}
+
+fn scan_share(
+    viper: &Viper,
+    owner: u16,
+    blocks: &[u32],
+    next: &AtomicUsize,
+    done: &AtomicU64,
+    progress: Option<&Progress>,
+) -> Result<Found, Error> {
+    const SHARE: usize = 32;
+    let slot = viper.epochs.register().ok_or(Error::TooManySessions(viper.sessions_max))?;
+    let mut scan = Scan { viper, slot, owner, scratch: Vec::new(), found: Found::default() };
+    let mut image = Vec::new();
+    loop {
+        let from = next.fetch_add(SHARE, Ordering::Relaxed);
+        let Some(share) = blocks.get(from..(from + SHARE).min(blocks.len())) else { break };
+        for &block in share {
+            scan.block(block, &mut image)?;
+        }
+        let seen = done.fetch_add(share.len() as u64, Ordering::Relaxed) + share.len() as u64;
+        if let Some(progress) = progress {
+            progress(seen, blocks.len() as u64);
+        }
+        if share.is_empty() {
+            break;
+        }
+    }
+    Ok(scan.found)
+}
+
+/// One thread's part of the scan.
+struct Scan<'a> {
+    viper: &'a Viper,
+    slot: Slot,
+    owner: u16,
+    scratch: Vec<u8>,
+    found: Found,
+}
+
+impl Scan<'_> {
+    fn block(&mut self, block: u32, image: &mut Vec<u8>) -> Result<(), Error> {
+        let viper = self.viper;
+        let Some(entry) = viper.blocks.get(block) else { return Ok(()) };
+        let at = viper.blocks.at(block);
+        let (secret, region) = (viper.pool.secret(), viper.pool.region());
+        let word = region.load_word(at);
+        let (kind, epoch) = match word {
+            0 => (Kind::Free, 0),
+            word => parse_page_word(secret, at, word)
+                .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
+        };
+        match kind {
+            Kind::Free => {
+                let begun = begun_epoch(secret, at, epoch, region.load_word(at + 8));
+                self.found.free.push((block, begun));
+            }
+            Kind::Overflow => {
+                entry.set(Info { state: State::Overflow, kind, epoch });
+                self.found.overflow.push((block, epoch));
+            }
+            _ => self.records(block, at, kind, epoch, image)?,
+        }
+        Ok(())
+    }
+
+    fn records(
+        &mut self,
+        block: u32,
+        at: u64,
+        kind: Kind,
+        epoch: u32,
+        image: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let viper = self.viper;
+        let Some(entry) = viper.blocks.get(block) else { return Ok(()) };
+        // Set before any of its records is in the index: others resolve locations through it.
+        entry.set(Info { state: State::Sealed, kind, epoch });
+        copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+        let pages = viper.geometry.pages_of(kind);
+        entry.set_garbage((pages.room() * pages.count) as u32);
+        let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
+        let walk = BlockWalk { secret, geometry, block, at, kind, epoch };
+        let walked = walk.run(image, &mut |visited| self.record(&visited))?;
+        entry.set_filled(walked.filled as u32);
+        let open = walked.open_pages.into_iter();
+        self.found.open_pages.extend(open.map(|(page_at, end)| (page_at, end, epoch)));
+        Ok(())
+    }
+
+    fn record(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
+        let version = visited.record.stamp.version;
+        self.found.version_max = self.found.version_max.max(version);
+        if visited.record.kind.is_journal() {
+            if !visited.dead {
+                self.found.journals.push(visited.at);
+            }
+        } else if version <= self.viper.floor.load(Ordering::Acquire) {
+            // Removed with everything else.
+        } else if visited.dead {
+            self.found.dead.push(visited.at);
+        } else {
+            self.live(visited)?;
+        }
+        Ok(())
+    }
+
+    fn live(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
+        let viper = self.viper;
+        if visited.record.expires_at_ms != 0 {
+            viper.expiries.store(true, Ordering::Relaxed);
+        }
+        if visited.record.kind.is_chained() {
+            self.found.chained.push(visited.at);
+        }
+        let mut buffer = Vec::new();
+        let key = viper.reader().key(&visited.record, visited.bytes, &mut buffer)?;
+        let Scan { slot, owner, scratch, found, .. } = self;
+        if let Some(loser) = settle(viper, slot, *owner, key, visited, scratch, &mut found.inserted)? {
+            found.losers.push(loser);
+        }
+        add_live(viper, visited.at, visited.record.bytes);
+        Ok(())
+    }
+}
+
+/// Enters a record into the index unless a newer one of its key is there. Returns the one that lost.
+fn settle(
+    viper: &Viper,
+    slot: &Slot,
+    owner: u16,
+    key: &[u8],
+    visited: &Visited<'_>,
+    scratch: &mut Vec<u8>,
+    inserted: &mut u64,
+) -> Result<Option<u64>, Error> {
+    let hash = viper.hash(key);
+    let stripe = Stripes::of(hash.0);
+    let new = location(visited.at)?;
+    viper.stripes.lock(stripe, owner);
+    let result = look_up(viper, slot, hash, key, scratch).and_then(|found| match found {
+        Some((old, record)) if record.stamp.order() < visited.record.stamp.order() => {
+            viper.index.replace(hash, old, new);
+            Ok(Some(old.get() * UNIT))
+        }
+        Some(_) => Ok(Some(visited.at)),
+        None => {
+            let mut again = |location| rehash(viper, location, scratch);
+            viper.index.insert(hash, new, &mut again).map_err(index_error)?;
+            *inserted += 1;
+            Ok(None)
+        }
+    });
+    viper.stripes.unlock(stripe);
+    result
+}
+
+fn add_live(viper: &Viper, at: u64, bytes: usize) {
+    if let Some(entry) = viper.blocks.get(viper.blocks.number(at)) {
+        entry.sub_garbage(bytes as u32);
+    }
+}
+
+// ---- step 2: journals ---------------------------------------------------------------------------------
+
+/// The payload of the journal at `at`.
+fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
+    let reader = viper.reader();
+    let mut scratch = Vec::new();
+    let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+    let mut payload = Vec::new();
+    reader.value(&record, &scratch, &mut payload)?;
+    Ok(payload)
+}
+
+fn parsed(at: u64, payload: &[u8]) -> Result<Vec<JournalOp<'_>>, Error> {
+    parse_journal(payload).ok_or_else(|| corrupt(at, "a journal does not parse"))
+}
+
+/// The floor of a live journal, if it is above the one in force.
+fn higher_floor(viper: &Viper, found: &Found, floor: u64) -> Result<Option<u64>, Error> {
+    let mut highest = floor;
+    for &at in &found.journals {
+        for op in parsed(at, &journal_payload(viper, at)?)? {
+            if let JournalOp::Clear { floor } = op {
+                highest = highest.max(floor);
+            }
+        }
+    }
+    Ok((highest > floor).then_some(highest))
+}
+
+fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
+    let mut lane = viper.pool.lane();
+    let word = super::layout::floor_word(viper.pool.secret(), ROOT_AT, floor);
+    let dirty = lane.store_word(ROOT_AT, word);
+    let flushed = lane.flush(dirty);
+    let ordered = lane.fence(flushed);
+    viper.pool.wait(ordered.lsn())?;
+    viper.floor.store(floor, Ordering::Release);
+    Ok(())
+}
+
+fn apply_journal(
+    viper: &Viper,
+    session: &mut ViperSession,
+    at: u64,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let payload = journal_payload(viper, at)?;
+    let floor = viper.floor.load(Ordering::Acquire);
+    for op in parsed(at, &payload)? {
+        match op {
+            JournalOp::Put { key, value, expires_at_ms, version } if version > floor => {
+                found.version_max = found.version_max.max(version);
+                put_again(viper, session, (key, value), expires_at_ms, version, found)?;
+            }
+            JournalOp::Delete { key, version } if version > floor => {
+                found.version_max = found.version_max.max(version);
+                let stamp = Stamp { version, moves: u16::MAX, first: false };
+                bury(viper, session, key, stamp, found)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn put_again(
+    viper: &Viper,
+    session: &mut ViperSession,
+    (key, value): (&[u8], &[u8]),
+    expires_at_ms: u64,
+    version: u64,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let hash = viper.hash(key);
+    let current = session.find(hash, key)?;
+    if current.as_ref().is_some_and(|(old, _)| old.stamp.version >= version) {
+        return Ok(());
+    }
+    let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
+    // Readers of the index go to the region: nothing may be left in the open line.
+    session.settle_and_fence();
+    match current {
+        Some((old, _)) => {
+            viper.index.replace(hash, old.location, new);
+            found.losers.push(old.location.get() * UNIT);
+        }
+        None => {
+            let mut scratch = Vec::new();
+            let mut again = |location| rehash(viper, location, &mut scratch);
+            viper.index.insert(hash, new, &mut again).map_err(index_error)?;
+            found.inserted += 1;
+        }
+    }
+    found.chained.push(new.get() * UNIT);
+    Ok(())
+}
+
+// ---- step 3: the dead ---------------------------------------------------------------------------------
+
+fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Result<(), Error> {
+    let mut scratch = Vec::new();
+    for at in std::mem::take(&mut found.dead) {
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        // A long key lay in pieces that are gone with the value; nothing older of it can be left, because
+        // pieces are let go only after the older copies' marks were fenced.
+        let Ok(key) = reader.key(&record, &scratch, &mut buffer) else { continue };
+        let key = key.to_vec();
+        bury(viper, session, &key, record.stamp, found)?;
+    }
+    Ok(())
+}
+
+/// Takes `key` out of the index if its record is not newer than `stamp`.
+fn bury(
+    viper: &Viper,
+    session: &ViperSession,
+    key: &[u8],
+    stamp: Stamp,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let hash = viper.hash(key);
+    let mut scratch = Vec::new();
+    if let Some((old, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
+        && record.stamp.order() <= stamp.order()
+    {
+        viper.index.remove(hash, old);
+        found.inserted -= 1;
+        found.losers.push(old.get() * UNIT);
+    }
+    Ok(())
+}
+
+// ---- steps 4 and 5: clean up --------------------------------------------------------------------------
+
+/// An `Old` that only marking needs.
+fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
+    let reader = viper.reader();
+    let mut scratch = Vec::new();
+    let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
+    Ok(Old {
+        location: location(at)?,
+        bytes: record.bytes as u32,
+        chain: None,
+        expired: false,
+        stamp: record.stamp,
+    })
+}
+
+fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<(), Error> {
+    for &at in &found.losers {
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.bury(&old);
+    }
+    session.settle_and_fence();
+    for &at in &found.journals {
+        session.mark(&at_old(viper, at)?)?;
+    }
+    for &(page_at, end, epoch) in &found.open_pages {
+        let word = tail_word(viper.pool.secret(), page_at, epoch, end);
+        let dirty = session.lane.store_word(page_at + 8, word);
+        let flushed = session.lane.flush(dirty);
+        session.unfenced.add(flushed);
+    }
+    session.settle_and_fence();
+    Ok(())
+}
+
+fn free_unreached(viper: &Viper, session: &ViperSession, found: &Found) -> Result<(), Error> {
+    let mut reached = HashSet::new();
+    let mut scratch = Vec::new();
+    for &at in &found.chained {
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        if !record.kind.is_chained() || !is_current(viper, session, at, &record, &scratch)? {
+            continue;
+        }
+        let chain = chain_of(&record, &scratch)?;
+        let blocks = reader.chain_blocks(&chain)?;
+        for block in blocks {
+            if let Some(entry) = viper.blocks.get(block) {
+                entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
+            }
+            reached.insert(block);
+        }
+    }
+    for &(block, epoch) in &found.overflow {
+        if !reached.contains(&block) {
+            viper.blocks.release(block, epoch);
+        }
+    }
+    Ok(())
+}
+
+fn is_current(
+    viper: &Viper,
+    session: &ViperSession,
+    at: u64,
+    record: &Record,
+    scratch: &[u8],
+) -> Result<bool, Error> {
+    let mut buffer = Vec::new();
+    // A loser's pieces may be gone, and with them the end of a long key: then it is not current.
+    let Ok(key) = viper.reader().key(record, scratch, &mut buffer) else { return Ok(false) };
+    let place = location(at)?;
+    let pin = session.slot.pin();
+    Ok(viper.index.lookup(viper.hash(key), &pin, |location| location == place).is_some())
+}

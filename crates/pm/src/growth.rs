@@ -1,0 +1,145 @@
+//! How an image grows by an extent.
+//!
+//! The order is what makes it safe to crash anywhere: room on the medium, made durable; then the mapping;
+//! then the superblock, which is the moment the extent exists; then the length that offsets are checked
+//! against. A crash before the superblock leaves a file that is longer than the superblock says, and the
+//! next open cuts the surplus off, so that bytes of an extent are always zero at first.
+
+use crate::cpu::FlushKind;
+use crate::error::Error;
+use crate::extent::Extent;
+use crate::header::Header;
+use crate::io::File;
+use crate::map::{Reservation, Sharing};
+use crate::place;
+use crate::probe::DaxDevice;
+use crate::region::Region;
+use crate::superblock::PAGE;
+use parking_lot::Mutex;
+use rustix::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What an image grows in.
+pub(crate) enum Ground {
+    /// Heap memory that is all there from the start.
+    Heap,
+    /// A file, mapped into a reservation.
+    File {
+        file: Arc<File>,
+        reservation: Arc<Reservation>,
+        sharing: Sharing,
+    },
+    /// A device, mapped whole; what was on it before is overwritten with zeros when it is handed out.
+    Device { device: DaxDevice, kind: FlushKind },
+}
+
+/// Grows one pool.
+pub(crate) struct Growth {
+    path: PathBuf,
+    ground: Ground,
+    /// One growth at a time.
+    growing: Mutex<()>,
+}
+
+impl Growth {
+    pub(crate) fn new(path: PathBuf, ground: Ground) -> Growth {
+        Growth {
+            path,
+            ground,
+            growing: Mutex::new(()),
+        }
+    }
+
+    /// See [`crate::Pool::allocate`].
+    pub(crate) fn allocate(
+        &self,
+        header: &Header,
+        region: &Region,
+        owner: u32,
+        bytes: u64,
+        align: u64,
+    ) -> Result<Extent, Error> {
+        self.check(bytes, align)?;
+        let _growing = self.growing.lock();
+        let mut extents = header.get().extents;
+        let at = extents.end().checked_next_multiple_of(align);
+        let Some((at, end)) = at.and_then(|at| Some((at, at.checked_add(bytes)?))) else {
+            return Err(self.no_space());
+        };
+        let extent = Extent { owner, at, bytes };
+        if end > self.limit(region) || !extents.push(extent) {
+            return Err(self.no_space());
+        }
+        self.prepare(header, region, at, end)?;
+        header.update(|superblock| {
+            superblock.extents = extents;
+            superblock.image_bytes = superblock.image_bytes.max(end);
+        })?;
+        region.set_len(end.max(region.len()));
+        Ok(extent)
+    }
+
+    fn check(&self, bytes: u64, align: u64) -> Result<(), Error> {
+        let align_fits = align != 0 && (align.is_multiple_of(PAGE) || PAGE.is_multiple_of(align));
+        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !align_fits {
+            let what = format!(
+                "an extent of {bytes} bytes at multiples of {align}: both go by whole pages"
+            );
+            return Err(Error::Options {
+                path: self.path.clone(),
+                what,
+            });
+        }
+        Ok(())
+    }
+
+    fn no_space(&self) -> Error {
+        Error::NoSpace {
+            path: self.path.clone(),
+            what: "grow the pool",
+        }
+    }
+
+    /// The image cannot end beyond this.
+    fn limit(&self, region: &Region) -> u64 {
+        match &self.ground {
+            Ground::Heap => region.len(),
+            Ground::File { reservation, .. } => reservation.bytes(),
+            Ground::Device { device, .. } => device.bytes,
+        }
+    }
+
+    /// Backs and maps the image up to `end`; the new extent starts at `at`.
+    fn prepare(&self, header: &Header, region: &Region, at: u64, end: u64) -> Result<(), Error> {
+        let from = region.len();
+        match &self.ground {
+            Ground::Heap => Ok(()),
+            Ground::File {
+                file,
+                reservation,
+                sharing,
+            } => {
+                place::back(file, from, end).map_err(Error::io(&self.path, "grow the pool"))?;
+                header.guard(|| file.sync())?;
+                // SAFETY: `from` is the region's length, which only this function's caller raises, under the
+                // growth lock; the file was just extended to `end`.
+                unsafe { reservation.map(file.inner().as_fd(), *sharing, from, end) }
+                    .map_err(Error::io(&self.path, "mapping new bytes"))
+            }
+            Ground::Device { kind, .. } => {
+                region.set_len(end.max(from));
+                region.clear(*kind, at, end - at);
+                Ok(())
+            }
+        }
+    }
+
+    /// See [`crate::Pool::prefault`].
+    pub(crate) fn prefault(&self, at: u64, bytes: u64) {
+        if let Ground::File { reservation, .. } = &self.ground {
+            // Kernels before 5.14 do not have the call; pages then come when they are touched.
+            let _refused = reservation.populate(at, at + bytes);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A look at a pool without opening it: nothing is written, nothing is recovered.
+
+use crate::error::Error;
+use crate::extent::Extent;
+use crate::header::{self, Carrier};
+use crate::medium::Medium;
+use crate::pool::Pool;
+use crate::probe::{self, IMAGE};
+use crate::superblock::{Block, PAGE, VERSION};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// What the superblock of a pool says.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Medium the pool was last opened on.
+    pub medium: Medium,
+    /// The engine's number.
+    pub engine: u32,
+    /// The engine's geometry words.
+    pub geometry: [u64; 8],
+    /// Bytes of the image.
+    pub image_bytes: u64,
+    /// Closed cleanly, and not open.
+    pub clean: bool,
+    /// Somebody has the pool open; what is said here may change meanwhile.
+    pub open: bool,
+    /// Who owns which range.
+    pub extents: Vec<Extent>,
+    /// Every field by name, for people to read.
+    pub fields: Vec<(&'static str, String)>,
+    /// What is wrong but will be repaired at the next open: copies that do not verify or are older.
+    pub notes: Vec<String>,
+}
+
+/// Reads copies through a file that is open for reading only.
+struct ReadOnly(OwnedFd);
+
+impl Carrier for ReadOnly {
+    fn read(&self, at: u64) -> Result<Block, Errno> {
+        let mut block = [0; PAGE as usize];
+        let mut done = 0;
+        while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.0, rest, at + done as u64) {
+                Ok(0) => return Err(Errno::NODATA),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(block)
+    }
+
+    fn write(&self, _at: u64, _block: &Block) -> Result<(), Errno> {
+        Err(Errno::ROFS)
+    }
+}
+
+impl Pool {
+    /// Reads the superblock of the pool at `path`, also while somebody has it open. Changes nothing. A devdax
+    /// device can only be mapped, not read, and must be opened instead.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn inspect(path: &Path) -> Result<PoolInfo, Error> {
+        let (file, bytes) = open_image(path)?;
+        let open = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err();
+        if !open {
+            // Given back at once, so that nobody who opens the pool meanwhile finds it locked by a look at it.
+            rustix::fs::flock(file.as_fd(), FlockOperation::Unlock)
+                .map_err(Error::io(path, "unlocking"))?;
+        }
+        if bytes < 2 * PAGE {
+            let what = format!("the image has {bytes} bytes, less than a superblock");
+            return Err(Error::NotAPool {
+                path: path.into(),
+                what,
+            });
+        }
+        let found = header::read(&ReadOnly(file), path)?;
+        let superblock = found.superblock;
+        let mut notes: Vec<_> = found
+            .stale
+            .iter()
+            .map(|(at, why)| format!("superblock copy at {at}: {why}; the other copy is used"))
+            .collect();
+        if bytes < superblock.image_bytes {
+            notes.push(format!(
+                "the image ends at {bytes}, {} bytes are missing",
+                superblock.image_bytes - bytes
+            ));
+        }
+        if !superblock.clean && !open {
+            notes.push("not closed cleanly; the next open recovers".into());
+        }
+        let uuid: String = superblock
+            .uuid
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let mut fields = vec![
+            ("format version", VERSION.to_string()),
+            ("uuid", uuid),
+            ("medium", superblock.medium.to_string()),
+            ("engine", superblock.engine.to_string()),
+            ("generation", superblock.generation.to_string()),
+            ("incarnation", superblock.incarnation.to_string()),
+            ("closed cleanly", superblock.clean.to_string()),
+            ("open now", open.to_string()),
+            ("image bytes", superblock.image_bytes.to_string()),
+            ("checkpoint lsn", superblock.checkpoint_lsn.to_string()),
+        ];
+        for (index, word) in superblock.geometry.iter().enumerate() {
+            const NAMES: [&str; 8] = [
+                "geometry 0",
+                "geometry 1",
+                "geometry 2",
+                "geometry 3",
+                "geometry 4",
+                "geometry 5",
+                "geometry 6",
+                "geometry 7",
+            ];
+            fields.extend(NAMES.get(index).map(|name| (*name, word.to_string())));
+        }
+        Ok(PoolInfo {
+            medium: superblock.medium,
+            engine: superblock.engine,
+            geometry: superblock.geometry,
+            image_bytes: superblock.image_bytes,
+            clean: superblock.clean && !open,
+            open,
+            extents: superblock.extents.as_slice().to_vec(),
+            fields,
+            notes,
+        })
+    }
+}
+
+fn open_image(path: &Path) -> Result<(OwnedFd, u64), Error> {
+    let stat = match rustix::fs::stat(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Err(Error::NotFound { path: path.into() }),
+        Err(errno) => return Err(Error::io(path, "looking at the path")(errno)),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        let what = match probe::probe(path) {
+            Ok(_) => "a devdax device cannot be read without opening the pool",
+            Err(_) => "a pool is a directory or a devdax device, and this is neither",
+        };
+        return Err(Error::NotAPool {
+            path: path.into(),
+            what: what.into(),
+        });
+    }
+    let name = path.join(IMAGE);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match rustix::fs::openat(CWD, &name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Err(Error::NotFound { path: path.into() }),
+        Err(errno) => return Err(Error::io(&name, "opening the image")(errno)),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(Error::io(&name, "looking at the image"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::NotAPool {
+            path: name,
+            what: "the image is no regular file".into(),
+        });
+    }
+    Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+}

@@ -1,0 +1,78 @@
+//! Appending a group: one short critical section that copies, marks pages and gives out the LSN.
+
+use super::Shared;
+use super::group::Content;
+use super::pending::Pending;
+use std::sync::atomic::Ordering;
+
+/// Bytes that may wait to be written; an append that finds more writes them first.
+const PENDING_BYTES_MAX: usize = 32 << 20;
+
+impl Shared {
+    /// Appends `content` and empties it; returns its LSN. Waits only if the log has no room, or if writing
+    /// does not keep up. On a failed log the group is dropped and its LSN never becomes durable.
+    pub(super) fn append(&self, content: &mut Content) -> u64 {
+        let entries = (content.own.len() + content.shared.len()) as u64;
+        let footprint = Pending::footprint(content.line_bytes(), entries);
+        let lsn = loop {
+            if self.failed.get().is_some() {
+                break u64::MAX;
+            }
+            let mut pending = self.pending.lock();
+            let prepared_end = self.prepared_end.load(Ordering::Acquire);
+            if pending.bytes() < PENDING_BYTES_MAX && pending.end() + footprint <= prepared_end {
+                break self.push(&mut pending, content);
+            }
+            let end = pending.end();
+            let full = pending.bytes() >= PENDING_BYTES_MAX;
+            drop(pending);
+            if full {
+                // A failure shows at the top of the loop.
+                let _ = self.wait_durable(end);
+            } else {
+                self.wait_for_room(end + footprint);
+            }
+        };
+        content.clear();
+        self.call_checkpointer(lsn);
+        lsn
+    }
+
+    #[inline]
+    fn push(&self, pending: &mut Pending, content: &Content) -> u64 {
+        let mut rest = content.bytes.as_slice();
+        for &(at, bytes) in &content.own {
+            let (lines, later) = rest.split_at(bytes as usize);
+            pending.push_lines(at, lines);
+            self.dirty.mark(at, bytes);
+            rest = later;
+        }
+        for &(at, bytes) in &content.shared {
+            pending.push_image(at, bytes, &self.options.region);
+            self.dirty.mark(at, bytes);
+        }
+        pending.finish_group()
+    }
+
+    /// Wakes the checkpointer if segments run short or the log is half used.
+    #[inline]
+    fn call_checkpointer(&self, end: u64) {
+        let used = end.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
+        let ahead = self.prepared_end.load(Ordering::Relaxed).saturating_sub(end);
+        if used >= self.options.log_bytes / 2 || ahead < super::segment::AHEAD * self.options.segment_bytes {
+            self.checkpointer.ring();
+        }
+    }
+
+    /// Blocks until positions up to `end` have segments, or the log has failed.
+    fn wait_for_room(&self, end: u64) {
+        self.starving.fetch_add(1, Ordering::SeqCst);
+        let mut segments = self.segments.lock();
+        while segments.end() < end && self.failed.get().is_none() {
+            self.checkpointer.ring();
+            self.room.wait(&mut segments);
+        }
+        drop(segments);
+        self.starving.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,118 @@
+//! Checkpoints: changed pages go to the image file while writers go on.
+//!
+//! Order is everything here. First the log is made durable and its end taken as L0. Every group before L0
+//! marked its pages before it got its LSN, so each is copied now or still marked for the next checkpoint
+//! with a group behind L0. A run of pages is copied, then the log is made durable up to where it ends
+//! *then*, and only then the run is written (the write-ahead rule). When all runs are written and the image is
+//! synced, the superblock says L0, and what the log has before it is free.
+
+use super::Shared;
+use super::dirty::PAGE;
+use crate::error::Error;
+use crate::io::File;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// Pages copied and written together.
+const RUN_PAGES: usize = 256;
+/// Pages written between two syncs of the image: a long queue at the device would slow the log's syncs.
+const SYNC_PAGES: usize = 16 * RUN_PAGES;
+
+/// Pages copied from the image, not yet written.
+struct Run {
+    pages: Vec<u64>,
+    bytes: Vec<u8>,
+    unsynced: usize,
+}
+
+impl Shared {
+    /// Brings the image up to date and frees the log. Only one runs at a time; writers never wait for it.
+    pub(super) fn checkpoint(&self) -> Result<(), Error> {
+        let _alone = self.checkpointing.lock();
+        self.wait_durable(self.end())?;
+        let lsn = self.pending.lock().start();
+        let mut run = Run { pages: Vec::new(), bytes: Vec::new(), unsynced: 0 };
+        self.dirty.drain(|page| {
+            self.copy_page(page, &mut run);
+            if run.pages.len() < RUN_PAGES {
+                return Ok(());
+            }
+            self.write_run(&mut run)?;
+            // Writers must not run out of segments meanwhile. If the disk is full, this checkpoint is
+            // what makes room, so that is no reason to stop it.
+            let _ = self.prepare_segments();
+            Ok(())
+        })?;
+        self.write_run(&mut run)?;
+        if lsn == self.checkpoint_lsn.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.image_call(|image| image.data_sync())?;
+        self.record(lsn)?;
+        self.checkpoint_lsn.store(lsn, Ordering::Release);
+        self.release_segments(lsn);
+        Ok(())
+    }
+
+    fn copy_page(&self, page: u64, run: &mut Run) {
+        let region = &self.options.region;
+        let at = page * PAGE;
+        let bytes = PAGE.min(region.len().saturating_sub(at)) as usize;
+        let from = run.bytes.len();
+        run.bytes.resize(from + bytes, 0);
+        region.load(at, &mut run.bytes[from..]);
+        run.pages.push(page);
+    }
+
+    fn write_run(&self, run: &mut Run) -> Result<(), Error> {
+        if run.pages.is_empty() {
+            return Ok(());
+        }
+        if self.write_ahead() {
+            self.wait_durable(self.end())?;
+        }
+        let mut from = 0;
+        while from < run.pages.len() {
+            let adjacent = run.pages[from..].windows(2).take_while(|pair| pair[1] == pair[0] + 1).count() + 1;
+            let bytes = from * PAGE as usize..run.bytes.len().min((from + adjacent) * PAGE as usize);
+            self.image_call(|image| image.pwrite_all(run.pages[from] * PAGE, &run.bytes[bytes]))?;
+            from += adjacent;
+        }
+        run.unsynced += run.pages.len();
+        run.pages.clear();
+        run.bytes.clear();
+        if run.unsynced >= SYNC_PAGES {
+            run.unsynced = 0;
+            self.image_call(|image| image.data_sync())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the write-ahead rule is in force: always, except in the test that shows it is needed.
+    fn write_ahead(&self) -> bool {
+        #[cfg(test)]
+        return !self.write_ahead_broken.load(Ordering::Relaxed);
+        #[cfg(not(test))]
+        true
+    }
+
+    /// A call on the image; a failure poisons the log.
+    fn image_call(&self, call: impl FnOnce(&File) -> Result<(), Errno>) -> Result<(), Error> {
+        self.healthy()?;
+        let image = &self.options.image;
+        call(image).or_else(|source| {
+            self.fail(image.path(), source);
+            self.healthy()
+        })
+    }
+
+    fn record(&self, lsn: u64) -> Result<(), Error> {
+        (self.options.record_checkpoint)(lsn).inspect_err(|error| {
+            let (path, source) = match error {
+                Error::Io { path, source, .. } | Error::Poisoned { path, source } => (path.as_path(), *source),
+                _ => (self.options.image.path(), Errno::IO),
+            };
+            self.fail(path, source);
+        })
+    }
+}

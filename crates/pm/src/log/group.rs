@@ -1,0 +1,125 @@
+//! What one lane has flushed since its last fence.
+//!
+//! Lines that only this lane writes are copied when they are pushed. Ranges that others may write too are
+//! only remembered, and copied from the image when the group closes, under the log's lock: see rule 1 in
+//! `mod.rs`. A group that gets large is appended early, in parts: to the crash model that is a cache that
+//! evicts lines early, which it may always do. Buffers are kept from group to group.
+
+use super::Shared;
+use crate::cpu::LINE;
+use crate::lane::Lsn;
+use std::sync::Arc;
+
+/// A group that has this many bytes is appended without being asked.
+const SPILL_BYTES: u64 = 256 << 10;
+
+/// Lines of the image: offset of the first byte, bytes; both multiples of 64.
+pub(super) type Lines = (u64, u64);
+
+/// See the module text.
+pub(crate) struct Group {
+    log: Arc<Shared>,
+    content: Content,
+    /// LSN of the last part appended.
+    last: u64,
+    /// Bytes at which a group is appended early.
+    spill_bytes: u64,
+}
+
+/// What a group holds.
+#[derive(Default)]
+pub(super) struct Content {
+    /// Copied lines, one entry after another.
+    pub(super) bytes: Vec<u8>,
+    /// Where they belong.
+    pub(super) own: Vec<Lines>,
+    /// What to copy when the group closes.
+    pub(super) shared: Vec<Lines>,
+    /// Bytes of `shared`.
+    pub(super) shared_bytes: u64,
+}
+
+impl Group {
+    pub(super) fn new(log: Arc<Shared>) -> Group {
+        let spill_bytes = SPILL_BYTES.min(log.options.segment_bytes / 4);
+        Group { log, content: Content::default(), last: 0, spill_bytes }
+    }
+
+    /// Whole lines that only this lane writes before its next fence.
+    ///
+    /// # Panics
+    /// If offset or length is no multiple of 64.
+    #[inline]
+    pub(crate) fn push_lines(&mut self, at: u64, lines: &[u8]) {
+        assert!(at % LINE == 0 && lines.len() as u64 % LINE == 0);
+        let mut at = at;
+        for part in lines.chunks(self.spill_bytes as usize) {
+            let content = &mut self.content;
+            content.bytes.extend_from_slice(part);
+            match content.own.last_mut() {
+                Some((from, bytes)) if *from + *bytes == at => *bytes += part.len() as u64,
+                _ => content.own.push((at, part.len() as u64)),
+            }
+            at += part.len() as u64;
+            self.spill_if_large();
+        }
+    }
+
+    /// A range that others may write too: its lines are copied from the image when the group closes.
+    #[inline]
+    pub(crate) fn push_shared(&mut self, at: u64, bytes: u64) {
+        let end = (at + bytes).next_multiple_of(LINE);
+        let mut at = at / LINE * LINE;
+        while at < end {
+            let part = (end - at).min(self.spill_bytes);
+            self.content.push_shared(at, part);
+            at += part;
+            self.spill_if_large();
+        }
+    }
+
+    #[inline]
+    fn spill_if_large(&mut self) {
+        if self.content.line_bytes() >= self.spill_bytes {
+            self.last = self.log.append(&mut self.content);
+        }
+    }
+
+    /// Appends the group; returns the position that covers all this lane ever flushed.
+    #[inline]
+    pub(crate) fn close(&mut self) -> Lsn {
+        if self.content.line_bytes() > 0 {
+            self.last = self.log.append(&mut self.content);
+        }
+        Lsn(self.last)
+    }
+}
+
+impl Content {
+    #[inline]
+    fn push_shared(&mut self, at: u64, bytes: u64) {
+        if let Some((from, length)) = self.shared.last_mut()
+            && (*from..=*from + *length).contains(&at)
+        {
+            let grown = (at + bytes).max(*from + *length) - *from;
+            self.shared_bytes += grown - *length;
+            *length = grown;
+            return;
+        }
+        self.shared.push((at, bytes));
+        self.shared_bytes += bytes;
+    }
+
+    /// Bytes of lines in the group.
+    #[inline]
+    pub(super) fn line_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + self.shared_bytes
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.own.clear();
+        self.shared.clear();
+        self.shared_bytes = 0;
+    }
+}

@@ -1,0 +1,300 @@
+//! The redo log of the `file` medium: what makes ordinary files behave as persistent memory.
+//!
+//! The image is mapped privately, so stores reach no file by themselves. What a lane flushes is collected
+//! in a [`Group`]; the fence appends the group to the log and gets its position, the LSN; it is durable
+//! once an `fdatasync` of the log covers that position. A checkpoint copies changed pages to the image
+//! file now and then, so that the log can be used again from its start.
+//!
+//! ```text
+//!  lanes ── Group::close ──> Pending ── whoever waits leads: write + fdatasync ──> segments `log-NNNNNN`
+//!     \                                                                                  |
+//!      stores ──> private pages ── checkpoint, after the log is durable ──> image   recovery
+//! ```
+//!
+//! What must hold, for the crash model of `docs/persistence.md`:
+//! 1. Log entries are whole lines. Lines that several lanes may write are copied from the image under the
+//!    log's lock, in LSN order: a later copy of a line holds all that an earlier one had, and a racing
+//!    store that is copied early is an eviction, whose own dependencies have smaller LSNs.
+//! 2. A page reaches the image file only after the log is durable up to an LSN taken after the page was
+//!    copied. Otherwise a crash could show a store without what was fenced before it.
+//! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log is the one
+//!    that stays, and nothing in the image depends on more than the durable log holds.
+//! 4. Acknowledged bytes are never written again: each batch starts and ends on a 4 KiB block.
+//! 5. The first failed write or sync is the last: the log is poisoned, waiters are told, nothing is retried.
+//!
+//! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter),
+//! and the *checkpointer* prepares segments and writes checkpoints. They are two because a checkpoint
+//! takes seconds and a request must not wait for it.
+
+mod append;
+mod background;
+mod bell;
+mod checkpoint;
+mod dirty;
+mod frame;
+mod group;
+mod pending;
+mod recover;
+mod segment;
+mod writer;
+
+#[cfg(all(test, feature = "faults"))]
+mod tests;
+
+pub(crate) use group::Group;
+
+use crate::checksum::Secret;
+use crate::error::Error;
+use crate::io::File;
+use crate::lane::Lsn;
+use crate::medium::Durability;
+use crate::region::Region;
+use background::Background;
+use bell::Bell;
+use dirty::DirtyPages;
+use parking_lot::{Condvar, Mutex, RwLock};
+use pending::Pending;
+use segment::Segments;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use writer::Writer;
+
+/// Bytes of a log segment; part of the format.
+pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// Called for each advance of durability, or failure.
+type Subscriber = Arc<dyn Fn() + Send + Sync>;
+
+/// What a log is opened with.
+pub(crate) struct LogOptions {
+    /// Where the segments are.
+    pub(crate) directory: PathBuf,
+    /// The image file, for checkpoints.
+    pub(crate) image: Arc<File>,
+    /// The private mapping of the image; recovery applies the log to it.
+    pub(crate) region: Arc<Region>,
+    /// The pool's checksum key.
+    pub(crate) secret: Secret,
+    /// When [`Log::wait`] returns.
+    pub(crate) durability: Durability,
+    /// Bytes of segments to keep; a checkpoint starts when half of them are used.
+    pub(crate) log_bytes: u64,
+    /// [`SEGMENT_BYTES`], except in tests.
+    pub(crate) segment_bytes: u64,
+    /// From the superblock: the image holds everything before this position. 0 in a new pool.
+    pub(crate) checkpoint_lsn: u64,
+    /// From the superblock, where it was raised durably before this call.
+    pub(crate) incarnation: u64,
+    /// Writes a new `checkpoint_lsn` to the superblock, durably.
+    pub(crate) record_checkpoint: Box<dyn Fn(u64) -> Result<(), Error> + Send + Sync>,
+}
+
+/// An open redo log. Dropping it without [`Log::close`] leaves the files as a crash would.
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+    background: Mutex<Option<Background>>,
+}
+
+/// What lanes, waiters and the two threads share.
+struct Shared {
+    options: LogOptions,
+    /// The groups that no batch has taken yet. Held for a copy of a few lines, never across a system call.
+    pending: Mutex<Pending>,
+    /// The role of the log writer; whoever holds it is the only one to write and sync segments in use.
+    writer: Mutex<Writer>,
+    segments: Mutex<Segments>,
+    /// One past the last position that has a segment; appends stay below it. Written under `segments`.
+    prepared_end: AtomicU64,
+    /// Waited on, with `segments`, by appends that found no room.
+    room: Condvar,
+    /// Appends that wait for room.
+    starving: AtomicU32,
+    /// Everything before this position survives.
+    durable: AtomicU64,
+    /// Counts finished batches, modulo 2^32: the futex word of waiters.
+    completed: AtomicU32,
+    /// The first failure; set once.
+    failed: OnceLock<Error>,
+    /// Pages stored to since they were last copied to the image.
+    dirty: DirtyPages,
+    /// The image holds everything before this position.
+    checkpoint_lsn: AtomicU64,
+    /// Held by whoever writes a checkpoint.
+    checkpointing: Mutex<()>,
+    /// What the flusher was asked to make durable.
+    requested: AtomicU64,
+    flusher: Bell,
+    checkpointer: Bell,
+    stopping: AtomicBool,
+    subscribers: RwLock<Vec<Subscriber>>,
+    /// Moving average of one write and sync.
+    sync_ns: AtomicU64,
+    /// Lets a test leave out the write-ahead rule.
+    #[cfg(test)]
+    write_ahead_broken: AtomicBool,
+}
+
+impl Log {
+    /// Recovers: applies the log's longest unbroken run of groups to the region, then makes the log ready.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are as
+    /// they were then); [`Error::Io`], [`Error::NoSpace`], [`Error::Options`].
+    pub(crate) fn open(options: LogOptions) -> Result<Log, Error> {
+        let dirty = DirtyPages::default();
+        let recovered = recover::recover(&options, &dirty)?;
+        let mut segments = Segments::new(&options, &recovered);
+        segments.prepare_ahead(recovered.start)?;
+        let sync_ns = segments.measure(recovered.start)?;
+        let shared = Arc::new(Shared {
+            pending: Mutex::new(Pending::new(recovered.start, options.segment_bytes)),
+            writer: Mutex::new(Writer::new(&recovered)),
+            prepared_end: AtomicU64::new(segments.end()),
+            segments: Mutex::new(segments),
+            room: Condvar::new(),
+            starving: AtomicU32::new(0),
+            durable: AtomicU64::new(recovered.start),
+            completed: AtomicU32::new(0),
+            failed: OnceLock::new(),
+            dirty,
+            checkpoint_lsn: AtomicU64::new(options.checkpoint_lsn),
+            checkpointing: Mutex::new(()),
+            requested: AtomicU64::new(0),
+            flusher: Bell::default(),
+            checkpointer: Bell::default(),
+            stopping: AtomicBool::new(false),
+            subscribers: RwLock::default(),
+            sync_ns: AtomicU64::new(sync_ns),
+            #[cfg(test)]
+            write_ahead_broken: AtomicBool::new(false),
+            options,
+        });
+        let background = Background::start(&shared)?;
+        Ok(Log { shared, background: Mutex::new(Some(background)) })
+    }
+
+    /// A lane's collector.
+    pub(crate) fn group(&self) -> Group {
+        Group::new(Arc::clone(&self.shared))
+    }
+
+    /// Blocks until `lsn` may be acknowledged: until it is durable in class `always`, not at all otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    #[inline]
+    pub(crate) fn wait(&self, lsn: Lsn) -> Result<(), Error> {
+        match self.shared.options.durability {
+            Durability::Always => self.shared.wait_durable(lsn.0),
+            Durability::EverySec | Durability::None => self.healthy(),
+        }
+    }
+
+    /// Blocks until everything appended so far is durable, in every durability class.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        self.shared.wait_durable(self.shared.end())
+    }
+
+    /// Asks the flusher to make `lsn` durable; subscribers hear of it.
+    #[inline]
+    pub(crate) fn request(&self, lsn: Lsn) {
+        if self.shared.options.durability == Durability::Always && self.durable() < lsn {
+            self.shared.requested.fetch_max(lsn.0, Ordering::AcqRel);
+            self.shared.flusher.ring();
+        }
+    }
+
+    /// Registers a callback that runs, on the thread that wrote the batch, each time more has become
+    /// durable or the log has failed. It must be short and must not call the log.
+    pub(crate) fn subscribe(&self, advanced: Subscriber) {
+        self.shared.subscribers.write().push(advanced);
+    }
+
+    /// Everything up to here survives.
+    #[inline]
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.shared.durable.load(Ordering::Acquire))
+    }
+
+    /// Everything up to here may be acknowledged in the durability class: [`Log::durable`] in class
+    /// `always`, [`Log::end`] in the others.
+    #[inline]
+    pub(crate) fn acknowledged(&self) -> Lsn {
+        match self.shared.options.durability {
+            Durability::Always => self.durable(),
+            Durability::EverySec | Durability::None => self.end(),
+        }
+    }
+
+    /// Everything appended so far is before this position.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.shared.end())
+    }
+
+    /// The log still takes writes.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after the first failed write or sync.
+    #[inline]
+    pub(crate) fn healthy(&self) -> Result<(), Error> {
+        self.shared.healthy()
+    }
+
+    /// Copies every changed page to the image and frees the log before it. Writers go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        self.shared.checkpoint()
+    }
+
+    /// Bytes of log that recovery would read, and bytes of segments on disk.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let used = self.shared.end().saturating_sub(self.shared.checkpoint_lsn.load(Ordering::Acquire));
+        (used, self.shared.segments.lock().bytes())
+    }
+
+    /// Moving average of one write and sync; measured at open before there was any.
+    pub(crate) fn sync_latency(&self) -> Duration {
+        Duration::from_nanos(self.shared.sync_ns.load(Ordering::Relaxed))
+    }
+
+    /// Makes everything durable, stops the threads and checkpoints, so that the log is empty. Lanes must
+    /// be idle.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        if let Some(background) = self.background.lock().take() {
+            background.stop(&self.shared);
+        }
+        self.shared.checkpoint()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(background) = self.background.lock().take() {
+            background.stop(&self.shared);
+        }
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn healthy(&self) -> Result<(), Error> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.pending.lock().end()
+    }
+}

@@ -1,0 +1,172 @@
+//! The groups that no batch has taken yet, already laid out as they will lie in the segments.
+//!
+//! Invariants: `bytes[0]` is at position `start`, a multiple of 4096; frames begin where `frames` says and
+//! never cross a segment; headers are zero but for the length of closed frames, which the log writer
+//! reads when it seals them.
+
+use super::frame::{BLOCK, ENTRY, FRAME_MAX, FRAME_MIN, HEADER, entry_header};
+use crate::cpu::LINE;
+use crate::region::Region;
+
+/// A recycled buffer: bytes of a batch, and where in it frames start and end.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) frames: Vec<(usize, usize)>,
+    /// Position of the first byte.
+    pub(super) start: u64,
+    /// Groups in it.
+    pub(super) groups: u32,
+}
+
+impl Batch {
+    /// Position behind the last frame.
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(super) struct Pending {
+    batch: Batch,
+    segment_bytes: u64,
+    /// Number of the batch that is being filled, modulo 2^32; the first is 1.
+    number: u32,
+}
+
+impl Pending {
+    pub(super) fn new(start: u64, segment_bytes: u64) -> Pending {
+        Pending { batch: Batch { start, ..Batch::default() }, segment_bytes, number: 1 }
+    }
+
+    /// Everything appended is before this position.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.batch.end()
+    }
+
+    /// Where the batch being filled starts; what is before it is durable or on its way.
+    pub(super) fn start(&self) -> u64 {
+        self.batch.start
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.batch.bytes.len()
+    }
+
+    /// Groups that wait.
+    pub(super) fn groups(&self) -> u32 {
+        self.batch.groups
+    }
+
+    /// Number of the batch that has `lsn` in it, for everything that is not durable.
+    pub(super) fn number_of(&self, lsn: u64) -> u32 {
+        if lsn > self.batch.start { self.number } else { self.number.wrapping_sub(1) }
+    }
+
+    /// Counts a group whose entries were all pushed; returns its LSN.
+    #[inline]
+    pub(super) fn finish_group(&mut self) -> u64 {
+        self.batch.groups += 1;
+        self.end()
+    }
+
+    /// Bytes that `bytes` bytes of lines in `entries` entries take at most, with the padding of the batch.
+    pub(super) fn footprint(bytes: u64, entries: u64) -> u64 {
+        let frames = bytes / (FRAME_MAX / 2) as u64 + 3;
+        bytes + ENTRY as u64 * (entries + frames) + (HEADER + FRAME_MIN) as u64 * frames + 2 * BLOCK
+    }
+
+    /// Appends lines that are at `at` in the image.
+    #[inline]
+    pub(super) fn push_lines(&mut self, mut at: u64, mut lines: &[u8]) {
+        while !lines.is_empty() {
+            let part = self.begin_entry(at, lines.len() as u64);
+            let (now, later) = lines.split_at(part as usize);
+            self.batch.bytes.extend_from_slice(now);
+            lines = later;
+            at += part;
+        }
+    }
+
+    /// Appends what the image has now at `at`.
+    #[inline]
+    pub(super) fn push_image(&mut self, mut at: u64, mut bytes: u64, region: &Region) {
+        while bytes > 0 {
+            let part = self.begin_entry(at, bytes);
+            let from = self.batch.bytes.len();
+            self.batch.bytes.resize(from + part as usize, 0);
+            region.load(at, &mut self.batch.bytes[from..]);
+            bytes -= part;
+            at += part;
+        }
+    }
+
+    /// Writes the header of an entry for the first of `bytes` bytes of lines; returns how many fit.
+    #[inline]
+    fn begin_entry(&mut self, at: u64, bytes: u64) -> u64 {
+        let mut room = self.frame_room();
+        if room < ENTRY as u64 + LINE {
+            self.begin_frame();
+            room = self.frame_room();
+        }
+        let part = bytes.min((room - ENTRY as u64) / LINE * LINE);
+        self.batch.bytes.extend_from_slice(&entry_header(at, part));
+        part
+    }
+
+    /// Bytes that the open frame can still take; 0 if none is open.
+    #[inline]
+    fn frame_room(&self) -> u64 {
+        let Some(&(from, _)) = self.batch.frames.last() else { return 0 };
+        // From the frame's start: a frame that fills its segment to the last byte ends there.
+        let start = self.batch.start + from as u64;
+        let segment_end = (start / self.segment_bytes + 1) * self.segment_bytes;
+        let frame_end = (start + FRAME_MAX as u64).min(segment_end);
+        frame_end - self.end()
+    }
+
+    /// Bytes from the end of the batch to the end of its segment.
+    #[inline]
+    fn segment_room(&self) -> u64 {
+        self.segment_bytes - self.end() % self.segment_bytes
+    }
+
+    fn begin_frame(&mut self) {
+        self.end_frame();
+        let room = self.segment_room();
+        let batch = &mut self.batch;
+        if room < FRAME_MIN as u64 {
+            batch.bytes.resize(batch.bytes.len() + room as usize, 0);
+        }
+        let from = batch.bytes.len();
+        batch.bytes.resize(from + HEADER, 0);
+        batch.frames.push((from, from));
+    }
+
+    fn end_frame(&mut self) {
+        if let Some((_, end)) = self.batch.frames.last_mut() {
+            *end = self.batch.bytes.len();
+        }
+    }
+
+    /// Hands over the batch and goes on behind it, with the recycled buffer in `into`. Returns the batch's
+    /// number; `None`: nothing waits.
+    pub(super) fn take(&mut self, into: &mut Batch) -> Option<u32> {
+        if self.batch.groups == 0 {
+            return None;
+        }
+        self.end_frame();
+        into.bytes.clear();
+        into.frames.clear();
+        into.groups = 0;
+        into.start = self.end().next_multiple_of(BLOCK);
+        std::mem::swap(&mut self.batch, into);
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        Some(number)
+    }
+}

@@ -1,0 +1,300 @@
+//! Recovery: applies the longest unbroken run of frames from the checkpoint on to the image's private pages.
+//!
+//! Where the run ends there is either a torn tail (the batch that was being written; normal) or damage.
+//! It is damage if any frame behind it says that the log was durable beyond this point: the writer had
+//! seen the sync succeed. Then nothing is changed and the error names the place.
+//!
+//! Recovery can be broken off and repeated at any point. What it writes to files is:
+//! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
+//!   its sync had succeeded, and what is about to be shown to readers must not vanish in the next crash
+//!   (also after a failed sync, where the page cache has what the disk has not);
+//! - zeros over the first block of each valid frame behind the run, so that a later run, which may start
+//!   at any block, never takes a leftover for its own.
+
+use super::dirty::DirtyPages;
+use super::frame::{BLOCK, HEADER, Header, split_entry};
+use super::segment::{Segment, path};
+use super::LogOptions;
+use crate::error::Error;
+use crate::io::File;
+use crate::superblock::ROOT_AT;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const REMEDY: &str = "Restore the pool from a copy, or export what the last checkpoint has with `everdram check`";
+
+/// What the log goes on from.
+pub(super) struct Recovered {
+    /// Position of the next batch.
+    pub(super) start: u64,
+    /// Position behind the last frame.
+    pub(super) end: u64,
+    /// Checksum of the last frame; 0 if there is none.
+    pub(super) chain: u64,
+    /// Files from the checkpoint's segment to that of `start`.
+    pub(super) live: VecDeque<Segment>,
+    /// The other files.
+    pub(super) free: Vec<Segment>,
+    /// Number for the next new file.
+    pub(super) next_number: u32,
+}
+
+/// A valid frame at a block boundary, at or behind the checkpoint.
+struct Found {
+    lsn: u64,
+    durable: u64,
+    /// Index of the file.
+    file: usize,
+    /// Whether the run has it.
+    accepted: bool,
+}
+
+/// The files of the log, and the contents of one of them.
+struct Reader<'a> {
+    options: &'a LogOptions,
+    files: Vec<Segment>,
+    loaded: Option<usize>,
+    buffer: Vec<u8>,
+}
+
+/// The run so far.
+struct Run {
+    end: u64,
+    chain: Option<u64>,
+    incarnation: u64,
+    /// The log is known to have been durable up to here.
+    durable: u64,
+    /// Index of the file of each segment of the run, from the checkpoint's on.
+    files: Vec<(u64, usize)>,
+}
+
+/// See the module text.
+pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recovered, Error> {
+    let mut reader = Reader { options, files: list(options)?, loaded: None, buffer: Vec::new() };
+    let mut found = reader.scan()?;
+    let checkpoint = options.checkpoint_lsn;
+    if checkpoint % BLOCK != 0 {
+        return Err(reader.corrupt(0, 0, format!("the superblock's checkpoint {checkpoint} is no block boundary")));
+    }
+    let mut run =
+        Run { end: checkpoint, chain: None, incarnation: 0, durable: checkpoint, files: Vec::new() };
+    while reader.step(&mut run, &mut found, dirty)? {}
+    if let Some(later) = found.iter().find(|frame| frame.lsn > run.end && frame.durable > run.end) {
+        return Err(reader.damaged(&run, later));
+    }
+    let start = run.end.next_multiple_of(BLOCK);
+    reader.write_tail_again(&run, start)?;
+    reader.wipe_leftovers(&found)?;
+    Ok(reader.finish(&run, start))
+}
+
+/// The files of the log, by number.
+fn list(options: &LogOptions) -> Result<Vec<Segment>, Error> {
+    let directory = &options.directory;
+    let failed = |error: std::io::Error| Error::Io {
+        path: directory.clone(),
+        what: "listing the redo log",
+        source: error.raw_os_error().map_or(rustix::io::Errno::IO, rustix::io::Errno::from_raw_os_error),
+    };
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("log-")).and_then(|rest| rest.parse().ok());
+        if let Some(number) = number.filter(|&number| path(directory, number).file_name() == Some(&name)) {
+            numbers.push(number);
+        }
+    }
+    numbers.sort_unstable();
+    let open = |number| Ok(Segment { number, file: Arc::new(File::open(&path(directory, number), false)?) });
+    numbers.into_iter().map(open).collect()
+}
+
+impl Reader<'_> {
+    /// Reads a file into the buffer; what it lacks to a whole segment is zero.
+    fn load(&mut self, index: usize) -> Result<(), Error> {
+        if self.loaded == Some(index) {
+            return Ok(());
+        }
+        self.loaded = None;
+        let Some(segment) = self.files.get(index) else { return Ok(()) };
+        let file = &segment.file;
+        let failed = |source| file.error("reading the redo log", source);
+        let length = file.len().map_err(failed)?;
+        if length > self.options.segment_bytes {
+            let what = format!("the segment has {length} bytes instead of {}", self.options.segment_bytes);
+            return Err(self.corrupt(index, self.options.segment_bytes, what));
+        }
+        self.buffer.clear();
+        self.buffer.resize(self.options.segment_bytes as usize, 0);
+        file.pread_exact(0, &mut self.buffer[..length as usize]).map_err(failed)?;
+        self.loaded = Some(index);
+        Ok(())
+    }
+
+    /// All valid frames at block boundaries at or behind the checkpoint, in every file.
+    fn scan(&mut self) -> Result<Vec<Found>, Error> {
+        let mut found = Vec::new();
+        let LogOptions { segment_bytes, checkpoint_lsn, secret, .. } = self.options;
+        for file in 0..self.files.len() {
+            self.load(file)?;
+            for offset in (0..*segment_bytes).step_by(BLOCK as usize) {
+                let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
+                let Some(seen) = Header::peek(bytes) else { continue };
+                if seen.lsn < *checkpoint_lsn || seen.lsn % segment_bytes != offset {
+                    continue;
+                }
+                if let Some((header, ..)) = Header::open(bytes, seen.lsn, secret) {
+                    found.push(Found { lsn: header.lsn, durable: header.durable, file, accepted: false });
+                }
+            }
+        }
+        found.sort_by_key(|frame| frame.lsn);
+        Ok(found)
+    }
+
+    /// Extends the run by one frame; `false` at its end.
+    fn step(&mut self, run: &mut Run, found: &mut [Found], dirty: &DirtyPages) -> Result<bool, Error> {
+        let block = run.end.next_multiple_of(BLOCK);
+        if block != run.end
+            && let Some(&(_, file)) = run.files.last()
+            && self.accept(run, run.end, file, dirty)?
+        {
+            return Ok(true);
+        }
+        for frame in found.iter_mut().filter(|frame| frame.lsn == block) {
+            if self.accept(run, block, frame.file, dirty)? {
+                frame.accepted = true;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Applies the frame at `lsn` in a file, if it is one that continues the run.
+    fn accept(&mut self, run: &mut Run, lsn: u64, file: usize, dirty: &DirtyPages) -> Result<bool, Error> {
+        self.load(file)?;
+        let offset = lsn % self.options.segment_bytes;
+        let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
+        let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else { return Ok(false) };
+        if run.chain.is_some_and(|chain| chain != header.chain) || header.incarnation < run.incarnation {
+            return Ok(false);
+        }
+        let body_at = offset + HEADER as u64;
+        if let Err((at, what)) = apply(self.options, body, dirty) {
+            return Err(self.corrupt(file, body_at + at, what));
+        }
+        run.end = header.end();
+        run.chain = Some(sum);
+        run.incarnation = header.incarnation;
+        run.durable = run.durable.max(header.durable);
+        let segment = lsn / self.options.segment_bytes;
+        if run.files.last().is_none_or(|&(last, _)| last != segment) {
+            run.files.push((segment, file));
+        }
+        Ok(true)
+    }
+
+    /// Writes what no later frame confirms once more, and syncs it.
+    fn write_tail_again(&mut self, run: &Run, start: u64) -> Result<(), Error> {
+        let segment_bytes = self.options.segment_bytes;
+        let doubtful = run.durable.next_multiple_of(BLOCK);
+        for &(segment, index) in &run.files {
+            let first = segment * segment_bytes;
+            let (from, end) = (doubtful.max(first), start.min(first + segment_bytes));
+            if from >= end {
+                continue;
+            }
+            self.load(index)?;
+            let bytes = self.buffer.get((from - first) as usize..(end - first) as usize).unwrap_or_default();
+            self.write(index, from - first, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn wipe_leftovers(&self, found: &[Found]) -> Result<(), Error> {
+        for leftover in found.iter().filter(|frame| !frame.accepted) {
+            self.write(leftover.file, leftover.lsn % self.options.segment_bytes, &[0; BLOCK as usize])?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, index: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let Some(segment) = self.files.get(index) else { return Ok(()) };
+        let file = &segment.file;
+        file.pwrite_all(at, bytes)
+            .and_then(|()| file.data_sync())
+            .map_err(|source| file.error("writing the tail of the redo log", source))
+    }
+
+    /// Sorts the files into those that the run needs and free ones.
+    fn finish(mut self, run: &Run, start: u64) -> Recovered {
+        let first = self.options.checkpoint_lsn / self.options.segment_bytes;
+        let next_number = self.files.last().map_or(0, |segment| segment.number + 1);
+        let mut slots: Vec<Option<Segment>> = self.files.drain(..).map(Some).collect();
+        let live: VecDeque<Segment> = (run.files.iter())
+            .filter(|&&(segment, _)| segment >= first)
+            .filter_map(|&(_, index)| slots.get_mut(index)?.take())
+            .collect();
+        let free = slots.into_iter().flatten().collect();
+        Recovered { start, end: run.end, chain: run.chain.unwrap_or(0), live, free, next_number }
+    }
+
+    /// The error for a run that ends where acknowledged groups should follow.
+    fn damaged(&mut self, run: &Run, later: &Found) -> Error {
+        let segment_bytes = self.options.segment_bytes;
+        let last = run.files.last().copied();
+        // The damaged frame begins right behind the run if something there looks like a frame.
+        let mut at = run.end.next_multiple_of(BLOCK);
+        if let Some((_, index)) = last {
+            if let Err(error) = self.load(index) {
+                return error;
+            }
+            let behind = self.buffer.get((run.end % segment_bytes) as usize..).unwrap_or_default();
+            if Header::peek(behind).is_some_and(|header| header.lsn == run.end) {
+                at = run.end;
+            }
+        }
+        let segment = at / segment_bytes;
+        let in_segment = |&(last, index): &(u64, usize)| (last == segment).then_some(index);
+        let file = last.as_ref().and_then(in_segment);
+        let file = file.or_else(|| in_segment(&(later.lsn / segment_bytes, later.file)));
+        let what = format!(
+            "the acknowledged group at position {at} of the redo log does not verify; the log was durable up to {}",
+            later.durable
+        );
+        match file {
+            Some(index) => self.corrupt(index, at % segment_bytes, what),
+            None => Error::Corrupt {
+                path: self.options.directory.clone(),
+                offset: at,
+                what: format!("{what}, and no segment begins there"),
+                remedy: REMEDY,
+            },
+        }
+    }
+
+    fn corrupt(&self, index: usize, offset: u64, what: String) -> Error {
+        let path = self.files.get(index).map_or(&*self.options.directory, |segment| segment.file.path());
+        Error::Corrupt { path: path.into(), offset, what, remedy: REMEDY }
+    }
+}
+
+/// Applies the entries of a body; an unsound one is an error with its offset in the body.
+fn apply(options: &LogOptions, body: &[u8], dirty: &DirtyPages) -> Result<(), (u64, String)> {
+    let mut rest = body;
+    while !rest.is_empty() {
+        let position = (body.len() - rest.len()) as u64;
+        let Some((at, lines, later)) = split_entry(rest) else {
+            return Err((position, "an entry of the redo log is malformed".into()));
+        };
+        let bytes = lines.len() as u64;
+        if at < ROOT_AT || !options.region.contains(at, bytes) {
+            let what = format!("a redo entry leads to {at}, {bytes} bytes, outside the image");
+            return Err((position, what));
+        }
+        options.region.store(at, lines);
+        dirty.mark(at, bytes);
+        rest = later;
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! The files that the log lies in: `log-000000`, `log-000001` and so on, all of one size, used in turn.
+//!
+//! A segment is a stretch of positions; a file serves as one segment after another. Which segment a file
+//! holds is not recorded: its frames say so. Files are prepared by writing zeros and syncing, because an
+//! extent that was only allocated costs metadata writes at the first `fdatasync` after each write.
+//!
+//! Invariants: `live[i]` holds segment `first + i`. A file leaves the front, to be used again or deleted,
+//! only when the durable checkpoint is past its segment.
+
+use super::frame::BLOCK;
+use super::recover::Recovered;
+use super::{LogOptions, Shared};
+use crate::error::Error;
+use crate::io::{self, File};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Segments to have prepared beyond the end of the log.
+pub(super) const AHEAD: u64 = 2;
+/// A log that checkpoints cannot keep small grows to this much at most, unless `log_bytes` is more.
+const GROWTH_BYTES_MAX: u64 = 1 << 30;
+
+/// One file of the log.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// The number in its name.
+    pub(super) number: u32,
+    pub(super) file: Arc<File>,
+}
+
+/// See the module text.
+pub(super) struct Segments {
+    directory: PathBuf,
+    segment_bytes: u64,
+    live: VecDeque<Segment>,
+    first: u64,
+    /// Files that no position needs yet.
+    free: Vec<Segment>,
+    /// Number of the next new file.
+    next_number: u32,
+    /// Files to keep.
+    keep: u64,
+    /// Files to have at most.
+    limit: u64,
+}
+
+impl Segments {
+    pub(super) fn new(options: &LogOptions, recovered: &Recovered) -> Segments {
+        let files = |bytes: u64| (bytes / options.segment_bytes).max(2 * AHEAD);
+        let grown = (options.log_bytes.saturating_mul(4)).min(options.log_bytes.max(GROWTH_BYTES_MAX));
+        Segments {
+            directory: options.directory.clone(),
+            segment_bytes: options.segment_bytes,
+            live: recovered.live.clone(),
+            first: options.checkpoint_lsn / options.segment_bytes,
+            free: recovered.free.clone(),
+            next_number: recovered.next_number,
+            keep: files(options.log_bytes),
+            limit: files(grown),
+        }
+    }
+
+    /// One past the last position that has a segment.
+    pub(super) fn end(&self) -> u64 {
+        (self.first + self.live.len() as u64) * self.segment_bytes
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.live.len() + self.free.len()) as u64 * self.segment_bytes
+    }
+
+    /// The file that holds position `at`.
+    pub(super) fn file(&self, at: u64) -> Option<Arc<File>> {
+        let index = (at / self.segment_bytes).checked_sub(self.first)?;
+        self.live.get(index as usize).map(|segment| Arc::clone(&segment.file))
+    }
+
+    /// Gives each file before the checkpoint at `lsn` the next segment, or deletes it if there are many.
+    fn release(&mut self, lsn: u64) {
+        while (self.first + 1) * self.segment_bytes <= lsn {
+            let Some(segment) = self.live.pop_front() else { break };
+            self.first += 1;
+            if self.bytes() >= self.keep * self.segment_bytes {
+                // A file that stays behind is found, and used, at the next open.
+                let _ = rustix::fs::unlink(segment.file.path());
+            } else {
+                self.live.push_back(segment);
+            }
+        }
+    }
+
+    /// What to prepare next, if the log ends at `end` and wants more: a free file, or the number of a new one.
+    fn wanted(&mut self, end: u64) -> Option<Segmental> {
+        if self.end() >= end + AHEAD * self.segment_bytes || self.live.len() as u64 >= self.limit {
+            return None;
+        }
+        if let Some(segment) = self.free.pop() {
+            return Some(Segmental::Free(segment));
+        }
+        self.next_number += 1;
+        Some(Segmental::New(self.next_number - 1))
+    }
+
+    /// Prepares segments so that a log that ends at `end` has some ahead; for a log that nobody uses yet.
+    pub(super) fn prepare_ahead(&mut self, end: u64) -> Result<(), Error> {
+        for segment in &self.live {
+            let file = &segment.file;
+            fill(file, self.segment_bytes)
+                .map_err(|source| file.error("preparing a segment of the redo log", source))?;
+        }
+        while let Some(wanted) = self.wanted(end) {
+            let segment = prepare(&self.directory, self.segment_bytes, wanted)?;
+            self.live.push_back(segment);
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of one write and sync, the median of a few, in the last block of the last segment; 0 if
+    /// a log that ends at `end` reaches into that one.
+    pub(super) fn measure(&self, end: u64) -> Result<u64, Error> {
+        let Some(segment) = self.live.back() else { return Ok(0) };
+        if end > self.end() - self.segment_bytes {
+            return Ok(0);
+        }
+        let block = [0; BLOCK as usize];
+        let mut took = [0; 15];
+        for sample in &mut took {
+            let begun = Instant::now();
+            segment
+                .file
+                .pwrite_all(self.segment_bytes - BLOCK, &block)
+                .and_then(|()| segment.file.data_sync())
+                .map_err(|source| segment.file.error("measuring a write and sync of the log", source))?;
+            *sample = begun.elapsed().as_nanos() as u64;
+        }
+        took.sort_unstable();
+        Ok(took[took.len() / 2])
+    }
+}
+
+/// A file to be prepared.
+enum Segmental {
+    Free(Segment),
+    New(u32),
+}
+
+/// The path of file `number`.
+pub(super) fn path(directory: &Path, number: u32) -> PathBuf {
+    directory.join(format!("log-{number:06}"))
+}
+
+/// Makes a file as long as a segment, on disk.
+fn prepare(directory: &Path, segment_bytes: u64, wanted: Segmental) -> Result<Segment, Error> {
+    let (segment, new) = match wanted {
+        Segmental::Free(segment) => (segment, false),
+        Segmental::New(number) => {
+            let file = Arc::new(File::open(&path(directory, number), true)?);
+            (Segment { number, file }, true)
+        }
+    };
+    match fill(&segment.file, segment_bytes) {
+        Ok(()) => {}
+        Err(source) => {
+            if new {
+                // Half a segment is of no use; if it cannot be deleted, the next open fills it.
+                let _ = rustix::fs::unlink(segment.file.path());
+            }
+            return Err(match source {
+                Errno::NOSPC | Errno::DQUOT => {
+                    Error::NoSpace { path: directory.into(), what: "prepare a segment of the redo log" }
+                }
+                _ => segment.file.error("preparing a segment of the redo log", source),
+            });
+        }
+    }
+    if new {
+        io::sync_directory(directory)?;
+    }
+    Ok(segment)
+}
+
+/// Writes zeros from the end of the file to the end of the segment, and syncs.
+fn fill(file: &File, segment_bytes: u64) -> Result<(), Errno> {
+    let zeros = [0; 64 << 10];
+    let mut at = file.len()?;
+    if at >= segment_bytes {
+        return Ok(());
+    }
+    while at < segment_bytes {
+        let bytes = (segment_bytes - at).min(zeros.len() as u64);
+        file.pwrite_all(at, &zeros[..bytes as usize])?;
+        at += bytes;
+    }
+    file.sync()
+}
+
+impl Shared {
+    /// Prepares segments ahead of the end of the log, and says whether all that are wanted are there.
+    pub(super) fn prepare_segments(&self) -> Result<bool, Error> {
+        loop {
+            let end = self.end();
+            let mut segments = self.segments.lock();
+            let Some(wanted) = segments.wanted(end) else {
+                return Ok(segments.end() >= end + AHEAD * self.options.segment_bytes);
+            };
+            drop(segments);
+            let segment = prepare(&self.options.directory, self.options.segment_bytes, wanted)?;
+            let mut segments = self.segments.lock();
+            segments.live.push_back(segment);
+            self.publish_segments(&segments);
+        }
+    }
+
+    /// Frees segments before `lsn`, which the superblock holds durably.
+    pub(super) fn release_segments(&self, lsn: u64) {
+        let mut segments = self.segments.lock();
+        segments.release(lsn);
+        self.publish_segments(&segments);
+    }
+
+    fn publish_segments(&self, segments: &Segments) {
+        self.prepared_end.store(segments.end(), Ordering::Release);
+        self.room.notify_all();
+    }
+}

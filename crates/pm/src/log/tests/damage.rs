@@ -1,0 +1,172 @@
+//! Flipped bytes: an error or a tail cut off, never a wrong image.
+
+use super::{Bench, DATA};
+use crate::checksum::Secret;
+use crate::error::Error;
+use crate::log::frame::{Header, entry_header};
+
+/// As many as one segment of the tests has blocks for.
+const BATCHES: u64 = 4;
+
+/// A small log, each batch synced before the next; returns the files' bytes.
+fn write_log(bench: &Bench) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let open = bench.open().unwrap();
+    let mut group = open.log.group();
+    for value in 1..=BATCHES {
+        open.line(&mut group, DATA + value * 64, value);
+        open.word(&mut group, DATA, value);
+        open.log.wait(group.close()).unwrap();
+    }
+    drop(group);
+    drop(open);
+    bench.faults.crash(0).unwrap();
+    std::fs::read_dir(bench.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
+        .collect()
+}
+
+/// How many batches the image shows; it must show exactly those.
+fn batches(open: &super::Open) -> u64 {
+    let shown = open.region.load_word(DATA);
+    for value in 1..=BATCHES {
+        let expected = if value <= shown { value } else { 0 };
+        assert_eq!(open.region.load_word(DATA + value * 64), expected, "batch {value} of {shown}");
+    }
+    shown
+}
+
+#[test]
+fn each_flipped_byte_is_an_error_or_cuts_the_last_batch() {
+    let bench = Bench::new(64 << 10);
+    let files = write_log(&bench);
+    let (path, sound) = files.iter().find(|(path, _)| path.ends_with("log-000000")).unwrap();
+    let (mut errors, mut cut, mut harmless) = (0, 0, 0);
+    let used = (0..sound.len()).filter(|at| at % 4096 < 320);
+    for at in used {
+        for (path, bytes) in &files {
+            std::fs::write(path, bytes).unwrap();
+        }
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(path, &bytes).unwrap();
+        match bench.open() {
+            Err(Error::Corrupt { path: named, offset, .. }) => {
+                assert_eq!(&named, path);
+                assert_eq!(offset, at as u64 / 4096 * 4096, "flipped {at}");
+                assert_eq!(std::fs::read(path).unwrap(), bytes, "a damaged log was changed");
+                errors += 1;
+            }
+            Err(other) => panic!("flipped {at}: {other}"),
+            Ok(open) => match batches(&open) {
+                BATCHES => harmless += 1,
+                shown => {
+                    assert_eq!(shown, BATCHES - 1, "flipped {at}");
+                    cut += 1;
+                }
+            },
+        }
+    }
+    println!("{errors} errors, {cut} cut, {harmless} harmless");
+    assert!(errors > 500 && cut > 100 && harmless > 100);
+}
+
+/// A frame with one line of `value` for image offset `at`, and its checksum.
+fn frame(lsn: u64, chain: u64, at: u64, value: u64) -> (Vec<u8>, u64) {
+    let mut bytes = vec![0; 64];
+    bytes.extend(entry_header(at, 64));
+    bytes.extend(value.to_le_bytes());
+    bytes.extend([0; 56]);
+    let header = Header { lsn, body_bytes: 80, durable: 0, incarnation: 1, chain };
+    let sum = header.seal(&mut bytes, &Secret::expand(&[7; 32]));
+    (bytes, sum)
+}
+
+/// What the image shows after recovery of a log with one frame at position 0 and this one at 4096.
+fn recovered_with(second: impl Fn(u64) -> Vec<u8>) -> Result<[u64; 2], Error> {
+    let bench = Bench::new(64 << 10);
+    let (mut bytes, sum) = frame(0, 0, DATA, 1);
+    bytes.resize(4096, 0);
+    bytes.extend(second(sum));
+    std::fs::write(bench.path().join("log-000000"), bytes).unwrap();
+    let open = bench.open()?;
+    Ok([open.region.load_word(DATA), open.region.load_word(DATA + 64)])
+}
+
+#[test]
+fn only_a_frame_that_continues_the_chain_is_applied() {
+    assert_eq!(recovered_with(|sum| frame(4096, sum, DATA + 64, 2).0).unwrap(), [1, 2]);
+    assert_eq!(recovered_with(|sum| frame(4096, sum ^ 1, DATA + 64, 2).0).unwrap(), [1, 0]);
+    assert_eq!(recovered_with(|sum| frame(8192, sum, DATA + 64, 2).0).unwrap(), [1, 0]);
+}
+
+/// A batch was torn so that a later frame of it lay ready where the next checkpoint would end.
+#[test]
+fn a_leftover_of_a_torn_batch_never_comes_back() {
+    let bench = Bench::new(64 << 10);
+    let (mut bytes, sum) = frame(0, 0, DATA, 1);
+    bytes.resize(8192, 0);
+    bytes.extend(frame(8192, sum ^ 1, DATA + 64, 9).0);
+    std::fs::write(bench.path().join("log-000000"), bytes).unwrap();
+    let open = bench.open().unwrap();
+    let mut group = open.log.group();
+    open.line(&mut group, DATA, 2);
+    open.log.wait(group.close()).unwrap();
+    open.log.checkpoint().unwrap();
+    assert_eq!(open.log.shared.checkpoint_lsn.load(std::sync::atomic::Ordering::Relaxed), 8192);
+    drop(group);
+    drop(open);
+    let open = bench.open().unwrap();
+    assert_eq!([open.region.load_word(DATA), open.region.load_word(DATA + 64)], [2, 0]);
+}
+
+#[test]
+fn an_entry_that_leads_outside_the_image_is_an_error() {
+    for at in [0, DATA - 64, 64 << 10, u64::MAX - 63, DATA + 1] {
+        let outcome = recovered_with(|sum| frame(4096, sum, at, 2).0);
+        assert!(matches!(outcome, Err(Error::Corrupt { offset: 4160, .. })), "{at}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_missing_segment_with_acknowledged_groups_is_an_error() {
+    let bench = Bench::new(64 << 10);
+    let open = bench.open().unwrap();
+    let mut group = open.log.group();
+    let hold = open.log.shared.checkpointing.lock();
+    for value in 1..=12 {
+        open.line(&mut group, DATA, value);
+        open.log.wait(group.close()).unwrap();
+    }
+    drop(hold);
+    drop(group);
+    drop(open);
+    bench.faults.crash(0).unwrap();
+    let first = bench.path().join("log-000000");
+    let kept = std::fs::read(&first).unwrap();
+    std::fs::remove_file(&first).unwrap();
+    assert!(matches!(bench.open(), Err(Error::Corrupt { .. })));
+    std::fs::write(&first, &kept[..5000]).unwrap();
+    assert!(matches!(bench.open(), Err(Error::Corrupt { .. })));
+    std::fs::write(&first, [&kept[..], &[0]].concat()).unwrap();
+    assert!(matches!(bench.open(), Err(Error::Corrupt { .. })));
+    std::fs::write(&first, &kept).unwrap();
+    assert_eq!(bench.open().unwrap().region.load_word(DATA), 12);
+}
+
+#[test]
+fn random_files_are_no_log_and_no_trouble() {
+    use rand::{RngExt, SeedableRng};
+    for seed in 0..50 {
+        let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+        let bench = Bench::new(64 << 10);
+        for number in 0..3 {
+            let bytes: Vec<u8> = (0..random.random_range(0..20_000)).map(|_| random.random()).collect();
+            std::fs::write(bench.path().join(format!("log-{number:06}")), bytes).unwrap();
+        }
+        if let Ok(open) = bench.open() {
+            assert_eq!(open.region.load_word(DATA), 0, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Address space for a pool: reserved once, filled in as the image grows.
+//!
+//! Invariants:
+//! - The whole range is reserved (inaccessible, costing nothing) when the pool is opened, so growth never
+//!   moves a byte and an address that was valid stays valid until the pool is dropped.
+//! - The image is mapped over the front of the reservation, without gaps.
+//! - Only bytes that the medium has room for are mapped: the file is allocated before, so that no later
+//!   access finds the disk full (which would be a signal, not an error).
+
+use crate::region::Backing;
+use crate::superblock::PAGE;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// How the image's bytes are shared with the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Stores reach the page cache, or a device's memory (tmpfs, devdax).
+    Shared,
+    /// Stores reach persistent memory, and metadata is durable before a page can be written (fsdax).
+    Sync,
+    /// Stores stay in this process; the kernel never writes them back (`file` medium).
+    Private,
+}
+
+impl Sharing {
+    fn flags(self) -> MapFlags {
+        match self {
+            Sharing::Shared => MapFlags::SHARED,
+            Sharing::Sync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Sharing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        }
+    }
+}
+
+/// Address space reserved for one pool.
+pub(crate) struct Reservation {
+    /// What the kernel gave, for unmapping.
+    whole: NonNull<c_void>,
+    whole_bytes: usize,
+    /// First byte at the wanted alignment, inside `whole`.
+    base: NonNull<u8>,
+    /// From `base` to the end of `whole`.
+    bytes: u64,
+}
+
+// SAFETY: the range belongs to this value alone, and is accessed through the region's atomics only.
+unsafe impl Send for Reservation {}
+// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet (its contract).
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `wanted` bytes, or as much as the system gives, at least `needed`. `align` is a power of two.
+    pub(crate) fn new(needed: u64, wanted: u64, align: u64) -> Result<Reservation, Errno> {
+        assert!(align.is_power_of_two() && align >= PAGE);
+        let mut bytes = wanted
+            .max(needed)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(Errno::NOMEM)?;
+        loop {
+            match Self::reserve(bytes, align) {
+                Err(Errno::NOMEM) if bytes > needed => {
+                    bytes = (bytes / 2 / PAGE * PAGE).max(needed)
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn reserve(bytes: u64, align: u64) -> Result<Reservation, Errno> {
+        let whole_bytes = bytes
+            .checked_add(align)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .filter(|bytes| isize::try_from(*bytes).is_ok())
+            .ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: no address is asked for, so no existing mapping is touched.
+        let raw = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole_bytes, ProtFlags::empty(), flags)
+        }?;
+        let whole = NonNull::new(raw).ok_or(Errno::NOMEM)?;
+        let skip =
+            (whole.as_ptr() as usize).next_multiple_of(align as usize) - whole.as_ptr() as usize;
+        // SAFETY: `skip < align`, and the mapping has `align` bytes more than `bytes`.
+        let base = unsafe { whole.cast::<u8>().add(skip) };
+        Ok(Reservation {
+            whole,
+            whole_bytes,
+            base,
+            bytes,
+        })
+    }
+
+    /// Bytes that can be mapped.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Maps `from .. to` of the file at the same offsets of the reservation.
+    ///
+    /// # Safety
+    /// Nobody accesses `from ..` yet: the region's length is at most `from`. The file has these bytes.
+    pub(crate) unsafe fn map(
+        &self,
+        file: BorrowedFd<'_>,
+        sharing: Sharing,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Errno> {
+        assert!(
+            from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE) && from < to && to <= self.bytes
+        );
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let at = self.address(from);
+        let bytes = (to - from) as usize;
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), which nobody
+        // accesses yet (caller).
+        unsafe {
+            rustix::mm::mmap(
+                at,
+                bytes,
+                protection,
+                sharing.flags() | MapFlags::FIXED,
+                file,
+                from,
+            )
+        }?;
+        if sharing != Sharing::Sync {
+            // Kernels and file systems without huge pages refuse, and ordinary pages serve as well.
+            // SAFETY: the pages were just mapped; the advice changes how they are backed, not what they hold.
+            let _refused = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
+        }
+        Ok(())
+    }
+
+    /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs them.
+    pub(crate) fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
+        let from = from / PAGE * PAGE;
+        let to = to.next_multiple_of(PAGE).min(self.bytes);
+        if from >= to {
+            return Ok(());
+        }
+        let at = self.address(from);
+        // SAFETY: inside our reservation; populating writes no byte. Unmapped pages give an error.
+        unsafe { rustix::mm::madvise(at, (to - from) as usize, Advice::LinuxPopulateWrite) }
+    }
+
+    fn address(&self, at: u64) -> *mut c_void {
+        assert!(at <= self.bytes);
+        // SAFETY: inside (or one past) the reservation.
+        unsafe { self.base.as_ptr().add(at as usize) }.cast()
+    }
+}
+
+// SAFETY: `base` is aligned to at least a page; the reservation lives until drop, and the pool raises the
+// region's length only over bytes that `map` mapped readable and writable.
+unsafe impl Backing for Reservation {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+// SAFETY: what the shared reservation promises, it promises for as long as anybody shares it.
+unsafe impl Backing for Arc<Reservation> {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and whoever accessed it held the region that owned us.
+        let unmapped = unsafe { rustix::mm::munmap(self.whole.as_ptr(), self.whole_bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// Whether a file takes a synchronous shared mapping, which only DAX file systems on persistent memory do.
+pub(crate) fn takes_map_sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = Sharing::Sync.flags();
+    // SAFETY: no address is asked for, so no existing mapping is touched.
+    let raw = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            PAGE as usize,
+            ProtFlags::READ,
+            flags,
+            file,
+            0,
+        )
+    }?;
+    // SAFETY: just mapped, and nobody else knows of it.
+    unsafe { rustix::mm::munmap(raw, PAGE as usize) }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+    use rustix::fd::AsFd;
+
+    fn file(bytes: u64) -> std::fs::File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    fn region(reservation: &Arc<Reservation>, bytes: u64) -> Region {
+        Region::new(Box::new(Arc::clone(reservation)), bytes, None)
+    }
+
+    #[test]
+    fn more_than_there_is_becomes_what_there_is() {
+        let reservation = Reservation::new(PAGE, 1 << 60, 2 << 20).unwrap();
+        assert!(reservation.bytes() >= 1 << 30 && reservation.bytes() < 1 << 60);
+        assert!(
+            Reservation::new(1 << 60, 1 << 60, 2 << 20).is_err(),
+            "what is needed cannot be had"
+        );
+    }
+
+    #[test]
+    fn growth_keeps_addresses_and_bytes() {
+        let file = file(8 * PAGE);
+        let reservation = Arc::new(Reservation::new(PAGE, 1 << 30, 2 << 20).unwrap());
+        // SAFETY: no region yet; the file has eight pages.
+        unsafe { reservation.map(file.as_fd(), Sharing::Shared, 0, PAGE) }.unwrap();
+        let region = region(&reservation, PAGE);
+        region.store_word(PAGE - 8, 11);
+        // SAFETY: the region ends at the first page; the file has eight.
+        unsafe { reservation.map(file.as_fd(), Sharing::Shared, PAGE, 8 * PAGE) }.unwrap();
+        region.set_len(8 * PAGE);
+        reservation.populate(0, 8 * PAGE).unwrap();
+        region.store_word(8 * PAGE - 8, 12);
+        assert_eq!(
+            (region.load_word(PAGE - 8), region.load_word(8 * PAGE - 8)),
+            (11, 12)
+        );
+        assert_eq!(region.load_word(PAGE), 0);
+    }
+
+    #[test]
+    fn private_stores_stay_private_and_shared_ones_do_not() {
+        use std::os::unix::fs::FileExt;
+        for (sharing, reaches) in [(Sharing::Private, 0), (Sharing::Shared, 5)] {
+            let file = file(PAGE);
+            let reservation = Arc::new(Reservation::new(PAGE, PAGE, PAGE).unwrap());
+            // SAFETY: no region yet; the file has a page.
+            unsafe { reservation.map(file.as_fd(), sharing, 0, PAGE) }.unwrap();
+            let region = region(&reservation, PAGE);
+            region.store_word(64, 5);
+            let mut found = [0; 8];
+            file.read_exact_at(&mut found, 64).unwrap();
+            assert_eq!(u64::from_le_bytes(found), reaches, "{sharing:?}");
+            assert_eq!(region.load_word(64), 5);
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The story of opening a pool, from a path to mapped, recovered bytes.
+//!
+//! Lock, read the superblock, decide on the medium, map, raise the incarnation, recover. Everything up to
+//! the incarnation only reads, apart from cutting off bytes that an interrupted growth left behind the
+//! image; so a pool that is refused is left as it was.
+
+use crate::carrier::{ThroughFile, ThroughRegion};
+use crate::cpu::{self, FENCE, FlushKind, LINE};
+use crate::delay::Delay;
+use crate::error::Error;
+use crate::growth::{Ground, Growth};
+use crate::header::{self, Carrier, Found, Header};
+use crate::log::{Log, LogOptions, SEGMENT_BYTES};
+use crate::map::{Reservation, Sharing};
+use crate::medium::{Durability, Medium, MediumChoice, Report};
+use crate::place::{self, Place};
+use crate::pool::{Pool, PoolOptions};
+use crate::preset::Preset;
+use crate::probe;
+use crate::region::{Heap, Region};
+use crate::superblock::{COPIES_AT, DATA_AT, PAGE, SPARE_AT, Superblock};
+use rustix::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Huge pages want this alignment.
+const ALIGN: u64 = 2 << 20;
+
+/// See [`Pool::heap`].
+pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
+    assert!(
+        bytes.is_multiple_of(PAGE) && bytes > DATA_AT,
+        "a heap pool of {bytes} bytes"
+    );
+    let region = Arc::new(Region::new(
+        Box::new(Heap::new(bytes as usize)),
+        bytes,
+        None,
+    ));
+    let superblock = Superblock::new(Medium::Emulated, engine, geometry, bytes);
+    let secret = superblock.secret();
+    let kind = FlushKind::detect();
+    let carrier = Box::new(ThroughRegion {
+        region: Arc::clone(&region),
+        kind,
+    });
+    let path = Path::new("heap");
+    let header = match Header::create(carrier, path, superblock) {
+        Ok(header) => header,
+        Err(error) => unreachable!("memory takes every store: {error}"),
+    };
+    Arc::new(Pool {
+        log: None,
+        region,
+        kind,
+        delay: None,
+        secret,
+        header: Arc::new(header),
+        growth: Growth::new(path.into(), Ground::Heap),
+        engine,
+        geometry,
+        path: path.into(),
+        created: true,
+        was_clean: false,
+        closed: AtomicBool::new(false),
+        report: Report {
+            medium: Medium::Emulated,
+            why: "heap memory".into(),
+            persist: format!("{kind} + {FENCE}"),
+            durability: Durability::Always,
+            latency: Duration::ZERO,
+            acknowledgement: "Nothing survives the process.".into(),
+            delay: None,
+        },
+    })
+}
+
+/// See [`Pool::open`].
+pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
+    let preset = check_delay(path, options)?;
+    let place = place::open(path, options)?;
+    match place.device {
+        Some(device) => open_device(path, options, &place, device, preset),
+        None => open_file(path, options, &place, preset),
+    }
+}
+
+fn check_delay(path: &Path, options: &PoolOptions) -> Result<Option<&'static Preset>, Error> {
+    let Some(name) = &options.delay else {
+        return Ok(None);
+    };
+    let preset = Preset::by_name(name).map_err(|what| Error::Options {
+        path: path.into(),
+        what,
+    })?;
+    if options.medium != MediumChoice::Only(Medium::Emulated) {
+        let what = "a delay model works on the `emulated` medium only; ask for that, or leave the delay out";
+        return Err(Error::Options {
+            path: path.into(),
+            what: what.into(),
+        });
+    }
+    Ok(Some(preset))
+}
+
+fn open_file(
+    path: &Path,
+    options: &PoolOptions,
+    place: &Place,
+    preset: Option<&'static Preset>,
+) -> Result<Arc<Pool>, Error> {
+    let io = |what| Error::io(path, what);
+    let file = &place.file;
+    let bytes = file.len().map_err(io("looking at the image"))?;
+    if bytes < COPIES_AT[1] + PAGE {
+        let what = format!(
+            "{} has {bytes} bytes, less than a superblock",
+            file.path().display()
+        );
+        return Err(Error::NotAPool {
+            path: path.into(),
+            what,
+        });
+    }
+    let found = header::read(&ThroughFile(Arc::clone(file)), path)?;
+    let medium = choose(path, options.medium, &found.superblock, place)?;
+    let image_bytes = found.superblock.image_bytes;
+    if bytes < image_bytes {
+        return Err(Error::Corrupt {
+            path: file.path().into(),
+            offset: bytes,
+            what: format!("the image ends here, and should have {image_bytes} bytes"),
+            remedy: "Nothing was changed; restore the pool from a backup",
+        });
+    }
+    if medium != found.superblock.medium {
+        // The medium that takes over may only rely on what really is in the file.
+        file.sync().map_err(io("syncing the image"))?;
+    }
+    if bytes > image_bytes {
+        file.set_len(image_bytes)
+            .map_err(io("cutting off what an interrupted growth left"))?;
+    }
+    place::back(file, 0, image_bytes).map_err(io("back the image with disk space"))?;
+    let sharing = match medium {
+        Medium::Pmem => Sharing::Sync,
+        Medium::File => Sharing::Private,
+        Medium::Emulated => Sharing::Shared,
+    };
+    let reservation = Arc::new(
+        Reservation::new(image_bytes, options.max_bytes, ALIGN)
+            .map_err(io("reserving address space"))?,
+    );
+    // SAFETY: there is no region yet, and the file has `image_bytes` bytes.
+    unsafe { reservation.map(file.inner().as_fd(), sharing, 0, image_bytes) }
+        .map_err(io("mapping the image"))?;
+    let delay = preset.map(Delay::new);
+    let region = Arc::new(Region::new(
+        Box::new(Arc::clone(&reservation)),
+        image_bytes,
+        delay.clone(),
+    ));
+    let ground = Ground::File {
+        file: Arc::clone(file),
+        reservation,
+        sharing,
+    };
+    let kind = flush_kind(path, medium)?;
+    let carrier: Box<dyn Carrier> = match medium {
+        Medium::File => Box::new(ThroughFile(Arc::clone(file))),
+        _ => Box::new(ThroughRegion {
+            region: Arc::clone(&region),
+            kind,
+        }),
+    };
+    finish(Parts {
+        path,
+        options,
+        place,
+        medium,
+        found,
+        carrier,
+        region,
+        kind,
+        delay,
+        ground,
+    })
+}
+
+fn open_device(
+    path: &Path,
+    options: &PoolOptions,
+    place: &Place,
+    device: probe::DaxDevice,
+    preset: Option<&'static Preset>,
+) -> Result<Arc<Pool>, Error> {
+    let io = |what| Error::io(path, what);
+    let kind = flush_kind(path, Medium::Pmem)?;
+    let reservation = Arc::new(
+        Reservation::new(device.bytes, device.bytes, device.align.max(ALIGN))
+            .map_err(io("reserving address space"))?,
+    );
+    if device.bytes <= DATA_AT {
+        let what = format!("a device of {} bytes is too small for a pool", device.bytes);
+        return Err(Error::Options {
+            path: path.into(),
+            what,
+        });
+    }
+    // SAFETY: there is no region yet, and the device has `bytes` bytes.
+    unsafe { reservation.map(place.file.inner().as_fd(), Sharing::Shared, 0, device.bytes) }
+        .map_err(io("mapping the device"))?;
+    let region = Arc::new(Region::new(Box::new(reservation), DATA_AT, None));
+    let through = || {
+        Box::new(ThroughRegion {
+            region: Arc::clone(&region),
+            kind,
+        })
+    };
+    let mut created = false;
+    let found = match header::read(&*through(), path) {
+        Err(Error::NotAPool { .. }) if options.create && is_blank(&region) => {
+            created = true;
+            region.clear(kind, 0, DATA_AT);
+            let superblock =
+                Superblock::new(Medium::Pmem, options.engine, options.geometry, DATA_AT);
+            Header::create(through(), path, superblock.clone())?;
+            Found {
+                superblock,
+                stale: Vec::new(),
+            }
+        }
+        Ok(_) if !options.open => return Err(Error::Exists { path: path.into() }),
+        other => other?,
+    };
+    if found.superblock.image_bytes > device.bytes {
+        return Err(Error::Corrupt {
+            path: path.into(),
+            offset: device.bytes,
+            what: format!(
+                "the device ends here, the image has {} bytes",
+                found.superblock.image_bytes
+            ),
+            remedy: "Nothing was changed; use the whole device the pool was created on",
+        });
+    }
+    region.set_len(found.superblock.image_bytes);
+    let medium = choose(path, options.medium, &found.superblock, place)?;
+    if medium != Medium::Pmem || preset.is_some() {
+        let what = "a devdax device is always `pmem`, without a delay model";
+        return Err(Error::Options {
+            path: path.into(),
+            what: what.into(),
+        });
+    }
+    let place = &Place {
+        created,
+        file: Arc::clone(&place.file),
+        probe: place.probe.clone(),
+        ..*place
+    };
+    let ground = Ground::Device { device, kind };
+    let carrier = through();
+    finish(Parts {
+        path,
+        options,
+        place,
+        medium,
+        found,
+        carrier,
+        region,
+        kind,
+        delay: None,
+        ground,
+    })
+}
+
+/// Whether a device may be taken for a new pool: what would be the superblock is all zeros.
+fn is_blank(region: &Region) -> bool {
+    (0..DATA_AT / 8).all(|word| region.load_word(word * 8) == 0)
+}
+
+/// Which medium an existing pool is opened on. The recorded one, unless another is asked for by name and
+/// the pool was closed cleanly: only then does the image alone hold everything.
+fn choose(
+    path: &Path,
+    choice: MediumChoice,
+    superblock: &Superblock,
+    place: &Place,
+) -> Result<Medium, Error> {
+    let recorded = superblock.medium;
+    let refuse = |what: String| {
+        Err(Error::Options {
+            path: path.into(),
+            what,
+        })
+    };
+    let medium = match choice {
+        MediumChoice::Only(medium) => medium,
+        MediumChoice::Auto if recorded == Medium::Emulated => {
+            return refuse(
+                "this pool is `emulated`, which is never picked by `auto`; ask for `emulated`, or for \
+                 another medium if it was closed cleanly"
+                    .into(),
+            );
+        }
+        MediumChoice::Auto => recorded,
+    };
+    if medium != recorded && !superblock.clean {
+        return refuse(format!(
+            "this pool was last open as `{recorded}` and not closed cleanly; open it as `{recorded}` and \
+             close it before it becomes `{medium}`"
+        ));
+    }
+    place::check_possible(path, medium, &place.probe)?;
+    Ok(medium)
+}
+
+fn flush_kind(path: &Path, medium: Medium) -> Result<FlushKind, Error> {
+    let kind = FlushKind::detect();
+    if medium != Medium::Pmem {
+        return Ok(kind);
+    }
+    if probe::caches_persist(Path::new("/sys")) {
+        return Ok(FlushKind::Nothing);
+    }
+    if kind == FlushKind::Nothing {
+        let what = "this processor has no instruction to clean a cache line to persistent memory; use `file`";
+        return Err(Error::Options {
+            path: path.into(),
+            what: what.into(),
+        });
+    }
+    Ok(kind)
+}
+
+/// What is known of a pool once its image is mapped.
+struct Parts<'a> {
+    path: &'a Path,
+    options: &'a PoolOptions,
+    place: &'a Place,
+    medium: Medium,
+    found: Found,
+    carrier: Box<dyn Carrier>,
+    region: Arc<Region>,
+    kind: FlushKind,
+    delay: Option<Delay>,
+    ground: Ground,
+}
+
+fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
+    let Parts {
+        path,
+        options,
+        place,
+        medium,
+        found,
+        carrier,
+        region,
+        kind,
+        delay,
+        ground,
+    } = parts;
+    let superblock = found.superblock.clone();
+    let header = Arc::new(Header::adopt(carrier, path, found)?);
+    header.update(|superblock| {
+        superblock.incarnation += 1;
+        superblock.clean = false;
+        superblock.medium = medium;
+    })?;
+    let secret = superblock.secret();
+    let log = match medium {
+        Medium::File => Some(open_log(path, options, place, &region, &secret, &header)?),
+        Medium::Pmem | Medium::Emulated => None,
+    };
+    let latency = match &log {
+        Some(log) => log.sync_latency(),
+        None => measure(&region, kind, delay.as_ref()),
+    };
+    let report = Report {
+        medium,
+        why: why(medium, &place.probe),
+        persist: match (medium, kind) {
+            (Medium::File, _) => "fdatasync of the redo log".into(),
+            (_, FlushKind::Nothing) => format!("{FENCE} alone: the caches persist"),
+            (_, kind) => format!("{kind} + {FENCE}"),
+        },
+        durability: if medium == Medium::File {
+            options.durability
+        } else {
+            Durability::Always
+        },
+        latency,
+        acknowledgement: acknowledgement(medium, options.durability, place.probe.volatile).into(),
+        delay: delay.as_ref().map(|delay| delay.preset().to_string()),
+    };
+    Ok(Arc::new(Pool {
+        log,
+        region,
+        kind,
+        delay,
+        secret,
+        header,
+        growth: Growth::new(path.into(), ground),
+        engine: superblock.engine,
+        geometry: superblock.geometry,
+        path: path.into(),
+        created: place.created,
+        was_clean: superblock.clean && !place.created,
+        closed: AtomicBool::new(false),
+        report,
+    }))
+}
+
+fn open_log(
+    path: &Path,
+    options: &PoolOptions,
+    place: &Place,
+    region: &Arc<Region>,
+    secret: &crate::Secret,
+    header: &Arc<Header>,
+) -> Result<Log, Error> {
+    let superblock = header.get();
+    let recorder = Arc::clone(header);
+    Log::open(LogOptions {
+        directory: path.into(),
+        image: Arc::clone(&place.file),
+        region: Arc::clone(region),
+        secret: secret.clone(),
+        durability: options.durability,
+        log_bytes: options.log_bytes,
+        segment_bytes: SEGMENT_BYTES,
+        checkpoint_lsn: superblock.checkpoint_lsn,
+        incarnation: superblock.incarnation,
+        record_checkpoint: Box::new(move |lsn| {
+            recorder.update(|superblock| superblock.checkpoint_lsn = lsn)
+        }),
+    })
+}
+
+/// Median time of one small durable write, on spare bytes of the image.
+fn measure(region: &Region, kind: FlushKind, delay: Option<&Delay>) -> Duration {
+    let mut times: Vec<_> = (0..64)
+        .map(|count| {
+            let started = Instant::now();
+            region.store_word(SPARE_AT, count);
+            region.flush(kind, SPARE_AT, LINE);
+            if let Some(delay) = delay {
+                delay.flush(1);
+            }
+            cpu::fence();
+            if let Some(delay) = delay {
+                delay.fence();
+            }
+            started.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn why(medium: Medium, probe: &probe::Probe) -> String {
+    match medium {
+        Medium::Emulated => {
+            "asked for: the instructions of persistent memory, on ordinary memory".into()
+        }
+        Medium::File if probe.medium == Medium::Pmem => {
+            format!("the pool is of ordinary files, although {}", probe.why)
+        }
+        _ => probe.why.clone(),
+    }
+}
+
+/// What a caller may rely on.
+pub(crate) fn acknowledgement(
+    medium: Medium,
+    durability: Durability,
+    volatile: bool,
+) -> &'static str {
+    match (medium, durability) {
+        (Medium::Pmem, _) => {
+            "An acknowledged write is in persistent memory and survives a power loss."
+        }
+        (Medium::Emulated, _) => {
+            "An acknowledged write survives a killed process, nothing more: no reboot, no power loss."
+        }
+        (Medium::File, Durability::Always) if volatile => {
+            "An acknowledged write was synced to a file system in memory: it survives a killed process, no \
+             reboot and no power loss."
+        }
+        (Medium::File, Durability::Always) => {
+            "An acknowledged write is covered by an fdatasync and survives a power loss, if the disk keeps \
+             what it confirms."
+        }
+        (Medium::File, Durability::EverySec) => {
+            "An acknowledged write is synced within a second; a crash takes up to that second."
+        }
+        (Medium::File, Durability::None) => {
+            "An acknowledged write is synced some time later; a crash takes what was not."
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Finding, checking, locking and creating the image that a pool's path names.
+//!
+//! Invariants:
+//! - An image is used only while this process holds an exclusive `flock` on it. The lock belongs to the open
+//!   file, so a second open is refused in the same process, too, and a dead process leaves no lock behind.
+//! - A new image appears under its name only when it is complete: it is built as `image.new`, made durable,
+//!   and renamed. A crash in between leaves no half pool.
+//! - No symbolic link is followed to the image; it must be a regular file of the user who runs us, in a
+//!   directory that not everybody can write.
+
+use crate::carrier::ThroughFile;
+use crate::error::Error;
+use crate::header::Header;
+use crate::io::{self, File};
+use crate::medium::{Medium, MediumChoice};
+use crate::pool::PoolOptions;
+use crate::probe::{self, DaxDevice, IMAGE, Probe};
+use crate::superblock::{DATA_AT, Superblock};
+use rustix::fd::AsFd;
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+const IMAGE_NEW: &str = "image.new";
+
+/// An image that is open and locked.
+pub(crate) struct Place {
+    /// The image file, or the device.
+    pub(crate) file: Arc<File>,
+    /// Whether it was created just now.
+    pub(crate) created: bool,
+    /// The numbers of the device, if it is one.
+    pub(crate) device: Option<DaxDevice>,
+    /// What its path gives.
+    pub(crate) probe: Probe,
+}
+
+/// Opens and locks the image at `path`, or creates it, as the options say.
+pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
+    match rustix::fs::stat(path) {
+        Ok(stat) if file_type(&stat) == FileType::CharacterDevice => open_device(path, &stat),
+        Ok(stat) if file_type(&stat) == FileType::Directory => open_directory(path, options),
+        Ok(_) => {
+            let what = "a pool is a directory or a devdax device, and this is neither";
+            Err(Error::NotAPool {
+                path: path.into(),
+                what: what.into(),
+            })
+        }
+        Err(Errno::NOENT) if options.create => {
+            create_directory(path)?;
+            open_directory(path, options)
+        }
+        Err(Errno::NOENT) => Err(Error::NotFound { path: path.into() }),
+        Err(errno) => Err(Error::io(path, "looking at the path")(errno)),
+    }
+}
+
+fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn create_directory(path: &Path) -> Result<(), Error> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| Error::Io {
+            path: path.into(),
+            what: "creating the pool's directory",
+            source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => io::sync_directory(parent),
+        _ => io::sync_directory(Path::new(".")),
+    }
+}
+
+fn open_device(path: &Path, stat: &Stat) -> Result<Place, Error> {
+    let device = probe::dax_device(path, stat.st_rdev, Path::new("/sys"))?;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())
+        .map_err(Error::io(path, "opening the device"))?;
+    lock(&file, path)?;
+    let file = Arc::new(File::wrap(fs::File::from(file), path));
+    Ok(Place {
+        file,
+        created: false,
+        device: Some(device),
+        probe: probe::probe(path)?,
+    })
+}
+
+fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
+        .map_err(Error::io(path, "opening the pool's directory"))?;
+    // Two processes that create or open at once take turns here; whoever comes second finds the image locked.
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
+        .map_err(Error::io(path, "locking the pool's directory"))?;
+    let stat =
+        rustix::fs::fstat(&directory).map_err(Error::io(path, "looking at the directory"))?;
+    if Mode::from_raw_mode(stat.st_mode).contains(Mode::WOTH) {
+        let what = "everybody can write this directory, and could replace the pool; `chmod o-w` it";
+        return Err(Error::Options {
+            path: path.into(),
+            what: what.into(),
+        });
+    }
+    let name = path.join(IMAGE);
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::openat(CWD, &name, flags, Mode::empty()) {
+        Ok(_) if !options.open => Err(Error::Exists { path: path.into() }),
+        Ok(file) => {
+            lock(&file, path)?;
+            check_file(&file, &name)?;
+            let file = Arc::new(File::wrap(fs::File::from(file), &name));
+            Ok(Place {
+                file,
+                created: false,
+                device: None,
+                probe: probe::probe(path)?,
+            })
+        }
+        Err(Errno::NOENT) if options.create => create_image(path, options),
+        Err(Errno::NOENT) => Err(Error::NotFound { path: path.into() }),
+        Err(Errno::LOOP) => Err(Error::NotAPool {
+            path: name,
+            what: "the image is a symbolic link".into(),
+        }),
+        Err(errno) => Err(Error::io(&name, "opening the image")(errno)),
+    }
+}
+
+fn lock(file: impl AsFd, path: &Path) -> Result<(), Error> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.into() }),
+        Err(errno) => Err(Error::io(path, "locking the pool")(errno)),
+    }
+}
+
+/// Refuses what is no regular file, or not ours.
+fn check_file(file: impl AsFd, name: &Path) -> Result<(), Error> {
+    let stat = rustix::fs::fstat(file).map_err(Error::io(name, "looking at the image"))?;
+    if file_type(&stat) != FileType::RegularFile {
+        return Err(Error::NotAPool {
+            path: name.into(),
+            what: "the image is no regular file".into(),
+        });
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if stat.st_uid != user {
+        let owner = stat.st_uid;
+        let what =
+            format!("belongs to user {owner}, this process runs as {user}; run it as the owner");
+        return Err(Error::Options {
+            path: name.into(),
+            what,
+        });
+    }
+    Ok(())
+}
+
+fn create_image(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
+    let probe = probe::probe(path)?;
+    let medium = match options.medium {
+        MediumChoice::Auto => probe.medium,
+        MediumChoice::Only(medium) => medium,
+    };
+    check_possible(path, medium, &probe)?;
+    let (name, new) = (path.join(IMAGE), path.join(IMAGE_NEW));
+    match rustix::fs::unlink(&new) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => {
+            return Err(Error::io(
+                &new,
+                "removing what an interrupted creation left",
+            )(errno));
+        }
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, &new, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(Error::io(&new, "creating the image"))?;
+    lock(&file, path)?;
+    let file = Arc::new(File::wrap(fs::File::from(file), &name));
+    back(&file, 0, DATA_AT).map_err(Error::io(&new, "creating the image"))?;
+    let superblock = Superblock::new(medium, options.engine, options.geometry, DATA_AT);
+    Header::create(Box::new(ThroughFile(Arc::clone(&file))), path, superblock)?;
+    file.sync()
+        .map_err(Error::io(&new, "syncing the new image"))?;
+    rustix::fs::rename(&new, &name).map_err(Error::io(&name, "naming the new image"))?;
+    io::sync_directory(path)?;
+    Ok(Place {
+        file,
+        created: true,
+        device: None,
+        probe,
+    })
+}
+
+/// Refuses persistent memory where there is none.
+pub(crate) fn check_possible(path: &Path, medium: Medium, probe: &Probe) -> Result<(), Error> {
+    if medium == Medium::Pmem && probe.medium != Medium::Pmem {
+        let what = format!(
+            "no persistent memory here: {}. Use `auto` or `file`",
+            probe.why
+        );
+        return Err(Error::Options {
+            path: path.into(),
+            what,
+        });
+    }
+    Ok(())
+}
+
+/// Gives `from .. to` of the image room on the medium. On error the file is as long as it was.
+pub(crate) fn back(file: &File, from: u64, to: u64) -> Result<(), Errno> {
+    let before = file.len()?;
+    let backed = match file.allocate(from, to - from) {
+        // Some file systems cannot reserve; zeros written from the end of the file take the room as well.
+        Err(Errno::OPNOTSUPP) => write_zeros(file, from.max(before), to),
+        other => other,
+    };
+    if backed.is_err() {
+        // Some file systems keep the part that still fitted. Cutting it off again is all that can be done:
+        // if that fails too, the surplus is cut off at the next open.
+        let _surplus_stays = file.set_len(before);
+    }
+    backed
+}
+
+fn write_zeros(file: &File, mut from: u64, to: u64) -> Result<(), Errno> {
+    let zeros = vec![0; 1 << 20];
+    while from < to {
+        let bytes = (to - from).min(zeros.len() as u64);
+        file.pwrite_all(from, zeros.get(..bytes as usize).unwrap_or(&zeros))?;
+        from += bytes;
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! Commands on all keys at once: DBSIZE, FLUSHALL, FLUSHDB.
+
+use crate::commands::string::SYNTAX;
+use crate::context::Context;
+
+pub(crate) fn dbsize(ctx: &mut Context<'_>) {
+    let count = ctx.keys.len();
+    ctx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// There is one database, so this is FLUSHDB. ASYNC and SYNC are the same: the removal is one record
+/// in the store, and the space is reclaimed in the background.
+pub(crate) fn flushall(ctx: &mut Context<'_>) {
+    let mode = ctx.args.get(1);
+    let known = mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async");
+    if ctx.args.len() > 2 || (ctx.args.len() == 2 && !known) {
+        return ctx.reply.error(SYNTAX);
+    }
+    match ctx.keys.clear() {
+        Ok(()) => ctx.reply.ok(),
+        Err(error) => ctx.fail(&error),
+    }
+}
+
+pub(crate) fn flushdb(ctx: &mut Context<'_>) {
+    flushall(ctx);
+}

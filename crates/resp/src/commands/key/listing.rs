@@ -1,0 +1,126 @@
+//! KEYS, SCAN and RANDOMKEY.
+
+use crate::args::Args;
+use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
+use crate::context::Context;
+use crate::glob;
+use crate::keyspace::EVERY_KEY;
+use crate::number::{parse_cursor, parse_i64};
+
+/// Keys that SCAN visits if COUNT does not say.
+const COUNT_DEFAULT: usize = 10;
+
+pub(crate) fn randomkey(ctx: &mut Context<'_>) {
+    let mut key = ctx.keys.take_buffer();
+    match ctx.keys.random_key(&mut key) {
+        Ok(true) => ctx.reply.bulk(&key),
+        Ok(false) => ctx.reply.null(),
+        Err(error) => ctx.fail(&error),
+    }
+    ctx.keys.return_buffer(key);
+}
+
+pub(crate) fn keys(ctx: &mut Context<'_>) {
+    let pattern = ctx.args.get(1);
+    let mut keys = Vec::new();
+    match ctx.keys.scan(
+        0,
+        EVERY_KEY,
+        &mut |key| glob::matches(pattern, key),
+        &mut keys,
+    ) {
+        Ok(_) => list(ctx, &keys),
+        Err(error) => ctx.fail(&error),
+    }
+}
+
+pub(crate) fn scan(ctx: &mut Context<'_>) {
+    let options = match Scan::parse(&ctx.args) {
+        Ok(options) => options,
+        Err(text) => return ctx.reply.error(text),
+    };
+    let mut keys = Vec::new();
+    match ctx.keys.scan(
+        options.cursor,
+        options.count,
+        &mut |key| options.wants(key),
+        &mut keys,
+    ) {
+        Err(error) => ctx.fail(&error),
+        Ok(next) => {
+            ctx.reply.array(2);
+            ctx.reply.bulk(next.to_string().as_bytes());
+            list(ctx, &keys);
+        }
+    }
+}
+
+/// The (cursor, count) that a request would scan with: SCAN, KEYS or RANDOMKEY. `None` if it does not
+/// scan, or is wrong.
+pub(crate) fn scan_of(command: &str, args: &Args<'_>) -> Option<(u64, usize)> {
+    match command {
+        "keys" | "randomkey" => Some((0, EVERY_KEY)),
+        "scan" => Scan::parse(args)
+            .ok()
+            .map(|options| (options.cursor, options.count)),
+        _ => None,
+    }
+}
+
+fn list(ctx: &mut Context<'_>, keys: &[Vec<u8>]) {
+    ctx.reply.array(keys.len());
+    for key in keys {
+        ctx.reply.bulk(key);
+    }
+}
+
+/// The arguments of SCAN.
+struct Scan<'a> {
+    cursor: u64,
+    count: usize,
+    pattern: Option<&'a [u8]>,
+    /// TYPE names a type that values here do not have.
+    other_type: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn parse(args: &Args<'a>) -> Result<Self, &'static str> {
+        let cursor = parse_cursor(args.get(1)).ok_or("ERR invalid cursor")?;
+        let mut scan = Scan {
+            cursor,
+            count: COUNT_DEFAULT,
+            pattern: None,
+            other_type: false,
+        };
+        for index in (2..args.len()).step_by(2) {
+            let (option, value) = (args.get(index), args.get(index + 1));
+            if index + 1 == args.len() {
+                return Err(SYNTAX);
+            }
+            if option.eq_ignore_ascii_case(b"count") {
+                let count = parse_i64(value).ok_or(NOT_AN_INTEGER)?;
+                // One less than every key, which has a meaning of its own.
+                scan.count = usize::try_from(count)
+                    .map_err(|_| SYNTAX)?
+                    .min(EVERY_KEY - 1);
+                if scan.count == 0 {
+                    return Err(SYNTAX);
+                }
+            } else if option.eq_ignore_ascii_case(b"match") {
+                scan.pattern = Some(value);
+            } else if option.eq_ignore_ascii_case(b"type") {
+                scan.other_type = !value.eq_ignore_ascii_case(b"string");
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(scan)
+    }
+
+    fn wants(&self, key: &[u8]) -> bool {
+        !self.other_type
+            && self
+                .pattern
+                .is_none_or(|pattern| glob::matches(pattern, key))
+    }
+}

@@ -1,0 +1,127 @@
+//! The keys as commands see them: one interface, whether a command runs by itself or inside `EXEC`.
+//!
+//! [`Direct`] works on a thread's engine session; each of its calls is atomic, and it remembers the
+//! ticket its results depend on. [`Inside`] works on an open transaction of the engine, under the
+//! transaction's locks. A command handler is written once, against [`Keyspace`].
+//!
+//! Invariants: a key whose expiry has passed is absent; an expiry of 0 means never; nothing that a
+//! handler learned from here may be shown to a client before [`Direct::depends`] is durable.
+
+mod direct;
+mod failure;
+mod inside;
+
+pub(crate) use direct::Direct;
+pub(crate) use failure::{NO_SPACE, TOO_LONG};
+
+use everdram::{BatchOp, Error, Found, Modify};
+
+/// Count for [`Keyspace::scan`] that means every key, each exactly once, in one call.
+pub(crate) const EVERY_KEY: usize = usize::MAX;
+
+/// Capacity in bytes above which a buffer is given back to the allocator after a request, so that one
+/// large value does not pin its memory for the life of the thread.
+const BUFFER_KEPT_BYTES: usize = 1 << 20;
+
+/// Work on several keys as one; an `Err` drops everything it wrote. It may run more than once, and
+/// starts afresh each time.
+pub(crate) type Body<'b> = &'b mut dyn FnMut(&mut dyn Keyspace) -> Result<(), Error>;
+
+/// What the work given to [`Keyspace::atomically`] may touch, and what must still hold when it starts.
+#[derive(Default)]
+pub(crate) struct Demand<'k> {
+    /// Every key the work reads or writes, the watched ones included; repeats allowed.
+    pub(crate) keys: &'k [&'k [u8]],
+    /// The work may touch any key: all other writers wait meanwhile.
+    pub(crate) any_key: bool,
+    /// Keys that must not have been written since, with their numbers from [`Keyspace::watch`].
+    pub(crate) watched: &'k [(Vec<u8>, u64)],
+    /// The (cursor, count) of each scan the work makes. An engine's transaction cannot scan, so these
+    /// pages are read just before it starts, and corrected by what the transaction sees.
+    pub(crate) scans: &'k [(u64, usize)],
+}
+
+/// What data commands need of the store.
+pub(crate) trait Keyspace {
+    /// Looks `key` up and appends its value to `into`.
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+    /// State and value length in bytes of `key`.
+    fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
+    /// Reads several keys as of one moment; pushes state and end of value in `into` for each.
+    fn get_many(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error>;
+    /// Stores `value`, expiring at `expires_at_ms` (Unix ms; 0 = never).
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
+    /// Removes `key`; says whether it was there.
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
+    /// Reads, decides and writes one key. `decide` may run more than once.
+    fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error>;
+    /// Applies all operations or none.
+    fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<(), Error>;
+    /// Runs `body` so that others see all of its writes or none, also across a crash. `false`: a
+    /// watched key has been written, and `body` had no effect.
+    fn atomically(&mut self, demand: &Demand<'_>, body: Body<'_>) -> Result<bool, Error>;
+    /// Pushes to `into` the live keys that `keep` wants, from `cursor` on, after visiting about `count`;
+    /// returns where to go on, 0 = done.
+    fn scan(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        keep: &mut dyn FnMut(&[u8]) -> bool,
+        into: &mut Vec<Vec<u8>>,
+    ) -> Result<u64, Error>;
+    /// A live key picked at random into `into` (cleared first); `false` if there is none.
+    fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
+    /// Number of keys, those included that have expired unnoticed.
+    fn len(&mut self) -> u64;
+    /// Removes every key.
+    fn clear(&mut self) -> Result<(), Error>;
+    /// A number that never stays the same across a write of `key`.
+    fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
+    /// An empty buffer that keeps its capacity between requests; give it back with
+    /// [`Keyspace::return_buffer`].
+    fn take_buffer(&mut self) -> Vec<u8>;
+    /// Takes back what [`Keyspace::take_buffer`] gave.
+    fn return_buffer(&mut self, buffer: Vec<u8>);
+}
+
+/// Buffers of one thread, reused by its requests so that GET does not allocate.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    spare: Vec<Vec<u8>>,
+}
+
+impl Scratch {
+    fn take(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn give_back(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if buffer.capacity() <= BUFFER_KEPT_BYTES {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// Engines refuse such keys themselves; asking first gives the same answer inside a transaction, whose
+/// scope cannot name them.
+fn check_key(key: &[u8]) -> Result<(), Error> {
+    if is_key(key) {
+        Ok(())
+    } else {
+        Err(Error::KeyLength(key.len()))
+    }
+}
+
+/// Whether a store can hold `key` at all.
+pub(crate) fn is_key(key: &[u8]) -> bool {
+    (1..=everdram::KEY_BYTES_MAX).contains(&key.len())
+}
+
+#[cfg(test)]
+mod tests;

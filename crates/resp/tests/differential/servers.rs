@@ -1,0 +1,115 @@
+//! The two servers: redis-server as a child process on a free port, and ours inside this process.
+
+use everdram::{EngineKind, Options, Store};
+use everdram_resp::{Server, Settings};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often another free port is tried, should somebody take it first.
+const ATTEMPTS: u32 = 5;
+const START_TIME: Duration = Duration::from_secs(20);
+
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) struct Servers {
+    pub(crate) redis: SocketAddr,
+    pub(crate) ours: SocketAddr,
+    server: Server,
+    store: Store,
+    _redis: Redis,
+    _directory: tempfile::TempDir,
+}
+
+impl Servers {
+    /// Both, ready; `None`, with a line that says so, if redis-server is not installed.
+    pub(crate) fn start() -> Option<Servers> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (redis, address) = start_redis(&directory)?;
+        let mut options = Options::default();
+        options.engine = match std::env::var("EVERDRAM_TEST_ENGINE") {
+            Ok(name) => name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"),
+            Err(_) => EngineKind::Model,
+        };
+        let store = Store::open(directory.path().join("pool"), &options).expect("a new pool opens");
+        let settings = Settings {
+            port: 0,
+            threads: 2,
+            ..Settings::default()
+        };
+        let server = Server::start(store.clone(), settings).expect("our server starts");
+        let ours = *server
+            .local_addrs()
+            .first()
+            .expect("our server has an address");
+        Some(Servers {
+            redis: address,
+            ours,
+            server,
+            store,
+            _redis: redis,
+            _directory: directory,
+        })
+    }
+
+    /// Stops both and closes the pool. A test that fails leaves that to the end of the process.
+    pub(crate) fn stop(self) {
+        self.server.shutdown_handle().shutdown();
+        self.server.wait().expect("our server drains");
+        self.store.close().expect("the pool closes");
+    }
+}
+
+fn start_redis(directory: &tempfile::TempDir) -> Option<(Redis, SocketAddr)> {
+    for _ in 0..ATTEMPTS {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = free.local_addr().expect("its address");
+        drop(free);
+        let child = Command::new("redis-server")
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--databases",
+                "1",
+            ])
+            .args(["--port", &address.port().to_string()])
+            .current_dir(directory)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            println!("SKIPPED: redis-server is not installed, so there is nothing to compare with");
+            return None;
+        };
+        let mut redis = Redis(child);
+        if answers(&mut redis, address) {
+            return Some((redis, address));
+        }
+    }
+    panic!("redis-server did not start");
+}
+
+fn answers(redis: &mut Redis, address: SocketAddr) -> bool {
+    let deadline = Instant::now() + START_TIME;
+    while Instant::now() < deadline {
+        if TcpStream::connect(address).is_ok() {
+            return true;
+        }
+        if matches!(redis.0.try_wait(), Ok(Some(_))) {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    false
+}

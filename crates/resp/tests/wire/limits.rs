@@ -1,0 +1,190 @@
+//! What a client cannot make the server take, keep or wait for.
+
+use crate::support::{eventually, request, start, with_password};
+use everdram_resp::{Limits, Settings};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+#[test]
+fn strangers_may_send_little() {
+    let server = start(with_password());
+    let ten = "*10\r\n$4\r\nECHO\r\n".to_owned() + &"$1\r\na\r\n".repeat(9);
+    server
+        .connect()
+        .ask(ten, "-ERR wrong number of arguments for 'echo' command\r\n");
+    let cases = [
+        ("*11\r\n$4\r\nAUTH\r\n", "unauthenticated multibulk length"),
+        (
+            "a b c d e f g h i j k\r\n",
+            "unauthenticated multibulk length",
+        ),
+        (
+            "*2\r\n$4\r\nAUTH\r\n$16385\r\n",
+            "unauthenticated bulk length",
+        ),
+    ];
+    for (bytes, reason) in cases {
+        let mut client = server.connect();
+        client.send(bytes);
+        assert_eq!(
+            String::from_utf8_lossy(&client.rest()),
+            format!("-ERR Protocol error: {reason}\r\n")
+        );
+    }
+}
+
+#[test]
+fn strangers_may_take_little() {
+    // The replies to what a stranger sends before reading may not add up.
+    let server = start(with_password());
+    let mut client = server.connect();
+    client.send("GET k\r\n".repeat(100));
+    let answers = client.rest();
+    assert!(answers.len() < 2048, "{} bytes", answers.len());
+}
+
+#[test]
+fn strangers_must_say_who_they_are_in_time() {
+    let server = start(Settings {
+        preauth_timeout: Duration::from_millis(200),
+        ..with_password()
+    });
+    let mut known = server.connect();
+    known.ask("AUTH secret\r\n", "+OK\r\n");
+    let mut stranger = server.connect();
+    stranger.send("PI");
+    stranger.expect_closed();
+    known.ask("PING\r\n", "+PONG\r\n");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let server = start(Settings {
+        timeout: Duration::from_secs(1),
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    client.ask("PING\r\n", "+PONG\r\n");
+    client.expect_closed();
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed() {
+    let limits = Limits {
+        output_hard_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    server
+        .connect()
+        .ask(request(&["SET", "k", &"v".repeat(100_000)]), "+OK\r\n");
+    let mut greedy = server.connect();
+    greedy.0.set_write_timeout(None).expect("no timeout");
+    // The server's sending stops when the socket buffers are full; soon after, the limit is passed.
+    while greedy.0.write_all(b"GET k\r\n").is_ok() {}
+    let mut other = server.connect();
+    other.send("INFO stats\r\n");
+    let info = other.bulk();
+    assert!(
+        info.contains("client_output_buffer_limit_disconnections:1\r\n"),
+        "{info}"
+    );
+}
+
+#[test]
+fn soft_output_limit_closes_after_its_time() {
+    let limits = Limits {
+        output_soft_bytes: 1 << 20,
+        output_soft_time: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    client.ask(request(&["SET", "k", &"v".repeat(8 << 20)]), "+OK\r\n");
+    // Far more than the socket buffers take.
+    client.send("GET k\r\n".repeat(8));
+    let mut watcher = server.connect();
+    eventually("the connection is closed", || {
+        watcher.send("INFO stats\r\n");
+        watcher
+            .bulk()
+            .contains("client_output_buffer_limit_disconnections:1\r\n")
+    });
+}
+
+#[test]
+fn a_request_beyond_the_query_limit_closes() {
+    let limits = Limits {
+        query_buffer_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    // One large argument may come on top of the limit, several may not.
+    let large = "v".repeat(3 << 20);
+    client.ask(request(&["SET", "k", &large]), "+OK\r\n");
+    let several = request(&["MSET", "a", &large, "b", &large, "c", &large]);
+    // The server closes in the midst of it.
+    let _ = client.0.write_all(&several);
+    assert!(client.rest().is_empty());
+    server.connect().ask("EXISTS a b c\r\n", ":0\r\n");
+}
+
+#[test]
+fn a_transaction_cannot_grow_without_end() {
+    let limits = Limits {
+        query_buffer_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    let set = request(&["SET", "k", &"v".repeat(600_000)]);
+    client.ask("MULTI\r\n", "+OK\r\n");
+    client.ask(&set, "+QUEUED\r\n");
+    client.ask(
+        &set,
+        "-ERR the transaction is too large; raise client-query-buffer-limit or split it\r\n",
+    );
+    client.ask(
+        "EXEC\r\n",
+        "-EXECABORT Transaction discarded because of previous errors.\r\n",
+    );
+    client.ask("EXISTS k\r\n", ":0\r\n");
+}
+
+#[test]
+fn too_many_clients() {
+    let server = start(Settings {
+        maxclients: 2,
+        ..Settings::default()
+    });
+    let mut first = server.connect();
+    let mut second = server.connect();
+    first.ask("PING\r\n", "+PONG\r\n");
+    second.ask("PING\r\n", "+PONG\r\n");
+    let refused = server.connect().rest();
+    assert_eq!(
+        String::from_utf8_lossy(&refused),
+        "-ERR max number of clients reached\r\n"
+    );
+    drop(second);
+    // The place is free once the server has seen the other go.
+    eventually("a place is free", || {
+        let mut client = server.connect();
+        client.send("PING\r\n");
+        let mut reply = [0; 7];
+        client.0.read_exact(&mut reply).is_ok() && reply == *b"+PONG\r\n"
+    });
+}

@@ -1,0 +1,185 @@
+//! A server over the model engine on a free port, and connections that speak raw bytes.
+
+use everdram::{EngineKind, Options, Store};
+use everdram_resp::{Server, Settings, ShutdownHandle};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server; stopped and waited for when dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) store: Store,
+    pub(crate) handle: ShutdownHandle,
+    server: Option<Server>,
+    _directory: tempfile::TempDir,
+}
+
+/// Starts a server with these settings, on a free port unless they say otherwise.
+pub(crate) fn start(settings: Settings) -> Running {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.engine = EngineKind::Model;
+    let store = Store::open(directory.path().join("pool"), &options).expect("the model opens");
+    let server = Server::start(
+        store.clone(),
+        Settings {
+            port: 0,
+            ..settings
+        },
+    )
+    .expect("the server starts");
+    let address = server
+        .local_addrs()
+        .first()
+        .copied()
+        .unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+    Running {
+        address,
+        store,
+        handle: server.shutdown_handle(),
+        server: Some(server),
+        _directory: directory,
+    }
+}
+
+impl Running {
+    pub(crate) fn connect(&self) -> Raw<TcpStream> {
+        let stream = TcpStream::connect(self.address).expect("the server accepts");
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a read timeout");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a write timeout");
+        Raw(stream)
+    }
+
+    /// Waits for a server that has been told to stop.
+    pub(crate) fn wait(mut self) {
+        if let Some(server) = self.server.take() {
+            server.wait().expect("the server stops cleanly");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        if let Some(server) = self.server.take() {
+            let stopped = server.wait();
+            assert!(stopped.is_ok() || std::thread::panicking(), "{stopped:?}");
+        }
+    }
+}
+
+/// A connection that knows nothing of the protocol.
+pub(crate) struct Raw<S>(pub(crate) S);
+
+impl<S: Read + Write> Raw<S> {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0
+            .write_all(bytes.as_ref())
+            .expect("the server takes the bytes");
+    }
+
+    /// Reads exactly as many bytes as `expected` has, and compares.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let mut found = vec![0; expected.len()];
+        let mut filled = 0;
+        while filled < found.len() {
+            match self.0.read(&mut found[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) => panic!(
+                    "{error} after {:?}",
+                    String::from_utf8_lossy(&found[..filled])
+                ),
+            }
+        }
+        assert_eq!(
+            String::from_utf8_lossy(&found[..filled]),
+            String::from_utf8_lossy(expected)
+        );
+    }
+
+    /// Sends `request` and expects exactly `reply`.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        self.send(request);
+        self.expect(reply);
+    }
+
+    /// Reads until the server closes the connection; returns what came before.
+    #[track_caller]
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => {}
+            // What we had sent and the server did not want to read.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("the server did not close: {error}"),
+        }
+        rest
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_closed(&mut self) {
+        assert_eq!(String::from_utf8_lossy(&self.rest()), "");
+    }
+
+    /// Reads one bulk or verbatim string.
+    pub(crate) fn bulk(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).expect("a reply");
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).expect("a length");
+        let length: usize = head[1..]
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("no string: {head}"));
+        let mut text = vec![0; length + 2];
+        self.0.read_exact(&mut text).expect("the whole string");
+        text.truncate(length);
+        String::from_utf8(text).expect("text")
+    }
+}
+
+/// A request as an array of bulk strings.
+pub(crate) fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    bytes
+}
+
+/// Waits until `holds`, or panics with what was awaited.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// Settings of a server that asks for a password.
+pub(crate) fn with_password() -> Settings {
+    Settings {
+        password: Some("secret".into()),
+        ..Settings::default()
+    }
+}
