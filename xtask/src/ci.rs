@@ -20,11 +20,21 @@ struct Step {
     counts: Counts,
 }
 
-const FORMAT: Step =
-    Step { name: "fmt", arguments: &["fmt", "--all", "--", "--check"], counts: Counts::Step };
+const FORMAT: Step = Step {
+    name: "fmt",
+    arguments: &["fmt", "--all", "--", "--check"],
+    counts: Counts::Step,
+};
 const CLIPPY: Step = Step {
     name: "clippy",
-    arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    arguments: &[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ],
     counts: Counts::Step,
 };
 /// Unit, contract, wire and differential tests of the libraries; then those of the program with the kill
@@ -33,15 +43,27 @@ const TESTS: [Step; 3] = [
     Step {
         name: "test",
         arguments: &[
-            "test", "--workspace", "--exclude", "everdram-cli", "--all-targets", "--no-fail-fast",
+            "test",
+            "--workspace",
+            "--exclude",
+            "everdram-cli",
+            "--all-targets",
+            "--no-fail-fast",
         ],
         counts: Counts::Tests,
     },
     Step {
         name: "kill loop",
         arguments: &[
-            "test", "--package", "everdram-cli", "--all-targets", "--no-fail-fast", "--", "--nocapture",
-            "--test-threads", "1",
+            "test",
+            "--package",
+            "everdram-cli",
+            "--all-targets",
+            "--no-fail-fast",
+            "--",
+            "--nocapture",
+            "--test-threads",
+            "1",
         ],
         counts: Counts::Tests,
     },
@@ -81,7 +103,11 @@ pub(crate) fn test() -> ExitCode {
 /// Formats the code in place.
 pub(crate) fn format() -> ExitCode {
     let status = cargo().args(["fmt", "--all"]).status();
-    if status.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if status.is_ok_and(|status| status.success()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn cargo() -> Command {
@@ -115,7 +141,11 @@ impl Tally {
                 if !success {
                     self.failed_steps.push(step.name);
                 }
-                println!("-- {}: {passed} passed, {failed} failed, {}", step.name, seconds(begun));
+                println!(
+                    "-- {}: {passed} passed, {failed} failed, {}",
+                    step.name,
+                    seconds(begun)
+                );
             }
             (Ok((success, ..)), Counts::Step) => self.count_step(step.name, success, begun),
             (Err(error), _) => {
@@ -132,7 +162,11 @@ impl Tally {
             self.failed += 1;
             self.failed_steps.push(name);
         }
-        println!("-- {name}: {}, {}", if success { "ok" } else { "FAILED" }, seconds(begun));
+        println!(
+            "-- {name}: {}, {}",
+            if success { "ok" } else { "FAILED" },
+            seconds(begun)
+        );
     }
 
     fn finish(self, begun: Instant) -> ExitCode {
@@ -141,7 +175,11 @@ impl Tally {
             println!("failed: {}", self.failed_steps.join(", "));
         }
         println!("{} passed, {} failed", self.passed, self.failed);
-        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -152,7 +190,11 @@ fn seconds(begun: Instant) -> String {
 /// Runs a step, passing its output on, and adds up the `test result:` lines in it. Returns whether it
 /// succeeded, tests passed, tests failed.
 fn run_counting(step: &Step) -> std::io::Result<(bool, u64, u64)> {
-    let mut child = cargo().args(step.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = cargo()
+        .args(step.arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let (mut passed, mut failed) = (0, 0);
     if let Some(output) = child.stdout.take() {
         let mut output = BufReader::new(output);
@@ -188,7 +230,10 @@ mod tests {
     fn results_are_read_from_the_output() {
         let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
         assert_eq!(test_result(ok), Some((12, 0)));
-        assert_eq!(test_result("test result: FAILED. 3 passed; 2 failed; 0 ignored"), Some((3, 2)));
+        assert_eq!(
+            test_result("test result: FAILED. 3 passed; 2 failed; 0 ignored"),
+            Some((3, 2))
+        );
         assert_eq!(test_result("test contract ... ok"), None);
         assert_eq!(test_result("test result: "), None);
     }

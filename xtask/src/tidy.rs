@@ -9,7 +9,12 @@ use std::process::ExitCode;
 
 const LINES_MAX: usize = 600;
 /// In pieces, so that this file does not find itself.
-const MARKS: [&str; 4] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("unimplement", "ed!")];
+const MARKS: [&str; 4] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("X", "XX"),
+    concat!("unimplement", "ed!"),
+];
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -37,7 +42,11 @@ pub(crate) fn check() -> Vec<String> {
     files.sort();
     let mut findings = Vec::new();
     for file in files {
-        let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
+        let name = file
+            .strip_prefix(&root)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
         match std::fs::read_to_string(&file) {
             Ok(text) if name.ends_with(".rs") => check_source(&name, &text, &mut findings),
             Ok(text) if name.ends_with(".md") => check_marks(&name, &text, &mut findings),
@@ -50,13 +59,20 @@ pub(crate) fn check() -> Vec<String> {
 }
 
 fn collect(directory: &Path, into: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let Ok(kind) = entry.file_type() else { continue };
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
         if kind.is_dir() && name != "target" && name != ".git" {
             collect(&path, into);
-        } else if kind.is_file() && path.extension().is_some_and(|end| end == "rs" || end == "md" || end == "toml")
+        } else if kind.is_file()
+            && path
+                .extension()
+                .is_some_and(|end| end == "rs" || end == "md" || end == "toml")
         {
             into.push(path);
         }
@@ -66,10 +82,14 @@ fn collect(directory: &Path, into: &mut Vec<PathBuf>) {
 fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        findings.push(format!("{name}:{lines}: {lines} lines; split files before they pass {LINES_MAX}"));
+        findings.push(format!(
+            "{name}:{lines}: {lines} lines; split files before they pass {LINES_MAX}"
+        ));
     }
     if !text.starts_with("//!") {
-        findings.push(format!("{name}:1: no `//!` header that says what the file is for"));
+        findings.push(format!(
+            "{name}:1: no `//!` header that says what the file is for"
+        ));
     }
     check_marks(name, text, findings);
 }
@@ -77,7 +97,10 @@ fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
 fn check_marks(name: &str, text: &str, findings: &mut Vec<String>) {
     for (index, line) in text.lines().enumerate() {
         if let Some(mark) = MARKS.iter().find(|mark| line.contains(**mark)) {
-            findings.push(format!("{name}:{}: `{mark}`: finish it, or open an issue", index + 1));
+            findings.push(format!(
+                "{name}:{}: `{mark}`: finish it, or open an issue",
+                index + 1
+            ));
         }
     }
 }
@@ -97,7 +120,10 @@ fn check_reasons(name: &str, text: &str, findings: &mut Vec<String>) {
         } else if line.starts_with('#') {
             has_reason = true;
         } else if in_dependencies && !has_reason && line.contains('=') && !line.contains("path =") {
-            findings.push(format!("{name}:{}: a dependency without its reason above it", index + 1));
+            findings.push(format!(
+                "{name}:{}: a dependency without its reason above it",
+                index + 1
+            ));
         }
     }
 }
@@ -116,13 +142,20 @@ mod tests {
     fn sources_are_judged() {
         assert_eq!(findings(check_source, "//! A header.\nfn main() {}\n"), 0);
         assert_eq!(findings(check_source, "fn main() {}\n"), 1);
-        assert_eq!(findings(check_source, &format!("//! x\n{}", "\n".repeat(LINES_MAX))), 1);
-        assert_eq!(findings(check_source, &format!("//! {}: later\n", MARKS[0])), 1);
+        assert_eq!(
+            findings(check_source, &format!("//! x\n{}", "\n".repeat(LINES_MAX))),
+            1
+        );
+        assert_eq!(
+            findings(check_source, &format!("//! {}: later\n", MARKS[0])),
+            1
+        );
     }
 
     #[test]
     fn dependencies_need_reasons() {
-        let with = "[workspace.dependencies]\nours = { path = \"x\" }\n# why\na = \"1\"\nb = \"1\"\n";
+        let with =
+            "[workspace.dependencies]\nours = { path = \"x\" }\n# why\na = \"1\"\nb = \"1\"\n";
         assert_eq!(findings(check_reasons, with), 0);
         let without = "[workspace.dependencies]\n# why\na = \"1\"\n\nb = \"1\"\n";
         assert_eq!(findings(check_reasons, without), 1);

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 /// Verify every checksum and invariant of a pool.
 #[derive(clap::Args)]
 #[command(
-    long_about = "Walks every block of a pool and verifies every checksum and invariant. Nothing is repaired. \
-                  The pool must not be open elsewhere; opening it after a crash completes the recovery that the \
-                  next start would do anyway.\n\n\
+    long_about = "Walks every block of a pool and verifies every checksum and invariant. Nothing is repaired, and \
+                  nothing of the pool changes: after a crash it is recovered in memory only. The pool must not be open \
+                  elsewhere.\n\n\
                   A finding means that bytes which were durable have changed since: the medium or something that \
                   writes to it is at fault. An interrupted write is never a finding.\n\n\
                   Example: everdram check ./data && echo sound",
@@ -46,7 +46,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         row("live", units::count(report.live));
         row("bytes read", units::bytes(report.bytes));
         for finding in &report.findings {
-            println!("{} at byte {}: {}", paint(Tone::Bad, "damaged"), finding.offset, finding.what);
+            println!(
+                "{} at byte {}: {}",
+                paint(Tone::Bad, "damaged"),
+                finding.offset,
+                finding.what
+            );
         }
         if report.findings.is_empty() {
             println!("{}", paint(Tone::Good, "sound"));
@@ -54,5 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             println!("{} findings; {REMEDY}", report.findings.len());
         }
     }
-    Ok(if report.findings.is_empty() { Outcome::Sound } else { Outcome::Damaged })
+    Ok(if report.findings.is_empty() {
+        Outcome::Sound
+    } else {
+        Outcome::Damaged
+    })
 }

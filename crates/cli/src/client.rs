@@ -62,7 +62,10 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
-        Ok(Client { reader: BufReader::with_capacity(64 << 10, stream), requests: Vec::new() })
+        Ok(Client {
+            reader: BufReader::with_capacity(64 << 10, stream),
+            requests: Vec::new(),
+        })
     }
 
     /// Adds a request to those that the next [`Client::send`] sends.
@@ -106,7 +109,9 @@ impl Client {
 
     fn read_reply(&mut self, depth: usize) -> io::Result<Reply> {
         let line = self.read_line()?;
-        let Some((kind, rest)) = line.split_first() else { return Err(invalid("an empty line")) };
+        let Some((kind, rest)) = line.split_first() else {
+            return Err(invalid("an empty line"));
+        };
         match kind {
             b'+' => Ok(Reply::Simple(String::from_utf8_lossy(rest).into_owned())),
             b'-' => Ok(Reply::Error(String::from_utf8_lossy(rest).into_owned())),
@@ -126,7 +131,9 @@ impl Client {
             return Err(invalid("a string of an impossible length"));
         }
         let mut bytes = Vec::new();
-        (&mut self.reader).take(length.unsigned_abs()).read_to_end(&mut bytes)?;
+        (&mut self.reader)
+            .take(length.unsigned_abs())
+            .read_to_end(&mut bytes)?;
         let mut end = [0; 2];
         self.reader.read_exact(&mut end)?;
         if bytes.len() as u64 != length.unsigned_abs() || end != *b"\r\n" {
@@ -142,14 +149,22 @@ impl Client {
         if !(0..=REPLY_ELEMENTS_MAX).contains(&elements) || depth >= DEPTH_MAX {
             return Err(invalid("an array of an impossible size or depth"));
         }
-        (0..elements).map(|_| self.read_reply(depth + 1)).collect::<io::Result<Vec<_>>>().map(Reply::Array)
+        (0..elements)
+            .map(|_| self.read_reply(depth + 1))
+            .collect::<io::Result<Vec<_>>>()
+            .map(Reply::Array)
     }
 
     fn read_line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
-        (&mut self.reader).take(64 << 10).read_until(b'\n', &mut line)?;
+        (&mut self.reader)
+            .take(64 << 10)
+            .read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed the connection",
+            ));
         }
         match line.strip_suffix(b"\r\n") {
             Some(text) => Ok(text.to_vec()),
@@ -175,12 +190,17 @@ fn header(into: &mut Vec<u8>, kind: u8, number: usize) {
 }
 
 fn integer(text: &[u8]) -> io::Result<i64> {
-    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let parsed = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| invalid("a number that is none"))
 }
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the server sent {what}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the server sent {what}"),
+    )
 }
 
 #[cfg(test)]
@@ -192,7 +212,8 @@ mod tests {
     fn receive(bytes: &'static [u8]) -> io::Result<Reply> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || listener.accept().unwrap().0.write_all(bytes).unwrap());
+        let server =
+            std::thread::spawn(move || listener.accept().unwrap().0.write_all(bytes).unwrap());
         let reply = Client::connect(address).unwrap().receive();
         server.join().unwrap();
         reply
@@ -201,9 +222,15 @@ mod tests {
     #[test]
     fn replies_of_every_kind() {
         assert_eq!(receive(b"+OK\r\n").unwrap(), Reply::Simple("OK".into()));
-        assert_eq!(receive(b"-ERR no\r\n").unwrap(), Reply::Error("ERR no".into()));
+        assert_eq!(
+            receive(b"-ERR no\r\n").unwrap(),
+            Reply::Error("ERR no".into())
+        );
         assert_eq!(receive(b":-7\r\n").unwrap(), Reply::Integer(-7));
-        assert_eq!(receive(b"$3\r\na\r\n\r\n").unwrap(), Reply::Bulk(b"a\r\n".to_vec()));
+        assert_eq!(
+            receive(b"$3\r\na\r\n\r\n").unwrap(),
+            Reply::Bulk(b"a\r\n".to_vec())
+        );
         assert_eq!(receive(b"$-1\r\n").unwrap(), Reply::Null);
         let two = Reply::Array(vec![Reply::Integer(1), Reply::Null]);
         assert_eq!(receive(b"*2\r\n:1\r\n_\r\n").unwrap(), two);

@@ -57,11 +57,18 @@ impl Samples {
 
     fn percentile(&self, percent: usize) -> Duration {
         let index = self.0.len().saturating_mul(percent) / 100;
-        self.0.get(index.min(self.0.len().saturating_sub(1))).copied().unwrap_or_default()
+        self.0
+            .get(index.min(self.0.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
     }
 
     fn text(&self) -> String {
-        format!("p50 {}, p99 {}", units::time(self.percentile(50)), units::time(self.percentile(99)))
+        format!(
+            "p50 {}, p99 {}",
+            units::time(self.percentile(50)),
+            units::time(self.percentile(99))
+        )
     }
 
     fn json(&self) -> Value {
@@ -80,7 +87,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             store.close()?;
         }
         Err(Error::Pool(everdram_pm::Error::NotFound { .. })) => {
-            anyhow::ensure!(path.is_dir(), "{}: no pool, and no directory to try one in", path.display());
+            anyhow::ensure!(
+                path.is_dir(),
+                "{}: no pool, and no directory to try one in",
+                path.display()
+            );
             try_new(arguments)?;
         }
         Err(error) => return Err(error.into()),
@@ -103,8 +114,11 @@ fn open_existing(arguments: &Arguments) -> Result<Store, Error> {
 
 /// Makes a pool in a subdirectory that is removed again, also when something fails.
 fn try_new(arguments: &Arguments) -> anyhow::Result<()> {
-    let made = tempfile::Builder::new().prefix(".everdram-doctor-").tempdir_in(&arguments.path);
-    let directory = made.with_context(|| format!("{}: cannot be written to", arguments.path.display()))?;
+    let made = tempfile::Builder::new()
+        .prefix(".everdram-doctor-")
+        .tempdir_in(&arguments.path);
+    let directory =
+        made.with_context(|| format!("{}: cannot be written to", arguments.path.display()))?;
     let sync = measure_sync(directory.path())?;
     let mut options = options(arguments, Create::New);
     options.initial_bytes = PROBE_POOL_BYTES;
@@ -154,14 +168,27 @@ fn print(arguments: &Arguments, store: &Store, sync: Option<&Samples>, puts: Opt
         println!("{object}");
         return;
     }
-    let what = if puts.is_none() { "an existing pool" } else { "no pool yet; tried a temporary one" };
-    row("path", format_args!("{} ({what})", arguments.path.display()));
+    let what = if puts.is_none() {
+        "an existing pool"
+    } else {
+        "no pool yet; tried a temporary one"
+    };
+    row(
+        "path",
+        format_args!("{} ({what})", arguments.path.display()),
+    );
     pool::print_report(report);
     if let Some(sync) = sync {
-        row("write + fdatasync", format_args!("{} (4 KiB over the same place of a file)", sync.text()));
+        row(
+            "write + fdatasync",
+            format_args!("{} (4 KiB over the same place of a file)", sync.text()),
+        );
     }
     if let Some(puts) = puts {
-        row("put, one session", format_args!("{} (200 bytes, durable on return)", puts.text()));
+        row(
+            "put, one session",
+            format_args!("{} (200 bytes, durable on return)", puts.text()),
+        );
     }
     for remark in remarks {
         println!("  {} {remark}", paint(Tone::Strong, "note:"));
@@ -180,7 +207,9 @@ fn remarks(store: &Store, sync: Option<&Samples>) -> Vec<&'static str> {
         );
     }
     if report.durability != Durability::Always {
-        remarks.push("acknowledgements come before durability: a power loss may take what was acknowledged");
+        remarks.push(
+            "acknowledgements come before durability: a power loss may take what was acknowledged",
+        );
     }
     remarks
 }

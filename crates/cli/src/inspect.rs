@@ -62,7 +62,11 @@ fn look(path: &Path) -> anyhow::Result<Inspection> {
         fields.push((name.to_owned(), units::bytes(bytes)));
     }
     fields.push(("keys".to_owned(), units::count(stats.keys)));
-    let extents = found.extents.into_iter().map(|(owner, at, bytes)| Extent { owner, at, bytes }).collect();
+    let extents = found
+        .extents
+        .into_iter()
+        .map(|(owner, at, bytes)| Extent { owner, at, bytes })
+        .collect();
     let kinds = found.kinds.iter().map(|kind| Kind {
         name: kind.kind,
         blocks: kind.blocks,
@@ -71,7 +75,12 @@ fn look(path: &Path) -> anyhow::Result<Inspection> {
     });
     let fill = |share: u8| (share != 255).then_some(share);
     let map = found.space_map.into_iter().map(fill).collect();
-    Ok(Inspection { fields, extents, kinds: kinds.collect(), map })
+    Ok(Inspection {
+        fields,
+        extents,
+        kinds: kinds.collect(),
+        map,
+    })
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -85,11 +94,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 fn to_json(inspection: &Inspection) -> serde_json::Value {
-    let fields: serde_json::Map<_, _> =
-        inspection.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let fields: serde_json::Map<_, _> = inspection
+        .fields
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
     let extents = inspection.extents.iter();
-    let extents: Vec<_> =
-        extents.map(|e| json!({ "owner": e.owner, "at": e.at, "bytes": e.bytes })).collect();
+    let extents: Vec<_> = extents
+        .map(|e| json!({ "owner": e.owner, "at": e.at, "bytes": e.bytes }))
+        .collect();
     let kind = |kind: &Kind| {
         json!({
             "kind": kind.name, "blocks": kind.blocks,
@@ -107,13 +120,22 @@ fn print(inspection: &Inspection) {
     println!("{}", paint(Tone::Strong, "extents"));
     for Extent { owner, at, bytes } in &inspection.extents {
         let size = units::bytes(*bytes);
-        row(&format!("owner {owner}"), format_args!("{size} at byte {at}"));
+        row(
+            &format!("owner {owner}"),
+            format_args!("{size} at byte {at}"),
+        );
     }
     println!("{}", paint(Tone::Strong, "blocks"));
     for kind in &inspection.kinds {
-        let (filled, garbage) = (units::bytes(kind.filled_bytes), units::bytes(kind.garbage_bytes));
+        let (filled, garbage) = (
+            units::bytes(kind.filled_bytes),
+            units::bytes(kind.garbage_bytes),
+        );
         let blocks = units::count(kind.blocks);
-        row(kind.name, format_args!("{blocks} blocks, {filled} filled, {garbage} not live"));
+        row(
+            kind.name,
+            format_args!("{blocks} blocks, {filled} filled, {garbage} not live"),
+        );
     }
     if !inspection.map.is_empty() {
         println!("{}", paint(Tone::Strong, "space"));
@@ -132,12 +154,19 @@ fn map_lines(map: &[Option<u8>]) -> Vec<String> {
         if blocks.iter().all(Option::is_none) {
             return ' ';
         }
-        let live: usize = blocks.iter().flatten().map(|&share| usize::from(share)).sum();
+        let live: usize = blocks
+            .iter()
+            .flatten()
+            .map(|&share| usize::from(share))
+            .sum();
         let shade = live / blocks.len().max(1) * (SHADES.len() - 1) / 100;
         char::from(SHADES.get(shade).copied().unwrap_or(b'@'))
     };
     let cells: Vec<char> = map.chunks(blocks_per_cell).map(cell).collect();
-    cells.chunks(COLUMNS).map(|line| line.iter().collect()).collect()
+    cells
+        .chunks(COLUMNS)
+        .map(|line| line.iter().collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,7 +175,10 @@ mod tests {
 
     #[test]
     fn the_map_shades_by_share() {
-        assert_eq!(map_lines(&[None, Some(0), Some(50), Some(99), Some(100)]), [" .=#@"]);
+        assert_eq!(
+            map_lines(&[None, Some(0), Some(50), Some(99), Some(100)]),
+            [" .=#@"]
+        );
         assert_eq!(map_lines(&[Some(100); 1_000_000]).len(), 16);
         assert_eq!(map_lines(&[]), Vec::<String>::new());
     }

@@ -80,7 +80,11 @@ pub fn run() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("everdram: {error:#}");
-            ExitCode::from(if error.is::<settings::UsageError>() { 2 } else { 1 })
+            ExitCode::from(if error.is::<settings::UsageError>() {
+                2
+            } else {
+                1
+            })
         }
     }
 }

@@ -21,10 +21,11 @@ pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Re
     Ok(store?)
 }
 
-/// Opens a pool that must be there.
+/// Opens a pool that must be there, to look at: nothing of it changes.
 pub(crate) fn open_existing(path: &Path, quiet: bool) -> anyhow::Result<Store> {
     let mut options = Options::default();
     options.create = Create::Never;
+    options.read_only = true;
     options.reclaim_background = false;
     open(path, options, quiet)
 }
@@ -34,7 +35,13 @@ pub(crate) fn print_report(report: &Report) {
     row("medium", format_args!("{}: {}", report.medium, report.why));
     row("persists by", &report.persist);
     row("durability", report.durability);
-    row("latency", format_args!("{} for one small durable write", units::time(report.latency)));
+    row(
+        "latency",
+        format_args!(
+            "{} for one small durable write",
+            units::time(report.latency)
+        ),
+    );
     if let Some(delay) = &report.delay {
         row("delay model", delay);
     }

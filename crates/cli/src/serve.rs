@@ -49,9 +49,17 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     start_log();
-    let file = arguments.config.as_deref().map(Layer::from_file).transpose()?.unwrap_or_default();
+    let file = arguments
+        .config
+        .as_deref()
+        .map(Layer::from_file)
+        .transpose()?
+        .unwrap_or_default();
     let settings = arguments.layer.clone().resolve(file)?;
-    settings.server.validate().map_err(|error| crate::settings::usage(error.to_string()))?;
+    settings
+        .server
+        .validate()
+        .map_err(|error| crate::settings::usage(error.to_string()))?;
     // Signals are caught from here on: one that arrives during recovery ends the server after it.
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("signals")?;
 
@@ -89,7 +97,10 @@ fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("EVERDRAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // A log that somebody else has set up already is good enough.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 /// Starts the threads that turn a signal (or the end of standard input) into a shutdown.
@@ -99,23 +110,35 @@ fn end_on_request(
     until_stdin_closes: bool,
 ) -> anyhow::Result<()> {
     let handle = server.shutdown_handle();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            handle.shutdown();
-        }
-    })?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                handle.shutdown();
+            }
+        })?;
     if until_stdin_closes {
         let handle = server.shutdown_handle();
-        std::thread::Builder::new().name("stdin".into()).spawn(move || {
-            let mut sink = [0; 64];
-            while std::io::stdin().read(&mut sink).is_ok_and(|count| count > 0) {}
-            handle.shutdown();
-        })?;
+        std::thread::Builder::new()
+            .name("stdin".into())
+            .spawn(move || {
+                let mut sink = [0; 64];
+                while std::io::stdin()
+                    .read(&mut sink)
+                    .is_ok_and(|count| count > 0)
+                {}
+                handle.shutdown();
+            })?;
     }
     Ok(())
 }
 
-fn announce(arguments: &Arguments, path: &Path, store: &Store, server: &Server) -> anyhow::Result<()> {
+fn announce(
+    arguments: &Arguments,
+    path: &Path,
+    store: &Store,
+    server: &Server,
+) -> anyhow::Result<()> {
     let addresses = server.local_addrs();
     let port = addresses.first().map(|address| address.port());
     let stats = store.stats();
@@ -129,14 +152,18 @@ fn announce(arguments: &Arguments, path: &Path, store: &Store, server: &Server) 
         object["report"] = pool::report_json(store.report());
         println!("{object}");
     } else {
-        println!("{} {}", paint(Tone::Strong, "everdram"), env!("CARGO_PKG_VERSION"));
+        println!(
+            "{} {}",
+            paint(Tone::Strong, "everdram"),
+            env!("CARGO_PKG_VERSION")
+        );
         row("pool", path.display());
         pool::print_report(store.report());
         let recovery = units::time(Duration::from_micros(stats.recovery_us));
         let records = units::count(stats.recovered_records);
         row("recovered", format_args!("{records} records in {recovery}"));
         row("keys", units::count(store.len()));
-        for address in &addresses {
+        for address in addresses {
             row("listening on", address);
         }
         println!("{}", paint(Tone::Good, "ready"));

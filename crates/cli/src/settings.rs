@@ -39,7 +39,12 @@ pub(crate) struct Layer {
     #[arg(long, env = "EVERDRAM_POOL", value_name = "PATH")]
     pub(crate) pool: Option<PathBuf>,
     /// Address to listen on, repeatable; others than loopback need a password [default: 127.0.0.1]
-    #[arg(long, env = "EVERDRAM_BIND", value_name = "ADDRESS", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "EVERDRAM_BIND",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
     bind: Option<Vec<IpAddr>>,
     /// TCP port; 0 takes a free one [default: 6379]
     #[arg(long, env = "EVERDRAM_PORT")]
@@ -51,7 +56,12 @@ pub(crate) struct Layer {
     #[arg(long, env = "EVERDRAM_THREADS")]
     threads: Option<usize>,
     /// Password that AUTH asks for; better kept in a file, since other users can see flags [default: none]
-    #[arg(long, env = "EVERDRAM_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
+    #[arg(
+        long,
+        env = "EVERDRAM_PASSWORD",
+        hide_env_values = true,
+        conflicts_with = "password_file"
+    )]
     password: Option<String>,
     /// File whose first line is the password [default: none]
     #[arg(long, env = "EVERDRAM_PASSWORD_FILE", value_name = "FILE")]
@@ -98,7 +108,8 @@ impl Layer {
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Layer> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("settings file {}", path.display()))?;
-        toml::from_str(&text).map_err(|error| usage(format!("settings file {}: {error}", path.display())))
+        toml::from_str(&text)
+            .map_err(|error| usage(format!("settings file {}: {error}", path.display())))
     }
 
     /// This layer, with what it leaves open taken from `lower`. Of the two ways to give a password, the
@@ -142,33 +153,56 @@ impl Layer {
         set(&mut server.allow_open_network, layer.allow_open_network);
         set(&mut server.maxclients, layer.max_clients);
         set(&mut server.timeout, layer.timeout.map(Duration::from_secs));
-        set(&mut server.drain_timeout, layer.drain_timeout.map(Duration::from_secs));
+        set(
+            &mut server.drain_timeout,
+            layer.drain_timeout.map(Duration::from_secs),
+        );
         server.unix_socket = layer.unix_socket;
         server.password = password;
         let pool = layer.pool.unwrap_or_else(|| PathBuf::from(POOL_DEFAULT));
-        Ok(Settings { pool, options, server })
+        Ok(Settings {
+            pool,
+            options,
+            server,
+        })
     }
 
     fn options(&self) -> anyhow::Result<Options> {
         let mut options = Options::default();
-        set(&mut options.medium, parse::<MediumChoice>(self.medium.as_deref())?);
-        set(&mut options.durability, parse::<Durability>(self.durability.as_deref())?);
-        set(&mut options.engine, parse::<EngineKind>(self.engine.as_deref())?);
+        set(
+            &mut options.medium,
+            parse::<MediumChoice>(self.medium.as_deref())?,
+        );
+        set(
+            &mut options.durability,
+            parse::<Durability>(self.durability.as_deref())?,
+        );
+        set(
+            &mut options.engine,
+            parse::<EngineKind>(self.engine.as_deref())?,
+        );
         let max_bytes = self.max_bytes.as_deref().map(parse_bytes).transpose();
         set(&mut options.max_bytes, max_bytes.map_err(usage)?);
         options.initial_bytes = options.initial_bytes.min(options.max_bytes);
         options.delay.clone_from(&self.delay);
-        options.validate().map_err(|error| usage(error.to_string()))?;
+        options
+            .validate()
+            .map_err(|error| usage(error.to_string()))?;
         Ok(options)
     }
 
     fn read_password(&self) -> anyhow::Result<Option<String>> {
-        let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
+        let Some(file) = &self.password_file else {
+            return Ok(self.password.clone());
+        };
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("password file {}", file.display()))?;
         match text.lines().next() {
             Some(line) if !line.is_empty() => Ok(Some(line.to_owned())),
-            _ => Err(usage(format!("password file {}: its first line is empty", file.display()))),
+            _ => Err(usage(format!(
+                "password file {}: its first line is empty",
+                file.display()
+            ))),
         }
     }
 }
@@ -189,16 +223,17 @@ mod tests {
     use clap::{Args, Command, FromArgMatches};
 
     fn flags(arguments: &[&str]) -> Layer {
-        let matches = Layer::augment_args(Command::new("test")).get_matches_from(
-            ["test"].iter().chain(arguments),
-        );
+        let matches = Layer::augment_args(Command::new("test"))
+            .get_matches_from(["test"].iter().chain(arguments));
         Layer::from_arg_matches(&matches).unwrap()
     }
 
     #[test]
     fn flags_win_over_the_file_and_that_over_defaults() {
         let file: Layer = toml::from_str("port = 7000\nthreads = 3\npassword = 'file'").unwrap();
-        let settings = flags(&["--port", "7001", "--max-bytes", "1GiB"]).resolve(file).unwrap();
+        let settings = flags(&["--port", "7001", "--max-bytes", "1GiB"])
+            .resolve(file)
+            .unwrap();
         assert_eq!(settings.server.port, 7001);
         assert_eq!(settings.server.threads, 3);
         assert_eq!(settings.server.maxclients, 10_000);
@@ -239,9 +274,15 @@ mod tests {
         ];
         let command = Layer::augment_args(Command::new("test"));
         for (name, default) in expected {
-            let argument = command.get_arguments().find(|a| a.get_id() == name).unwrap();
+            let argument = command
+                .get_arguments()
+                .find(|a| a.get_id() == name)
+                .unwrap();
             let help = argument.get_help().unwrap().to_string();
-            assert!(help.ends_with(&format!("[default: {default}]")), "{name}: {help}");
+            assert!(
+                help.ends_with(&format!("[default: {default}]")),
+                "{name}: {help}"
+            );
         }
         assert_eq!(options.max_bytes, parse_bytes("1TiB").unwrap());
         assert_eq!(options.medium, MediumChoice::Auto);

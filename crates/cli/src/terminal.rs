@@ -17,7 +17,6 @@ pub(crate) enum Tone {
     Good,
     Bad,
     Strong,
-    Quiet,
 }
 
 /// `text` in the colour of its tone, if standard output is a terminal.
@@ -51,7 +50,11 @@ impl Progress {
     pub(crate) fn start(title: &str, total: u64, quiet: bool) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| bar(title, total));
         let said = Mutex::new(quiet.then(|| Instant::now() + Duration::from_secs(1 << 30)));
-        Progress { bar, title: title.to_owned(), said }
+        Progress {
+            bar,
+            title: title.to_owned(),
+            said,
+        }
     }
 
     /// Where the work is, and a few words beside it.
@@ -62,8 +65,12 @@ impl Progress {
             return;
         }
         let now = Instant::now();
-        let Ok(mut said) = self.said.lock() else { return };
-        if said.is_none_or(|before| now.saturating_duration_since(before) >= LINE_EVERY && now > before) {
+        let Ok(mut said) = self.said.lock() else {
+            return;
+        };
+        if said.is_none_or(|before| {
+            now.saturating_duration_since(before) >= LINE_EVERY && now > before
+        }) {
             *said = Some(now);
             eprintln!("{}: {words}", self.title);
         }
@@ -80,11 +87,15 @@ impl Progress {
 fn bar(title: &str, total: u64) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(10);
     let (bar, template) = if total == 0 {
-        (ProgressBar::with_draw_target(None, target), "  {spinner} {prefix:<10} {msg}")
+        (
+            ProgressBar::with_draw_target(None, target),
+            "  {spinner} {prefix:<10} {msg}",
+        )
     } else {
         let template = "  {prefix:<10} {bar:28} {percent:>3}%  {msg}";
         (ProgressBar::with_draw_target(Some(total), target), template)
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_prefix(title.to_owned())
 }

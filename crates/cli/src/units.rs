@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// `1.5 MiB`, `312 B`.
 #[must_use]
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -23,7 +23,7 @@ pub fn bytes(count: u64) -> String {
 
 /// `840 ns`, `12.3 us`, `4.56 ms`, `1.23 s`.
 #[must_use]
-pub fn time(duration: Duration) -> String {
+pub(crate) fn time(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos() as f64;
     match nanoseconds {
         n if n < 1e3 => format!("{n:.0} ns"),
@@ -35,7 +35,7 @@ pub fn time(duration: Duration) -> String {
 
 /// `1,234,567`.
 #[must_use]
-pub fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -51,10 +51,12 @@ pub fn count(number: u64) -> String {
 ///
 /// # Errors
 /// Says what a size looks like.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let refuse = || format!("size `{text}`: a number with an optional unit, such as 64MiB or 4096");
     let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(trimmed.len());
     let (digits, unit) = trimmed.split_at(split);
     let number: u64 = digits.parse().map_err(|_| refuse())?;
     let shift = match unit.trim().to_ascii_lowercase().as_str() {

@@ -15,23 +15,36 @@ const CONNECTIONS: usize = 6;
 const DOCUMENTS: usize = 2000;
 
 fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 fn seed() -> u64 {
-    let seed = from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
+    let seed =
+        from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
     println!("repeat with EVERDRAM_SEED={seed} cargo test -p everdram-cli --test kill");
     seed
 }
 
 /// Half of the kills of a test run, at least one.
 fn kills_for_one_medium() -> usize {
-    usize::try_from(from_environment("EVERDRAM_KILLS").unwrap_or(50)).unwrap().div_ceil(2).max(1)
+    usize::try_from(from_environment("EVERDRAM_KILLS").unwrap_or(50))
+        .unwrap()
+        .div_ceil(2)
+        .max(1)
 }
 
 fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
     let seed = seed();
-    let arguments = ["--medium", medium, "--engine", engine, "--durability", "always"];
+    let arguments = [
+        "--medium",
+        medium,
+        "--engine",
+        engine,
+        "--durability",
+        "always",
+    ];
     let plan = Plan {
         launch: Launch {
             program: env!("CARGO_BIN_EXE_everdram").into(),
@@ -64,16 +77,29 @@ fn must_be_sound(directory: tempfile::TempDir, medium: &str) {
     let kills = kills_for_one_medium();
     let summary = run(directory.path(), medium, "viper", kills);
     if !summary.is_sound() {
-        panic!("kept {}:\n{}", directory.keep().display(), summary.told.join("\n"));
+        panic!(
+            "kept {}:\n{}",
+            directory.keep().display(),
+            summary.told.join("\n")
+        );
     }
     assert_eq!(summary.kills, kills as u64);
-    assert_eq!(summary.verified, summary.acknowledged, "every acknowledged write is accounted for");
-    assert!(summary.reads > 0 && summary.acknowledged > DOCUMENTS as u64, "the load did happen");
+    assert_eq!(
+        summary.verified, summary.acknowledged,
+        "every acknowledged write is accounted for"
+    );
+    assert!(
+        summary.reads > 0 && summary.acknowledged > DOCUMENTS as u64,
+        "the load did happen"
+    );
 }
 
 #[test]
 fn kills_on_files_lose_nothing() {
-    must_be_sound(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(), "file");
+    must_be_sound(
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        "file",
+    );
 }
 
 #[test]
@@ -90,6 +116,14 @@ fn a_store_that_loses_everything_is_found_out() {
     let directory = tempfile::tempdir().unwrap();
     let summary = run(directory.path(), "emulated", "model", 1);
     assert!(!summary.is_sound());
-    assert!(summary.lost > DOCUMENTS as u64 / 2, "{} keys were found lost", summary.lost);
-    assert!(summary.told.iter().any(|broken| broken.contains("LOST")), "{:?}", summary.told);
+    assert!(
+        summary.lost > DOCUMENTS as u64 / 2,
+        "{} keys were found lost",
+        summary.lost
+    );
+    assert!(
+        summary.told.iter().any(|broken| broken.contains("LOST")),
+        "{:?}",
+        summary.told
+    );
 }

@@ -120,6 +120,23 @@ pub trait Transaction {
     /// # Errors
     /// As [`Transaction::put`].
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
+    /// As [`EngineSession::watch`], for a declared key and before what this transaction staged.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
+    /// As [`EngineSession::scan`], over the keys as they were before this transaction. Only in a
+    /// transaction over [`Scope::All`], where nobody else changes them meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLocked`] under [`Scope::Keys`]; otherwise as [`EngineSession::scan`].
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
+    /// Live keys before this transaction. Exact only over [`Scope::All`].
+    fn len(&self) -> u64;
+    /// Whether [`Transaction::len`] is 0.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
     /// Stages the removal of every key of the store. Only in a transaction over [`Scope::All`].
     ///
     /// # Errors
@@ -162,7 +179,9 @@ pub trait EngineSession: Send {
     /// As [`EngineSession::get`].
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
 
-    /// Ticket that the result of the last `get` or `probe` of this session depends on, found or not.
+    /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
+    /// and `scan`, found or not; of `modify`, `delete` and `update_word`, also if they changed nothing; of a
+    /// transaction, all its reads.
     fn last_read(&self) -> Ticket;
 
     /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
@@ -197,7 +216,7 @@ pub trait EngineSession: Send {
 
     /// Changes the aligned 8-byte little-endian word at `at` bytes of a value, atomically. In place
     /// where the record has a fixed size (Viper section 4.4), by read-modify-write otherwise. Returns
-    /// the word before, or `None` if the key is absent.
+    /// the word before, or `None` if the key is absent. In place, the version stays as it is.
     ///
     /// # Errors
     /// [`Error::WordOutside`] if `at` is not a multiple of 8 or the word is not inside the value.
@@ -254,7 +273,8 @@ pub trait EngineSession: Send {
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
 
     /// A number that changes whenever `key` is written, also when it is deleted and made again.
-    /// It may change without such a write (rarely); it never stays the same across one.
+    /// It may change without such a write (rarely); it never stays the same across one, but for
+    /// [`EngineSession::update_word`], which may leave the key's version as it is.
     fn watch(&mut self, key: &[u8]) -> u64;
 }
 

@@ -85,6 +85,35 @@ impl State {
         self.map.remove(key);
         was
     }
+    fn scan(&mut self, cursor: u64, count: usize, now: u64, visit: Visit<'_>) -> u64 {
+        let from = match usize::try_from(cursor).ok().and_then(|c| c.checked_sub(1)) {
+            None => Bound::Unbounded,
+            Some(index) => self.cursors.get(index).cloned().map_or(Bound::Unbounded, Bound::Excluded),
+        };
+        let mut last = None;
+        let mut seen = 0;
+        for (key, entry) in self.map.range((from, Bound::Unbounded)) {
+            if seen == count.max(1) {
+                let next: Option<Vec<u8>> = last;
+                self.cursors.extend(next);
+                return self.cursors.len() as u64;
+            }
+            if entry.expires_at_ms == 0 || entry.expires_at_ms > now {
+                visit(key, entry.value.len() as u64, entry.expires_at_ms);
+                seen += 1;
+            }
+            last = Some(key.clone());
+        }
+        0
+    }
+    fn clear(&mut self) {
+        self.clock += 1;
+        self.map.clear();
+    }
+    fn watch(&mut self, key: &[u8], now: u64) -> u64 {
+        let clock = self.clock;
+        self.live(key, now).map_or(clock << 1 | 1, |entry| entry.version << 1)
+    }
 }
 
 fn found(entry: &Entry) -> Found {
@@ -94,6 +123,7 @@ fn found(entry: &Entry) -> Found {
 struct ModelSession(Arc<Model>);
 
 struct ModelTransaction<'a> {
+    before: State,
     state: State,
     keys: Option<&'a [&'a [u8]]>,
     now: u64,
@@ -128,11 +158,26 @@ impl Transaction for ModelTransaction<'_> {
         let now = self.now;
         Ok(self.state.delete(key, now))
     }
+    fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
+        self.declared(key)?;
+        Ok(self.before.watch(key, self.now))
+    }
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        if self.keys.is_some() {
+            return Err(Error::KeyNotLocked);
+        }
+        let next = self.before.scan(cursor, count, self.now, visit);
+        self.state.cursors.clone_from(&self.before.cursors);
+        Ok(next)
+    }
+    fn len(&self) -> u64 {
+        self.before.map.len() as u64
+    }
     fn clear(&mut self) -> Result<(), Error> {
         if self.keys.is_some() {
             return Err(Error::KeyNotLocked);
         }
-        self.state.map.clear();
+        self.state.clear();
         Ok(())
     }
 }
@@ -260,13 +305,13 @@ impl EngineSession for ModelSession {
             Scope::Keys(keys) => Some(keys),
             Scope::All => None,
         };
-        let mut transaction = ModelTransaction { state: state.clone(), keys, now };
+        let mut transaction = ModelTransaction { before: state.clone(), state: state.clone(), keys, now };
         body(&mut transaction)?;
         *state = transaction.state;
         Ok(Ticket::NONE)
     }
     fn clear(&mut self) -> Result<Ticket, Error> {
-        self.0.state.lock().map.clear();
+        self.0.state.lock().clear();
         Ok(Ticket::NONE)
     }
     fn commit(&mut self) -> Result<Ticket, Error> {
@@ -277,26 +322,7 @@ impl EngineSession for ModelSession {
     }
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
-        let from = match usize::try_from(cursor).ok().and_then(|c| c.checked_sub(1)) {
-            None => Bound::Unbounded,
-            Some(index) => state.cursors.get(index).cloned().map_or(Bound::Unbounded, Bound::Excluded),
-        };
-        let mut last = None;
-        let mut seen = 0;
-        for (key, entry) in state.map.range((from, Bound::Unbounded)) {
-            if seen == count.max(1) {
-                let next: Option<Vec<u8>> = last;
-                state.cursors.extend(next);
-                return Ok(state.cursors.len() as u64);
-            }
-            if entry.expires_at_ms == 0 || entry.expires_at_ms > now {
-                visit(key, entry.value.len() as u64, entry.expires_at_ms);
-                seen += 1;
-            }
-            last = Some(key.clone());
-        }
-        Ok(0)
+        Ok(self.0.state.lock().scan(cursor, count, now, visit))
     }
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
@@ -315,9 +341,7 @@ impl EngineSession for ModelSession {
     }
     fn watch(&mut self, key: &[u8]) -> u64 {
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
-        let clock = state.clock;
-        state.live(key, now).map_or(clock, |e| e.version)
+        self.0.state.lock().watch(key, now)
     }
 }
 

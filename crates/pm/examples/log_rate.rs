@@ -25,7 +25,9 @@ const RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let parent = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let parent = arguments
+        .next()
+        .map_or_else(std::env::temp_dir, PathBuf::from);
     let seconds: f64 = arguments.next().map_or(Ok(0.3), |text| text.parse())?;
     let span = Duration::from_secs_f64(seconds);
     let directory = parent.join(format!("log_rate.{}", std::process::id()));
@@ -39,10 +41,16 @@ fn measure(directory: &std::path::Path, span: Duration) -> Result<(), Box<dyn Er
     let file = std::fs::File::create_new(directory.join("bare"))?;
     file.write_all_at(&vec![0; 8 << 20], 0)?;
     file.sync_all()?;
-    let options = PoolOptions { medium: MediumChoice::Only(Medium::File), ..PoolOptions::default() };
+    let options = PoolOptions {
+        medium: MediumChoice::Only(Medium::File),
+        ..PoolOptions::default()
+    };
     let pool = Pool::open(&directory.join("pool"), &options)?;
     let at = pool.allocate(1, SESSIONS_MAX * RECORDS * RECORD, 4096)?.at;
-    println!("{:>8} {:>8} {:>12} {:>12} {:>8}", "sessions", "tickets", "bare/s", "records/s", "ratio");
+    println!(
+        "{:>8} {:>8} {:>12} {:>12} {:>8}",
+        "sessions", "tickets", "bare/s", "records/s", "ratio"
+    );
     for (sessions, tickets) in [(1, 1), (2, 1), (8, 1), (64, 1), (8, 8), (1, 64)] {
         let (mut bare, mut log) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
@@ -50,9 +58,15 @@ fn measure(directory: &std::path::Path, span: Duration) -> Result<(), Box<dyn Er
             log.push(log_rate(&pool, at, sessions, tickets, span)?);
         }
         let (bare, log) = (median(bare), median(log));
-        println!("{sessions:>8} {tickets:>8} {bare:>12.0} {log:>12.0} {:>8.2}", log / bare);
+        println!(
+            "{sessions:>8} {tickets:>8} {bare:>12.0} {log:>12.0} {:>8.2}",
+            log / bare
+        );
     }
-    println!("fence of an uncontended 256-byte group: {:.0} ns", fence_ns(&pool, at)?);
+    println!(
+        "fence of an uncontended 256-byte group: {:.0} ns",
+        fence_ns(&pool, at)?
+    );
     pool.close()?;
     Ok(())
 }
@@ -75,7 +89,13 @@ fn bare_rate(file: &std::fs::File, span: Duration) -> Result<f64, Box<dyn Error>
 }
 
 /// Durable records a second of `sessions` threads, each with `tickets` in flight.
-fn log_rate(pool: &Arc<Pool>, at: u64, sessions: u64, tickets: u64, span: Duration) -> Result<f64, Box<dyn Error>> {
+fn log_rate(
+    pool: &Arc<Pool>,
+    at: u64,
+    sessions: u64,
+    tickets: u64,
+    span: Duration,
+) -> Result<f64, Box<dyn Error>> {
     let total = AtomicU64::new(0);
     let begun = Instant::now();
     let run = |session: u64| -> Result<(), everdram_pm::Error> {
@@ -96,7 +116,9 @@ fn log_rate(pool: &Arc<Pool>, at: u64, sessions: u64, tickets: u64, span: Durati
     };
     std::thread::scope(|scope| {
         let run = &run;
-        let threads: Vec<_> = (0..sessions).map(|session| scope.spawn(move || run(session))).collect();
+        let threads: Vec<_> = (0..sessions)
+            .map(|session| scope.spawn(move || run(session)))
+            .collect();
         for thread in threads {
             thread.join().map_err(|_| "a session panicked")??;
         }

@@ -357,9 +357,6 @@ mod tests {
         let (one, mut two) = (start(), start());
         two.uuid = one.uuid;
         let device = device([one.encode(0), two.encode(PAGE)], 0, 0);
-        assert!(matches!(
-            found(&device),
-            Err(Error::Corrupt { offset: PAGE, .. })
-        ));
+        assert!(matches!(found(&device), Err(Error::Corrupt { .. })));
     }
 }

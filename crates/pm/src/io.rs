@@ -34,8 +34,12 @@ impl File {
         if create {
             flags |= OFlags::CREATE;
         }
-        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| Error::Io { path: path.into(), what: "opening the file", source })?;
+        let opened =
+            rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|source| Error::Io {
+                path: path.into(),
+                what: "opening the file",
+                source,
+            })?;
         Ok(File::wrap(fs::File::from(opened), path))
     }
 
@@ -77,7 +81,11 @@ impl File {
 
     /// Fills `into` from `at`; an end of file before that is [`Errno::NODATA`].
     pub(crate) fn pread_exact(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
-        if read_available(&self.inner, at, into)? == into.len() { Ok(()) } else { Err(Errno::NODATA) }
+        if read_available(&self.inner, at, into)? == into.len() {
+            Ok(())
+        } else {
+            Err(Errno::NODATA)
+        }
     }
 
     /// Makes written bytes durable, and what is needed to read them back (`fdatasync`).
@@ -114,7 +122,11 @@ impl File {
 
     /// An error about this file.
     pub(crate) fn error(&self, what: &'static str, source: Errno) -> Error {
-        Error::Io { path: self.path.clone(), what, source }
+        Error::Io {
+            path: self.path.clone(),
+            what,
+            source,
+        }
     }
 }
 
@@ -123,7 +135,11 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
         .and_then(rustix::fs::fsync)
-        .map_err(|source| Error::Io { path: path.into(), what: "syncing the directory", source })
+        .map_err(|source| Error::Io {
+            path: path.into(),
+            what: "syncing the directory",
+            source,
+        })
 }
 
 fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {

@@ -66,6 +66,7 @@ mod pool;
 mod preset;
 mod probe;
 mod region;
+mod report;
 mod superblock;
 
 pub use checksum::Secret;

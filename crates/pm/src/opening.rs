@@ -5,11 +5,12 @@
 //! image; so a pool that is refused is left as it was.
 
 use crate::carrier::{ThroughFile, ThroughRegion};
-use crate::cpu::{self, FENCE, FlushKind, LINE};
+use crate::cpu::{FENCE, FlushKind};
 use crate::delay::Delay;
 use crate::error::Error;
 use crate::growth::{Ground, Growth};
 use crate::header::{self, Carrier, Found, Header};
+use crate::io::File;
 use crate::log::{Log, LogOptions, SEGMENT_BYTES};
 use crate::map::{Reservation, Sharing};
 use crate::medium::{Durability, Medium, MediumChoice, Report};
@@ -18,12 +19,13 @@ use crate::pool::{Pool, PoolOptions};
 use crate::preset::Preset;
 use crate::probe;
 use crate::region::{Heap, Region};
-use crate::superblock::{COPIES_AT, DATA_AT, PAGE, SPARE_AT, Superblock};
+use crate::report;
+use crate::superblock::{COPIES_AT, DATA_AT, PAGE, Superblock};
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Huge pages want this alignment.
 const ALIGN: u64 = 2 << 20;
@@ -111,39 +113,11 @@ fn open_file(
     place: &Place,
     preset: Option<&'static Preset>,
 ) -> Result<Arc<Pool>, Error> {
-    let io = |what| Error::io(path, what);
-    let file = &place.file;
-    let bytes = file.len().map_err(io("looking at the image"))?;
-    if bytes < COPIES_AT[1] + PAGE {
-        let what = format!(
-            "{} has {bytes} bytes, less than a superblock",
-            file.path().display()
-        );
-        return Err(Error::NotAPool {
-            path: path.into(),
-            what,
-        });
-    }
-    let found = header::read(&ThroughFile(Arc::clone(file)), path)?;
+    let found = read_file(path, &place.file)?;
     let medium = choose(path, options.medium, &found.superblock, place)?;
+    let kind = flush_kind(path, medium)?;
     let image_bytes = found.superblock.image_bytes;
-    if bytes < image_bytes {
-        return Err(Error::Corrupt {
-            path: file.path().into(),
-            offset: bytes,
-            what: format!("the image ends here, and should have {image_bytes} bytes"),
-            remedy: "Nothing was changed; restore the pool from a backup",
-        });
-    }
-    if medium != found.superblock.medium {
-        // The medium that takes over may only rely on what really is in the file.
-        file.sync().map_err(io("syncing the image"))?;
-    }
-    if bytes > image_bytes {
-        file.set_len(image_bytes)
-            .map_err(io("cutting off what an interrupted growth left"))?;
-    }
-    place::back(file, 0, image_bytes).map_err(io("back the image with disk space"))?;
+    fit_file(path, &place.file, &found.superblock, medium)?;
     let sharing = match medium {
         Medium::Pmem => Sharing::Sync,
         Medium::File => Sharing::Private,
@@ -151,29 +125,26 @@ fn open_file(
     };
     let reservation = Arc::new(
         Reservation::new(image_bytes, options.max_bytes, ALIGN)
-            .map_err(io("reserving address space"))?,
+            .map_err(Error::io(path, "reserving address space"))?,
     );
     // SAFETY: there is no region yet, and the file has `image_bytes` bytes.
-    unsafe { reservation.map(file.inner().as_fd(), sharing, 0, image_bytes) }
-        .map_err(io("mapping the image"))?;
+    unsafe { reservation.map(place.file.inner().as_fd(), sharing, 0, image_bytes) }
+        .map_err(Error::io(path, "mapping the image"))?;
     let delay = preset.map(Delay::new);
-    let region = Arc::new(Region::new(
-        Box::new(Arc::clone(&reservation)),
-        image_bytes,
-        delay.clone(),
-    ));
-    let ground = Ground::File {
-        file: Arc::clone(file),
-        reservation,
-        sharing,
-    };
-    let kind = flush_kind(path, medium)?;
+    let backing = Box::new(Arc::clone(&reservation));
+    let region = Arc::new(Region::new(backing, image_bytes, delay.clone()));
+    let file = Arc::clone(&place.file);
     let carrier: Box<dyn Carrier> = match medium {
-        Medium::File => Box::new(ThroughFile(Arc::clone(file))),
-        _ => Box::new(ThroughRegion {
+        Medium::File => Box::new(ThroughFile(Arc::clone(&file))),
+        Medium::Pmem | Medium::Emulated => Box::new(ThroughRegion {
             region: Arc::clone(&region),
             kind,
         }),
+    };
+    let ground = Ground::File {
+        file,
+        reservation,
+        sharing,
     };
     finish(Parts {
         path,
@@ -187,6 +158,54 @@ fn open_file(
         delay,
         ground,
     })
+}
+
+/// Reads the superblock of an image file and checks that the image is as long as it says.
+fn read_file(path: &Path, file: &Arc<File>) -> Result<Found, Error> {
+    let bytes = file
+        .len()
+        .map_err(Error::io(path, "looking at the image"))?;
+    if bytes < COPIES_AT[1] + PAGE {
+        let what = format!(
+            "{} has {bytes} bytes, less than a superblock",
+            file.path().display()
+        );
+        return Err(Error::NotAPool {
+            path: path.into(),
+            what,
+        });
+    }
+    let found = header::read(&ThroughFile(Arc::clone(file)), path)?;
+    let image_bytes = found.superblock.image_bytes;
+    if bytes < image_bytes {
+        return Err(Error::Corrupt {
+            path: file.path().into(),
+            offset: bytes,
+            what: format!("the image ends here, and should have {image_bytes} bytes"),
+            remedy: "Nothing was changed; restore the pool from a backup",
+        });
+    }
+    Ok(found)
+}
+
+/// Makes the file exactly as long as the superblock says, without holes.
+fn fit_file(
+    path: &Path,
+    file: &File,
+    superblock: &Superblock,
+    medium: Medium,
+) -> Result<(), Error> {
+    let io = |what| Error::io(path, what);
+    let image_bytes = superblock.image_bytes;
+    if medium != superblock.medium {
+        // The medium that takes over may only rely on what really is in the file.
+        file.sync().map_err(io("syncing the image"))?;
+    }
+    if file.len().map_err(io("looking at the image"))? > image_bytes {
+        file.set_len(image_bytes)
+            .map_err(io("cutting off what an interrupted growth left"))?;
+    }
+    place::back(file, 0, image_bytes).map_err(io("back the image with disk space"))
 }
 
 fn open_device(
@@ -377,25 +396,16 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     };
     let latency = match &log {
         Some(log) => log.sync_latency(),
-        None => measure(&region, kind, delay.as_ref()),
+        None => report::measure(&region, kind, delay.as_ref()),
     };
-    let report = Report {
+    let report = report::of(
         medium,
-        why: why(medium, &place.probe),
-        persist: match (medium, kind) {
-            (Medium::File, _) => "fdatasync of the redo log".into(),
-            (_, FlushKind::Nothing) => format!("{FENCE} alone: the caches persist"),
-            (_, kind) => format!("{kind} + {FENCE}"),
-        },
-        durability: if medium == Medium::File {
-            options.durability
-        } else {
-            Durability::Always
-        },
+        kind,
+        options.durability,
+        &place.probe,
         latency,
-        acknowledgement: acknowledgement(medium, options.durability, place.probe.volatile).into(),
-        delay: delay.as_ref().map(|delay| delay.preset().to_string()),
-    };
+        delay.as_ref(),
+    );
     Ok(Arc::new(Pool {
         log,
         region,
@@ -438,67 +448,4 @@ fn open_log(
             recorder.update(|superblock| superblock.checkpoint_lsn = lsn)
         }),
     })
-}
-
-/// Median time of one small durable write, on spare bytes of the image.
-fn measure(region: &Region, kind: FlushKind, delay: Option<&Delay>) -> Duration {
-    let mut times: Vec<_> = (0..64)
-        .map(|count| {
-            let started = Instant::now();
-            region.store_word(SPARE_AT, count);
-            region.flush(kind, SPARE_AT, LINE);
-            if let Some(delay) = delay {
-                delay.flush(1);
-            }
-            cpu::fence();
-            if let Some(delay) = delay {
-                delay.fence();
-            }
-            started.elapsed()
-        })
-        .collect();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn why(medium: Medium, probe: &probe::Probe) -> String {
-    match medium {
-        Medium::Emulated => {
-            "asked for: the instructions of persistent memory, on ordinary memory".into()
-        }
-        Medium::File if probe.medium == Medium::Pmem => {
-            format!("the pool is of ordinary files, although {}", probe.why)
-        }
-        _ => probe.why.clone(),
-    }
-}
-
-/// What a caller may rely on.
-pub(crate) fn acknowledgement(
-    medium: Medium,
-    durability: Durability,
-    volatile: bool,
-) -> &'static str {
-    match (medium, durability) {
-        (Medium::Pmem, _) => {
-            "An acknowledged write is in persistent memory and survives a power loss."
-        }
-        (Medium::Emulated, _) => {
-            "An acknowledged write survives a killed process, nothing more: no reboot, no power loss."
-        }
-        (Medium::File, Durability::Always) if volatile => {
-            "An acknowledged write was synced to a file system in memory: it survives a killed process, no \
-             reboot and no power loss."
-        }
-        (Medium::File, Durability::Always) => {
-            "An acknowledged write is covered by an fdatasync and survives a power loss, if the disk keeps \
-             what it confirms."
-        }
-        (Medium::File, Durability::EverySec) => {
-            "An acknowledged write is synced within a second; a crash takes up to that second."
-        }
-        (Medium::File, Durability::None) => {
-            "An acknowledged write is synced some time later; a crash takes what was not."
-        }
-    }
 }

@@ -107,7 +107,10 @@ pub fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
     campaign.mix(&process)?;
     campaign.check(process.port)?;
     process.close().context("the orderly end")?;
-    let process = plan.launch.start().context("the start after an orderly end")?;
+    let process = plan
+        .launch
+        .start()
+        .context("the start after an orderly end")?;
     campaign.check(process.port)?;
     process.close().context("the orderly end")?;
     Ok(campaign.finish(loaded))
@@ -123,7 +126,9 @@ struct Campaign<'a> {
 
 impl Campaign<'_> {
     fn kills_left(&self) -> usize {
-        self.plan.kills.saturating_sub(usize::try_from(self.summary.kills).unwrap_or(usize::MAX))
+        self.plan
+            .kills
+            .saturating_sub(usize::try_from(self.summary.kills).unwrap_or(usize::MAX))
     }
 
     fn first_start(&mut self) -> anyhow::Result<Process> {
@@ -154,7 +159,8 @@ impl Campaign<'_> {
         let begun = Instant::now();
         let (documents, run) = (&self.plan.corpus.documents, &self.run);
         (self.watch)("load", 0, &format!("{} documents", documents.len()));
-        self.on_each_connection(|connection| run.load(connection, port, documents)).context("loading")?;
+        self.on_each_connection(|connection| run.load(connection, port, documents))
+            .context("loading")?;
         self.summary.load_time = begun.elapsed();
         self.summary.loaded_bytes = self.plan.corpus.bytes();
         Ok(())
@@ -164,7 +170,8 @@ impl Campaign<'_> {
         (self.watch)("check", 0, &format!("{} keys", self.run.keys.len()));
         self.run.verified.store(0, Ordering::Relaxed);
         let run = &self.run;
-        self.on_each_connection(|connection| run.verify(connection, port)).context("checking")
+        self.on_each_connection(|connection| run.verify(connection, port))
+            .context("checking")
     }
 
     /// One stretch of load that ends in order.
@@ -182,9 +189,15 @@ impl Campaign<'_> {
             self.summary.kills += 1;
         }
         (self.watch)("recover", 0, "killed with SIGKILL; starting again");
-        let process = self.plan.launch.start().context("the start after a SIGKILL")?;
+        let process = self
+            .plan
+            .launch
+            .start()
+            .context("the start after a SIGKILL")?;
         self.summary.recoveries.push(process.to_first_reply);
-        self.summary.pool_recoveries.push(Duration::from_micros(process.reported("recovery_us")));
+        self.summary
+            .pool_recoveries
+            .push(Duration::from_micros(process.reported("recovery_us")));
         self.summary.recovered_records = process.reported("recovered_records");
         Ok(process)
     }
@@ -213,8 +226,9 @@ impl Campaign<'_> {
         };
         thread::scope(|scope| {
             let connection = &connection;
-            let threads: Vec<_> =
-                (0..run.keys.connections).map(|c| scope.spawn(move || connection(c))).collect();
+            let threads: Vec<_> = (0..run.keys.connections)
+                .map(|c| scope.spawn(move || connection(c)))
+                .collect();
             self.watch_stretch(begun, length, &stop);
             killed.store(is_kill, Ordering::SeqCst);
             let killing = victim.map_or(Ok(()), Process::kill);
@@ -242,7 +256,10 @@ impl Campaign<'_> {
             let answered = self.run.answered.load(Ordering::Relaxed) - before;
             let rate = answered as f64 / elapsed.as_secs_f64().max(0.001);
             let percent = elapsed.as_millis().saturating_mul(100) / length.as_millis().max(1);
-            let words = format!("{rate:.0} requests/s, {answered} answered, {} lost", self.broken());
+            let words = format!(
+                "{rate:.0} requests/s, {answered} answered, {} lost",
+                self.broken()
+            );
             (self.watch)("mixed load", u64::try_from(percent).unwrap_or(100), &words);
             thread::sleep((length - elapsed).min(Duration::from_millis(100)));
         }
@@ -269,5 +286,7 @@ impl Campaign<'_> {
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
-    thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
 }

@@ -34,7 +34,10 @@ impl Corpus {
     /// Bytes of all values.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.documents.iter().map(|(_, value)| value.len() as u64).sum()
+        self.documents
+            .iter()
+            .map(|(_, value)| value.len() as u64)
+            .sum()
     }
 
     /// The tree or TSV file at `input`; without one, the sources of this project and of its dependencies,
@@ -45,24 +48,36 @@ impl Corpus {
     pub fn load(input: Option<&Path>, seed: u64) -> anyhow::Result<Corpus> {
         match input {
             Some(path) if path.is_dir() => {
-                let mut corpus = Corpus { source: path.display().to_string(), documents: Vec::new() };
+                let mut corpus = Corpus {
+                    source: path.display().to_string(),
+                    documents: Vec::new(),
+                };
                 Walk::default().enter(path, b"", &mut corpus.documents);
-                anyhow::ensure!(!corpus.documents.is_empty(), "{}: no files to load", path.display());
+                anyhow::ensure!(
+                    !corpus.documents.is_empty(),
+                    "{}: no files to load",
+                    path.display()
+                );
                 Ok(corpus)
             }
             Some(path) => Corpus::from_tsv(path),
-            None => Ok(Corpus::sources().unwrap_or_else(|| Corpus::generated(GENERATED_KEYS, seed))),
+            None => {
+                Ok(Corpus::sources().unwrap_or_else(|| Corpus::generated(GENERATED_KEYS, seed)))
+            }
         }
     }
 
     fn from_tsv(path: &Path) -> anyhow::Result<Corpus> {
-        let file = std::fs::File::open(path).with_context(|| format!("input {}", path.display()))?;
+        let file =
+            std::fs::File::open(path).with_context(|| format!("input {}", path.display()))?;
         let mut reader = tsv::Reader::new(BufReader::new(file));
         let mut documents = Vec::new();
         let mut seen = HashSet::new();
         let mut bytes = 0;
         while let Some(operation) = reader.next()? {
-            let Operation::Put { key, value, .. } = operation else { continue };
+            let Operation::Put { key, value, .. } = operation else {
+                continue;
+            };
             bytes += value.len() as u64;
             if documents.len() == FILES_MAX || bytes > BYTES_MAX {
                 break;
@@ -72,7 +87,10 @@ impl Corpus {
             }
         }
         anyhow::ensure!(!documents.is_empty(), "{}: no rows to load", path.display());
-        Ok(Corpus { source: path.display().to_string(), documents })
+        Ok(Corpus {
+            source: path.display().to_string(),
+            documents,
+        })
     }
 
     /// Project first, then the dependencies as cargo keeps them.
@@ -97,10 +115,16 @@ impl Corpus {
             .map(|index| {
                 let mut value = vec![0; random.random_range(100..4096)];
                 random.fill(&mut value[..]);
-                (format!("generated/{:02}/{index}", index % 64).into_bytes(), value)
+                (
+                    format!("generated/{:02}/{index}", index % 64).into_bytes(),
+                    value,
+                )
             })
             .collect();
-        Corpus { source: format!("generated data, seed {seed}"), documents }
+        Corpus {
+            source: format!("generated data, seed {seed}"),
+            documents,
+        }
     }
 }
 
@@ -108,16 +132,22 @@ impl Corpus {
 fn workspace() -> Option<PathBuf> {
     let is_ours = |path: &Path| path.join("crates/kv/Cargo.toml").is_file();
     let executable = std::env::current_exe().ok();
-    let above = executable.as_deref().and_then(|path| path.ancestors().find(|path| is_ours(path)));
-    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|path| is_ours(path));
+    let above = executable
+        .as_deref()
+        .and_then(|path| path.ancestors().find(|path| is_ours(path)));
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .find(|path| is_ours(path));
     above.or(built_in).map(Path::to_path_buf)
 }
 
 fn registries() -> Vec<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
-        Some(Path::new(&home).join(".cargo"))
-    });
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| {
+            let home = std::env::var_os("HOME")?;
+            Some(Path::new(&home).join(".cargo"))
+        });
     let sources = home.map(|home| home.join("registry/src"));
     let mut found: Vec<PathBuf> = sources
         .and_then(|path| std::fs::read_dir(path).ok())
@@ -137,7 +167,9 @@ impl Walk {
     /// Takes the regular files under `directory`, in the order of their names. Links are not followed, build
     /// results and version control not entered, and what cannot be read is passed over.
     fn enter(&mut self, directory: &Path, prefix: &[u8], into: &mut Vec<(Vec<u8>, Vec<u8>)>) {
-        let Ok(entries) = std::fs::read_dir(directory) else { return };
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            return;
+        };
         let mut entries: Vec<_> = entries.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
@@ -147,7 +179,9 @@ impl Walk {
                 key.push(b'/');
             }
             key.extend_from_slice(name.as_encoded_bytes());
-            let Ok(kind) = entry.file_type() else { continue };
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
             if kind.is_dir() {
                 if self.depth < DEPTH_MAX && name != "target" && name != ".git" {
                     self.depth += 1;
@@ -160,7 +194,12 @@ impl Walk {
         }
     }
 
-    fn take(&mut self, entry: &std::fs::DirEntry, key: Vec<u8>, into: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+    fn take(
+        &mut self,
+        entry: &std::fs::DirEntry,
+        key: Vec<u8>,
+        into: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) {
         let length = entry.metadata().map_or(u64::MAX, |metadata| metadata.len());
         if length > FILE_BYTES_MAX || into.len() >= FILES_MAX || self.bytes + length > BYTES_MAX {
             return;

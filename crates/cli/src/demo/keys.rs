@@ -22,12 +22,24 @@ impl Keys {
     #[must_use]
     pub fn new(corpus: &Corpus, connections: usize) -> Keys {
         let connections = connections.min(corpus.documents.len()).max(1);
-        let mut names: Vec<Vec<u8>> = corpus.documents.iter().map(|(key, _)| key.clone()).collect();
+        let mut names: Vec<Vec<u8>> = corpus
+            .documents
+            .iter()
+            .map(|(key, _)| key.clone())
+            .collect();
         for index in 0..connections * COUNTERS_PER_CONNECTION {
             names.push(format!("everdram:demo:counter:{index}").into_bytes());
         }
-        let first = corpus.documents.iter().map(|(_, value)| xxh3_128(value)).collect();
-        Keys { names, first, connections }
+        let first = corpus
+            .documents
+            .iter()
+            .map(|(_, value)| xxh3_128(value))
+            .collect();
+        Keys {
+            names,
+            first,
+            connections,
+        }
     }
 
     /// Number of keys.
@@ -60,7 +72,11 @@ impl Keys {
     }
 
     fn kind(&self, key: usize) -> Kind {
-        if key < self.first.len() { Kind::Document } else { Kind::Counter }
+        if key < self.first.len() {
+            Kind::Document
+        } else {
+            Kind::Counter
+        }
     }
 
     /// Keys that `connection` writes.
@@ -78,7 +94,11 @@ impl Keys {
     #[must_use]
     pub fn owned_document(&self, key: usize, connection: usize) -> usize {
         let near = key - key % self.connections + connection;
-        if near < self.documents() { near } else { connection }
+        if near < self.documents() {
+            near
+        } else {
+            connection
+        }
     }
 
     /// A counter that `connection` owns, by any number.
@@ -93,9 +113,13 @@ impl Keys {
     /// What the reply to GET says about a key.
     #[must_use]
     pub fn observe(&self, key: usize, found: Option<&[u8]>) -> Observed {
-        let Some(found) = found else { return Observed::Absent };
+        let Some(found) = found else {
+            return Observed::Absent;
+        };
         if self.kind(key) == Kind::Counter {
-            let number = std::str::from_utf8(found).ok().and_then(|text| text.parse().ok());
+            let number = std::str::from_utf8(found)
+                .ok()
+                .and_then(|text| text.parse().ok());
             let damaged = || Observed::Damaged(format!("counter `{}`", found.escape_ascii()));
             return number.map_or_else(damaged, Observed::Write);
         }
@@ -116,7 +140,9 @@ mod tests {
         for (documents, connections) in [(1, 1), (3, 8), (8, 3), (100, 7), (99, 2)] {
             let corpus = Corpus::generated(documents, 1);
             let keys = Keys::new(&corpus, connections);
-            let mut owned: Vec<usize> = (0..keys.connections).flat_map(|c| keys.owned_by(c)).collect();
+            let mut owned: Vec<usize> = (0..keys.connections)
+                .flat_map(|c| keys.owned_by(c))
+                .collect();
             owned.sort_unstable();
             assert!(owned.into_iter().eq(0..keys.len()));
             for connection in 0..keys.connections {

@@ -88,7 +88,9 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Violation::Lost { expected } => write!(f, "LOST: absent, but write {expected} was promised"),
+            Violation::Lost { expected } => {
+                write!(f, "LOST: absent, but write {expected} was promised")
+            }
             Violation::Stale { expected, found } => {
                 write!(f, "STALE: write {found}, but write {expected} was promised")
             }
@@ -96,7 +98,10 @@ impl fmt::Display for Violation {
                 write!(f, "RESURRECTED: write {found} was gone by write {expected}")
             }
             Violation::Invented { newest, found } => {
-                write!(f, "INVENTED: write {found}, but only {newest} were asked for")
+                write!(
+                    f,
+                    "INVENTED: write {found}, but only {newest} were asked for"
+                )
             }
             Violation::Damaged(what) => write!(f, "DAMAGED: {what}"),
             Violation::Answer { expected, found } => {
@@ -143,7 +148,9 @@ impl Ledger {
                 acknowledged: 0,
             })
         };
-        Ledger { entries: kinds.into_iter().map(entry).collect() }
+        Ledger {
+            entries: kinds.into_iter().map(entry).collect(),
+        }
     }
 
     /// Number of keys.
@@ -160,7 +167,9 @@ impl Ledger {
 
     fn entry(&self, key: usize) -> MutexGuard<'_, Entry> {
         // A panic elsewhere fails the run anyway; the numbers are whole after each step.
-        self.entries[key].lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries[key]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A put (or an increment) is about to be sent; returns its number.
@@ -198,9 +207,15 @@ impl Ledger {
     pub fn begin_read(&self, key: usize, by_writer: bool) -> Window {
         let entry = self.entry(key);
         if by_writer {
-            Window { oldest: entry.last, newest: Some(entry.last) }
+            Window {
+                oldest: entry.last,
+                newest: Some(entry.last),
+            }
         } else {
-            Window { oldest: entry.floor, newest: None }
+            Window {
+                oldest: entry.floor,
+                newest: None,
+            }
         }
     }
 
@@ -252,14 +267,23 @@ impl Entry {
             Observed::Absent => self.judge_absent(oldest, newest),
             Observed::Write(found) if found > newest => Err(Violation::Invented { newest, found }),
             Observed::Write(found) if self.was_undone(found) || self.deletions.contains(&found) => {
-                Err(Violation::Resurrected { expected: oldest, found })
+                Err(Violation::Resurrected {
+                    expected: oldest,
+                    found,
+                })
             }
             Observed::Write(found) if found < oldest => {
                 let deleted_since = self.deletions.iter().any(|d| (found..=oldest).contains(d));
                 Err(if deleted_since {
-                    Violation::Resurrected { expected: oldest, found }
+                    Violation::Resurrected {
+                        expected: oldest,
+                        found,
+                    }
                 } else {
-                    Violation::Stale { expected: oldest, found }
+                    Violation::Stale {
+                        expected: oldest,
+                        found,
+                    }
                 })
             }
             Observed::Write(found) => Ok(Some(found)),
@@ -270,12 +294,17 @@ impl Entry {
         if self.forgotten.is_some_and(|forgotten| forgotten >= oldest) {
             return Ok(None);
         }
-        let deletion = self.deletions.iter().find(|&&d| (oldest..=newest).contains(&d));
+        let deletion = self
+            .deletions
+            .iter()
+            .find(|&&d| (oldest..=newest).contains(&d));
         deletion.map_or(Err(Violation::Lost { expected: oldest }), |&d| Ok(Some(d)))
     }
 
     fn was_undone(&self, state: u64) -> bool {
-        self.undone.iter().any(|&(from, to)| (from..=to).contains(&state))
+        self.undone
+            .iter()
+            .any(|&(from, to)| (from..=to).contains(&state))
     }
 
     fn accept(&mut self, seen: &Observed) {
@@ -324,7 +353,10 @@ mod tests {
     fn an_acknowledged_write_must_survive() {
         let ledger = document();
         assert_eq!(put(&ledger), 1);
-        assert_eq!(ledger.settle(0, &Observed::Absent), Err(Violation::Lost { expected: 1 }));
+        assert_eq!(
+            ledger.settle(0, &Observed::Absent),
+            Err(Violation::Lost { expected: 1 })
+        );
     }
 
     #[test]
@@ -333,12 +365,19 @@ mod tests {
             let ledger = document();
             put(&ledger);
             let _ = (ledger.write(0), ledger.write(0));
-            assert_eq!(ledger.settle(0, &Observed::Write(survivor)), Ok(()), "{survivor}");
+            assert_eq!(
+                ledger.settle(0, &Observed::Write(survivor)),
+                Ok(()),
+                "{survivor}"
+            );
         }
         let ledger = document();
         put(&ledger);
         let _ = ledger.write(0);
-        assert_eq!(ledger.settle(0, &Observed::Absent), Err(Violation::Lost { expected: 1 }));
+        assert_eq!(
+            ledger.settle(0, &Observed::Absent),
+            Err(Violation::Lost { expected: 1 })
+        );
     }
 
     #[test]
@@ -357,7 +396,13 @@ mod tests {
         put(&ledger);
         put(&ledger);
         let seen = Observed::Write(1);
-        assert_eq!(ledger.settle(0, &seen), Err(Violation::Stale { expected: 2, found: 1 }));
+        assert_eq!(
+            ledger.settle(0, &seen),
+            Err(Violation::Stale {
+                expected: 2,
+                found: 1
+            })
+        );
     }
 
     #[test]
@@ -367,7 +412,13 @@ mod tests {
         let (number, _) = ledger.delete(0);
         ledger.acknowledge(0, number);
         let verdict = ledger.settle(0, &Observed::Write(1));
-        assert_eq!(verdict, Err(Violation::Resurrected { expected: 2, found: 1 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Resurrected {
+                expected: 2,
+                found: 1
+            })
+        );
     }
 
     #[test]
@@ -379,7 +430,13 @@ mod tests {
         assert_eq!(put(&ledger), 3, "numbers are not given out twice");
         let window = ledger.begin_read(0, false);
         let verdict = ledger.end_read(0, window, &Observed::Write(2));
-        assert_eq!(verdict, Err(Violation::Resurrected { expected: 3, found: 2 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Resurrected {
+                expected: 3,
+                found: 2
+            })
+        );
     }
 
     #[test]
@@ -388,7 +445,13 @@ mod tests {
         let _ = ledger.write(0);
         assert_eq!(ledger.settle(0, &Observed::Absent), Ok(()));
         let verdict = ledger.settle(0, &Observed::Write(1));
-        assert_eq!(verdict, Err(Violation::Resurrected { expected: 1, found: 1 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Resurrected {
+                expected: 1,
+                found: 1
+            })
+        );
     }
 
     #[test]
@@ -402,8 +465,14 @@ mod tests {
         // The second read was sent before the first was answered: either state is right.
         assert_eq!(ledger.end_read(0, second, &Observed::Write(1)), Ok(()));
         let third = ledger.begin_read(0, false);
-        let stale = Violation::Stale { expected: 2, found: 1 };
-        assert_eq!(ledger.end_read(0, third, &Observed::Write(1)), Err(stale.clone()));
+        let stale = Violation::Stale {
+            expected: 2,
+            found: 1,
+        };
+        assert_eq!(
+            ledger.end_read(0, third, &Observed::Write(1)),
+            Err(stale.clone())
+        );
         // A crash does not excuse it: what a reader was shown must survive.
         assert_eq!(ledger.settle(0, &Observed::Write(1)), Err(stale));
     }
@@ -416,7 +485,13 @@ mod tests {
         let window = ledger.begin_read(0, false);
         assert_eq!(ledger.end_read(0, window, &Observed::Absent), Ok(()));
         let verdict = ledger.settle(0, &Observed::Write(1));
-        assert_eq!(verdict, Err(Violation::Resurrected { expected: 2, found: 1 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Resurrected {
+                expected: 2,
+                found: 1
+            })
+        );
     }
 
     #[test]
@@ -429,7 +504,13 @@ mod tests {
         let lost = ledger.end_read(0, window, &Observed::Absent);
         assert_eq!(lost, Err(Violation::Lost { expected: 1 }));
         let early = ledger.end_read(0, window, &Observed::Write(2));
-        assert_eq!(early, Err(Violation::Invented { newest: 1, found: 2 }));
+        assert_eq!(
+            early,
+            Err(Violation::Invented {
+                newest: 1,
+                found: 2
+            })
+        );
     }
 
     #[test]
@@ -437,9 +518,18 @@ mod tests {
         let ledger = document();
         put(&ledger);
         let verdict = ledger.settle(0, &Observed::Write(2));
-        assert_eq!(verdict, Err(Violation::Invented { newest: 1, found: 2 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Invented {
+                newest: 1,
+                found: 2
+            })
+        );
         let damage = Observed::Damaged("x".into());
-        assert_eq!(ledger.settle(0, &damage), Err(Violation::Damaged("x".into())));
+        assert_eq!(
+            ledger.settle(0, &damage),
+            Err(Violation::Damaged("x".into()))
+        );
     }
 
     #[test]
@@ -451,9 +541,21 @@ mod tests {
         assert_eq!(ledger.settle(0, &Observed::Write(3)), Ok(()));
         assert_eq!(put(&ledger), 4, "the number is the counter's value");
         let verdict = ledger.settle(0, &Observed::Write(3));
-        assert_eq!(verdict, Err(Violation::Stale { expected: 4, found: 3 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Stale {
+                expected: 4,
+                found: 3
+            })
+        );
         let verdict = ledger.settle(0, &Observed::Write(9));
-        assert_eq!(verdict, Err(Violation::Invented { newest: 3, found: 9 }));
+        assert_eq!(
+            verdict,
+            Err(Violation::Invented {
+                newest: 3,
+                found: 9
+            })
+        );
     }
 
     #[test]

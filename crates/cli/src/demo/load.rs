@@ -60,10 +60,23 @@ pub enum Ended {
 
 /// A request under way.
 enum Sent {
-    Read { key: usize, window: Window },
-    Put { key: usize, number: u64 },
-    Increment { key: usize, number: u64 },
-    Delete { key: usize, number: u64, present: bool },
+    Read {
+        key: usize,
+        window: Window,
+    },
+    Put {
+        key: usize,
+        number: u64,
+    },
+    Increment {
+        key: usize,
+        number: u64,
+    },
+    Delete {
+        key: usize,
+        number: u64,
+        present: bool,
+    },
 }
 
 impl Run {
@@ -87,14 +100,20 @@ impl Run {
     /// The first broken promises, in words.
     #[must_use]
     pub fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.told
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn tell(&self, counter: &AtomicU64, key: usize, violation: &Violation) {
         counter.fetch_add(1, Ordering::Relaxed);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < TOLD_MAX {
-            told.push(format!("{}: {violation}", self.keys.name(key).escape_ascii()));
+            told.push(format!(
+                "{}: {violation}",
+                self.keys.name(key).escape_ascii()
+            ));
         }
     }
 
@@ -116,7 +135,9 @@ impl Run {
         let mut client = Client::connect(("127.0.0.1", port))?;
         let mut sent = Vec::new();
         for key in self.keys.owned_by(connection) {
-            let Some((name, value)) = documents.get(key) else { break };
+            let Some((name, value)) = documents.get(key) else {
+                break;
+            };
             sent.push((key, self.ledger.write(key)));
             client.queue(&[b"SET", name, value]);
             if sent.len() >= BULK_DEPTH || client.queued_bytes() >= BULK_BYTES {
@@ -126,7 +147,11 @@ impl Run {
         self.receive_loaded(&mut client, &mut sent)
     }
 
-    fn receive_loaded(&self, client: &mut Client, sent: &mut Vec<(usize, u64)>) -> anyhow::Result<()> {
+    fn receive_loaded(
+        &self,
+        client: &mut Client,
+        sent: &mut Vec<(usize, u64)>,
+    ) -> anyhow::Result<()> {
         client.send()?;
         for (key, number) in sent.drain(..) {
             client.receive()?.accepted()?;
@@ -144,7 +169,8 @@ impl Run {
         let mut client = Client::connect(("127.0.0.1", port))?;
         let owned: Vec<usize> = self.keys.owned_by(connection).collect();
         for keys in owned.chunks(BULK_DEPTH) {
-            keys.iter().for_each(|&key| client.queue(&[b"GET", self.keys.name(key)]));
+            keys.iter()
+                .for_each(|&key| client.queue(&[b"GET", self.keys.name(key)]));
             client.send()?;
             for &key in keys {
                 let seen = self.seen(key, client.receive()?)?;
@@ -200,7 +226,9 @@ impl Run {
                     Ok(reply) => reply,
                     Err(error) => return Ok(Ended::Cut(error)),
                 };
-                times.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                times.saturating_record(
+                    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                );
                 self.answer(request, reply)?;
             }
         }
@@ -219,14 +247,21 @@ impl Run {
             }
             Sent::Put { key, number } => {
                 let accepted = reply.accepted()?;
-                anyhow::ensure!(accepted == Reply::Simple("OK".into()), "SET was answered {accepted:?}");
+                anyhow::ensure!(
+                    accepted == Reply::Simple("OK".into()),
+                    "SET was answered {accepted:?}"
+                );
                 self.acknowledge(key, number);
             }
             Sent::Increment { key, number } => {
                 self.expect(key, i64::try_from(number).unwrap_or(i64::MAX), reply)?;
                 self.acknowledge(key, number);
             }
-            Sent::Delete { key, number, present } => {
+            Sent::Delete {
+                key,
+                number,
+                present,
+            } => {
                 self.expect(key, i64::from(present), reply)?;
                 self.acknowledge(key, number);
             }
@@ -239,7 +274,11 @@ impl Run {
         match reply.accepted()? {
             Reply::Integer(found) if found == expected => {}
             Reply::Integer(found) => {
-                self.tell(&self.inconsistent, key, &Violation::Answer { expected, found });
+                self.tell(
+                    &self.inconsistent,
+                    key,
+                    &Violation::Answer { expected, found },
+                );
             }
             other => anyhow::bail!("a number was expected, the server answered {other:?}"),
         }
@@ -260,7 +299,13 @@ impl<'a> Mixer<'a> {
     fn new(run: &'a Run, connection: usize, seed: u64) -> anyhow::Result<Mixer<'a>> {
         let ranks = Zipf::new(run.keys.documents() as f64, ZIPF_EXPONENT).context("zipf")?;
         let random = StdRng::seed_from_u64(seed.wrapping_add(connection as u64));
-        Ok(Mixer { run, connection, random, ranks, value: Vec::new() })
+        Ok(Mixer {
+            run,
+            connection,
+            random,
+            ranks,
+            value: Vec::new(),
+        })
     }
 
     fn queue(&mut self, client: &mut Client) -> Sent {
@@ -286,7 +331,11 @@ impl<'a> Mixer<'a> {
                 let key = self.own_document();
                 let (number, present) = ledger.delete(key);
                 client.queue(&[b"DEL", keys.name(key)]);
-                Sent::Delete { key, number, present }
+                Sent::Delete {
+                    key,
+                    number,
+                    present,
+                }
             }
             _ => {
                 let key = keys.owned_counter(self.random.random_range(0..1024), self.connection);
@@ -319,7 +368,11 @@ impl<'a> Mixer<'a> {
 
     /// Mostly 40 bytes to 1 KiB; one in a hundred up to 64 KiB, so that every page kind is met.
     fn value_bytes(&mut self) -> usize {
-        let most = if self.random.random_ratio(1, 100) { 64 << 10 } else { 1 << 10 };
+        let most = if self.random.random_ratio(1, 100) {
+            64 << 10
+        } else {
+            1 << 10
+        };
         self.random.random_range(value::VALUE_BYTES_MIN..most)
     }
 }

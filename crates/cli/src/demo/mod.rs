@@ -71,7 +71,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let seed = arguments.seed.unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
+    let seed = arguments
+        .seed
+        .unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
     let directory = match arguments.medium.as_str() {
         "emulated" => place::for_emulation()?,
         _ => place::for_files()?,
@@ -81,9 +83,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         println!("{}", paint(Tone::Strong, "everdram demo"));
         row("input", &plan.corpus.source);
         let (keys, bytes) = (plan.corpus.documents.len() as u64, plan.corpus.bytes());
-        row("documents", format_args!("{}, {}", units::count(keys), units::bytes(bytes)));
+        row(
+            "documents",
+            format_args!("{}, {}", units::count(keys), units::bytes(bytes)),
+        );
         row("pool", plan.launch.pool.display());
-        row("seed", format_args!("{seed} (repeat the load with --seed {seed})"));
+        row(
+            "seed",
+            format_args!("{seed} (repeat the load with --seed {seed})"),
+        );
     }
     let summary = watched(&plan, arguments.json)?;
     if arguments.json {
@@ -92,13 +100,27 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         print(arguments, &summary);
     }
     leave(arguments, directory, &summary);
-    Ok(if summary.is_sound() { Outcome::Sound } else { Outcome::Damaged })
+    Ok(if summary.is_sound() {
+        Outcome::Sound
+    } else {
+        Outcome::Damaged
+    })
 }
 
 fn plan(arguments: &Arguments, seed: u64, directory: &Path) -> anyhow::Result<Plan> {
     let corpus = Corpus::load(arguments.input.as_deref(), seed)?;
-    let pool = arguments.pool.clone().unwrap_or_else(|| directory.join("pool"));
-    let serve = ["--medium", &arguments.medium, "--engine", &arguments.engine, "--durability", "always"];
+    let pool = arguments
+        .pool
+        .clone()
+        .unwrap_or_else(|| directory.join("pool"));
+    let serve = [
+        "--medium",
+        &arguments.medium,
+        "--engine",
+        &arguments.engine,
+        "--durability",
+        "always",
+    ];
     let launch = Launch {
         program: std::env::current_exe().context("finding this program")?,
         pool,
@@ -160,35 +182,72 @@ fn longest(times: &[Duration]) -> Duration {
 }
 
 fn print(arguments: &Arguments, summary: &Summary) {
-    let said = |name: &str| summary.report.get(name).and_then(Value::as_str).unwrap_or("not said").to_owned();
+    let said = |name: &str| {
+        summary
+            .report
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or("not said")
+            .to_owned()
+    };
     let load_rate = summary.loaded_bytes as f64 / summary.load_time.as_secs_f64().max(0.001);
     let loaded = units::bytes(summary.loaded_bytes);
-    row("loaded", format_args!("{loaded} at {}/s", units::bytes(load_rate as u64)));
+    row(
+        "loaded",
+        format_args!("{loaded} at {}/s", units::bytes(load_rate as u64)),
+    );
     row("kills (SIGKILL)", summary.kills);
     row("writes acknowledged", units::count(summary.acknowledged));
     row("writes verified", units::count(summary.verified));
     row("reads judged", units::count(summary.reads));
-    let tone = if summary.is_sound() { Tone::Good } else { Tone::Bad };
+    let tone = if summary.is_sound() {
+        Tone::Good
+    } else {
+        Tone::Bad
+    };
     row("lost", paint(tone, &units::count(summary.lost)));
-    row("inconsistent answers", paint(tone, &units::count(summary.inconsistent)));
+    row(
+        "inconsistent answers",
+        paint(tone, &units::count(summary.inconsistent)),
+    );
     let seconds = summary.mix_time.as_secs_f64();
     let connections = arguments.connections;
     row(
         "throughput",
-        format_args!("{:.0} requests/s for {seconds:.1} s, {connections} connections", rate(summary)),
+        format_args!(
+            "{:.0} requests/s for {seconds:.1} s, {connections} connections",
+            rate(summary)
+        ),
     );
     let [median, p99, p999] = [0.5, 0.99, 0.999].map(|q| units::time(percentile(summary, q)));
-    row("answer times", format_args!("p50 {median}, p99 {p99}, p99.9 {p999} (16 in flight each)"));
+    row(
+        "answer times",
+        format_args!("p50 {median}, p99 {p99}, p99.9 {p999} (16 in flight each)"),
+    );
     if !summary.recoveries.is_empty() {
-        let (process, pool) = (longest(&summary.recoveries), longest(&summary.pool_recoveries));
+        let (process, pool) = (
+            longest(&summary.recoveries),
+            longest(&summary.pool_recoveries),
+        );
         row(
             "time to recover",
-            format_args!("{} from start to first reply, {} of it the pool", units::time(process), units::time(pool)),
+            format_args!(
+                "{} from start to first reply, {} of it the pool",
+                units::time(process),
+                units::time(pool)
+            ),
         );
         row("records recovered", units::count(summary.recovered_records));
     }
-    let label = if arguments.medium == "emulated" { " EMULATED persistent memory:" } else { "" };
-    row("medium", format_args!("{}:{label} {}", said("medium"), said("why")));
+    let label = if arguments.medium == "emulated" {
+        " EMULATED persistent memory:"
+    } else {
+        ""
+    };
+    row(
+        "medium",
+        format_args!("{}:{label} {}", said("medium"), said("why")),
+    );
     row("an answer meant", said("acknowledgement"));
     for broken in &summary.told {
         println!("  {} {broken}", paint(Tone::Bad, "broken:"));

@@ -14,7 +14,11 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub fn for_files() -> anyhow::Result<TempDir> {
     let usual = std::env::temp_dir();
     let here = std::env::current_dir().unwrap_or_else(|_| usual.clone());
-    let parent = if is_tmpfs(&usual) && !is_tmpfs(&here) { here } else { usual };
+    let parent = if is_tmpfs(&usual) && !is_tmpfs(&here) {
+        here
+    } else {
+        usual
+    };
     make(&parent)
 }
 
@@ -31,7 +35,9 @@ pub fn for_emulation() -> anyhow::Result<TempDir> {
 }
 
 fn make(parent: &Path) -> anyhow::Result<TempDir> {
-    let made = tempfile::Builder::new().prefix("everdram-").tempdir_in(parent);
+    let made = tempfile::Builder::new()
+        .prefix("everdram-")
+        .tempdir_in(parent);
     made.with_context(|| format!("a temporary directory in {}", parent.display()))
 }
 
@@ -49,7 +55,9 @@ fn type_of_mount<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
         Some((PathBuf::from(fields.next()?), fields.next()?))
     });
     let above = mounts.filter(|(point, _)| path.starts_with(point));
-    above.max_by_key(|(point, _)| point.components().count()).map(|(_, kind)| kind)
+    above
+        .max_by_key(|(point, _)| point.components().count())
+        .map(|(_, kind)| kind)
 }
 
 #[cfg(test)]
@@ -58,7 +66,8 @@ mod tests {
 
     #[test]
     fn the_longest_mount_counts() {
-        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n/dev/b /dev/shm/disk xfs rw 0 0\n";
+        let mounts =
+            "/dev/a / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n/dev/b /dev/shm/disk xfs rw 0 0\n";
         let kind = |path| type_of_mount(mounts, Path::new(path));
         assert_eq!(kind("/home"), Some("ext4"));
         assert_eq!(kind("/dev/shm/x"), Some("tmpfs"));

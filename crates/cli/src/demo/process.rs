@@ -38,9 +38,21 @@ pub struct Process {
 
 impl Launch {
     fn spawn(&self) -> anyhow::Result<Child> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)?;
         Command::new(&self.program)
-            .args(["serve", "--json", "--until-stdin-closes", "--bind", "127.0.0.1", "--port", "0", "--pool"])
+            .args([
+                "serve",
+                "--json",
+                "--until-stdin-closes",
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--pool",
+            ])
             .arg(&self.pool)
             .args(&self.arguments)
             .stdin(Stdio::piped())
@@ -63,13 +75,25 @@ impl Launch {
             Some(stdout) => BufReader::new(stdout).read_line(&mut line),
             None => Ok(0),
         };
-        let mut process = Process { child, stdin, port: 0, ready: Value::Null, to_first_reply: Duration::ZERO };
+        let mut process = Process {
+            child,
+            stdin,
+            port: 0,
+            ready: Value::Null,
+            to_first_reply: Duration::ZERO,
+        };
         read?;
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
             process.child.wait()?;
-            anyhow::bail!("the server did not start. Its log ends:\n{}", tail(&self.log));
+            anyhow::bail!(
+                "the server did not start. Its log ends:\n{}",
+                tail(&self.log)
+            );
         };
-        let port = ready.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
+        let port = ready
+            .get("port")
+            .and_then(Value::as_u64)
+            .and_then(|port| u16::try_from(port).ok());
         process.port = port.context("the server named no port")?;
         process.ready = ready;
         Client::connect(("127.0.0.1", process.port))?.call(&[b"PING"])?;
@@ -117,7 +141,10 @@ impl Process {
     pub fn close(mut self) -> anyhow::Result<()> {
         drop(self.stdin.take());
         let status = self.child.wait()?;
-        anyhow::ensure!(status.success(), "the server was asked to close and ended with {status}");
+        anyhow::ensure!(
+            status.success(),
+            "the server was asked to close and ended with {status}"
+        );
         Ok(())
     }
 }
@@ -134,5 +161,8 @@ fn tail(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+    lines
+        .get(lines.len().saturating_sub(20)..)
+        .unwrap_or_default()
+        .join("\n")
 }

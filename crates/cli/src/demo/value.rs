@@ -54,7 +54,10 @@ pub fn read(value: &[u8], key: &[u8]) -> Result<u64, String> {
     }
     let length = word(8).ok_or_else(short)?;
     if length != value.len() as u64 {
-        return Err(format!("{} bytes of a value of {length} bytes", value.len()));
+        return Err(format!(
+            "{} bytes of a value of {length} bytes",
+            value.len()
+        ));
     }
     if word(24).ok_or_else(short)? != xxh3_64(key) {
         return Err("a value of another key".to_owned());

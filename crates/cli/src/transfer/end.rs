@@ -21,14 +21,27 @@ pub(crate) struct EndArguments {
     #[arg(long, value_name = "HOST:PORT", global = false)]
     pub(crate) server: Option<String>,
     /// Password of the server
-    #[arg(long, env = "EVERDRAM_PASSWORD", hide_env_values = true, requires = "server")]
+    #[arg(
+        long,
+        env = "EVERDRAM_PASSWORD",
+        hide_env_values = true,
+        requires = "server"
+    )]
     pub(crate) password: Option<String>,
 }
 
 /// A place that holds keys.
 pub(crate) enum End {
-    Pool { store: Store, session: Session, submitted: usize, submitted_bytes: usize },
-    Server { client: Client, outstanding: usize },
+    Pool {
+        store: Store,
+        session: Session,
+        submitted: usize,
+        submitted_bytes: usize,
+    },
+    Server {
+        client: Client,
+        outstanding: usize,
+    },
 }
 
 impl EndArguments {
@@ -43,12 +56,19 @@ impl EndArguments {
             (Some(_), _) => Err(usage("with --server there is no POOL: give at most a FILE")),
             (None, [pool]) => Ok((Some(pool), None)),
             (None, [pool, file]) => Ok((Some(pool), Some(file))),
-            (None, _) => Err(usage("give a POOL and a FILE, or --server HOST:PORT and a FILE")),
+            (None, _) => Err(usage(
+                "give a POOL and a FILE, or --server HOST:PORT and a FILE",
+            )),
         }
     }
 
     /// Opens the end; the pool at `pool` is made if `create`.
-    pub(crate) fn open(&self, pool: Option<&Path>, create: bool, quiet: bool) -> anyhow::Result<End> {
+    pub(crate) fn open(
+        &self,
+        pool: Option<&Path>,
+        create: bool,
+        quiet: bool,
+    ) -> anyhow::Result<End> {
         match (&self.server, pool) {
             (Some(address), _) => {
                 let connected = Client::connect(address.as_str());
@@ -56,7 +76,10 @@ impl EndArguments {
                 if let Some(password) = &self.password {
                     client.call(&[b"AUTH", password.as_bytes()])?;
                 }
-                Ok(End::Server { client, outstanding: 0 })
+                Ok(End::Server {
+                    client,
+                    outstanding: 0,
+                })
             }
             (None, Some(path)) => {
                 let opened = if create {
@@ -66,7 +89,12 @@ impl EndArguments {
                 };
                 let store = opened.with_context(|| format!("pool {}", path.display()))?;
                 let session = store.session()?;
-                Ok(End::Pool { store, session, submitted: 0, submitted_bytes: 0 })
+                Ok(End::Pool {
+                    store,
+                    session,
+                    submitted: 0,
+                    submitted_bytes: 0,
+                })
             }
             (None, None) => Err(usage("give a POOL, or --server HOST:PORT")),
         }
@@ -77,12 +105,20 @@ impl End {
     /// Applies one operation; it is durable once [`End::flush`] has returned.
     pub(crate) fn apply(&mut self, operation: &Operation) -> anyhow::Result<()> {
         let full = match self {
-            End::Pool { session, submitted, submitted_bytes, .. } => {
+            End::Pool {
+                session,
+                submitted,
+                submitted_bytes,
+                ..
+            } => {
                 *submitted += 1;
                 *submitted_bytes += submit(session, operation)?;
                 *submitted >= WINDOW || *submitted_bytes >= WINDOW_BYTES
             }
-            End::Server { client, outstanding } => {
+            End::Server {
+                client,
+                outstanding,
+            } => {
                 *outstanding += 1;
                 queue(client, operation);
                 *outstanding >= WINDOW || client.queued_bytes() >= WINDOW_BYTES
@@ -94,12 +130,20 @@ impl End {
     /// Waits until everything applied is durable.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         match self {
-            End::Pool { session, submitted, submitted_bytes, .. } => {
+            End::Pool {
+                session,
+                submitted,
+                submitted_bytes,
+                ..
+            } => {
                 (*submitted, *submitted_bytes) = (0, 0);
                 let ticket = session.commit()?;
                 session.wait(ticket)?;
             }
-            End::Server { client, outstanding } => {
+            End::Server {
+                client,
+                outstanding,
+            } => {
                 client.send()?;
                 for _ in 0..std::mem::take(outstanding) {
                     client.receive()?.accepted()?;
@@ -156,7 +200,9 @@ impl End {
                 for key in keys {
                     let value = client.receive()?.accepted()?;
                     let expiry = client.receive()?.accepted()?;
-                    let (Reply::Bulk(value), Reply::Integer(expiry)) = (value, expiry) else { continue };
+                    let (Reply::Bulk(value), Reply::Integer(expiry)) = (value, expiry) else {
+                        continue;
+                    };
                     // -2: the key expired between the two questions.
                     if expiry != -2 {
                         visit(key, &value, u64::try_from(expiry).unwrap_or(0))?;
@@ -181,15 +227,23 @@ impl End {
 /// Returns the bytes it submitted.
 fn submit(session: &mut Session, operation: &Operation) -> anyhow::Result<usize> {
     match operation {
-        Operation::Put { key, value, expires_at_ms } => {
+        Operation::Put {
+            key,
+            value,
+            expires_at_ms,
+        } => {
             session.engine().put(key, value, *expires_at_ms)?;
             Ok(key.len() + value.len())
         }
         Operation::Expire { key, expires_at_ms } => {
             session.engine().modify(key, &mut |current, into| {
-                let Some(current) = current else { return Change::Keep };
+                let Some(current) = current else {
+                    return Change::Keep;
+                };
                 into.extend_from_slice(current.value);
-                Change::Put { expires_at_ms: *expires_at_ms }
+                Change::Put {
+                    expires_at_ms: *expires_at_ms,
+                }
             })?;
             Ok(key.len())
         }
@@ -202,9 +256,23 @@ fn submit(session: &mut Session, operation: &Operation) -> anyhow::Result<usize>
 
 fn queue(client: &mut Client, operation: &Operation) {
     match operation {
-        Operation::Put { key, value, expires_at_ms: 0 } => client.queue(&[b"SET", key, value]),
-        Operation::Put { key, value, expires_at_ms } => {
-            client.queue(&[b"SET", key, value, b"PXAT", expires_at_ms.to_string().as_bytes()]);
+        Operation::Put {
+            key,
+            value,
+            expires_at_ms: 0,
+        } => client.queue(&[b"SET", key, value]),
+        Operation::Put {
+            key,
+            value,
+            expires_at_ms,
+        } => {
+            client.queue(&[
+                b"SET",
+                key,
+                value,
+                b"PXAT",
+                expires_at_ms.to_string().as_bytes(),
+            ]);
         }
         Operation::Expire { key, expires_at_ms } => {
             client.queue(&[b"PEXPIREAT", key, expires_at_ms.to_string().as_bytes()]);
@@ -215,8 +283,15 @@ fn queue(client: &mut Client, operation: &Operation) {
 
 fn scan_server(client: &mut Client, cursor: u64, keys: &mut Vec<Vec<u8>>) -> anyhow::Result<u64> {
     let count = WINDOW.to_string();
-    let reply = client.call(&[b"SCAN", cursor.to_string().as_bytes(), b"COUNT", count.as_bytes()])?;
-    let Reply::Array(parts) = reply else { anyhow::bail!("the server gave no array for SCAN") };
+    let reply = client.call(&[
+        b"SCAN",
+        cursor.to_string().as_bytes(),
+        b"COUNT",
+        count.as_bytes(),
+    ])?;
+    let Reply::Array(parts) = reply else {
+        anyhow::bail!("the server gave no array for SCAN")
+    };
     let [Reply::Bulk(next), Reply::Array(found)] = parts.as_slice() else {
         anyhow::bail!("the server gave an array for SCAN that is none")
     };
@@ -224,6 +299,8 @@ fn scan_server(client: &mut Client, cursor: u64, keys: &mut Vec<Vec<u8>>) -> any
         Reply::Bulk(key) => Some(key.clone()),
         _ => None,
     }));
-    let next = std::str::from_utf8(next).ok().and_then(|next| next.parse().ok());
+    let next = std::str::from_utf8(next)
+        .ok()
+        .and_then(|next| next.parse().ok());
     next.context("the server gave a cursor that is no number")
 }

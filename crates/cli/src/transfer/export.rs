@@ -60,13 +60,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         None => Box::new(std::io::stdout().lock()),
     };
     let mut output = BufWriter::with_capacity(1 << 20, output);
-    let counts = write_all(&mut end, arguments.format.unwrap_or(by_name), &mut output, arguments.json)?;
+    let counts = write_all(
+        &mut end,
+        arguments.format.unwrap_or(by_name),
+        &mut output,
+        arguments.json,
+    )?;
     output.flush()?;
     end.close()?;
     if arguments.json {
         eprintln!("{}", json!({ "keys": counts.keys, "bytes": counts.bytes }));
     } else {
-        eprintln!("{} keys, {}", units::count(counts.keys), units::bytes(counts.bytes));
+        eprintln!(
+            "{} keys, {}",
+            units::count(counts.keys),
+            units::bytes(counts.bytes)
+        );
     }
     Ok(Outcome::Sound)
 }

@@ -64,10 +64,20 @@ impl Counts {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (pool, file) = arguments.end.split(&arguments.places)?;
     let file = file.ok_or_else(|| crate::settings::usage("give the FILE to load, or `-`"))?;
-    let by_name = if file.extension().is_some_and(|end| end == "resp") { Format::Resp } else { Format::Tsv };
+    let by_name = if file.extension().is_some_and(|end| end == "resp") {
+        Format::Resp
+    } else {
+        Format::Tsv
+    };
     let (input, bytes) = open(file)?;
     let read = Rc::new(Cell::new(0));
-    let input = BufReader::with_capacity(1 << 20, Counted { input, read: Rc::clone(&read) });
+    let input = BufReader::with_capacity(
+        1 << 20,
+        Counted {
+            input,
+            read: Rc::clone(&read),
+        },
+    );
     let mut end = arguments.end.open(pool, true, arguments.json)?;
     let begun = Instant::now();
     let progress = Progress::start("import", bytes, arguments.json);
@@ -148,5 +158,12 @@ fn print(arguments: &Arguments, counts: &Counts, bytes: u64, begun: Instant) {
     if counts.deleted > 0 {
         row("removed", units::count(counts.deleted));
     }
-    row("read", format_args!("{} in {}", units::bytes(bytes), units::time(begun.elapsed())));
+    row(
+        "read",
+        format_args!(
+            "{} in {}",
+            units::bytes(bytes),
+            units::time(begun.elapsed())
+        ),
+    );
 }

@@ -20,7 +20,16 @@ pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms:
     if expires_at_ms == 0 {
         request(into, &[b"SET", key, value]);
     } else {
-        request(into, &[b"SET", key, value, b"PXAT", expires_at_ms.to_string().as_bytes()]);
+        request(
+            into,
+            &[
+                b"SET",
+                key,
+                value,
+                b"PXAT",
+                expires_at_ms.to_string().as_bytes(),
+            ],
+        );
     }
 }
 
@@ -34,7 +43,11 @@ pub(crate) struct Reader<R> {
 
 impl<R: BufRead> Reader<R> {
     pub(crate) fn new(input: R) -> Reader<R> {
-        Reader { input, offset: 0, waiting: VecDeque::new() }
+        Reader {
+            input,
+            offset: 0,
+            waiting: VecDeque::new(),
+        }
     }
 
     /// The next operation; `None` at the end. An error names the byte at which its command starts.
@@ -45,7 +58,9 @@ impl<R: BufRead> Reader<R> {
             }
             let at = self.offset;
             let arguments = self.read_command().with_context(|| format!("byte {at}"))?;
-            let Some(arguments) = arguments else { return Ok(None) };
+            let Some(arguments) = arguments else {
+                return Ok(None);
+            };
             let operations = interpret(arguments).map_err(anyhow::Error::msg);
             self.waiting = operations.with_context(|| format!("byte {at}"))?;
         }
@@ -65,7 +80,9 @@ impl<R: BufRead> Reader<R> {
             self.offset += read as u64;
             anyhow::ensure!(read as u64 == length, "the file ends inside an argument");
             let mut end = [0; 2];
-            self.input.read_exact(&mut end).context("the file ends inside a command")?;
+            self.input
+                .read_exact(&mut end)
+                .context("the file ends inside a command")?;
             self.offset += 2;
             anyhow::ensure!(end == *b"\r\n", "an argument that is longer than it says");
             arguments.push(argument);
@@ -77,7 +94,9 @@ impl<R: BufRead> Reader<R> {
     fn read_header(&mut self, kind: u8, most: u64) -> anyhow::Result<u64> {
         let mut line = Vec::new();
         self.offset += (&mut self.input).take(32).read_until(b'\n', &mut line)? as u64;
-        let number = line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
+        let number = line
+            .strip_prefix(&[kind])
+            .and_then(|line| line.strip_suffix(b"\r\n"));
         let number = number.filter(|digits| digits.iter().all(u8::is_ascii_digit));
         let number = number.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         match number {
@@ -99,24 +118,34 @@ fn interpret(mut arguments: Vec<Vec<u8>>) -> Result<VecDeque<Operation>, String>
             let expires_at_ms = match options {
                 [] => 0,
                 [unit, number] => set_expiry(unit, number)?,
-                _ => return Err("SET takes one of EX, PX, EXAT, PXAT here, nothing else".to_owned()),
+                _ => {
+                    return Err("SET takes one of EX, PX, EXAT, PXAT here, nothing else".to_owned());
+                }
             };
             vec![put(key, value, expires_at_ms)]
         }
         (b"SETEX", [key, number, value]) => vec![put(key, value, set_expiry(b"EX", number)?)],
         (b"PSETEX", [key, number, value]) => vec![put(key, value, set_expiry(b"PX", number)?)],
-        (b"MSET", pairs) if !pairs.is_empty() && pairs.len().is_multiple_of(2) => {
-            pairs.chunks_exact(2).filter_map(|pair| Some(put(pair.first()?, pair.get(1)?, 0))).collect()
-        }
+        (b"MSET", pairs) if !pairs.is_empty() && pairs.len().is_multiple_of(2) => pairs
+            .chunks_exact(2)
+            .filter_map(|pair| Some(put(pair.first()?, pair.get(1)?, 0)))
+            .collect(),
         (b"EXPIREAT", [key, number]) => vec![expire(key, set_expiry(b"EXAT", number)?)],
         (b"PEXPIREAT", [key, number]) => vec![expire(key, set_expiry(b"PXAT", number)?)],
-        (b"DEL" | b"UNLINK", keys) if !keys.is_empty() => {
-            keys.iter().map(|key| Operation::Delete { key: key.clone() }).collect()
-        }
+        (b"DEL" | b"UNLINK", keys) if !keys.is_empty() => keys
+            .iter()
+            .map(|key| Operation::Delete { key: key.clone() })
+            .collect(),
         (b"SELECT", [database]) if database == b"0" => Vec::new(),
         _ => {
-            let shown = name.get(..name.len().min(32)).unwrap_or_default().escape_ascii();
-            return Err(format!("`{shown}` with {} arguments cannot be imported", arguments.len()));
+            let shown = name
+                .get(..name.len().min(32))
+                .unwrap_or_default()
+                .escape_ascii();
+            return Err(format!(
+                "`{shown}` with {} arguments cannot be imported",
+                arguments.len()
+            ));
         }
     };
     operations.iter().try_for_each(Operation::check)?;
@@ -124,22 +153,35 @@ fn interpret(mut arguments: Vec<Vec<u8>>) -> Result<VecDeque<Operation>, String>
 }
 
 fn put(key: &[u8], value: &[u8], expires_at_ms: u64) -> Operation {
-    Operation::Put { key: key.to_vec(), value: value.to_vec(), expires_at_ms }
+    Operation::Put {
+        key: key.to_vec(),
+        value: value.to_vec(),
+        expires_at_ms,
+    }
 }
 
 fn expire(key: &[u8], expires_at_ms: u64) -> Operation {
-    Operation::Expire { key: key.to_vec(), expires_at_ms }
+    Operation::Expire {
+        key: key.to_vec(),
+        expires_at_ms,
+    }
 }
 
 /// The moment that an option such as `EX 10` or `PXAT 1700000000000` names, in Unix milliseconds.
 fn set_expiry(unit: &[u8], number: &[u8]) -> Result<u64, String> {
     let invalid = || format!("expiry `{} {}`", unit.escape_ascii(), number.escape_ascii());
-    let number: u64 =
-        std::str::from_utf8(number).ok().and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let number: u64 = std::str::from_utf8(number)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(invalid)?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis());
     let now = u64::try_from(now).unwrap_or(u64::MAX);
     let moment = match unit.to_ascii_uppercase().as_slice() {
-        b"EX" => number.checked_mul(1000).and_then(|number| number.checked_add(now)),
+        b"EX" => number
+            .checked_mul(1000)
+            .and_then(|number| number.checked_add(now)),
         b"PX" => number.checked_add(now),
         b"EXAT" => number.checked_mul(1000),
         b"PXAT" => Some(number),
@@ -171,9 +213,11 @@ mod tests {
     fn any_bytes_come_back() {
         let mut text = Vec::new();
         let mut expected = Vec::new();
-        for (key, value, expires_at_ms) in
-            [(&b"k"[..], &b""[..], 0), (b"\r\n", b"$3\r\nabc\r\n", 5), (b"\0\xff", b"\n", u64::MAX)]
-        {
+        for (key, value, expires_at_ms) in [
+            (&b"k"[..], &b""[..], 0),
+            (b"\r\n", b"$3\r\nabc\r\n", 5),
+            (b"\0\xff", b"\n", u64::MAX),
+        ] {
             write(&mut text, key, value, expires_at_ms);
             expected.push(put(key, value, expires_at_ms));
         }
@@ -225,7 +269,10 @@ mod tests {
         ] {
             let text = [good.clone(), bad].concat();
             let error = format!("{:#}", read_all(&text).unwrap_err());
-            assert!(error.starts_with(&format!("byte {}: ", good.len())), "{error}");
+            assert!(
+                error.starts_with(&format!("byte {}: ", good.len())),
+                "{error}"
+            );
         }
     }
 
@@ -234,10 +281,16 @@ mod tests {
         let seed = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
-        let text = requests(&[&[b"SET", b"key", b"value", b"PXAT", b"123"], &[b"MSET", b"a", b"1"]]);
+        let text = requests(&[
+            &[b"SET", b"key", b"value", b"PXAT", b"123"],
+            &[b"MSET", b"a", b"1"],
+        ]);
         for cut in 1..text.len() {
             let read = read_all(&text[..cut]);
-            assert!(read.is_err() || read.is_ok_and(|operations| operations.len() == 1), "cut {cut}");
+            assert!(
+                read.is_err() || read.is_ok_and(|operations| operations.len() == 1),
+                "cut {cut}"
+            );
         }
         for _ in 0..5000 {
             let mut damaged = text.clone();

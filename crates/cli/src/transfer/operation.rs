@@ -26,10 +26,15 @@ impl Operation {
             Operation::Expire { key, .. } | Operation::Delete { key } => (key, 0),
         };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(format!("a key of {} bytes; keys have 1 to {KEY_BYTES_MAX}", key.len()));
+            return Err(format!(
+                "a key of {} bytes; keys have 1 to {KEY_BYTES_MAX}",
+                key.len()
+            ));
         }
         if value_bytes > VALUE_BYTES_MAX {
-            return Err(format!("a value of {value_bytes} bytes; values have at most {VALUE_BYTES_MAX}"));
+            return Err(format!(
+                "a value of {value_bytes} bytes; values have at most {VALUE_BYTES_MAX}"
+            ));
         }
         Ok(())
     }

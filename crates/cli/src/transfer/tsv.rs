@@ -63,7 +63,11 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
                 (Some(high), Some(low)) => high << 4 | low,
                 _ => return Err("`\\x` without two hexadecimal digits".to_owned()),
             },
-            _ => return Err("a backslash that starts no escape: use \\t \\n \\r \\\\ or \\xHH".to_owned()),
+            _ => {
+                return Err(
+                    "a backslash that starts no escape: use \\t \\n \\r \\\\ or \\xHH".to_owned(),
+                );
+            }
         });
     }
     Ok(bytes)
@@ -82,7 +86,11 @@ pub(crate) struct Reader<R> {
 
 impl<R: BufRead> Reader<R> {
     pub(crate) fn new(input: R) -> Reader<R> {
-        Reader { input, line: 0, buffer: Vec::new() }
+        Reader {
+            input,
+            line: 0,
+            buffer: Vec::new(),
+        }
     }
 
     /// The next operation; `None` at the end. An error names the line.
@@ -101,7 +109,9 @@ impl<R: BufRead> Reader<R> {
             None => &self.buffer,
         };
         let parsed = parse(line.strip_suffix(b"\r").unwrap_or(line)).map_err(anyhow::Error::msg);
-        parsed.with_context(|| format!("line {}", self.line)).map(Some)
+        parsed
+            .with_context(|| format!("line {}", self.line))
+            .map(Some)
     }
 }
 
@@ -114,13 +124,19 @@ fn parse(line: &[u8]) -> Result<Operation, String> {
     if columns.next().is_some() {
         return Err("more than three columns; a tab inside a value is written \\t".to_owned());
     }
-    let operation = Operation::Put { key, value, expires_at_ms };
+    let operation = Operation::Put {
+        key,
+        value,
+        expires_at_ms,
+    };
     operation.check()?;
     Ok(operation)
 }
 
 fn expiry(text: &[u8]) -> Result<u64, String> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let number = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok());
     number.ok_or_else(|| format!("expiry `{}`: Unix milliseconds", text.escape_ascii()))
 }
 
@@ -150,9 +166,17 @@ mod tests {
             if random.random_bool(0.2) {
                 value = "täb\tline\nreturn\r\\x41 \u{2028}".as_bytes().to_vec();
             }
-            let expires_at_ms = if random.random_bool(0.5) { random.random() } else { 0 };
+            let expires_at_ms = if random.random_bool(0.5) {
+                random.random()
+            } else {
+                0
+            };
             write(&mut text, &key, &value, expires_at_ms);
-            expected.push(Operation::Put { key, value, expires_at_ms });
+            expected.push(Operation::Put {
+                key,
+                value,
+                expires_at_ms,
+            });
         }
         assert_eq!(read_all(&text).unwrap(), expected);
         assert_eq!(text.iter().filter(|&&byte| byte == b'\n').count(), 500);

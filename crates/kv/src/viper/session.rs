@@ -564,9 +564,14 @@ impl ViperSession {
     }
 
     /// Adds a dependency to those of the current transaction.
-    pub(super) fn newest_read(&mut self, ticket: Ticket) -> Ticket {
+    pub(super) fn newest_read(&mut self, ticket: Ticket) {
         self.last_read = self.last_read.max(ticket);
-        self.last_read
+    }
+
+    /// The version of a key that is there; the clock that its next version comes from if it is not.
+    pub(super) fn watch_number(&self, hash: KeyHash, version: Option<u64>) -> u64 {
+        let stripe = Stripes::of(hash.0);
+        version.map_or_else(|| self.engine.stripes.version(stripe) << 1 | 1, |version| version << 1)
     }
 
     fn found(&self, record: &Record) -> Found {
@@ -759,6 +764,8 @@ impl EngineSession for ViperSession {
     }
 
     fn commit(&mut self) -> Result<Ticket, Error> {
+        // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
+        self.healthy()?;
         self.commit_pending()?;
         Ok(Ticket(self.last_ticket.0))
     }
@@ -784,11 +791,8 @@ impl EngineSession for ViperSession {
             return 0;
         }
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
-        match self.read(key) {
-            Ok(Some(record)) => record.stamp.version << 1,
-            _ => self.engine.stripes.version(stripe) << 1 | 1,
-        }
+        let found = self.read(key).ok().flatten();
+        self.watch_number(hash, found.map(|record| record.stamp.version))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Transactions: reads and staged writes under the locks of the declared keys, applied as one batch.
 
 use super::session::{ViperSession, check_key, check_value};
-use crate::engine::{BatchOp, Found, Scope, Ticket, Transaction, TransactionBody};
+use crate::engine::{BatchOp, Engine, Found, Scope, Ticket, Transaction, TransactionBody, Visit};
 use crate::error::Error;
 use crate::stripe::{StripeId, Stripes};
 use std::collections::HashMap;
@@ -41,7 +41,8 @@ impl Transaction for ViperTransaction<'_> {
         }
         let hash = self.session.engine.hash(key);
         let ticket = Ticket(self.session.engine.stripes.stamp(Stripes::of(hash.0)));
-        let newest = self.session.newest_read(ticket);
+        self.session.newest_read(ticket);
+        let newest = self.session.last_read_ticket();
         let Some((old, record)) = self.session.find(hash, key)?.filter(|(old, _)| !old.expired) else {
             return Ok(None);
         };
@@ -66,11 +67,34 @@ impl Transaction for ViperTransaction<'_> {
             None if self.cleared => false,
             None => {
                 let hash = self.session.engine.hash(key);
+                let ticket = Ticket(self.session.engine.stripes.stamp(Stripes::of(hash.0)));
+                self.session.newest_read(ticket);
                 self.session.find(hash, key)?.is_some_and(|(old, _)| !old.expired)
             }
         };
         self.staged.insert(key.to_vec(), None);
         Ok(was)
+    }
+
+    fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
+        self.declared(key)?;
+        let hash = self.session.engine.hash(key);
+        let found = self.session.find(hash, key)?.filter(|(old, _)| !old.expired);
+        Ok(self.session.watch_number(hash, found.map(|(old, _)| old.stamp.version)))
+    }
+
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        if self.declared.is_some() {
+            return Err(Error::KeyNotLocked);
+        }
+        let read = self.session.last_read_ticket();
+        let next = self.session.scan_keys(cursor, count, visit)?;
+        self.session.newest_read(read);
+        Ok(next)
+    }
+
+    fn len(&self) -> u64 {
+        self.session.engine.len()
     }
 
     fn clear(&mut self) -> Result<(), Error> {

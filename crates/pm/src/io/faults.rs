@@ -57,7 +57,9 @@ impl Faults {
     #[must_use]
     pub fn install(directory: &Path) -> Arc<Faults> {
         let faults = Arc::new(Faults::default());
-        REGISTRY.lock().insert(directory.into(), Arc::downgrade(&faults));
+        REGISTRY
+            .lock()
+            .insert(directory.into(), Arc::downgrade(&faults));
         faults
     }
 
@@ -112,7 +114,11 @@ impl Faults {
         let mut paths: Vec<_> = std::mem::take(&mut state.unsynced).into_iter().collect();
         paths.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, sectors) in paths {
-            let file = match rustix::fs::open(&path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+            let file = match rustix::fs::open(
+                &path,
+                rustix::fs::OFlags::RDWR,
+                rustix::fs::Mode::empty(),
+            ) {
                 // Deleted since it was written.
                 Err(Errno::NOENT) => continue,
                 opened => opened?,
@@ -128,7 +134,11 @@ impl Faults {
                 }
             }
         }
-        *state = State { lossy: state.lossy, calls: state.calls, ..State::default() };
+        *state = State {
+            lossy: state.lossy,
+            calls: state.calls,
+            ..State::default()
+        };
         Ok(())
     }
 
@@ -140,7 +150,15 @@ impl Faults {
         Ok(())
     }
 
-    pub(super) fn write(&self, path: &Path, at: u64, bytes: &[u8], length: u64, read: Read<'_>, write: Write<'_>) -> Result<(), Errno> {
+    pub(super) fn write(
+        &self,
+        path: &Path,
+        at: u64,
+        bytes: &[u8],
+        length: u64,
+        read: Read<'_>,
+        write: Write<'_>,
+    ) -> Result<(), Errno> {
         self.claim((at + bytes.len() as u64).saturating_sub(length.max(at)))?;
         let mut state = self.state.lock();
         let off = state.off();
@@ -159,7 +177,11 @@ impl Faults {
         if off { Err(Errno::IO) } else { Ok(()) }
     }
 
-    pub(super) fn sync(&self, path: &Path, call: &dyn Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    pub(super) fn sync(
+        &self,
+        path: &Path,
+        call: &dyn Fn() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.off() {
             return Err(Errno::IO);

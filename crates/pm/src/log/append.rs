@@ -58,8 +58,13 @@ impl Shared {
     #[inline]
     fn call_checkpointer(&self, end: u64) {
         let used = end.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
-        let ahead = self.prepared_end.load(Ordering::Relaxed).saturating_sub(end);
-        if used >= self.options.log_bytes / 2 || ahead < super::segment::AHEAD * self.options.segment_bytes {
+        let ahead = self
+            .prepared_end
+            .load(Ordering::Relaxed)
+            .saturating_sub(end);
+        if used >= self.options.log_bytes / 2
+            || ahead < super::segment::AHEAD * self.options.segment_bytes
+        {
             self.checkpointer.ring();
         }
     }

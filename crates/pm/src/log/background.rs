@@ -26,7 +26,10 @@ impl Background {
     pub(super) fn start(log: &Arc<Shared>) -> Result<Background, Error> {
         let flusher = spawn(log, "log flusher", Shared::run_flusher)?;
         match spawn(log, "checkpointer", Shared::run_checkpointer) {
-            Ok(checkpointer) => Ok(Background { flusher, checkpointer }),
+            Ok(checkpointer) => Ok(Background {
+                flusher,
+                checkpointer,
+            }),
             Err(error) => {
                 log.stopping.store(true, Ordering::SeqCst);
                 log.flusher.ring();
@@ -49,11 +52,16 @@ impl Background {
 
 fn spawn(log: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, Error> {
     let shared = Arc::clone(log);
-    std::thread::Builder::new().name(name.into()).spawn(move || run(&shared)).map_err(|error| Error::Io {
-        path: log.options.directory.clone(),
-        what: "starting a thread of the redo log",
-        source: error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error),
-    })
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(move || run(&shared))
+        .map_err(|error| Error::Io {
+            path: log.options.directory.clone(),
+            what: "starting a thread of the redo log",
+            source: error
+                .raw_os_error()
+                .map_or(Errno::AGAIN, Errno::from_raw_os_error),
+        })
 }
 
 impl Shared {
@@ -77,7 +85,10 @@ impl Shared {
     fn run_checkpointer(&self) {
         while !self.stopping.load(Ordering::SeqCst) {
             self.checkpointer.listen(None);
-            while self.failed.get().is_none() && !self.stopping.load(Ordering::SeqCst) && self.tend() {}
+            while self.failed.get().is_none()
+                && !self.stopping.load(Ordering::SeqCst)
+                && self.tend()
+            {}
         }
     }
 
@@ -93,7 +104,9 @@ impl Shared {
             Err(_) => return false,
         };
         let starving = self.starving.load(Ordering::SeqCst) > 0 && !prepared;
-        let used = self.end().saturating_sub(self.checkpoint_lsn.load(Ordering::Acquire));
+        let used = self
+            .end()
+            .saturating_sub(self.checkpoint_lsn.load(Ordering::Acquire));
         if !starving && used < self.options.log_bytes / 2 {
             return false;
         }

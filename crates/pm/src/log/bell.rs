@@ -19,7 +19,9 @@ impl Bell {
     pub(super) fn ring(&self) {
         // What the caller did before is visible to a listener that silences the bell after this look at it.
         fence(Ordering::SeqCst);
-        if self.word.load(Ordering::SeqCst) == SILENT && self.word.swap(RUNG, Ordering::SeqCst) == SILENT {
+        if self.word.load(Ordering::SeqCst) == SILENT
+            && self.word.swap(RUNG, Ordering::SeqCst) == SILENT
+        {
             // Waking nobody is fine, and the call has no other way to fail on a valid address.
             let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
         }

@@ -31,7 +31,11 @@ impl Shared {
         let _alone = self.checkpointing.lock();
         self.wait_durable(self.end())?;
         let lsn = self.pending.lock().start();
-        let mut run = Run { pages: Vec::new(), bytes: Vec::new(), unsynced: 0 };
+        let mut run = Run {
+            pages: Vec::new(),
+            bytes: Vec::new(),
+            unsynced: 0,
+        };
         self.dirty.drain(|page| {
             self.copy_page(page, &mut run);
             if run.pages.len() < RUN_PAGES {
@@ -73,8 +77,13 @@ impl Shared {
         }
         let mut from = 0;
         while from < run.pages.len() {
-            let adjacent = run.pages[from..].windows(2).take_while(|pair| pair[1] == pair[0] + 1).count() + 1;
-            let bytes = from * PAGE as usize..run.bytes.len().min((from + adjacent) * PAGE as usize);
+            let adjacent = run.pages[from..]
+                .windows(2)
+                .take_while(|pair| pair[1] == pair[0] + 1)
+                .count()
+                + 1;
+            let bytes =
+                from * PAGE as usize..run.bytes.len().min((from + adjacent) * PAGE as usize);
             self.image_call(|image| image.pwrite_all(run.pages[from] * PAGE, &run.bytes[bytes]))?;
             from += adjacent;
         }
@@ -109,7 +118,9 @@ impl Shared {
     fn record(&self, lsn: u64) -> Result<(), Error> {
         (self.options.record_checkpoint)(lsn).inspect_err(|error| {
             let (path, source) = match error {
-                Error::Io { path, source, .. } | Error::Poisoned { path, source } => (path.as_path(), *source),
+                Error::Io { path, source, .. } | Error::Poisoned { path, source } => {
+                    (path.as_path(), *source)
+                }
                 _ => (self.options.image.path(), Errno::IO),
             };
             self.fail(path, source);

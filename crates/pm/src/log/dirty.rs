@@ -27,7 +27,9 @@ pub(super) struct DirtyPages {
 
 impl Default for DirtyPages {
     fn default() -> DirtyPages {
-        DirtyPages { blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect() }
+        DirtyPages {
+            blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(),
+        }
     }
 }
 
@@ -67,7 +69,11 @@ impl DirtyPages {
 }
 
 #[inline]
-fn drain_word<E>(word: &AtomicU64, first: u64, take: &mut impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
+fn drain_word<E>(
+    word: &AtomicU64,
+    first: u64,
+    take: &mut impl FnMut(u64) -> Result<(), E>,
+) -> Result<(), E> {
     if word.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }

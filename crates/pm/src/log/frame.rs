@@ -51,7 +51,15 @@ pub(super) struct Header {
 impl Header {
     /// Writes the header over the first bytes of `frame`, whose body is there; returns the checksum.
     pub(super) fn seal(&self, frame: &mut [u8], secret: &Secret) -> u64 {
-        let words = [MAGIC, self.lsn, self.body_bytes, self.durable, self.incarnation, self.chain, 0];
+        let words = [
+            MAGIC,
+            self.lsn,
+            self.body_bytes,
+            self.durable,
+            self.incarnation,
+            self.chain,
+            0,
+        ];
         for (into, word) in frame.as_chunks_mut::<8>().0.iter_mut().skip(1).zip(words) {
             *into = word.to_le_bytes();
         }
@@ -64,12 +72,18 @@ impl Header {
 
     /// Verifies the frame that `bytes` starts with, which must lie at `lsn`; returns its header, checksum
     /// and body. `bytes` ends where the segment ends.
-    pub(super) fn open<'a>(bytes: &'a [u8], lsn: u64, secret: &Secret) -> Option<(Header, u64, &'a [u8])> {
+    pub(super) fn open<'a>(
+        bytes: &'a [u8],
+        lsn: u64,
+        secret: &Secret,
+    ) -> Option<(Header, u64, &'a [u8])> {
         let header = Header::peek(bytes)?;
         if header.lsn != lsn {
             return None;
         }
-        let length = usize::try_from(header.body_bytes).ok()?.checked_add(HEADER)?;
+        let length = usize::try_from(header.body_bytes)
+            .ok()?
+            .checked_add(HEADER)?;
         let frame = bytes.get(..length)?;
         let sum = word(frame, 0)?;
         if secret.sum(frame.get(8..)?) != sum {
@@ -110,13 +124,18 @@ pub(super) fn entry_header(at: u64, bytes: u64) -> [u8; ENTRY] {
 /// Splits the first entry off a body: offset in the image, lines, rest. `None` if there is no sound entry.
 pub(super) fn split_entry(body: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (at, bytes) = (word(body, 0)?, word(body, 8)?);
-    if at % LINE != 0 || bytes % LINE != 0 || bytes == 0 {
+    if !at.is_multiple_of(LINE) || !bytes.is_multiple_of(LINE) || bytes == 0 {
         return None;
     }
-    let (lines, rest) = body.get(ENTRY..)?.split_at_checked(usize::try_from(bytes).ok()?)?;
+    let (lines, rest) = body
+        .get(ENTRY..)?
+        .split_at_checked(usize::try_from(bytes).ok()?)?;
     Some((at, lines, rest))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|chunk| u64::from_le_bytes(*chunk))
 }

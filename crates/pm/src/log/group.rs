@@ -42,7 +42,12 @@ pub(super) struct Content {
 impl Group {
     pub(super) fn new(log: Arc<Shared>) -> Group {
         let spill_bytes = SPILL_BYTES.min(log.options.segment_bytes / 4);
-        Group { log, content: Content::default(), last: 0, spill_bytes }
+        Group {
+            log,
+            content: Content::default(),
+            last: 0,
+            spill_bytes,
+        }
     }
 
     /// Whole lines that only this lane writes before its next fence.
@@ -51,7 +56,7 @@ impl Group {
     /// If offset or length is no multiple of 64.
     #[inline]
     pub(crate) fn push_lines(&mut self, at: u64, lines: &[u8]) {
-        assert!(at % LINE == 0 && lines.len() as u64 % LINE == 0);
+        assert!(at.is_multiple_of(LINE) && (lines.len() as u64).is_multiple_of(LINE));
         let mut at = at;
         for part in lines.chunks(self.spill_bytes as usize) {
             let content = &mut self.content;

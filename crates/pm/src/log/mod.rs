@@ -172,7 +172,10 @@ impl Log {
             options,
         });
         let background = Background::start(&shared)?;
-        Ok(Log { shared, background: Mutex::new(Some(background)) })
+        Ok(Log {
+            shared,
+            background: Mutex::new(Some(background)),
+        })
     }
 
     /// A lane's collector.
@@ -255,7 +258,10 @@ impl Log {
 
     /// Bytes of log that recovery would read, and bytes of segments on disk.
     pub(crate) fn usage(&self) -> (u64, u64) {
-        let used = self.shared.end().saturating_sub(self.shared.checkpoint_lsn.load(Ordering::Acquire));
+        let used = self
+            .shared
+            .end()
+            .saturating_sub(self.shared.checkpoint_lsn.load(Ordering::Acquire));
         (used, self.shared.segments.lock().bytes())
     }
 

@@ -37,7 +37,14 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn new(start: u64, segment_bytes: u64) -> Pending {
-        Pending { batch: Batch { start, ..Batch::default() }, segment_bytes, number: 1 }
+        Pending {
+            batch: Batch {
+                start,
+                ..Batch::default()
+            },
+            segment_bytes,
+            number: 1,
+        }
     }
 
     /// Everything appended is before this position.
@@ -64,7 +71,11 @@ impl Pending {
 
     /// Number of the batch that has `lsn` in it, for everything that is not durable.
     pub(super) fn number_of(&self, lsn: u64) -> u32 {
-        if lsn > self.batch.start { self.number } else { self.number.wrapping_sub(1) }
+        if lsn > self.batch.start {
+            self.number
+        } else {
+            self.number.wrapping_sub(1)
+        }
     }
 
     /// Counts a group whose entries were all pushed; returns its LSN.
@@ -121,7 +132,9 @@ impl Pending {
     /// Bytes that the open frame can still take; 0 if none is open.
     #[inline]
     fn frame_room(&self) -> u64 {
-        let Some(&(from, _)) = self.batch.frames.last() else { return 0 };
+        let Some(&(from, _)) = self.batch.frames.last() else {
+            return 0;
+        };
         // From the frame's start: a frame that fills its segment to the last byte ends there.
         let start = self.batch.start + from as u64;
         let segment_end = (start / self.segment_bytes + 1) * self.segment_bytes;

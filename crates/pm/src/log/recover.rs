@@ -11,17 +11,18 @@
 //! - zeros over the first block of each valid frame behind the run, so that a later run, which may start
 //!   at any block, never takes a leftover for its own.
 
+use super::LogOptions;
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header, split_entry};
 use super::segment::{Segment, path};
-use super::LogOptions;
 use crate::error::Error;
 use crate::io::File;
 use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const REMEDY: &str = "Restore the pool from a copy, or export what the last checkpoint has with `everdram check`";
+const REMEDY: &str =
+    "Restore the pool from a copy, or export what the last checkpoint has with `everdram check`";
 
 /// What the log goes on from.
 pub(super) struct Recovered {
@@ -70,16 +71,33 @@ struct Run {
 
 /// See the module text.
 pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recovered, Error> {
-    let mut reader = Reader { options, files: list(options)?, loaded: None, buffer: Vec::new() };
+    let mut reader = Reader {
+        options,
+        files: list(options)?,
+        loaded: None,
+        buffer: Vec::new(),
+    };
     let mut found = reader.scan()?;
     let checkpoint = options.checkpoint_lsn;
-    if checkpoint % BLOCK != 0 {
-        return Err(reader.corrupt(0, 0, format!("the superblock's checkpoint {checkpoint} is no block boundary")));
+    if !checkpoint.is_multiple_of(BLOCK) {
+        return Err(reader.corrupt(
+            0,
+            0,
+            format!("the superblock's checkpoint {checkpoint} is no block boundary"),
+        ));
     }
-    let mut run =
-        Run { end: checkpoint, chain: None, incarnation: 0, durable: checkpoint, files: Vec::new() };
+    let mut run = Run {
+        end: checkpoint,
+        chain: None,
+        incarnation: 0,
+        durable: checkpoint,
+        files: Vec::new(),
+    };
     while reader.step(&mut run, &mut found, dirty)? {}
-    if let Some(later) = found.iter().find(|frame| frame.lsn > run.end && frame.durable > run.end) {
+    if let Some(later) = found
+        .iter()
+        .find(|frame| frame.lsn > run.end && frame.durable > run.end)
+    {
         return Err(reader.damaged(&run, later));
     }
     let start = run.end.next_multiple_of(BLOCK);
@@ -94,18 +112,30 @@ fn list(options: &LogOptions) -> Result<Vec<Segment>, Error> {
     let failed = |error: std::io::Error| Error::Io {
         path: directory.clone(),
         what: "listing the redo log",
-        source: error.raw_os_error().map_or(rustix::io::Errno::IO, rustix::io::Errno::from_raw_os_error),
+        source: error
+            .raw_os_error()
+            .map_or(rustix::io::Errno::IO, rustix::io::Errno::from_raw_os_error),
     };
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("log-")).and_then(|rest| rest.parse().ok());
-        if let Some(number) = number.filter(|&number| path(directory, number).file_name() == Some(&name)) {
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("log-"))
+            .and_then(|rest| rest.parse().ok());
+        if let Some(number) =
+            number.filter(|&number| path(directory, number).file_name() == Some(&name))
+        {
             numbers.push(number);
         }
     }
     numbers.sort_unstable();
-    let open = |number| Ok(Segment { number, file: Arc::new(File::open(&path(directory, number), false)?) });
+    let open = |number| {
+        Ok(Segment {
+            number,
+            file: Arc::new(File::open(&path(directory, number), false)?),
+        })
+    };
     numbers.into_iter().map(open).collect()
 }
 
@@ -116,17 +146,23 @@ impl Reader<'_> {
             return Ok(());
         }
         self.loaded = None;
-        let Some(segment) = self.files.get(index) else { return Ok(()) };
+        let Some(segment) = self.files.get(index) else {
+            return Ok(());
+        };
         let file = &segment.file;
         let failed = |source| file.error("reading the redo log", source);
         let length = file.len().map_err(failed)?;
         if length > self.options.segment_bytes {
-            let what = format!("the segment has {length} bytes instead of {}", self.options.segment_bytes);
+            let what = format!(
+                "the segment has {length} bytes instead of {}",
+                self.options.segment_bytes
+            );
             return Err(self.corrupt(index, self.options.segment_bytes, what));
         }
         self.buffer.clear();
         self.buffer.resize(self.options.segment_bytes as usize, 0);
-        file.pread_exact(0, &mut self.buffer[..length as usize]).map_err(failed)?;
+        file.pread_exact(0, &mut self.buffer[..length as usize])
+            .map_err(failed)?;
         self.loaded = Some(index);
         Ok(())
     }
@@ -134,17 +170,29 @@ impl Reader<'_> {
     /// All valid frames at block boundaries at or behind the checkpoint, in every file.
     fn scan(&mut self) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
-        let LogOptions { segment_bytes, checkpoint_lsn, secret, .. } = self.options;
+        let LogOptions {
+            segment_bytes,
+            checkpoint_lsn,
+            secret,
+            ..
+        } = self.options;
         for file in 0..self.files.len() {
             self.load(file)?;
             for offset in (0..*segment_bytes).step_by(BLOCK as usize) {
                 let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-                let Some(seen) = Header::peek(bytes) else { continue };
+                let Some(seen) = Header::peek(bytes) else {
+                    continue;
+                };
                 if seen.lsn < *checkpoint_lsn || seen.lsn % segment_bytes != offset {
                     continue;
                 }
                 if let Some((header, ..)) = Header::open(bytes, seen.lsn, secret) {
-                    found.push(Found { lsn: header.lsn, durable: header.durable, file, accepted: false });
+                    found.push(Found {
+                        lsn: header.lsn,
+                        durable: header.durable,
+                        file,
+                        accepted: false,
+                    });
                 }
             }
         }
@@ -153,7 +201,12 @@ impl Reader<'_> {
     }
 
     /// Extends the run by one frame; `false` at its end.
-    fn step(&mut self, run: &mut Run, found: &mut [Found], dirty: &DirtyPages) -> Result<bool, Error> {
+    fn step(
+        &mut self,
+        run: &mut Run,
+        found: &mut [Found],
+        dirty: &DirtyPages,
+    ) -> Result<bool, Error> {
         let block = run.end.next_multiple_of(BLOCK);
         if block != run.end
             && let Some(&(_, file)) = run.files.last()
@@ -171,12 +224,22 @@ impl Reader<'_> {
     }
 
     /// Applies the frame at `lsn` in a file, if it is one that continues the run.
-    fn accept(&mut self, run: &mut Run, lsn: u64, file: usize, dirty: &DirtyPages) -> Result<bool, Error> {
+    fn accept(
+        &mut self,
+        run: &mut Run,
+        lsn: u64,
+        file: usize,
+        dirty: &DirtyPages,
+    ) -> Result<bool, Error> {
         self.load(file)?;
         let offset = lsn % self.options.segment_bytes;
         let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-        let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else { return Ok(false) };
-        if run.chain.is_some_and(|chain| chain != header.chain) || header.incarnation < run.incarnation {
+        let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else {
+            return Ok(false);
+        };
+        if run.chain.is_some_and(|chain| chain != header.chain)
+            || header.incarnation < run.incarnation
+        {
             return Ok(false);
         }
         let body_at = offset + HEADER as u64;
@@ -205,7 +268,10 @@ impl Reader<'_> {
                 continue;
             }
             self.load(index)?;
-            let bytes = self.buffer.get((from - first) as usize..(end - first) as usize).unwrap_or_default();
+            let bytes = self
+                .buffer
+                .get((from - first) as usize..(end - first) as usize)
+                .unwrap_or_default();
             self.write(index, from - first, bytes)?;
         }
         Ok(())
@@ -213,13 +279,19 @@ impl Reader<'_> {
 
     fn wipe_leftovers(&self, found: &[Found]) -> Result<(), Error> {
         for leftover in found.iter().filter(|frame| !frame.accepted) {
-            self.write(leftover.file, leftover.lsn % self.options.segment_bytes, &[0; BLOCK as usize])?;
+            self.write(
+                leftover.file,
+                leftover.lsn % self.options.segment_bytes,
+                &[0; BLOCK as usize],
+            )?;
         }
         Ok(())
     }
 
     fn write(&self, index: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        let Some(segment) = self.files.get(index) else { return Ok(()) };
+        let Some(segment) = self.files.get(index) else {
+            return Ok(());
+        };
         let file = &segment.file;
         file.pwrite_all(at, bytes)
             .and_then(|()| file.data_sync())
@@ -236,7 +308,14 @@ impl Reader<'_> {
             .filter_map(|&(_, index)| slots.get_mut(index)?.take())
             .collect();
         let free = slots.into_iter().flatten().collect();
-        Recovered { start, end: run.end, chain: run.chain.unwrap_or(0), live, free, next_number }
+        Recovered {
+            start,
+            end: run.end,
+            chain: run.chain.unwrap_or(0),
+            live,
+            free,
+            next_number,
+        }
     }
 
     /// The error for a run that ends where acknowledged groups should follow.
@@ -249,7 +328,10 @@ impl Reader<'_> {
             if let Err(error) = self.load(index) {
                 return error;
             }
-            let behind = self.buffer.get((run.end % segment_bytes) as usize..).unwrap_or_default();
+            let behind = self
+                .buffer
+                .get((run.end % segment_bytes) as usize..)
+                .unwrap_or_default();
             if Header::peek(behind).is_some_and(|header| header.lsn == run.end) {
                 at = run.end;
             }
@@ -274,8 +356,16 @@ impl Reader<'_> {
     }
 
     fn corrupt(&self, index: usize, offset: u64, what: String) -> Error {
-        let path = self.files.get(index).map_or(&*self.options.directory, |segment| segment.file.path());
-        Error::Corrupt { path: path.into(), offset, what, remedy: REMEDY }
+        let path = self
+            .files
+            .get(index)
+            .map_or(&*self.options.directory, |segment| segment.file.path());
+        Error::Corrupt {
+            path: path.into(),
+            offset,
+            what,
+            remedy: REMEDY,
+        }
     }
 }
 

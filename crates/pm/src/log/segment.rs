@@ -51,7 +51,8 @@ pub(super) struct Segments {
 impl Segments {
     pub(super) fn new(options: &LogOptions, recovered: &Recovered) -> Segments {
         let files = |bytes: u64| (bytes / options.segment_bytes).max(2 * AHEAD);
-        let grown = (options.log_bytes.saturating_mul(4)).min(options.log_bytes.max(GROWTH_BYTES_MAX));
+        let grown =
+            (options.log_bytes.saturating_mul(4)).min(options.log_bytes.max(GROWTH_BYTES_MAX));
         Segments {
             directory: options.directory.clone(),
             segment_bytes: options.segment_bytes,
@@ -77,13 +78,17 @@ impl Segments {
     /// The file that holds position `at`.
     pub(super) fn file(&self, at: u64) -> Option<Arc<File>> {
         let index = (at / self.segment_bytes).checked_sub(self.first)?;
-        self.live.get(index as usize).map(|segment| Arc::clone(&segment.file))
+        self.live
+            .get(index as usize)
+            .map(|segment| Arc::clone(&segment.file))
     }
 
     /// Gives each file before the checkpoint at `lsn` the next segment, or deletes it if there are many.
     fn release(&mut self, lsn: u64) {
         while (self.first + 1) * self.segment_bytes <= lsn {
-            let Some(segment) = self.live.pop_front() else { break };
+            let Some(segment) = self.live.pop_front() else {
+                break;
+            };
             self.first += 1;
             if self.bytes() >= self.keep * self.segment_bytes {
                 // A file that stays behind is found, and used, at the next open.
@@ -123,7 +128,9 @@ impl Segments {
     /// Nanoseconds of one write and sync, the median of a few, in the last block of the last segment; 0 if
     /// a log that ends at `end` reaches into that one.
     pub(super) fn measure(&self, end: u64) -> Result<u64, Error> {
-        let Some(segment) = self.live.back() else { return Ok(0) };
+        let Some(segment) = self.live.back() else {
+            return Ok(0);
+        };
         if end > self.end() - self.segment_bytes {
             return Ok(0);
         }
@@ -135,7 +142,11 @@ impl Segments {
                 .file
                 .pwrite_all(self.segment_bytes - BLOCK, &block)
                 .and_then(|()| segment.file.data_sync())
-                .map_err(|source| segment.file.error("measuring a write and sync of the log", source))?;
+                .map_err(|source| {
+                    segment
+                        .file
+                        .error("measuring a write and sync of the log", source)
+                })?;
             *sample = begun.elapsed().as_nanos() as u64;
         }
         took.sort_unstable();
@@ -171,10 +182,13 @@ fn prepare(directory: &Path, segment_bytes: u64, wanted: Segmental) -> Result<Se
                 let _ = rustix::fs::unlink(segment.file.path());
             }
             return Err(match source {
-                Errno::NOSPC | Errno::DQUOT => {
-                    Error::NoSpace { path: directory.into(), what: "prepare a segment of the redo log" }
-                }
-                _ => segment.file.error("preparing a segment of the redo log", source),
+                Errno::NOSPC | Errno::DQUOT => Error::NoSpace {
+                    path: directory.into(),
+                    what: "prepare a segment of the redo log",
+                },
+                _ => segment
+                    .file
+                    .error("preparing a segment of the redo log", source),
             });
         }
     }

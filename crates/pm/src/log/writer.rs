@@ -36,7 +36,12 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(recovered: &Recovered) -> Writer {
-        Writer { batch: Batch::default(), chain: recovered.chain, end: recovered.end, groups_before: [0; 2] }
+        Writer {
+            batch: Batch::default(),
+            chain: recovered.chain,
+            end: recovered.end,
+            groups_before: [0; 2],
+        }
     }
 }
 
@@ -55,7 +60,13 @@ impl Shared {
             }
             let number = self.pending.lock().number_of(lsn);
             // A changed count, a signal or a wake-up: the loop looks again in each case.
-            let _ = futex::wait_bitset(&self.completed, Flags::PRIVATE, completed, None, bit(number));
+            let _ = futex::wait_bitset(
+                &self.completed,
+                Flags::PRIVATE,
+                completed,
+                None,
+                bit(number),
+            );
         }
     }
 
@@ -65,7 +76,9 @@ impl Shared {
             return;
         }
         self.gather(&writer);
-        let Some(number) = self.pending.lock().take(&mut writer.batch) else { return };
+        let Some(number) = self.pending.lock().take(&mut writer.batch) else {
+            return;
+        };
         writer.seal(self);
         match self.write(&writer.batch) {
             Ok(()) => {
@@ -108,13 +121,15 @@ impl Shared {
             let Some(file) = self.segments.lock().file(at) else {
                 return Err((self.options.directory.clone(), Errno::NOSPC));
             };
-            write_synced(&file, at % segment, now).map_err(|source| (file.path().to_path_buf(), source))?;
+            write_synced(&file, at % segment, now)
+                .map_err(|source| (file.path().to_path_buf(), source))?;
             at += now.len() as u64;
             rest = later;
         }
         let took = begun.elapsed().as_nanos() as u64;
         let average = self.sync_ns.load(Ordering::Relaxed);
-        self.sync_ns.store(average - average / 8 + took / 8, Ordering::Relaxed);
+        self.sync_ns
+            .store(average - average / 8 + took / 8, Ordering::Relaxed);
         Ok(())
     }
 
@@ -122,14 +137,27 @@ impl Shared {
     fn finish(&self, number: u32) {
         self.completed.fetch_add(1, Ordering::AcqRel);
         // Waking nobody is fine, and the calls have no other way to fail on a valid address.
-        let _ = futex::wake_bitset(&self.completed, Flags::PRIVATE, i32::MAX as u32, bit(number));
-        let _ = futex::wake_bitset(&self.completed, Flags::PRIVATE, 1, bit(number.wrapping_add(1)));
+        let _ = futex::wake_bitset(
+            &self.completed,
+            Flags::PRIVATE,
+            i32::MAX as u32,
+            bit(number),
+        );
+        let _ = futex::wake_bitset(
+            &self.completed,
+            Flags::PRIVATE,
+            1,
+            bit(number.wrapping_add(1)),
+        );
         self.tell_subscribers();
     }
 
     /// Poisons the log with its first failure and tells everybody who waits.
     pub(super) fn fail(&self, path: &Path, source: Errno) {
-        let _ = self.failed.set(Error::Poisoned { path: path.into(), source });
+        let _ = self.failed.set(Error::Poisoned {
+            path: path.into(),
+            source,
+        });
         self.completed.fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(&self.completed, Flags::PRIVATE, i32::MAX as u32);
         // Under the lock, so that nobody is between its look at `failed` and its sleep.

@@ -31,14 +31,27 @@ struct Model {
 
 impl Model {
     fn new() -> Model {
-        let zero = Version { value: 0, after_fence: 0, fence: 0 };
-        Model { lines: vec![vec![zero]; LINES as usize], fences: 0, acknowledged: 0, next_value: 1 }
+        let zero = Version {
+            value: 0,
+            after_fence: 0,
+            fence: 0,
+        };
+        Model {
+            lines: vec![vec![zero]; LINES as usize],
+            fences: 0,
+            acknowledged: 0,
+            next_value: 1,
+        }
     }
 
     fn store(&mut self, line: u64) -> u64 {
         let value = self.next_value;
         self.next_value += 1;
-        let version = Version { value, after_fence: self.fences, fence: u64::MAX };
+        let version = Version {
+            value,
+            after_fence: self.fences,
+            fence: u64::MAX,
+        };
         self.lines[line as usize].push(version);
         value
     }
@@ -46,7 +59,10 @@ impl Model {
     fn fence(&mut self, lines: &mut Vec<u64>) -> u64 {
         self.fences += 1;
         for line in lines.drain(..) {
-            for version in self.lines[line as usize].iter_mut().filter(|version| version.fence == u64::MAX) {
+            for version in self.lines[line as usize]
+                .iter_mut()
+                .filter(|version| version.fence == u64::MAX)
+            {
                 version.fence = self.fences;
             }
         }
@@ -62,17 +78,28 @@ impl Model {
             open.region.load(DATA + line * 64, &mut bytes);
             let value = u64::from_le_bytes(*bytes.first_chunk().unwrap());
             let index = versions.iter().position(|version| version.value == value);
-            let index = index.ok_or_else(|| format!("line {line} shows {value}, which was never there"))?;
+            let index =
+                index.ok_or_else(|| format!("line {line} shows {value}, which was never there"))?;
             must = must.max(versions[index].after_fence);
             shown.push(index);
         }
         for (line, (versions, &index)) in self.lines.iter().zip(&shown).enumerate() {
-            if let Some(lost) = versions[index + 1..].iter().find(|version| version.fence <= must) {
-                return Err(format!("line {line} shows {:?} but {lost:?} must be there: {must}", versions[index]));
+            if let Some(lost) = versions[index + 1..]
+                .iter()
+                .find(|version| version.fence <= must)
+            {
+                return Err(format!(
+                    "line {line} shows {:?} but {lost:?} must be there: {must}",
+                    versions[index]
+                ));
             }
         }
         for (versions, index) in self.lines.iter_mut().zip(shown) {
-            *versions = vec![Version { value: versions[index].value, after_fence: 0, fence: 0 }];
+            *versions = vec![Version {
+                value: versions[index].value,
+                after_fence: 0,
+                fence: 0,
+            }];
         }
         self.fences = 0;
         self.acknowledged = 0;
@@ -109,7 +136,11 @@ fn run_script(open: &Open, model: &mut Model, random: &mut StdRng) {
             50..54 => {
                 for line in 0..300 {
                     let value = model.store(lane as u64 * 512 + line);
-                    open.line(&mut groups[lane], DATA + (lane as u64 * 512 + line) * 64, value);
+                    open.line(
+                        &mut groups[lane],
+                        DATA + (lane as u64 * 512 + line) * 64,
+                        value,
+                    );
                     touched[lane].push(lane as u64 * 512 + line);
                 }
             }
@@ -163,7 +194,10 @@ fn campaign(seed: u64, rounds: u32) -> Result<(), String> {
 
 #[test]
 fn what_was_acknowledged_survives_a_power_loss_at_any_call() {
-    let first: u64 = std::env::var("EVERDRAM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let first: u64 = std::env::var("EVERDRAM_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
     for seed in first..first + 60 {
         if let Err(error) = campaign(seed, 40) {
             panic!("{error}; repeat with EVERDRAM_SEED={seed}");

@@ -32,7 +32,11 @@ fn batches(open: &super::Open) -> u64 {
     let shown = open.region.load_word(DATA);
     for value in 1..=BATCHES {
         let expected = if value <= shown { value } else { 0 };
-        assert_eq!(open.region.load_word(DATA + value * 64), expected, "batch {value} of {shown}");
+        assert_eq!(
+            open.region.load_word(DATA + value * 64),
+            expected,
+            "batch {value} of {shown}"
+        );
     }
     shown
 }
@@ -41,7 +45,10 @@ fn batches(open: &super::Open) -> u64 {
 fn each_flipped_byte_is_an_error_or_cuts_the_last_batch() {
     let bench = Bench::new(64 << 10);
     let files = write_log(&bench);
-    let (path, sound) = files.iter().find(|(path, _)| path.ends_with("log-000000")).unwrap();
+    let (path, sound) = files
+        .iter()
+        .find(|(path, _)| path.ends_with("log-000000"))
+        .unwrap();
     let (mut errors, mut cut, mut harmless) = (0, 0, 0);
     let used = (0..sound.len()).filter(|at| at % 4096 < 320);
     for at in used {
@@ -52,10 +59,18 @@ fn each_flipped_byte_is_an_error_or_cuts_the_last_batch() {
         bytes[at] ^= 1 << (at % 8);
         std::fs::write(path, &bytes).unwrap();
         match bench.open() {
-            Err(Error::Corrupt { path: named, offset, .. }) => {
+            Err(Error::Corrupt {
+                path: named,
+                offset,
+                ..
+            }) => {
                 assert_eq!(&named, path);
                 assert_eq!(offset, at as u64 / 4096 * 4096, "flipped {at}");
-                assert_eq!(std::fs::read(path).unwrap(), bytes, "a damaged log was changed");
+                assert_eq!(
+                    std::fs::read(path).unwrap(),
+                    bytes,
+                    "a damaged log was changed"
+                );
                 errors += 1;
             }
             Err(other) => panic!("flipped {at}: {other}"),
@@ -78,7 +93,13 @@ fn frame(lsn: u64, chain: u64, at: u64, value: u64) -> (Vec<u8>, u64) {
     bytes.extend(entry_header(at, 64));
     bytes.extend(value.to_le_bytes());
     bytes.extend([0; 56]);
-    let header = Header { lsn, body_bytes: 80, durable: 0, incarnation: 1, chain };
+    let header = Header {
+        lsn,
+        body_bytes: 80,
+        durable: 0,
+        incarnation: 1,
+        chain,
+    };
     let sum = header.seal(&mut bytes, &Secret::expand(&[7; 32]));
     (bytes, sum)
 }
@@ -91,14 +112,26 @@ fn recovered_with(second: impl Fn(u64) -> Vec<u8>) -> Result<[u64; 2], Error> {
     bytes.extend(second(sum));
     std::fs::write(bench.path().join("log-000000"), bytes).unwrap();
     let open = bench.open()?;
-    Ok([open.region.load_word(DATA), open.region.load_word(DATA + 64)])
+    Ok([
+        open.region.load_word(DATA),
+        open.region.load_word(DATA + 64),
+    ])
 }
 
 #[test]
 fn only_a_frame_that_continues_the_chain_is_applied() {
-    assert_eq!(recovered_with(|sum| frame(4096, sum, DATA + 64, 2).0).unwrap(), [1, 2]);
-    assert_eq!(recovered_with(|sum| frame(4096, sum ^ 1, DATA + 64, 2).0).unwrap(), [1, 0]);
-    assert_eq!(recovered_with(|sum| frame(8192, sum, DATA + 64, 2).0).unwrap(), [1, 0]);
+    assert_eq!(
+        recovered_with(|sum| frame(4096, sum, DATA + 64, 2).0).unwrap(),
+        [1, 2]
+    );
+    assert_eq!(
+        recovered_with(|sum| frame(4096, sum ^ 1, DATA + 64, 2).0).unwrap(),
+        [1, 0]
+    );
+    assert_eq!(
+        recovered_with(|sum| frame(8192, sum, DATA + 64, 2).0).unwrap(),
+        [1, 0]
+    );
 }
 
 /// A batch was torn so that a later frame of it lay ready where the next checkpoint would end.
@@ -114,18 +147,33 @@ fn a_leftover_of_a_torn_batch_never_comes_back() {
     open.line(&mut group, DATA, 2);
     open.log.wait(group.close()).unwrap();
     open.log.checkpoint().unwrap();
-    assert_eq!(open.log.shared.checkpoint_lsn.load(std::sync::atomic::Ordering::Relaxed), 8192);
+    assert_eq!(
+        open.log
+            .shared
+            .checkpoint_lsn
+            .load(std::sync::atomic::Ordering::Relaxed),
+        8192
+    );
     drop(group);
     drop(open);
     let open = bench.open().unwrap();
-    assert_eq!([open.region.load_word(DATA), open.region.load_word(DATA + 64)], [2, 0]);
+    assert_eq!(
+        [
+            open.region.load_word(DATA),
+            open.region.load_word(DATA + 64)
+        ],
+        [2, 0]
+    );
 }
 
 #[test]
 fn an_entry_that_leads_outside_the_image_is_an_error() {
     for at in [0, DATA - 64, 64 << 10, u64::MAX - 63, DATA + 1] {
         let outcome = recovered_with(|sum| frame(4096, sum, at, 2).0);
-        assert!(matches!(outcome, Err(Error::Corrupt { offset: 4160, .. })), "{at}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(Error::Corrupt { offset: 4160, .. })),
+            "{at}: {outcome:?}"
+        );
     }
 }
 
@@ -162,7 +210,9 @@ fn random_files_are_no_log_and_no_trouble() {
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);
         let bench = Bench::new(64 << 10);
         for number in 0..3 {
-            let bytes: Vec<u8> = (0..random.random_range(0..20_000)).map(|_| random.random()).collect();
+            let bytes: Vec<u8> = (0..random.random_range(0..20_000))
+                .map(|_| random.random())
+                .collect();
             std::fs::write(bench.path().join(format!("log-{number:06}")), bytes).unwrap();
         }
         if let Ok(open) = bench.open() {

@@ -46,7 +46,13 @@ impl Bench {
         let image = File::open(&directory.path().join("image"), true).unwrap();
         image.set_len(image_bytes).unwrap();
         faults.lossy();
-        Bench { directory, faults, image_bytes, segment_bytes: SEGMENT, durability: Durability::Always }
+        Bench {
+            directory,
+            faults,
+            image_bytes,
+            segment_bytes: SEGMENT,
+            durability: Durability::Always,
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -62,7 +68,11 @@ impl Bench {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let (checkpoint_lsn, incarnation) = (word(0), word(8) + 1);
         let superblock = Mutex::new((checkpoint_lsn, incarnation));
-        let region = Arc::new(Region::new(Box::new(Heap::new(bytes.len())), self.image_bytes, None));
+        let region = Arc::new(Region::new(
+            Box::new(Heap::new(bytes.len())),
+            self.image_bytes,
+            None,
+        ));
         region.store(DATA, &bytes[DATA as usize..]);
         let file = Arc::clone(&image);
         let record = move |lsn: u64| {

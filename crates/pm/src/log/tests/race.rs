@@ -54,15 +54,22 @@ fn check_lane(open: &Open, lane: u64, acknowledged: u64) -> Result<u64, String> 
     let step_of = |index: u64| open.region.load_word(line_at(lane, index));
     let last = (0..LINES).map(step_of).max().unwrap();
     if last < acknowledged {
-        return Err(format!("lane {lane} shows step {last}, acknowledged was {acknowledged}"));
+        return Err(format!(
+            "lane {lane} shows step {last}, acknowledged was {acknowledged}"
+        ));
     }
     for step in last.saturating_sub(LINES - 1).max(1)..=last {
         if step_of(step) != step {
-            return Err(format!("lane {lane} shows step {last} but {} in place of {step}", step_of(step)));
+            return Err(format!(
+                "lane {lane} shows step {last} but {} in place of {step}",
+                step_of(step)
+            ));
         }
         let raised = open.region.load_word(line_at(lane, step) + 8);
         if raised > open.region.load_word(COUNTER) {
-            return Err(format!("lane {lane} saw the counter at {raised}, which is lost"));
+            return Err(format!(
+                "lane {lane} saw the counter at {raised}, which is lost"
+            ));
         }
     }
     Ok(last)
@@ -74,7 +81,10 @@ fn campaign(seed: u64, rounds: u64, write_ahead: bool) -> Result<(), String> {
     let acknowledged: [AtomicU64; LANES as usize] = Default::default();
     for round in 0..rounds {
         let open = bench.open().map_err(|error| error.to_string())?;
-        open.log.shared.write_ahead_broken.store(!write_ahead, Ordering::Relaxed);
+        open.log
+            .shared
+            .write_ahead_broken
+            .store(!write_ahead, Ordering::Relaxed);
         let mut steps = Vec::new();
         for lane in 0..LANES {
             let told = acknowledged[lane as usize].load(Ordering::Relaxed);
@@ -87,11 +97,23 @@ fn campaign(seed: u64, rounds: u64, write_ahead: bool) -> Result<(), String> {
         std::thread::scope(|scope| {
             let lanes: Vec<_> = (0..)
                 .zip(&steps)
-                .map(|(lane, &step)| (lane, scope.spawn({ let open = &open; move || run_lane(open, lane, step) })))
+                .map(|(lane, &step)| {
+                    (
+                        lane,
+                        scope.spawn({
+                            let open = &open;
+                            move || run_lane(open, lane, step)
+                        }),
+                    )
+                })
                 .collect();
-            scope.spawn(|| {
-                while !off.load(Ordering::Relaxed) && open.log.checkpoint().is_ok() {}
-            });
+            scope.spawn(
+                || {
+                    while !off.load(Ordering::Relaxed) && open.log.checkpoint().is_ok() {
+                        std::hint::spin_loop();
+                    }
+                },
+            );
             for (lane, handle) in lanes {
                 acknowledged[lane as usize].store(handle.join().unwrap(), Ordering::Relaxed);
             }
@@ -113,5 +135,8 @@ fn each_lane_survives_as_a_prefix() {
 #[test]
 fn the_write_ahead_rule_is_needed() {
     let broken = (0..20).find_map(|seed| campaign(seed, 25, false).err());
-    assert!(broken.is_some(), "leaving out the write-ahead rule went unnoticed");
+    assert!(
+        broken.is_some(),
+        "leaving out the write-ahead rule went unnoticed"
+    );
 }
