@@ -28,7 +28,6 @@ pub(crate) fn paint(tone: Tone, text: &str) -> String {
         Tone::Good => "32",
         Tone::Bad => "1;31",
         Tone::Strong => "1",
-        Tone::Quiet => "2",
     };
     format!("\x1b[{code}m{text}\x1b[0m")
 }

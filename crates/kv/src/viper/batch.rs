@@ -111,6 +111,10 @@ impl ViperSession {
     }
 
     pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        self.with_room(|session| session.try_apply_batch(ops))
+    }
+
+    fn try_apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
         for op in ops {
             check_key(op.key())?;
             if let BatchOp::Put { value, .. } = op {
@@ -243,8 +247,10 @@ impl ViperSession {
             self.publish(write)?;
         }
         if let Some(journal) = journal {
+            // Counted first: once it is marked its block may be compacted and live another life.
+            self.count_garbage(&journal);
             self.mark_superseded(&journal)?;
-            self.bury(&journal);
+            self.let_go(&journal);
         }
         Ok(Ticket(self.last_ticket.0))
     }

@@ -473,7 +473,7 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
     for &at in &found.losers {
         let old = at_old(viper, at)?;
         session.mark(&old)?;
-        session.bury(&old);
+        session.count_garbage(&old);
     }
     session.settle_and_fence();
     for &at in &found.journals {

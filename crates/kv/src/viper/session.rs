@@ -379,14 +379,36 @@ impl ViperSession {
         self.first = true;
     }
 
-    /// Counts a dead record; retires its pieces.
-    pub(super) fn bury(&self, old: &Old) {
+    /// Counts a record as garbage.
+    pub(super) fn count_garbage(&self, old: &Old) {
         let block = self.engine.blocks.number(old.location.get() * UNIT);
         if let Some(entry) = self.engine.blocks.get(block) {
             entry.add_garbage(old.bytes);
         }
+    }
+
+    /// Lets go of the pieces of a record that is marked dead.
+    pub(super) fn let_go(&self, old: &Old) {
         if let Some(chain) = old.chain {
             self.engine.retire_chain(chain);
+        }
+    }
+
+    /// Runs a write, and once more after compaction if there was no room and compaction made some.
+    pub(super) fn with_room<T>(
+        &mut self,
+        mut write: impl FnMut(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match write(self) {
+            Err(Error::NoSpace(why)) if !self.compaction => {
+                // Compaction needs key locks: this session may hold none.
+                self.commit_pending()?;
+                match super::reclaim::reclaim_all(&self.engine) {
+                    Ok(freed) if freed > 0 => write(self),
+                    _ => Err(Error::NoSpace(why)),
+                }
+            }
+            other => other,
         }
     }
 
@@ -451,7 +473,8 @@ impl ViperSession {
             if write.new.is_some() {
                 self.mark_superseded(old)?;
             }
-            self.bury(old);
+            self.count_garbage(old);
+            self.let_go(old);
         }
         Ok(())
     }
@@ -680,19 +703,8 @@ impl EngineSession for ViperSession {
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
         check_key(key)?;
         check_value(value)?;
-        self.healthy()?;
-        let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
-        self.acquire(stripe)?;
-        let old = match self.find(hash, key) {
-            Ok(found) => found.map(|(old, _)| old),
-            Err(error) => {
-                self.give_back(stripe);
-                return Err(self.engine.at_path(error));
-            }
-        };
-        self.submit_put(hash, stripe, key, value, expires_at_ms, old)?;
-        Ok(old.is_none_or(|old| old.expired))
+        self.with_room(|session| session.try_put(key, value, expires_at_ms))
+            .map_err(|error| self.engine.at_path(error))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
@@ -797,6 +809,24 @@ impl EngineSession for ViperSession {
 }
 
 impl ViperSession {
+    fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+        self.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        match self.find(hash, key) {
+            Ok(found) => {
+                let old = found.map(|(old, _)| old);
+                self.submit_put(hash, stripe, key, value, expires_at_ms, old)?;
+                Ok(old.is_none_or(|old| old.expired))
+            }
+            Err(error) => {
+                self.give_back(stripe);
+                Err(error)
+            }
+        }
+    }
+
     fn modify_locked(
         &mut self,
         hash: KeyHash,
@@ -857,6 +887,12 @@ impl Drop for ViperSession {
         // A failing medium has already told every waiter; nothing submitted here was acknowledged.
         let _ = self.commit_pending();
         self.settle_and_fence();
+        if std::thread::panicking() {
+            // A closure of the caller panicked under a key lock: nothing was submitted on it.
+            Stripes::all()
+                .filter(|&stripe| self.engine.stripes.held_by(stripe, self.id))
+                .for_each(|stripe| self.engine.stripes.unlock(stripe));
+        }
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
         }

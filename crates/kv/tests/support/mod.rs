@@ -1,5 +1,9 @@
 //! Test beds: stores on each medium, small enough that blocks, chunks and growth are met often.
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+
+pub mod contents;
+pub mod frozen;
+pub mod history;
 
 use everdram::{Clock, EngineKind, Medium, MediumChoice, Options, Store};
 use std::path::PathBuf;
@@ -47,6 +51,18 @@ impl Bed {
 
     pub fn file() -> Bed {
         Bed::new("file", Medium::File, None, 6)
+    }
+
+    /// On memory, with blocks of `dimms` pages and perhaps fixed-size records.
+    pub fn shaped(dimms: u32, fixed: Option<(u32, u32)>) -> Bed {
+        Bed::new("emulated, of its own shape", Medium::Emulated, fixed, dimms)
+    }
+
+    /// The `file` medium on a file system in memory: the same code, and syncs that cost nothing.
+    pub fn file_in_memory() -> Bed {
+        let mut bed = Bed::new("file, in memory", Medium::Emulated, None, 6);
+        bed.medium = Medium::File;
+        bed
     }
 
     pub fn path(&self) -> PathBuf {

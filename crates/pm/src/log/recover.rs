@@ -21,8 +21,7 @@ use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const REMEDY: &str =
-    "Restore the pool from a copy, or export what the last checkpoint has with `everdram check`";
+const REMEDY: &str = "Restore the pool from a copy";
 
 /// What the log goes on from.
 pub(super) struct Recovered {

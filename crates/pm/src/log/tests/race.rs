@@ -107,13 +107,11 @@ fn campaign(seed: u64, rounds: u64, write_ahead: bool) -> Result<(), String> {
                     )
                 })
                 .collect();
-            scope.spawn(
-                || {
-                    while !off.load(Ordering::Relaxed) && open.log.checkpoint().is_ok() {
-                        std::hint::spin_loop();
-                    }
-                },
-            );
+            scope.spawn(|| {
+                while !off.load(Ordering::Relaxed) && open.log.checkpoint().is_ok() {
+                    std::hint::spin_loop();
+                }
+            });
             for (lane, handle) in lanes {
                 acknowledged[lane as usize].store(handle.join().unwrap(), Ordering::Relaxed);
             }
