@@ -14,7 +14,7 @@ const REPLY_ELEMENTS_MAX: i64 = 1 << 20;
 /// Deepest nesting of arrays.
 const DEPTH_MAX: usize = 8;
 /// A server that says nothing for this long is taken for dead.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

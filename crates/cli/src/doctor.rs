@@ -6,7 +6,7 @@
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, pool, units};
 use anyhow::Context;
-use everdram::{Create, Durability, Error, Medium, MediumChoice, Options, Session, Store};
+use everdram::{Create, Durability, Medium, MediumChoice, Options, Session, Store};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -80,22 +80,25 @@ impl Samples {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let path = &arguments.path;
-    match open_existing(arguments) {
-        Ok(store) => {
-            let sync = path.is_dir().then(|| measure_sync(path)).transpose()?;
-            print(arguments, &store, sync.as_ref(), None);
-            store.close()?;
-        }
-        Err(Error::Pool(everdram_pm::Error::NotFound { .. })) => {
-            anyhow::ensure!(
-                path.is_dir(),
-                "{}: no pool, and no directory to try one in",
-                path.display()
-            );
-            try_new(arguments)?;
-        }
-        Err(error) => return Err(error.into()),
+    // Asked before opening: a directory where no pool may live can still hold one deeper down.
+    let is_missing = path.is_dir()
+        && matches!(
+            everdram_pm::Pool::inspect(path),
+            Err(everdram_pm::Error::NotFound { .. })
+        );
+    if is_missing {
+        try_new(arguments)?;
+        return Ok(Outcome::Sound);
     }
+    anyhow::ensure!(
+        path.exists(),
+        "{}: not there; give a directory, a pool or a device",
+        path.display()
+    );
+    let store = open_existing(arguments)?;
+    let sync = path.is_dir().then(|| measure_sync(path)).transpose()?;
+    print(arguments, &store, sync.as_ref(), None);
+    store.close()?;
     Ok(Outcome::Sound)
 }
 
@@ -106,10 +109,10 @@ fn options(arguments: &Arguments, create: Create) -> Options {
     options
 }
 
-fn open_existing(arguments: &Arguments) -> Result<Store, Error> {
+fn open_existing(arguments: &Arguments) -> anyhow::Result<Store> {
     let mut options = options(arguments, Create::Never);
     options.reclaim_background = false;
-    Store::open(&arguments.path, &options)
+    Ok(Store::open(&arguments.path, &options)?)
 }
 
 /// Makes a pool in a subdirectory that is removed again, also when something fails.

@@ -141,6 +141,10 @@ fn announce(
 ) -> anyhow::Result<()> {
     let addresses = server.local_addrs();
     let port = addresses.first().map(|address| address.port());
+    // Before the announcement: whoever has read that finds the file.
+    if let (Some(file), Some(port)) = (&arguments.port_file, port) {
+        write_port(file, port)?;
+    }
     let stats = store.stats();
     if arguments.json {
         let mut object = json!({
@@ -168,10 +172,7 @@ fn announce(
         }
         println!("{}", paint(Tone::Good, "ready"));
     }
-    match (&arguments.port_file, port) {
-        (Some(file), Some(port)) => write_port(file, port),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Whoever waits for the file finds the whole port in it, or no file.

@@ -39,45 +39,65 @@ pub(crate) fn row(name: &str, value: impl std::fmt::Display) {
 
 /// Progress of one piece of work.
 pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
+    shown: Shown,
     title: String,
-    said: Mutex<Option<Instant>>,
+}
+
+enum Shown {
+    Bar(ProgressBar),
+    /// When the last line was printed.
+    Lines(Mutex<Instant>),
+    Nothing,
 }
 
 impl Progress {
     /// A bar up to `total`; 0 = the end is not known. `quiet` shows nothing at all.
     pub(crate) fn start(title: &str, total: u64, quiet: bool) -> Progress {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| bar(title, total));
-        let said = Mutex::new(quiet.then(|| Instant::now() + Duration::from_secs(1 << 30)));
+        let shown = if quiet {
+            Shown::Nothing
+        } else if std::io::stderr().is_terminal() {
+            Shown::Bar(bar(title, total))
+        } else {
+            Shown::Lines(Mutex::new(Instant::now()))
+        };
         Progress {
-            bar,
+            shown,
             title: title.to_owned(),
-            said,
         }
     }
 
-    /// Where the work is, and a few words beside it.
+    /// Where the work is, and a few words beside it. What is over soon prints no line.
     pub(crate) fn at(&self, position: u64, words: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(position);
-            bar.set_message(words.to_owned());
-            return;
+        match &self.shown {
+            Shown::Bar(bar) => {
+                bar.set_position(position);
+                bar.set_message(words.to_owned());
+            }
+            Shown::Lines(last) => {
+                let Ok(mut last) = last.lock() else { return };
+                if last.elapsed() >= LINE_EVERY {
+                    *last = Instant::now();
+                    self.line(words);
+                }
+            }
+            Shown::Nothing => {}
         }
-        let now = Instant::now();
-        let Ok(mut said) = self.said.lock() else {
-            return;
-        };
-        if said.is_none_or(|before| {
-            now.saturating_duration_since(before) >= LINE_EVERY && now > before
-        }) {
-            *said = Some(now);
-            eprintln!("{}: {words}", self.title);
+    }
+
+    /// A line at once, for those who see no bar.
+    pub(crate) fn begin(&self, words: &str) {
+        if matches!(self.shown, Shown::Lines(_)) {
+            self.line(words);
         }
+    }
+
+    fn line(&self, words: &str) {
+        eprintln!("{}: {words}", self.title);
     }
 
     /// Takes the bar away.
     pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
+        if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }

@@ -266,12 +266,14 @@ impl Session {
         self.inner.wait(ticket)
     }
 
-    /// Visits live keys from `cursor`; see [`EngineSession::scan`].
+    /// Visits live keys from `cursor`; see [`EngineSession::scan`]. What was visited is durable on return.
     ///
     /// # Errors
     /// See [`EngineSession::scan`].
     pub fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
-        self.inner.scan(cursor, count, visit)
+        let next = self.inner.scan(cursor, count, visit)?;
+        self.inner.wait(self.inner.last_read())?;
+        Ok(next)
     }
 
     /// Every live key, in no order: [`Session::scan`] from start to end.
@@ -281,7 +283,7 @@ impl Session {
     pub fn iterate(&mut self, visit: Visit<'_>) -> Result<(), Error> {
         let mut cursor = 0;
         loop {
-            cursor = self.inner.scan(cursor, 1024, visit)?;
+            cursor = self.scan(cursor, 1024, visit)?;
             if cursor == 0 {
                 return Ok(());
             }
@@ -327,6 +329,7 @@ impl Session {
 
     fn finish(&mut self) -> Result<(), Error> {
         let ticket = self.inner.commit()?;
-        self.inner.wait(ticket)
+        // What the operation saw may be another session's write that is not durable yet.
+        self.inner.wait(ticket.max(self.inner.last_read()))
     }
 }

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 /// What an image grows in.
 pub(crate) enum Ground {
-    /// Heap memory that is all there from the start.
-    Heap,
+    /// Memory that is all there from the start: a heap pool, or a view of a pool.
+    Fixed,
     /// A file, mapped into a reservation.
     File {
         file: Arc<File>,
@@ -104,7 +104,7 @@ impl Growth {
     /// The image cannot end beyond this.
     fn limit(&self, region: &Region) -> u64 {
         match &self.ground {
-            Ground::Heap => region.len(),
+            Ground::Fixed => region.len(),
             Ground::File { reservation, .. } => reservation.bytes(),
             Ground::Device { device, .. } => device.bytes,
         }
@@ -114,7 +114,7 @@ impl Growth {
     fn prepare(&self, header: &Header, region: &Region, at: u64, end: u64) -> Result<(), Error> {
         let from = region.len();
         match &self.ground {
-            Ground::Heap => Ok(()),
+            Ground::Fixed => Ok(()),
             Ground::File {
                 file,
                 reservation,

@@ -150,6 +150,11 @@ impl Header {
         Ok(header)
     }
 
+    /// Takes over what [`read`] found as it is; nothing is written unless [`Header::update`] is called.
+    pub(crate) fn view(carrier: Box<dyn Carrier>, path: &Path, found: Found) -> Header {
+        Self::new(carrier, path, found.superblock)
+    }
+
     /// Writes the first superblock of a new pool.
     pub(crate) fn create(
         carrier: Box<dyn Carrier>,

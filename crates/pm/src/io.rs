@@ -43,6 +43,17 @@ impl File {
         Ok(File::wrap(fs::File::from(opened), path))
     }
 
+    /// Opens the file for reading only: every write is refused by the system.
+    pub(crate) fn open_to_read(path: &Path) -> Result<File, Error> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| Error::Io {
+            path: path.into(),
+            what: "opening the file",
+            source,
+        })?;
+        Ok(File::wrap(fs::File::from(opened), path))
+    }
+
     /// Takes over an open file.
     pub(crate) fn wrap(inner: fs::File, path: &Path) -> File {
         File {

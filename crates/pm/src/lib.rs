@@ -68,6 +68,8 @@ mod probe;
 mod region;
 mod report;
 mod superblock;
+mod view;
+mod window;
 
 pub use checksum::Secret;
 pub use cpu::{FlushKind, LINE};

@@ -11,7 +11,7 @@ use crate::region::Backing;
 use crate::superblock::PAGE;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) enum Sharing {
     Shared,
     /// Stores reach persistent memory, and metadata is durable before a page can be written (fsdax).
     Sync,
-    /// Stores stay in this process; the kernel never writes them back (`file` medium).
+    /// Stores stay in this process; the kernel never writes them back (`file` medium, and every view).
     Private,
 }
 
@@ -135,6 +135,14 @@ impl Reservation {
             let _refused = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
         }
         Ok(())
+    }
+
+    /// Makes the first `bytes`, over which nothing was mapped, usable as private zeros.
+    pub(crate) fn fill_with_zeros(&self, bytes: u64) -> Result<(), Errno> {
+        assert!(bytes <= self.bytes);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: inside our own reservation; allowing access to its pages invalidates nobody's reference.
+        unsafe { rustix::mm::mprotect(self.address(0), bytes as usize, access) }
     }
 
     /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs them.

@@ -2,7 +2,8 @@
 //!
 //! Lock, read the superblock, decide on the medium, map, raise the incarnation, recover. Everything up to
 //! the incarnation only reads, apart from cutting off bytes that an interrupted growth left behind the
-//! image; so a pool that is refused is left as it was.
+//! image; so a pool that is refused is left as it was. With `read_only` the way parts after the lock, and
+//! leads to `view.rs`.
 
 use crate::carrier::{ThroughFile, ThroughRegion};
 use crate::cpu::{FENCE, FlushKind};
@@ -21,6 +22,7 @@ use crate::probe;
 use crate::region::{Heap, Region};
 use crate::report;
 use crate::superblock::{COPIES_AT, DATA_AT, PAGE, Superblock};
+use crate::view;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,12 +62,13 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         delay: None,
         secret,
         header: Arc::new(header),
-        growth: Growth::new(path.into(), Ground::Heap),
+        growth: Growth::new(path.into(), Ground::Fixed),
         engine,
         geometry,
         path: path.into(),
         created: true,
         was_clean: false,
+        read_only: false,
         closed: AtomicBool::new(false),
         report: Report {
             medium: Medium::Emulated,
@@ -83,6 +86,9 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
 pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
     let preset = check_delay(path, options)?;
     let place = place::open(path, options)?;
+    if options.read_only {
+        return view::open(path, options, &place, preset);
+    }
     match place.device {
         Some(device) => open_device(path, options, &place, device, preset),
         None => open_file(path, options, &place, preset),
@@ -114,7 +120,7 @@ fn open_file(
     preset: Option<&'static Preset>,
 ) -> Result<Arc<Pool>, Error> {
     let found = read_file(path, &place.file)?;
-    let medium = choose(path, options.medium, &found.superblock, place)?;
+    let medium = choose(path, options, &found.superblock, place)?;
     let kind = flush_kind(path, medium)?;
     let image_bytes = found.superblock.image_bytes;
     fit_file(path, &place.file, &found.superblock, medium)?;
@@ -161,7 +167,7 @@ fn open_file(
 }
 
 /// Reads the superblock of an image file and checks that the image is as long as it says.
-fn read_file(path: &Path, file: &Arc<File>) -> Result<Found, Error> {
+pub(crate) fn read_file(path: &Path, file: &Arc<File>) -> Result<Found, Error> {
     let bytes = file
         .len()
         .map_err(Error::io(path, "looking at the image"))?;
@@ -216,18 +222,12 @@ fn open_device(
     preset: Option<&'static Preset>,
 ) -> Result<Arc<Pool>, Error> {
     let io = |what| Error::io(path, what);
+    check_room(path, device)?;
     let kind = flush_kind(path, Medium::Pmem)?;
     let reservation = Arc::new(
         Reservation::new(device.bytes, device.bytes, device.align.max(ALIGN))
             .map_err(io("reserving address space"))?,
     );
-    if device.bytes <= DATA_AT {
-        let what = format!("a device of {} bytes is too small for a pool", device.bytes);
-        return Err(Error::Options {
-            path: path.into(),
-            what,
-        });
-    }
     // SAFETY: there is no region yet, and the device has `bytes` bytes.
     unsafe { reservation.map(place.file.inner().as_fd(), Sharing::Shared, 0, device.bytes) }
         .map_err(io("mapping the device"))?;
@@ -254,26 +254,10 @@ fn open_device(
         Ok(_) if !options.open => return Err(Error::Exists { path: path.into() }),
         other => other?,
     };
-    if found.superblock.image_bytes > device.bytes {
-        return Err(Error::Corrupt {
-            path: path.into(),
-            offset: device.bytes,
-            what: format!(
-                "the device ends here, the image has {} bytes",
-                found.superblock.image_bytes
-            ),
-            remedy: "Nothing was changed; use the whole device the pool was created on",
-        });
-    }
+    check_length(path, device, &found.superblock)?;
     region.set_len(found.superblock.image_bytes);
-    let medium = choose(path, options.medium, &found.superblock, place)?;
-    if medium != Medium::Pmem || preset.is_some() {
-        let what = "a devdax device is always `pmem`, without a delay model";
-        return Err(Error::Options {
-            path: path.into(),
-            what: what.into(),
-        });
-    }
+    let medium = choose(path, options, &found.superblock, place)?;
+    check_pmem(path, medium, preset)?;
     let place = &Place {
         created,
         file: Arc::clone(&place.file),
@@ -296,16 +280,63 @@ fn open_device(
     })
 }
 
+/// Refuses a device without room for a superblock and the root.
+pub(crate) fn check_room(path: &Path, device: probe::DaxDevice) -> Result<(), Error> {
+    if device.bytes > DATA_AT {
+        return Ok(());
+    }
+    let what = format!("a device of {} bytes is too small for a pool", device.bytes);
+    Err(Error::Options {
+        path: path.into(),
+        what,
+    })
+}
+
+/// Refuses a device that ends before the image does.
+pub(crate) fn check_length(
+    path: &Path,
+    device: probe::DaxDevice,
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let image_bytes = superblock.image_bytes;
+    if image_bytes <= device.bytes {
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        path: path.into(),
+        offset: device.bytes,
+        what: format!("the device ends here, the image has {image_bytes} bytes"),
+        remedy: "Nothing was changed; use the whole device the pool was created on",
+    })
+}
+
+/// Refuses what a device cannot be.
+pub(crate) fn check_pmem(
+    path: &Path,
+    medium: Medium,
+    preset: Option<&'static Preset>,
+) -> Result<(), Error> {
+    if medium == Medium::Pmem && preset.is_none() {
+        return Ok(());
+    }
+    let what = "a devdax device is always `pmem`, without a delay model";
+    Err(Error::Options {
+        path: path.into(),
+        what: what.into(),
+    })
+}
+
 /// Whether a device may be taken for a new pool: what would be the superblock is all zeros.
 fn is_blank(region: &Region) -> bool {
     (0..DATA_AT / 8).all(|word| region.load_word(word * 8) == 0)
 }
 
 /// Which medium an existing pool is opened on. The recorded one, unless another is asked for by name and
-/// the pool was closed cleanly: only then does the image alone hold everything.
-fn choose(
+/// the pool was closed cleanly: only then does the image alone hold everything. A pool that is only looked at
+/// persists nothing, so that the recorded medium need not be there.
+pub(crate) fn choose(
     path: &Path,
-    choice: MediumChoice,
+    options: &PoolOptions,
     superblock: &Superblock,
     place: &Place,
 ) -> Result<Medium, Error> {
@@ -316,9 +347,9 @@ fn choose(
             what,
         })
     };
-    let medium = match choice {
+    let medium = match options.medium {
         MediumChoice::Only(medium) => medium,
-        MediumChoice::Auto if recorded == Medium::Emulated => {
+        MediumChoice::Auto if recorded == Medium::Emulated && !options.read_only => {
             return refuse(
                 "this pool is `emulated`, which is never picked by `auto`; ask for `emulated`, or for \
                  another medium if it was closed cleanly"
@@ -333,7 +364,9 @@ fn choose(
              close it before it becomes `{medium}`"
         ));
     }
-    place::check_possible(path, medium, &place.probe)?;
+    if !options.read_only || medium != recorded {
+        place::check_possible(path, medium, &place.probe)?;
+    }
     Ok(medium)
 }
 
@@ -391,7 +424,9 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     })?;
     let secret = superblock.secret();
     let log = match medium {
-        Medium::File => Some(open_log(path, options, place, &region, &secret, &header)?),
+        Medium::File => Some(Log::open(log_options(
+            path, options, place, &region, &header,
+        ))?),
         Medium::Pmem | Medium::Emulated => None,
     };
     let latency = match &log {
@@ -419,26 +454,27 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         path: path.into(),
         created: place.created,
         was_clean: superblock.clean && !place.created,
+        read_only: false,
         closed: AtomicBool::new(false),
         report,
     }))
 }
 
-fn open_log(
+/// How the log of a pool is opened.
+pub(crate) fn log_options(
     path: &Path,
     options: &PoolOptions,
     place: &Place,
     region: &Arc<Region>,
-    secret: &crate::Secret,
     header: &Arc<Header>,
-) -> Result<Log, Error> {
+) -> LogOptions {
     let superblock = header.get();
     let recorder = Arc::clone(header);
-    Log::open(LogOptions {
+    LogOptions {
         directory: path.into(),
         image: Arc::clone(&place.file),
         region: Arc::clone(region),
-        secret: secret.clone(),
+        secret: superblock.secret(),
         durability: options.durability,
         log_bytes: options.log_bytes,
         segment_bytes: SEGMENT_BYTES,
@@ -447,5 +483,5 @@ fn open_log(
         record_checkpoint: Box::new(move |lsn| {
             recorder.update(|superblock| superblock.checkpoint_lsn = lsn)
         }),
-    })
+    }
 }

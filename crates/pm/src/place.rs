@@ -1,8 +1,10 @@
 //! Finding, checking, locking and creating the image that a pool's path names.
 //!
 //! Invariants:
-//! - An image is used only while this process holds an exclusive `flock` on it. The lock belongs to the open
-//!   file, so a second open is refused in the same process, too, and a dead process leaves no lock behind.
+//! - An image is used only while this process holds a `flock` on it: an exclusive one to write, a shared one
+//!   to look. The lock belongs to the open file, so a second open is refused in the same process, too, and a
+//!   dead process leaves no lock behind.
+//! - With `read_only` nothing is created, and the image is open for reading only.
 //! - A new image appears under its name only when it is complete: it is built as `image.new`, made durable,
 //!   and renamed. A crash in between leaves no half pool.
 //! - No symbolic link is followed to the image; it must be a regular file of the user who runs us, in a
@@ -41,7 +43,9 @@ pub(crate) struct Place {
 /// Opens and locks the image at `path`, or creates it, as the options say.
 pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     match rustix::fs::stat(path) {
-        Ok(stat) if file_type(&stat) == FileType::CharacterDevice => open_device(path, &stat),
+        Ok(stat) if file_type(&stat) == FileType::CharacterDevice => {
+            open_device(path, &stat, options)
+        }
         Ok(stat) if file_type(&stat) == FileType::Directory => open_directory(path, options),
         Ok(_) => {
             let what = "a pool is a directory or a devdax device, and this is neither";
@@ -50,12 +54,25 @@ pub(crate) fn open(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
                 what: what.into(),
             })
         }
-        Err(Errno::NOENT) if options.create => {
+        Err(Errno::NOENT) if may_create(options) => {
             create_directory(path)?;
             open_directory(path, options)
         }
         Err(Errno::NOENT) => Err(Error::NotFound { path: path.into() }),
         Err(errno) => Err(Error::io(path, "looking at the path")(errno)),
+    }
+}
+
+fn may_create(options: &PoolOptions) -> bool {
+    options.create && !options.read_only
+}
+
+/// How the image is opened.
+fn access(options: &PoolOptions) -> OFlags {
+    if options.read_only {
+        OFlags::RDONLY
+    } else {
+        OFlags::RDWR
     }
 }
 
@@ -79,12 +96,12 @@ fn create_directory(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn open_device(path: &Path, stat: &Stat) -> Result<Place, Error> {
+fn open_device(path: &Path, stat: &Stat, options: &PoolOptions) -> Result<Place, Error> {
     let device = probe::dax_device(path, stat.st_rdev, Path::new("/sys"))?;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = access(options) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())
         .map_err(Error::io(path, "opening the device"))?;
-    lock(&file, path)?;
+    lock(&file, path, options)?;
     let file = Arc::new(File::wrap(fs::File::from(file), path));
     Ok(Place {
         file,
@@ -111,11 +128,11 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
         });
     }
     let name = path.join(IMAGE);
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let flags = access(options) | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat(CWD, &name, flags, Mode::empty()) {
         Ok(_) if !options.open => Err(Error::Exists { path: path.into() }),
         Ok(file) => {
-            lock(&file, path)?;
+            lock(&file, path, options)?;
             check_file(&file, &name)?;
             let file = Arc::new(File::wrap(fs::File::from(file), &name));
             Ok(Place {
@@ -125,7 +142,7 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
                 probe: probe::probe(path)?,
             })
         }
-        Err(Errno::NOENT) if options.create => create_image(path, options),
+        Err(Errno::NOENT) if may_create(options) => create_image(path, options),
         Err(Errno::NOENT) => Err(Error::NotFound { path: path.into() }),
         Err(Errno::LOOP) => Err(Error::NotAPool {
             path: name,
@@ -135,8 +152,13 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     }
 }
 
-fn lock(file: impl AsFd, path: &Path) -> Result<(), Error> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+fn lock(file: impl AsFd, path: &Path, options: &PoolOptions) -> Result<(), Error> {
+    let how = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match rustix::fs::flock(file, how) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.into() }),
         Err(errno) => Err(Error::io(path, "locking the pool")(errno)),
@@ -185,7 +207,7 @@ fn create_image(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, &new, flags, Mode::RUSR | Mode::WUSR)
         .map_err(Error::io(&new, "creating the image"))?;
-    lock(&file, path)?;
+    lock(&file, path, options)?;
     let file = Arc::new(File::wrap(fs::File::from(file), &name));
     back(&file, 0, DATA_AT).map_err(Error::io(&new, "creating the image"))?;
     let superblock = Superblock::new(medium, options.engine, options.geometry, DATA_AT);

@@ -1,10 +1,11 @@
 //! A pool: one image of persistent bytes, its superblock, its medium.
 //!
 //! Invariants:
-//! - While a pool is open the superblock says "not clean"; only [`Pool::close`] says otherwise, after all
+//! - While a pool is open to write the superblock says "not clean"; only [`Pool::close`] says otherwise, after all
 //!   else is durable. Dropping a pool without closing it is a crash, on purpose: recovery is the only way
 //!   to start, so it had better be used.
-//! - Every open raises the incarnation durably before anything else is written.
+//! - Every open raises the incarnation durably before anything else is written; an open with `read_only`
+//!   writes nothing at all (`view.rs`).
 //! - The image only grows, by extents; the superblock knows an extent before its owner does.
 
 use crate::checksum::Secret;
@@ -31,6 +32,10 @@ pub struct PoolOptions {
     pub create: bool,
     /// Open a pool that is there.
     pub open: bool,
+    /// Open the pool that is there in private memory, to look at it: nothing of it changes on the medium, whatever
+    /// is done with the open pool. It cannot grow, acknowledges nothing, and `create` does not count. `auto` then
+    /// also means `emulated`. Several may look at once, but not while somebody has the pool open to write.
+    pub read_only: bool,
     /// Acknowledgement class on the `file` medium.
     pub durability: Durability,
     /// The image may grow to this many bytes.
@@ -51,6 +56,7 @@ impl Default for PoolOptions {
             medium: MediumChoice::Auto,
             create: true,
             open: true,
+            read_only: false,
             durability: Durability::Always,
             max_bytes: 1 << 40,
             log_bytes: 64 << 20,
@@ -76,6 +82,8 @@ pub struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) created: bool,
     pub(crate) was_clean: bool,
+    /// The bytes are a private copy; nothing may reach the medium.
+    pub(crate) read_only: bool,
     pub(crate) closed: AtomicBool,
     pub(crate) report: Report,
 }
@@ -115,6 +123,12 @@ impl Pool {
     #[must_use]
     pub fn was_clean(&self) -> bool {
         self.was_clean
+    }
+
+    /// Whether the pool was opened with [`PoolOptions::read_only`].
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Engine number in the superblock.
@@ -167,9 +181,17 @@ impl Pool {
     /// extent is durable on return, and returned without the neighbours it was merged with.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed. [`Error::Poisoned`]: the medium failed.
+    /// [`Error::NoSpace`]: nothing changed. [`Error::Poisoned`]: the medium failed. [`Error::Options`]: the
+    /// pool is open read-only, or the numbers are no whole pages.
     pub fn allocate(&self, owner: u32, bytes: u64, align: u64) -> Result<Extent, Error> {
         self.healthy()?;
+        if self.read_only {
+            return Err(Error::Options {
+                path: self.path.clone(),
+                what: "the pool is open read-only and cannot grow; open it without `read_only`"
+                    .into(),
+            });
+        }
         self.growth
             .allocate(&self.header, &self.region, owner, bytes, align)
     }
@@ -272,12 +294,13 @@ impl Pool {
     }
 
     /// Makes everything durable, checkpoints, marks the pool clean. Lanes must be idle, and stay so. The
-    /// pool remains locked and readable until the last handle is dropped. Closing again does nothing.
+    /// pool remains locked and readable until the last handle is dropped. Closing again does nothing, and
+    /// neither does closing a pool that is open read-only.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Io`]. The pool then opens as after a crash.
     pub fn close(&self) -> Result<(), Error> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if self.closed.swap(true, Ordering::AcqRel) || self.read_only {
             return self.healthy();
         }
         self.header.healthy()?;

@@ -25,13 +25,31 @@ pub(crate) fn of(
             (Medium::Pmem, FlushKind::Nothing) => format!("{FENCE} alone: the caches persist"),
             (_, kind) => format!("{kind} + {FENCE}"),
         },
-        durability: match medium {
-            Medium::File => durability,
-            Medium::Pmem | Medium::Emulated => Durability::Always,
-        },
+        durability: in_effect(medium, durability),
         latency,
         acknowledgement: acknowledgement(medium, durability, probe.volatile).into(),
         delay: delay.map(|delay| delay.preset().to_string()),
+    }
+}
+
+/// The report of a pool that is open read-only.
+pub(crate) fn of_view(medium: Medium, durability: Durability, delay: Option<&Delay>) -> Report {
+    Report {
+        medium,
+        why: "recorded in the pool, which is open read-only, in private memory".into(),
+        persist: "nothing: the pool is open read-only".into(),
+        durability: in_effect(medium, durability),
+        latency: Duration::ZERO,
+        acknowledgement: "The pool is open read-only: nothing that is written here reaches it."
+            .into(),
+        delay: delay.map(|delay| delay.preset().to_string()),
+    }
+}
+
+fn in_effect(medium: Medium, durability: Durability) -> Durability {
+    match medium {
+        Medium::File => durability,
+        Medium::Pmem | Medium::Emulated => Durability::Always,
     }
 }
 

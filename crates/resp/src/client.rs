@@ -45,6 +45,8 @@ pub(crate) struct Client {
     /// WAITAOF waits for a sync until then (`None` inside: without limit). No other command is
     /// executed meanwhile.
     pub(crate) awaiting_sync: Option<Option<Instant>>,
+    /// Nothing is executed until then.
+    pub(crate) paused_until: Option<Instant>,
     /// EXEC is running: nothing may wait.
     pub(crate) is_in_exec: bool,
 }
@@ -63,6 +65,7 @@ impl Client {
             close_after_reply: false,
             close_now: false,
             awaiting_sync: None,
+            paused_until: None,
             is_in_exec: false,
         }
     }
@@ -70,6 +73,11 @@ impl Client {
     /// Whether the connection is on its way out and executes nothing more.
     pub(crate) fn is_closing(&self) -> bool {
         self.close_after_reply || self.close_now
+    }
+
+    /// Whether requests wait for something else than their turn.
+    pub(crate) fn is_held(&self) -> bool {
+        self.awaiting_sync.is_some() || self.paused_until.is_some()
     }
 
     /// RESET: as it was after connecting.

@@ -101,7 +101,7 @@ impl Connection {
     /// Whether another turn would find something to do.
     pub(crate) fn has_work(&self) -> bool {
         !self.client.is_closing()
-            && self.client.awaiting_sync.is_none()
+            && !self.client.is_held()
             && (self.readable || self.runnable)
     }
 
@@ -207,7 +207,7 @@ impl Connection {
         while left > 0
             && self.runnable
             && !self.client.is_closing()
-            && self.client.awaiting_sync.is_none()
+            && !self.client.is_held()
         {
             left -= 1;
             let limits = frame_limits(tools.shared, self.client.authenticated);
@@ -224,7 +224,7 @@ impl Connection {
         turn.depends = keys.depends();
         if ended {
             // With requests left for the next turn, reading again finds the end again.
-            let unfinished = self.runnable || self.client.awaiting_sync.is_some();
+            let unfinished = self.runnable || self.client.is_held();
             self.readable = unfinished;
             self.client.close_after_reply |= !unfinished;
         }
@@ -291,8 +291,14 @@ impl Connection {
         self.client.close_now || (self.client.close_after_reply && self.output.pending() == 0)
     }
 
-    /// Shows other threads what it is doing.
-    pub(crate) fn publish(&self) {
+    /// Shows other threads what it is doing, and counts its buffers with those of all connections.
+    pub(crate) fn publish(&mut self, shared: &Shared) {
+        let held = self.query.capacity() + self.output.capacity() + self.client.multi_bytes;
+        if shared.note_buffers(&self.client.peer, held) && !self.client.close_now {
+            tracing::warn!(client = %self.client.peer.address, "closed a connection: buffers are full");
+            shared.evicted.fetch_add(1, Relaxed);
+            self.client.close_now = true;
+        }
         let peer = &self.client.peer;
         peer.touch(self.last_active);
         let queued = self
@@ -317,7 +323,10 @@ impl Connection {
     pub(crate) fn tick(&mut self, shared: &Shared, statistics: &Statistics, now: Instant) {
         let idle = now.saturating_duration_since(self.last_active);
         let timeout_s = shared.config.timeout_s.load(Relaxed);
-        let busy = self.client.awaiting_sync.is_some() || self.output.pending() > 0;
+        if self.client.paused_until.is_some_and(|until| until <= now) {
+            self.client.paused_until = None;
+        }
+        let busy = self.client.is_held() || self.output.pending() > 0;
         if timeout_s > 0 && !busy && idle.as_secs() >= timeout_s {
             self.client.close_now = true;
         }
@@ -341,6 +350,7 @@ impl Connection {
             }
             self.output.shrink();
         }
+        self.publish(shared);
     }
 }
 

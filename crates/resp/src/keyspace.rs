@@ -13,6 +13,7 @@ mod inside;
 
 pub(crate) use direct::Direct;
 pub(crate) use failure::{NO_SPACE, TOO_LONG};
+use failure::NO_SPACE_INSIDE;
 
 use everdram::{BatchOp, Error, Found, Modify};
 
@@ -36,9 +37,6 @@ pub(crate) struct Demand<'k> {
     pub(crate) any_key: bool,
     /// Keys that must not have been written since, with their numbers from [`Keyspace::watch`].
     pub(crate) watched: &'k [(Vec<u8>, u64)],
-    /// The (cursor, count) of each scan the work makes. An engine's transaction cannot scan, so these
-    /// pages are read just before it starts, and corrected by what the transaction sees.
-    pub(crate) scans: &'k [(u64, usize)],
 }
 
 /// What data commands need of the store.
@@ -66,7 +64,7 @@ pub(crate) trait Keyspace {
     /// watched key has been written, and `body` had no effect.
     fn atomically(&mut self, demand: &Demand<'_>, body: Body<'_>) -> Result<bool, Error>;
     /// Pushes to `into` the live keys that `keep` wants, from `cursor` on, after visiting about `count`;
-    /// returns where to go on, 0 = done.
+    /// returns where to go on, 0 = done. `into` is empty before.
     fn scan(
         &mut self,
         cursor: u64,

@@ -29,6 +29,7 @@ mod commands;
 mod config;
 mod connection;
 mod context;
+mod descriptors;
 mod desk;
 mod dispatch;
 mod frame;

@@ -6,7 +6,7 @@
 use crate::command;
 use parking_lot::Mutex;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Names a client gave itself.
@@ -42,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) query_room: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
     pub(crate) output_room: AtomicU64,
+    /// Bytes that all of its buffers occupy.
+    pub(crate) buffered: AtomicUsize,
     /// Number of the last command; see `command::by_number`.
     pub(crate) command: AtomicU32,
 }
@@ -75,6 +77,7 @@ impl Peer {
             query_room: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
             output_room: AtomicU64::new(0),
+            buffered: AtomicUsize::new(0),
             command: AtomicU32::new(command::NO_COMMAND),
         }
     }

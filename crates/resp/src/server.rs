@@ -1,6 +1,7 @@
 //! The server as a whole: starting, what all threads share, stopping.
 
 use crate::config::Config;
+use crate::descriptors;
 use crate::listener::{Listener, Sockets};
 use crate::peer::Peer;
 use crate::settings::{Settings, StartError, StopError};
@@ -34,6 +35,11 @@ pub(crate) struct Shared {
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) connected: AtomicUsize,
+    pub(crate) wrong_passwords: AtomicU64,
+    /// Bytes that the buffers of all connections occupy.
+    pub(crate) buffered: AtomicUsize,
+    /// Connections closed because all of them together held too much.
+    pub(crate) evicted: AtomicU64,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     mailboxes: Vec<Mailbox>,
     listener: mio::Waker,
@@ -62,9 +68,23 @@ impl Shared {
     }
 
     pub(crate) fn forget(&self, id: u64) {
-        if self.peers.lock().remove(&id).is_some() {
+        if let Some(peer) = self.peers.lock().remove(&id) {
+            self.note_buffers(&peer, 0);
             self.connected.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Notes what the buffers of a connection occupy now, and says whether it must go: all of them together
+    /// hold too much, and this one more than its share. There is always one such, so it ends.
+    pub(crate) fn note_buffers(&self, peer: &Peer, bytes: usize) -> bool {
+        let before = peer.buffered.swap(bytes, Ordering::Relaxed);
+        if bytes != before {
+            self.buffered.fetch_add(bytes, Ordering::Relaxed);
+            self.buffered.fetch_sub(before, Ordering::Relaxed);
+        }
+        let all_max = self.settings.limits.buffers_bytes;
+        let share = all_max / self.connected.load(Ordering::Relaxed).max(1);
+        bytes > share && self.buffered.load(Ordering::Relaxed) > all_max
     }
 
     /// Open connections, oldest first.
@@ -135,6 +155,7 @@ impl Server {
         settings: Settings,
     ) -> Result<Server, StartError> {
         settings.validate()?;
+        descriptors::allow(settings.maxclients);
         let sockets = Sockets::open(&settings)?;
         let addresses = sockets.addresses();
         let threads = thread_count(&settings);
@@ -156,6 +177,9 @@ impl Server {
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
+            wrong_passwords: AtomicU64::new(0),
+            buffered: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
             peers: Mutex::default(),
             mailboxes,
             listener: Listener::waker(&listener_poll).map_err(StartError::EventLoop)?,

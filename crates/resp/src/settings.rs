@@ -57,7 +57,8 @@ pub struct Limits {
     pub unauthenticated_arguments: usize,
     /// Bytes of an inline request.
     pub inline_bytes: usize,
-    /// Unsent reply bytes at which a connection is closed. One reply may be larger.
+    /// Unsent reply bytes at which a connection is closed, and the largest reply made of several values: MGET,
+    /// KEYS, SCAN and EXEC answer an error rather than more. A single value may be larger.
     pub output_hard_bytes: usize,
     /// Unsent reply bytes at which it is closed once they have been as many for `output_soft_time`.
     pub output_soft_bytes: usize,
@@ -65,6 +66,9 @@ pub struct Limits {
     pub output_soft_time: Duration,
     /// As `output_hard_bytes`, before authentication.
     pub unauthenticated_output_bytes: usize,
+    /// Bytes that the buffers of all connections may occupy together; above that, those that hold more than
+    /// their share are closed.
+    pub buffers_bytes: usize,
     /// Commands that one connection may execute before others get their turn.
     pub commands_per_turn: usize,
 }
@@ -105,6 +109,7 @@ impl Default for Limits {
             output_soft_bytes: 64 << 20,
             output_soft_time: Duration::from_secs(60),
             unauthenticated_output_bytes: 1 << 10,
+            buffers_bytes: 4 << 30,
             commands_per_turn: 1000,
         }
     }

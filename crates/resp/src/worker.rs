@@ -322,7 +322,7 @@ impl Worker {
         if let (Some(line), Some(_)) = (&self.failure, connection.output.waits_for()) {
             connection.output.refuse_held(line);
         }
-        if draining && !connection.has_work() && connection.client.awaiting_sync.is_none() {
+        if draining && !connection.has_work() && !connection.client.is_held() {
             connection.client.close_after_reply = true;
         }
         if connection.output.waits_for().is_some() && !connection.waiting {
@@ -330,7 +330,7 @@ impl Worker {
             self.waiting.push(slot);
         }
         connection.flush(&self.shared.mailbox(self.index).statistics);
-        connection.publish();
+        connection.publish(&self.shared);
         if connection.is_done() {
             self.close(slot);
         } else if connection.has_work() {
@@ -399,6 +399,7 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else {
                 continue;
             };
+            let held = connection.client.is_held();
             connection.tick(
                 &self.shared,
                 &self.shared.mailbox(self.index).statistics,
@@ -411,7 +412,8 @@ impl Worker {
                 write_waitaof(connection, 0);
             }
             connection.client.close_now |= too_late;
-            if expired || connection.is_done() {
+            let resumes = held && !connection.client.is_held();
+            if expired || resumes || connection.is_done() {
                 self.finish(slot);
             }
         }

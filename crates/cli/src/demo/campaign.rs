@@ -2,10 +2,12 @@
 //!
 //! `demo` and the kill loop test are this with different plans.
 
+use crate::client::SILENCE_MAX;
 use crate::demo::corpus::Corpus;
 use crate::demo::keys::Keys;
 use crate::demo::load::{Ended, Run};
 use crate::demo::process::{Launch, Process};
+use crate::units;
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use rand::rngs::StdRng;
@@ -208,9 +210,9 @@ impl Campaign<'_> {
         let (seed, is_kill) = (self.random.random(), victim.is_some());
         let (stop, killed) = (AtomicBool::new(false), AtomicBool::new(false));
         let (run, begun) = (&self.run, Instant::now());
-        let mut times = Histogram::new(3)?;
+        let mut times = empty_times()?;
         let connection = |connection| {
-            let mut times = Histogram::<u64>::new(3)?;
+            let mut times = empty_times()?;
             let ended = run.mix(connection, port, seed, &stop, &mut times);
             match ended {
                 Ok(Ended::Cut(error)) if !killed.load(Ordering::SeqCst) => {
@@ -248,20 +250,19 @@ impl Campaign<'_> {
 
     fn watch_stretch(&self, begun: Instant, length: Duration, stop: &AtomicBool) {
         let before = self.run.answered.load(Ordering::Relaxed);
-        loop {
+        while begun.elapsed() < length && !stop.load(Ordering::Relaxed) {
+            thread::sleep((length.saturating_sub(begun.elapsed())).min(Duration::from_millis(100)));
             let elapsed = begun.elapsed();
-            if elapsed >= length || stop.load(Ordering::Relaxed) {
-                return;
-            }
             let answered = self.run.answered.load(Ordering::Relaxed) - before;
             let rate = answered as f64 / elapsed.as_secs_f64().max(0.001);
             let percent = elapsed.as_millis().saturating_mul(100) / length.as_millis().max(1);
-            let words = format!(
-                "{rate:.0} requests/s, {answered} answered, {} lost",
-                self.broken()
+            let (answered, broken) = (units::count(answered), self.broken());
+            let words = format!("{rate:.0} requests/s, {answered} answered, {broken} lost");
+            (self.watch)(
+                "mixed load",
+                u64::try_from(percent).unwrap_or(100).min(100),
+                &words,
             );
-            (self.watch)("mixed load", u64::try_from(percent).unwrap_or(100), &words);
-            thread::sleep((length - elapsed).min(Duration::from_millis(100)));
         }
     }
 
@@ -283,6 +284,12 @@ impl Campaign<'_> {
             ..self.summary
         }
     }
+}
+
+/// From a nanosecond to the longest a client waits, to three digits; longer times count as the longest.
+fn empty_times() -> anyhow::Result<Histogram<u64>> {
+    let longest = u64::try_from(SILENCE_MAX.as_nanos())?;
+    Ok(Histogram::new_with_bounds(1, longest, 3)?)
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {

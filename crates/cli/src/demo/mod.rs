@@ -148,7 +148,9 @@ fn watched(plan: &Plan, quiet: bool) -> anyhow::Result<Summary> {
             if let Some((_, before)) = shown.take() {
                 before.finish();
             }
-            *shown = Some((stage.to_owned(), Progress::start(stage, 100, quiet)));
+            let progress = Progress::start(stage, 100, quiet);
+            progress.begin(words);
+            *shown = Some((stage.to_owned(), progress));
         }
         if let Some((_, progress)) = &*shown {
             progress.at(percent, words);

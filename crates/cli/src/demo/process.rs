@@ -42,7 +42,14 @@ impl Launch {
             .create(true)
             .append(true)
             .open(&self.log)?;
-        Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        // The run must not depend on settings that somebody keeps in the environment.
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"EVERDRAM_") {
+                command.env_remove(name);
+            }
+        }
+        command
             .args([
                 "serve",
                 "--json",

@@ -14,14 +14,14 @@
 //! a batch.
 
 use super::blocks::State;
-use super::layout::{floor_word, word_at};
+use super::layout::{Kind, floor_word, word_at};
 use super::record::{self, RecordKind, Stamp};
 use super::{LooseBlock, index_error};
 use super::session::{Old, Pending, ViperSession, check_key, check_value};
 use crate::engine::{BatchOp, Ticket};
-use crate::error::Error;
+use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::index::KeyHash;
-use crate::stripe::{StripeId, Stripes};
+use crate::stripe::{StripeId, Stripes, VERSION_MAX};
 use everdram_pm::ROOT_AT;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -64,6 +64,10 @@ pub(super) fn parse_journal(mut bytes: &[u8]) -> Option<Vec<JournalOp<'_>>> {
     while !bytes.is_empty() {
         let (head, rest) = bytes.split_at_checked(OP_HEAD)?;
         let (op, key_len) = (word_at(head, 0) & 0xff, word_at(head, 0) >> 8);
+        let sound = op == OP_CLEAR || (1..=KEY_BYTES_MAX as u64).contains(&key_len);
+        if !sound || word_at(head, 8) > VALUE_BYTES_MAX as u64 || word_at(head, 16) > VERSION_MAX / 2 {
+            return None;
+        }
         let (key, rest) = rest.split_at_checked(usize::try_from(key_len).ok()?)?;
         let (value, rest) = rest.split_at_checked(usize::try_from(word_at(head, 8)).ok()?)?;
         let version = word_at(head, 16);
@@ -186,22 +190,30 @@ impl ViperSession {
     /// Takes as many free blocks as the batch can need at most.
     fn put_blocks_aside(&mut self, steps: &[Step<'_>], journaled: bool) -> Result<(), Error> {
         let geometry = self.engine.geometry;
-        let overflow = geometry.overflow_room() as usize;
+        let rooms = [Kind::Variable, Kind::Large].map(|kind| {
+            let pages = geometry.pages_of(kind);
+            pages.room() * pages.count
+        });
+        let room = rooms.into_iter().fold(geometry.overflow_room(), u64::min) as usize;
         let mut logged = 0;
         let mut blocks = 3;
         for step in steps {
             let BatchOp::Put { key, value, .. } = step.op else { continue };
             let bytes = record::encoded_bytes(key.len(), value.len(), true);
-            // A page may be left half empty when the next record does not fit.
-            blocks += (key.len() + value.len()) / overflow + usize::from(bytes > overflow / 2);
-            logged += bytes;
+            if bytes > room {
+                blocks += bytes / room + 1;
+                logged += record::encoded_bytes(key.len().min(room), record::CHAIN_BYTES, true);
+            } else {
+                logged += bytes;
+            }
         }
         let journal = steps.iter().map(|step| {
             let value = if let BatchOp::Put { value, .. } = step.op { value.len() } else { 0 };
             OP_HEAD + step.op.key().len() + value
         });
         let journal = if journaled { journal.sum::<usize>() + OP_HEAD } else { 0 };
-        blocks += 2 * logged / overflow + journal / overflow + 2;
+        // A page may be left half empty when the next record does not fit; so may a block.
+        blocks += 2 * logged / room + journal / room + 2;
         let mut spare = std::mem::take(&mut self.spare);
         let result = self.engine.blocks.claim(blocks, self.compaction, &mut spare);
         self.spare = spare;
@@ -217,6 +229,21 @@ impl ViperSession {
     ) -> Result<Ticket, Error> {
         let floor = clearing.map(|clearing| clearing.floor);
         let journal = if journaled { Some(self.write_journal(floor, steps)?) } else { None };
+        // From here on the batch happens: what fails now must not be built upon.
+        self.finish_steps(clearing, steps, stripes, journal).map_err(|error| match journal {
+            Some(_) => self.engine.halt(error),
+            None => error,
+        })
+    }
+
+    fn finish_steps(
+        &mut self,
+        clearing: Option<&Clearing>,
+        steps: &mut [Step<'_>],
+        stripes: &[StripeId],
+        journal: Option<Old>,
+    ) -> Result<Ticket, Error> {
+        let floor = clearing.map(|clearing| clearing.floor);
         let mut writes = Vec::with_capacity(steps.len());
         for step in steps.iter() {
             let new = match step.op {
@@ -282,7 +309,8 @@ impl ViperSession {
             false => None,
         };
         let stamp = Stamp { version, moves: 0, first: false };
-        Ok(Old { location, bytes: record.bytes as u32, chain, expired: false, stamp })
+        let bytes = record.bytes as u32;
+        Ok(Old { location, bytes, chain, expired: false, stamp, version })
     }
 
     /// The highest version given out; every stripe is held.
@@ -361,6 +389,8 @@ impl super::Viper {
             }
         }
         let grace = self.epochs.advance();
+        // Their pieces are among the overflow blocks.
+        self.retired.lock().clear();
         let mut loose = self.loose.lock();
         loose.extend(pieces.iter().map(|&(block, epoch)| LooseBlock { block, epoch, grace }));
     }

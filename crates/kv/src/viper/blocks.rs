@@ -111,10 +111,6 @@ impl Block {
         self.garbage.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn sub_garbage(&self, bytes: u32) {
-        self.garbage.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     pub(crate) fn set_garbage(&self, bytes: u32) {
         self.garbage.store(bytes, Ordering::Relaxed);
     }
@@ -289,10 +285,12 @@ impl Blocks {
         let least = blocks * self.geometry.block_bytes;
         let wanted = self.chunk_bytes.max(least);
         let align = self.geometry.block_bytes;
-        let fits = |bytes: u64| (self.total() + bytes / align + 2) < self.max_blocks;
+        let end = self.ranges().last().map_or(0, |range| u64::from(range.end));
+        if end + wanted / align + 2 > self.max_blocks {
+            return Err(Error::NoSpace("the pool's size limit is reached".into()));
+        }
         let extent = match self.pool.allocate(OWNER, wanted, align) {
-            Ok(extent) if fits(0) => extent,
-            Ok(_) => return Err(Error::NoSpace("the block table is full".into())),
+            Ok(extent) => extent,
             // A nearly full disk may still hold a smaller step.
             Err(everdram_pm::Error::NoSpace { .. }) if least < wanted => {
                 self.pool.allocate(OWNER, least, align).map_err(no_space)?

@@ -89,6 +89,8 @@ fn check_live(
         return Ok(());
     }
     let reader = viper.reader();
+    // Pieces of a value are let go with their record.
+    let _pin = slot.pin();
     let mut buffer = Vec::new();
     let key = reader.key(&visited.record, visited.bytes, &mut buffer)?;
     let hash = viper.hash(key);

@@ -57,6 +57,10 @@ pub(crate) struct Claim {
     line: [u8; LINE as usize],
     /// `line` has bytes that were not streamed yet.
     unsettled: bool,
+    /// Records were written that no fence covers yet.
+    unfenced_records: bool,
+    /// Room of pages that hold less than half of what they could.
+    slack: u32,
 }
 
 impl Claim {
@@ -111,6 +115,8 @@ impl Claim {
             filled: 0,
             line: [0; LINE as usize],
             unsettled: false,
+            unfenced_records: false,
+            slack: 0,
         }
     }
 
@@ -122,7 +128,9 @@ impl Claim {
         self.epoch
     }
 
-    fn page_at(&self) -> u64 {
+    /// First byte of the page that records go to.
+    #[inline]
+    pub(crate) fn page_at(&self) -> u64 {
         self.at + page_order(&self.pages, self.block, self.epoch, self.turn) * self.pages.bytes
     }
 
@@ -148,6 +156,7 @@ impl Claim {
         let line_at = at - lead as u64;
         self.fill += record.len() as u64;
         self.filled += record.len() as u32;
+        self.unfenced_records = true;
         let gap = LINE as usize - lead;
         let (head, rest) = record.split_at(gap.min(record.len()));
         self.line[lead..lead + head.len()].copy_from_slice(head);
@@ -176,16 +185,34 @@ impl Claim {
         }
     }
 
+    /// Ends the current page. A tail word says that everything before it verifies, so records that are not
+    /// fenced yet are fenced first. Tail words of earlier pages are fenced by then, too.
     fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.settle(lane, unfenced);
         self.line = [0; LINE as usize];
+        let used = self.fill - self.pages.header;
+        if used < self.pages.room() / 2 {
+            self.slack += (self.pages.room() - used) as u32;
+        }
+        if self.unfenced_records
+            && let Some(flushed) = unfenced.take()
+        {
+            let _ = lane.fence(flushed);
+            self.unfenced_records = false;
+        }
         let page_at = self.page_at();
         let word = tail_word(lane.pool().secret(), page_at, self.epoch, self.fill as u32);
         let dirty = lane.store_word(page_at + 8, word);
         unfenced.add(lane.flush(dirty));
     }
 
-    /// Writes the tail words of the current and all later pages. After the next fence call [`Claim::sealed`].
+    /// Everything settled so far was fenced.
+    pub(crate) fn fenced(&mut self) {
+        self.unfenced_records = false;
+    }
+
+    /// Writes the tail words of the current and all later pages. After the next fence call
+    /// [`Claim::sealed`].
     pub(crate) fn seal(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.finish_page(lane, unfenced);
         while self.turn + 1 < self.pages.count {
@@ -199,8 +226,7 @@ impl Claim {
     pub(crate) fn sealed(&self, blocks: &Blocks) {
         let Some(entry) = blocks.get(self.block) else { return };
         entry.set_filled(self.filled);
-        let room = self.pages.room() * self.pages.count;
-        entry.add_garbage((room - u64::from(self.filled)) as u32);
+        entry.add_garbage(self.slack);
         entry.set(Info { state: State::Sealed, kind: self.kind, epoch: self.epoch });
     }
 }

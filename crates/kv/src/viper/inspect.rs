@@ -20,7 +20,7 @@ pub struct KindCount {
     pub blocks: u64,
     /// Bytes of records (or of pieces of values) in them.
     pub filled_bytes: u64,
-    /// Bytes in them that hold nothing live.
+    /// Bytes of dead records, and room of pages that are less than half full.
     pub garbage_bytes: u64,
 }
 
@@ -75,20 +75,19 @@ fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {
         let info = entry.info();
         let pages = viper.geometry.pages_of(info.kind);
         let room = pages.room() * pages.count;
+        let live = u64::from(entry.filled().saturating_sub(entry.garbage()));
         let (index, live) = match (info.state, info.kind) {
             (State::Free | State::Outside, _) | (_, Kind::Free) => (4, None),
-            (_, Kind::Variable) => (0, Some(room.saturating_sub(u64::from(entry.garbage())))),
-            (_, Kind::Fixed | Kind::FixedEdited) => {
-                (1, Some(room.saturating_sub(u64::from(entry.garbage()))))
-            }
-            (_, Kind::Large) => (2, Some(room.saturating_sub(u64::from(entry.garbage())))),
+            (_, Kind::Variable) => (0, Some(live)),
+            (_, Kind::Fixed | Kind::FixedEdited) => (1, Some(live)),
+            (_, Kind::Large) => (2, Some(live)),
             (_, Kind::Overflow) => (3, Some(u64::from(entry.filled()))),
         };
         map.push(live.map_or(255, |live| (live * 100 / room.max(1)).min(100) as u8));
         if let Some(kind) = kinds.get_mut(index) {
             kind.blocks += 1;
             kind.filled_bytes += u64::from(entry.filled());
-            kind.garbage_bytes += live.map_or(0, |live| room.saturating_sub(live));
+            kind.garbage_bytes += u64::from(entry.garbage());
         }
     }
     (kinds, map)

@@ -140,10 +140,10 @@ pub(crate) fn floor_word(secret: &Secret, at: u64, floor: u64) -> u64 {
     floor | check >> FLOOR_BITS << FLOOR_BITS
 }
 
-/// The floor, if the word verifies; 0 in a new pool.
+/// The floor, if the word verifies.
 pub(crate) fn parse_floor_word(secret: &Secret, at: u64, word: u64) -> Option<u64> {
     let floor = word & ((1 << FLOOR_BITS) - 1);
-    (word == 0 || floor_word(secret, at, floor) == word).then_some(floor)
+    (floor_word(secret, at, floor) == word).then_some(floor)
 }
 
 /// Sizes of pages and blocks of one pool.

@@ -52,7 +52,7 @@ use read::Reader;
 use record::Chain;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 pub use inspect::{Inspection, KindCount, inspect};
 
@@ -138,6 +138,10 @@ pub(crate) struct Viper {
     /// Whether any record ever had an expiry: otherwise the sweep has nothing to do.
     expiries: AtomicBool,
     sessions_max: usize,
+    /// Sessions that users have now.
+    sessions: AtomicUsize,
+    /// Why the engine takes no more writes, once something failed half-way.
+    halted: OnceLock<String>,
     reclaim_threshold: f64,
     /// One compaction at a time.
     compaction: Mutex<()>,
@@ -190,7 +194,12 @@ impl Viper {
             index,
             epochs,
             stripes: Stripes::new(),
-            blocks: Blocks::new(Arc::clone(&pool), geometry, options.max_bytes, options.chunk_bytes),
+            blocks: Blocks::new(
+                Arc::clone(&pool),
+                geometry,
+                options.max_bytes.max(pool.region().len()),
+                options.chunk_bytes,
+            ),
             slots: (0..slots).map(|_| CachePadded::new(SlotShared::new())).collect(),
             parked: Mutex::default(),
             retired: Mutex::default(),
@@ -200,6 +209,8 @@ impl Viper {
             floor: AtomicU64::new(0),
             expiries: AtomicBool::new(false),
             sessions_max: options.sessions_max,
+            sessions: AtomicUsize::new(0),
+            halted: OnceLock::new(),
             reclaim_threshold: options.reclaim_threshold,
             compaction: Mutex::new(()),
             blocks_reclaimed: AtomicU64::new(0),
@@ -242,6 +253,34 @@ impl Viper {
         }
     }
 
+    /// Refuses writes once the medium has failed, or the engine has halted.
+    #[inline]
+    fn healthy(&self) -> Result<(), Error> {
+        self.pool.healthy()?;
+        match self.halted.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::Halted(why.clone())),
+        }
+    }
+
+    /// Takes no more writes: what is half done in the pool is finished or undone by the next recovery, as
+    /// long as nothing is built upon it.
+    #[cold]
+    fn halt(&self, error: Error) -> Error {
+        let error = self.at_path(error);
+        let _ = self.halted.set(error.to_string());
+        error
+    }
+
+    /// Whether the values in the block of a record may be changed in place.
+    #[inline]
+    fn is_edited(&self, location: crate::index::Location) -> bool {
+        self.geometry.fixed.is_some() && {
+            let block = self.blocks.number(location.get() * read::UNIT);
+            self.blocks.get(block).is_some_and(|b| b.info().kind == layout::Kind::FixedEdited)
+        }
+    }
+
     /// Unix milliseconds, never less than before.
     fn now_ms(&self) -> u64 {
         let now = (self.clock)();
@@ -277,6 +316,7 @@ fn pool_options(options: &Options, geometry: Geometry) -> PoolOptions {
         medium: options.medium,
         create: options.create != Create::Never,
         open: options.create != Create::New,
+        read_only: options.read_only,
         durability: options.durability,
         max_bytes: options.max_bytes,
         log_bytes: options.log_bytes,
@@ -292,7 +332,7 @@ impl Engine for Viper {
     }
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
-        Ok(Box::new(session::ViperSession::new(self)?))
+        Ok(Box::new(session::ViperSession::counted(self)?))
     }
 
     fn durable(&self) -> Ticket {
@@ -342,11 +382,7 @@ impl Engine for Viper {
                 State::Open => stats.blocks_open += 1,
                 State::Sealed | State::Compacting => {
                     stats.blocks_sealed += 1;
-                    let room = {
-                        let pages = self.geometry.pages_of(entry.info().kind);
-                        pages.room() * pages.count
-                    };
-                    stats.live_bytes += room.saturating_sub(u64::from(entry.garbage()));
+                    stats.live_bytes += u64::from(entry.filled().saturating_sub(entry.garbage()));
                 }
                 State::Overflow => stats.live_bytes += u64::from(entry.filled()),
             }

@@ -4,7 +4,7 @@ use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
 use super::read::UNIT;
 use super::record::Record;
-use super::session::{Old, Pending, ViperSession, check_key};
+use super::session::{Old, OnPanic, Pending, ViperSession, check_key};
 use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
@@ -88,8 +88,12 @@ impl ViperSession {
             }
         };
         let word = super::layout::word_at(&value, at);
+        let release = OnPanic { stripes: &self.engine.stripes, held: &[stripe] };
         let new = change(word);
-        if self.edit_in_place(&old, &record, at, new)? {
+        std::mem::forget(release);
+        if self.edit_in_place(&old, &record, at, new) {
+            // Readers take the clock for the version of what may be changed in place.
+            self.engine.stripes.next_version(stripe);
             if !self.engine.durable_at_fence {
                 self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
             }
@@ -125,11 +129,11 @@ impl ViperSession {
 
     /// Stores one word of a fixed-size value where it lies, and fences it. False: the block does not allow
     /// it (variable size, not sealed yet, or being compacted) and nothing was done.
-    fn edit_in_place(&mut self, old: &Old, record: &Record, at: usize, word: u64) -> Result<bool, Error> {
+    fn edit_in_place(&mut self, old: &Old, record: &Record, at: usize, word: u64) -> bool {
         let record_at = old.location.get() * UNIT;
         let block = self.engine.blocks.number(record_at);
         let Some(info) = self.engine.blocks.get(block).map(|entry| entry.info()) else {
-            return Ok(false);
+            return false;
         };
         let editable = match (info.state, info.kind) {
             (State::Sealed, Kind::FixedEdited) => true,
@@ -137,14 +141,14 @@ impl ViperSession {
             _ => false,
         };
         if !editable {
-            return Ok(false);
+            return false;
         }
         let value_at = record_at + record.value.start as u64;
         let dirty = self.lane.store_word(value_at + at as u64, word);
         let flushed = self.lane.flush(dirty);
         self.unfenced.add(flushed);
         self.settle_and_fence();
-        Ok(true)
+        true
     }
 
     /// Voids the value checks of a block, durably, before the first word in it changes (V13).

@@ -31,8 +31,10 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     let _one = viper.compaction.lock();
     let mut freed = free_loose(viper)?;
     loop {
+        let before = viper.blocks.free_count();
         let round = compact_round(viper)?;
-        if round == 0 {
+        // A round that used as much room as it made found nothing worth doing.
+        if round == 0 || viper.blocks.free_count() <= before {
             return Ok(freed);
         }
         freed += round;
@@ -66,7 +68,7 @@ fn candidates(viper: &Viper) -> Vec<u32> {
 
 fn compact_round(viper: &Viper) -> Result<u64, Error> {
     let candidates = candidates(viper);
-    if candidates.is_empty() || viper.pool.healthy().is_err() {
+    if candidates.is_empty() || viper.healthy().is_err() {
         return Ok(0);
     }
     let Some(engine) = viper.myself() else { return Ok(0) };
@@ -78,10 +80,12 @@ fn compact_round(viper: &Viper) -> Result<u64, Error> {
         match empty_block(viper, &mut session, block) {
             Ok(Some(info)) => emptied.push((block, info)),
             Ok(None) => {}
-            Err(error) => {
+            Err(error @ Error::NoSpace(_)) => {
                 outcome = Err(error);
                 break;
             }
+            // One damaged block does not keep the others from being compacted.
+            Err(error) => outcome = outcome.and(Err(error)),
         }
     }
     let freed = free_blocks(viper, &mut session, &emptied)?;
@@ -152,12 +156,13 @@ fn try_move_records(
         kind: info.kind,
         epoch: info.epoch,
     };
+    let floor = viper.floor.load(Ordering::Acquire);
     let mut found = Vec::new();
     let mut pinned = false;
     walk.run(&mut image, &mut |visited| {
         if visited.record.kind.is_journal() {
             pinned |= !visited.dead;
-        } else {
+        } else if visited.record.stamp.version > floor {
             found.push((visited.at, visited.dead));
         }
         Ok(())
@@ -245,8 +250,9 @@ fn copy_record(
     let held = session.scratch.get(record.key.clone()).unwrap_or(&[]).to_vec();
     let payload = session.scratch.get(record.value.clone()).unwrap_or(&[]).to_vec();
     let (version, moves) = match old.stamp.moves.checked_add(1) {
-        Some(moves) => (old.stamp.version, moves),
-        None => (viper.stripes.next_version(Stripes::of(viper.hash(key).0)), 0),
+        // Where values were changed in place, the clock spoke for the version; now the record does again.
+        Some(moves) if !viper.is_edited(old.location) => (old.stamp.version, moves),
+        _ => (viper.stripes.next_version(Stripes::of(viper.hash(key).0)), 0),
     };
     let kind: RecordKind = record.kind;
     session.write(kind, &held, &payload, record.expires_at_ms, version, moves)
@@ -284,7 +290,8 @@ fn free_blocks(
 fn free_loose(viper: &Viper) -> Result<u64, Error> {
     let mut ready: Vec<LooseBlock> = Vec::new();
     for retired in take_passed(&viper.retired, |r| viper.epochs.passed(r.grace)) {
-        let blocks = viper.reader().chain_blocks(&retired.chain)?;
+        // Damaged pieces stay lost until the pool is opened again; `check` names them.
+        let Ok(blocks) = viper.reader().chain_blocks(&retired.chain) else { continue };
         ready.extend(blocks.into_iter().filter_map(|block| {
             let epoch = viper.blocks.get(block)?.info().epoch;
             Some(LooseBlock { block, epoch, grace: retired.grace })

@@ -23,13 +23,16 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::options::{Options, Progress};
 use crate::stats::Stats;
-use crate::stripe::Stripes;
+use crate::stripe::{Stripes, VERSION_MAX};
 use everdram_pm::ROOT_AT;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
+
+/// No pool gets beyond this version in a thousand years; one that says so was forged.
+const VERSION_SOUND: u64 = VERSION_MAX / 2;
 
 /// What recovery did, for statistics.
 #[derive(Default)]
@@ -86,8 +89,18 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
         viper.blocks.add_range(extent.at, extent.bytes);
     }
     let word = viper.pool.region().load_word(ROOT_AT);
-    let floor = parse_floor_word(viper.pool.secret(), ROOT_AT, word)
-        .ok_or_else(|| corrupt(ROOT_AT, "the root word does not verify"))?;
+    let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
+        Some(floor) => floor,
+        // The crash came before a new pool's first word.
+        None if word == 0 && viper.blocks.total() == 0 => 0,
+        None => return Err(corrupt(ROOT_AT, "the root word does not verify")),
+    };
+    if floor > VERSION_SOUND {
+        return Err(corrupt(ROOT_AT, "a version that no store ever reaches"));
+    }
+    if word == 0 {
+        raise_floor(viper, 0)?;
+    }
     viper.floor.store(floor, Ordering::Release);
     let mut found = scan_all(viper, options)?;
     if let Some(floor) = higher_floor(viper, &found, floor)? {
@@ -203,19 +216,21 @@ impl Scan<'_> {
         let at = viper.blocks.at(block);
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
         let word = region.load_word(at);
+        let tail = region.load_word(at + 8);
         let (kind, epoch) = match word {
-            0 => (Kind::Free, 0),
+            // Never claimed; or claimed once, and the crash kept the header but not the page word.
+            0 if tail == 0 || begun_epoch(secret, at, 0, tail) != 0 => (Kind::Free, 0),
             word => parse_page_word(secret, at, word)
                 .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
         };
         match kind {
             Kind::Free => {
-                let begun = begun_epoch(secret, at, epoch, region.load_word(at + 8));
-                self.found.free.push((block, begun));
+                self.found.free.push((block, begun_epoch(secret, at, epoch, tail)));
             }
             Kind::Overflow => {
                 entry.set(Info { state: State::Overflow, kind, epoch });
-                self.found.overflow.push((block, epoch));
+                // If nothing reaches it, it may have begun another life already.
+                self.found.overflow.push((block, begun_epoch(secret, at, epoch, tail)));
             }
             _ => self.records(block, at, kind, epoch, image)?,
         }
@@ -235,12 +250,12 @@ impl Scan<'_> {
         // Set before any of its records is in the index: others resolve locations through it.
         entry.set(Info { state: State::Sealed, kind, epoch });
         copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
-        let pages = viper.geometry.pages_of(kind);
-        entry.set_garbage((pages.room() * pages.count) as u32);
+        entry.set_garbage(0);
         let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
         let walk = BlockWalk { secret, geometry, block, at, kind, epoch };
         let walked = walk.run(image, &mut |visited| self.record(&visited))?;
         entry.set_filled(walked.filled as u32);
+        entry.add_garbage((walked.dead + walked.slack) as u32);
         let open = walked.open_pages.into_iter();
         self.found.open_pages.extend(open.map(|(page_at, end)| (page_at, end, epoch)));
         Ok(())
@@ -248,6 +263,9 @@ impl Scan<'_> {
 
     fn record(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
         let version = visited.record.stamp.version;
+        if version > VERSION_SOUND {
+            return Err(corrupt(visited.at, "a version that no store ever reaches"));
+        }
         self.found.version_max = self.found.version_max.max(version);
         if visited.record.kind.is_journal() {
             if !visited.dead {
@@ -255,6 +273,11 @@ impl Scan<'_> {
             }
         } else if version <= self.viper.floor.load(Ordering::Acquire) {
             // Removed with everything else.
+            if let Some(entry) = self.viper.blocks.get(self.viper.blocks.number(visited.at))
+                && !visited.dead
+            {
+                entry.add_garbage(visited.record.bytes as u32);
+            }
         } else if visited.dead {
             self.found.dead.push(visited.at);
         } else {
@@ -277,7 +300,6 @@ impl Scan<'_> {
         if let Some(loser) = settle(viper, slot, *owner, key, visited, scratch, &mut found.inserted)? {
             found.losers.push(loser);
         }
-        add_live(viper, visited.at, visited.record.bytes);
         Ok(())
     }
 }
@@ -311,12 +333,6 @@ fn settle(
     });
     viper.stripes.unlock(stripe);
     result
-}
-
-fn add_live(viper: &Viper, at: u64, bytes: usize) {
-    if let Some(entry) = viper.blocks.get(viper.blocks.number(at)) {
-        entry.sub_garbage(bytes as u32);
-    }
 }
 
 // ---- step 2: journals ---------------------------------------------------------------------------------
@@ -466,6 +482,7 @@ fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
         chain: None,
         expired: false,
         stamp: record.stamp,
+        version: record.stamp.version,
     })
 }
 

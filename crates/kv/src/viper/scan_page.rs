@@ -13,7 +13,7 @@ use super::claim::page_order;
 use super::layout::{GRAIN, Geometry, Kind, MARKS_PER_WORD, Pages};
 use super::layout::{parse_mark_word, parse_page_word, parse_tail_word, word_at};
 use super::read::corrupt;
-use super::record::{self, Record};
+use super::record::{self, Record, Stamp};
 use crate::error::Error;
 use everdram_pm::Secret;
 
@@ -37,6 +37,8 @@ pub(super) struct Walked {
     pub(super) filled: u64,
     /// Bytes of dead ones.
     pub(super) dead: u64,
+    /// Room of pages that hold less than half of what they could.
+    pub(super) slack: u64,
 }
 
 /// What a walk needs.
@@ -107,6 +109,10 @@ impl BlockWalk<'_> {
             visit(Visited { at: page_at + at, record, dead, bytes: copy })?;
             at += length;
         }
+        let used = at - pages.header;
+        if used < pages.room() / 2 {
+            walked.slack += pages.room() - used;
+        }
         if tail == 0 {
             // Bytes that a crash tore are cut off here, for good: nothing after them counts.
             self.nothing_fenced_after(page_at, at, pages, bytes, torn)?;
@@ -173,6 +179,13 @@ impl BlockWalk<'_> {
             .ok_or_else(|| corrupt(page_at + mark, "a mark word of a page does not verify"))
     }
 
+    /// Whether the bytes at `at` could be a record that says it is the first of its group: cheap, unlike
+    /// verifying it.
+    fn claims_first(&self, at: u64, bytes: &[u8]) -> bool {
+        let stamp_at = if self.kind.is_fixed() { at } else { at + 8 };
+        Stamp::from_word(word_at(bytes, stamp_at as usize)).first
+    }
+
     /// Looks behind byte `at` of an open page for a record that proves damage before it.
     fn nothing_fenced_after(
         &self,
@@ -190,7 +203,9 @@ impl BlockWalk<'_> {
         let mut look = if torn.is_some() { at } else { at + step };
         let torn_at = *torn.get_or_insert(page_at + at);
         while look + GRAIN <= pages.bytes {
-            if self.record(page_at, look, pages.bytes, bytes).is_some_and(|r| r.stamp.first) {
+            if self.claims_first(look, bytes)
+                && self.record(page_at, look, pages.bytes, bytes).is_some()
+            {
                 let what = format!(
                     "a record does not verify, but byte {} shows that it had been made durable",
                     page_at + look

@@ -22,7 +22,7 @@ use crate::index::{KeyHash, Location};
 use crate::stripe::{Patience, StripeId, Stripes};
 use everdram_pm::{Lane, Lsn, Ordered};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// Submitted writes after which a session commits by itself.
 const PENDING_MAX: usize = 256;
@@ -38,6 +38,14 @@ pub(super) struct Old {
     /// Its expiry had passed: the key counts as absent.
     pub(super) expired: bool,
     pub(super) stamp: Stamp,
+    /// The version to show: the key's clock where edits in place keep the record's own.
+    pub(super) version: u64,
+}
+
+/// A record that a read found, and the version to show.
+struct Seen {
+    record: Record,
+    version: u64,
 }
 
 /// A write between submit and commit.
@@ -74,6 +82,8 @@ pub(crate) struct ViperSession {
     pub(super) compaction: bool,
     pub(super) last_ticket: Lsn,
     last_read: Ticket,
+    /// Counts towards the sessions a user may have.
+    counted: bool,
 }
 
 fn claim_index(kind: Kind) -> usize {
@@ -115,6 +125,7 @@ impl ViperSession {
             compaction: false,
             last_ticket: Lsn(0),
             last_read: Ticket::NONE,
+            counted: false,
             engine,
         };
         let engine = Arc::clone(&session.engine);
@@ -125,6 +136,22 @@ impl ViperSession {
         }
         drop(parked);
         Ok(session)
+    }
+
+    /// A session for a user: there may be only so many.
+    pub(super) fn counted(engine: Arc<Viper>) -> Result<ViperSession, Error> {
+        let taken = engine.sessions.fetch_add(1, Ordering::AcqRel);
+        let mut session = match taken < engine.sessions_max {
+            true => ViperSession::new(Arc::clone(&engine)),
+            false => Err(Error::TooManySessions(engine.sessions_max)),
+        };
+        match &mut session {
+            Ok(session) => session.counted = true,
+            Err(_) => {
+                engine.sessions.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        session
     }
 
     pub(super) fn shared(&self) -> &SlotShared {
@@ -166,6 +193,10 @@ impl ViperSession {
                 chain,
                 expired: engine.is_expired(record.expires_at_ms),
                 stamp: record.stamp,
+                version: match engine.is_edited(location) {
+                    true => engine.stripes.version(Stripes::of(hash.0)),
+                    false => record.stamp.version,
+                },
             };
             (old, record)
         }))
@@ -173,10 +204,10 @@ impl ViperSession {
 
     // ---- writing --------------------------------------------------------------------------------------
 
-    /// Refuses writes once the medium has failed.
+    /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     pub(super) fn healthy(&self) -> Result<(), Error> {
-        Ok(self.engine.pool.healthy()?)
+        self.engine.healthy()
     }
 
     /// Writes a record and returns its location. Nothing points to it yet.
@@ -260,7 +291,11 @@ impl ViperSession {
         let index = claim_index(kind);
         loop {
             if let Some(claim) = &mut self.claims[index] {
+                let page = claim.page_at();
                 if let Some(at) = claim.place(bytes, &mut self.lane, &mut self.unfenced) {
+                    // A page's tail word travels under the fence of the record that begins the next page: a
+                    // crash may keep the record and lose the word, so that record proves nothing.
+                    self.first &= claim.page_at() == page;
                     return Ok(at);
                 }
             }
@@ -293,10 +328,12 @@ impl ViperSession {
         if let Some(full) = slot {
             full.seal(lane, unfenced);
         }
+        // The fence in here covers every tail word.
         let next = Claim::open(&engine.blocks, &engine.geometry, kind, block, lane, unfenced);
         if let Some(full) = slot.replace(next) {
             full.sealed(&engine.blocks);
         }
+        claims.iter_mut().flatten().for_each(Claim::fenced);
         self.first = true;
         self.engine.background.nudge_if(self.engine.blocks.wants_growth());
         Ok(())
@@ -316,7 +353,7 @@ impl ViperSession {
     /// Marks a record dead: stored and flushed, not fenced.
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
         let at = old.location.get() * UNIT;
-        let engine = Arc::clone(&self.engine);
+        let ViperSession { engine, lane, unfenced, .. } = self;
         let reader = engine.reader();
         let spot = reader.spot(at)?;
         let (mark_at, bit) = reader.mark_of(&spot);
@@ -328,10 +365,9 @@ impl ViperSession {
                 return Err(corrupt(mark_at, "a mark word of a page does not verify"));
             };
             let new = super::layout::mark_word(secret, mark_at, spot.info.epoch, bits | bit);
-            match self.lane.exchange_word(mark_at, word, new) {
+            match lane.exchange_word(mark_at, word, new) {
                 Ok(dirty) => {
-                    let flushed = self.lane.flush(dirty);
-                    self.unfenced.add(flushed);
+                    unfenced.add(lane.flush(dirty));
                     return Ok(());
                 }
                 // Another record of the page died at the same moment.
@@ -376,6 +412,7 @@ impl ViperSession {
             claim.settle(lane, unfenced);
         }
         self.fence();
+        self.claims.iter_mut().flatten().for_each(Claim::fenced);
         self.first = true;
     }
 
@@ -418,7 +455,8 @@ impl ViperSession {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.pending);
-        let result = self.commit_these(&pending);
+        // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
+        let result = self.commit_these(&pending).map_err(|error| self.engine.halt(error));
         for write in &pending {
             self.engine.stripes.unlock(write.stripe);
         }
@@ -442,7 +480,7 @@ impl ViperSession {
 
     /// Makes one fenced write visible. The caller holds the stripe.
     pub(super) fn publish(&mut self, write: &Pending) -> Result<(), Error> {
-        let engine = Arc::clone(&self.engine);
+        let ViperSession { engine, scratch, .. } = self;
         // A copy that compaction made needs no stamp: until it is durable, the original is still there.
         if !engine.durable_at_fence && !write.moved {
             engine.stripes.set_stamp(write.stripe, self.last_ticket.0);
@@ -453,11 +491,8 @@ impl ViperSession {
                 assert!(replaced, "the index changed under a held key lock");
             }
             (Some(new), None) => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let mut rehash = |location: Location| rehash(&engine, location, &mut scratch);
-                let inserted = engine.index.insert(write.hash, new, &mut rehash);
-                self.scratch = scratch;
-                inserted.map_err(index_error)?;
+                let mut rehash = |location: Location| rehash(engine, location, scratch);
+                engine.index.insert(write.hash, new, &mut rehash).map_err(index_error)?;
             }
             (None, Some(old)) => {
                 let removed = engine.index.remove(write.hash, old.location);
@@ -534,43 +569,71 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Reads the record of `key` into `scratch`.
-    fn read(&mut self, key: &[u8]) -> Result<Option<Record>, Error> {
+    /// Reads the record of `key` into `scratch` and, if asked, appends its value.
+    fn read(&mut self, key: &[u8], mut into: Option<&mut Vec<u8>>) -> Result<Option<Seen>, Error> {
         check_key(key)?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
         self.before_read(stripe)?;
+        let before = into.as_ref().map_or(0, |into| into.len());
         let mut patience = Patience::new();
         loop {
-            let ViperSession { engine, slot, scratch, .. } = self;
-            let found = look_up(engine, slot, hash, key, scratch).map_err(|e| engine.at_path(e))?;
-            if engine.stripes.is_publishing(stripe) {
+            let clock = self.engine.stripes.version(stripe);
+            let found = self.read_once(hash, key, into.as_deref_mut())?;
+            // What was read is older than what is looked at now.
+            fence(Ordering::Acquire);
+            let edited = found.as_ref().is_some_and(|(_, edited)| *edited);
+            let stripes = &self.engine.stripes;
+            let foreign = stripes.is_locked(stripe) && !stripes.held_by(stripe, self.id);
+            // Half a batch is not to be seen; and a value that is being changed in place is not durable
+            // before the lock is given back.
+            if foreign && (stripes.is_publishing(stripe) || edited) {
+                if let Some(into) = &mut into {
+                    into.truncate(before);
+                }
+                // Whoever holds the stripe may be waiting for one that this session holds.
+                self.commit_pending()?;
                 patience.wait();
                 continue;
             }
-            if let Some((location, _)) = &found {
-                // A value that is being changed in place is not durable before the lock is given back.
-                let block = engine.blocks.number(location.get() * UNIT);
-                let edited =
-                    engine.blocks.get(block).is_some_and(|b| b.info().kind == Kind::FixedEdited);
-                if edited && engine.stripes.is_locked(stripe) {
-                    patience.wait();
-                    continue;
-                }
-            }
-            self.last_read = if self.engine.durable_at_fence {
-                Ticket::NONE
-            } else {
-                Ticket(self.engine.stripes.stamp(stripe))
+            self.last_read = match self.engine.durable_at_fence {
+                true => Ticket::NONE,
+                false => Ticket(stripes.stamp(stripe)),
             };
             let shared = self.shared();
             bump(&shared.gets, 1);
-            let live = found.filter(|(_, record)| !self.engine.is_expired(record.expires_at_ms));
-            if live.is_none() {
+            if found.is_none() {
                 bump(&shared.misses, 1);
             }
-            return Ok(live.map(|(_, record)| record));
+            return Ok(found.map(|(record, edited)| {
+                // An edit in place keeps the record's version, so the key's clock speaks for it.
+                let version = if edited { clock } else { record.stamp.version };
+                Seen { record, version }
+            }));
         }
+    }
+
+    /// One look: the live record, whether its block is open to edits, and its value into `into`. The value
+    /// is read under the pin of the look-up, because pieces of a value are let go with their record.
+    fn read_once(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        into: Option<&mut Vec<u8>>,
+    ) -> Result<Option<(Record, bool)>, Error> {
+        let ViperSession { engine, slot, scratch, .. } = self;
+        let _pin = slot.pin();
+        let found = look_up(engine, slot, hash, key, scratch).and_then(|found| {
+            let Some((location, record)) = found else { return Ok(None) };
+            if engine.is_expired(record.expires_at_ms) {
+                return Ok(None);
+            }
+            if let Some(into) = into {
+                engine.reader().value(&record, scratch, into)?;
+            }
+            Ok(Some((record, engine.is_edited(location))))
+        });
+        found.map_err(|error| engine.at_path(error))
     }
 
     /// Appends the value of the record in `scratch`.
@@ -597,12 +660,24 @@ impl ViperSession {
         version.map_or_else(|| self.engine.stripes.version(stripe) << 1 | 1, |version| version << 1)
     }
 
-    fn found(&self, record: &Record) -> Found {
+    fn found(&self, seen: &Seen) -> Found {
         Found {
-            version: record.stamp.version,
-            expires_at_ms: record.expires_at_ms,
+            version: seen.version,
+            expires_at_ms: seen.record.expires_at_ms,
             ticket: self.last_read,
         }
+    }
+}
+
+/// Gives stripes back if a caller's closure panics while they are held.
+pub(super) struct OnPanic<'a> {
+    pub(super) stripes: &'a Stripes,
+    pub(super) held: &'a [StripeId],
+}
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        self.held.iter().for_each(|&stripe| self.stripes.unlock(stripe));
     }
 }
 
@@ -673,18 +748,17 @@ fn load_if(
 
 impl EngineSession for ViperSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
-        let Some(record) = self.read(key)? else { return Ok(None) };
-        self.value_of(&record, into)?;
+        let Some(seen) = self.read(key, Some(into))? else { return Ok(None) };
         if self.scratch.capacity() > SCRATCH_KEEP {
             self.scratch = Vec::new();
         }
-        Ok(Some(self.found(&record)))
+        Ok(Some(self.found(&seen)))
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
-        let Some(record) = self.read(key)? else { return Ok(None) };
-        let bytes = self.engine.reader().value_bytes(&record, &self.scratch)?;
-        Ok(Some((self.found(&record), bytes)))
+        let Some(seen) = self.read(key, None)? else { return Ok(None) };
+        let bytes = self.engine.reader().value_bytes(&seen.record, &self.scratch)?;
+        Ok(Some((self.found(&seen), bytes)))
     }
 
     fn last_read(&self) -> Ticket {
@@ -803,8 +877,8 @@ impl EngineSession for ViperSession {
             return 0;
         }
         let hash = self.engine.hash(key);
-        let found = self.read(key).ok().flatten();
-        self.watch_number(hash, found.map(|record| record.stamp.version))
+        let found = self.read(key, None).ok().flatten();
+        self.watch_number(hash, found.map(|seen| seen.version))
     }
 }
 
@@ -852,12 +926,14 @@ impl ViperSession {
             }
         };
         let old = found.as_ref().map(|(old, _)| *old);
-        let seen = found.filter(|(old, _)| !old.expired).map(|(_, record)| Current {
+        let seen = found.filter(|(old, _)| !old.expired).map(|(old, record)| Current {
             value: current,
-            version: record.stamp.version,
+            version: old.version,
             expires_at_ms: record.expires_at_ms,
         });
+        let release = OnPanic { stripes: &self.engine.stripes, held: &[stripe] };
         let change = decide(seen, value);
+        std::mem::forget(release);
         let refused = match change {
             Change::Keep => Ok(()),
             _ => self.healthy().and_then(|()| check_value(value)),
@@ -887,14 +963,11 @@ impl Drop for ViperSession {
         // A failing medium has already told every waiter; nothing submitted here was acknowledged.
         let _ = self.commit_pending();
         self.settle_and_fence();
-        if std::thread::panicking() {
-            // A closure of the caller panicked under a key lock: nothing was submitted on it.
-            Stripes::all()
-                .filter(|&stripe| self.engine.stripes.held_by(stripe, self.id))
-                .for_each(|stripe| self.engine.stripes.unlock(stripe));
-        }
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
+        }
+        if self.counted {
+            self.engine.sessions.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Transactions: reads and staged writes under the locks of the declared keys, applied as one batch.
 
-use super::session::{ViperSession, check_key, check_value};
+use super::session::{OnPanic, ViperSession, check_key, check_value};
 use crate::engine::{BatchOp, Engine, Found, Scope, Ticket, Transaction, TransactionBody, Visit};
 use crate::error::Error;
 use crate::stripe::{StripeId, Stripes};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What the transaction has done to a key: the value and expiry it staged, or a removal.
 type Staged = Option<(Vec<u8>, u64)>;
@@ -48,7 +49,7 @@ impl Transaction for ViperTransaction<'_> {
         };
         self.session.value_of(&record, into)?;
         let expires_at_ms = record.expires_at_ms;
-        Ok(Some(Found { version: old.stamp.version, expires_at_ms, ticket: newest }))
+        Ok(Some(Found { version: old.version, expires_at_ms, ticket: newest }))
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
@@ -80,7 +81,7 @@ impl Transaction for ViperTransaction<'_> {
         self.declared(key)?;
         let hash = self.session.engine.hash(key);
         let found = self.session.find(hash, key)?.filter(|(old, _)| !old.expired);
-        Ok(self.session.watch_number(hash, found.map(|(old, _)| old.stamp.version)))
+        Ok(self.session.watch_number(hash, found.map(|(old, _)| old.version)))
     }
 
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
@@ -143,9 +144,13 @@ impl ViperSession {
         stripes: &[StripeId],
         body: TransactionBody<'_>,
     ) -> Result<Ticket, Error> {
+        let engine = Arc::clone(&self.engine);
         let mut transaction =
             ViperTransaction { session: self, declared, cleared: false, staged: HashMap::new() };
-        body(&mut transaction)?;
+        let release = OnPanic { stripes: &engine.stripes, held: stripes };
+        let outcome = body(&mut transaction);
+        std::mem::forget(release);
+        outcome?;
         let (cleared, staged) = (transaction.cleared, std::mem::take(&mut transaction.staged));
         let ops: Vec<BatchOp<'_>> = staged
             .iter()

@@ -55,6 +55,8 @@ pub struct Stage {
     whole: bool,
     /// Marks that the next operation's first fence covers.
     carried: bool,
+    /// The journal of a batch may be live in its images.
+    pub journal: bool,
 }
 
 /// A run of operations and the stages of its stores.
@@ -82,7 +84,8 @@ pub enum Cut {
 
 impl History {
     pub fn new(base: Vec<u8>, contents: Contents, block_bytes: usize) -> History {
-        History { last: base.clone(), base, stages: Vec::new(), contents: vec![contents], block_bytes }
+        let (stages, last) = (Vec::new(), base.clone());
+        History { base, stages, contents: vec![contents], last, block_bytes }
     }
 
     /// Adds an operation that left `image` and `contents`.
@@ -91,17 +94,22 @@ impl History {
         let changed = changed_words(&self.last, &image);
         let mut ranked: Vec<(Rank, usize)> = Vec::with_capacity(changed.len());
         let opened = changed.iter().any(|&at| self.opens(at, &image));
-        let touches_tails = changed.iter().any(|&at| self.part(at, &image) == Part::Tail);
+        let touches_tails = changed.iter().any(|&at| part(self.block_bytes, at, &image) == Part::Tail);
         for &at in &changed {
             ranked.push((self.rank(at, &image, shape, opened), at));
         }
         let mut whole = shape == Shape::Whole || changed.iter().any(|&at| at < DATA_AT && at != 8192);
         if let Shape::Batch { journal_bytes, .. } = shape {
             whole |= opened || touches_tails;
-            let start = ranked.iter().filter(|(rank, _)| *rank == Rank::Main).map(|(_, at)| *at).min();
+            // A journal lies in a block of variable size, before whatever else the batch writes there.
+            let logged = |rank: Rank, at: usize| {
+                let variable = word(&image, at / self.block_bytes * self.block_bytes) & 0xff == 2;
+                rank == Rank::Main && variable && part(self.block_bytes, at, &image) == Part::Record
+            };
+            let start = ranked.iter().filter(|(rank, at)| logged(*rank, *at)).map(|(_, at)| *at).min();
             let end = start.unwrap_or(0) + journal_bytes;
             for (rank, at) in &mut ranked {
-                if *rank == Rank::Main && *at < end && self.part(*at, &image) == Part::Record {
+                if *at < end && logged(*rank, *at) {
                     *rank = Rank::Journal;
                 }
             }
@@ -120,6 +128,7 @@ impl History {
     fn push(&mut self, operation: usize, shape: Shape, group: &[(Rank, usize)], image: &[u8], whole: bool) {
         let rank = group[0].0;
         let mut words: Vec<(usize, u64)> = group.iter().map(|&(_, at)| (at, word(image, at))).collect();
+        let mut journal = matches!(shape, Shape::Batch { .. });
         let both = rank == Rank::Marks && matches!(shape, Shape::Batch { deletes: true, .. });
         let stage = match rank {
             // Nobody fences marks: the next operation does.
@@ -129,15 +138,17 @@ impl History {
                 completes: false,
                 whole: both,
                 carried: true,
+                journal,
             },
             _ => {
                 let mut whole = whole;
                 if let Some(marks) = self.stages.pop_if(|last| last.carried) {
                     whole |= marks.whole;
+                    journal |= marks.journal;
                     // A word that changes again is not cut twice.
                     words.extend(marks.words.iter().filter(|(at, _)| !has(&words, *at)).collect::<Vec<_>>());
                 }
-                Stage { words, operation, completes: rank == Rank::Main, whole, carried: false }
+                Stage { words, operation, completes: rank == Rank::Main, whole, carried: false, journal }
             }
         };
         self.stages.push(stage);
@@ -152,30 +163,10 @@ impl History {
         matches!(new & 0xff, 2 | 3 | 5) && old >> 8 & 0xffff_ffff != new >> 8 & 0xffff_ffff
     }
 
-    fn part(&self, at: usize, image: &[u8]) -> Part {
-        if at < DATA_AT {
-            return Part::Root;
-        }
-        let block_at = at / self.block_bytes * self.block_bytes;
-        let kind = word(image, block_at) & 0xff;
-        let (page_bytes, header) = match kind {
-            5 => (self.block_bytes, (16 + 8 * (self.block_bytes / 16).div_ceil(48)).next_multiple_of(64)),
-            6 => return Part::Piece,
-            _ => (4096, 64),
-        };
-        match (at - block_at) % page_bytes {
-            0 if at == block_at => Part::FirstPageWord,
-            0 => Part::PageWord,
-            8 => Part::Tail,
-            within if within < header => Part::Mark,
-            _ => Part::Record,
-        }
-    }
-
     fn rank(&self, at: usize, image: &[u8], shape: Shape, opened: bool) -> Rank {
         let block_at = at / self.block_bytes * self.block_bytes;
         let fresh = at >= DATA_AT && self.opens(block_at, image);
-        match self.part(at, image) {
+        match part(self.block_bytes, at, image) {
             Part::Piece => Rank::Pieces,
             Part::FirstPageWord if fresh => Rank::Main,
             Part::FirstPageWord | Part::PageWord => Rank::Opening,
@@ -216,8 +207,10 @@ impl History {
     }
 }
 
+/// What a word of an image belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub enum Part {
+    /// Before the first extent.
     Root,
     FirstPageWord,
     PageWord,
@@ -225,6 +218,27 @@ enum Part {
     Mark,
     Piece,
     Record,
+}
+
+/// What the word at `at` is, in an image with blocks of `block_bytes`.
+pub fn part(block_bytes: usize, at: usize, image: &[u8]) -> Part {
+    if at < DATA_AT {
+        return Part::Root;
+    }
+    let block_at = at / block_bytes * block_bytes;
+    let kind = word(image, block_at) & 0xff;
+    let (page_bytes, header) = match kind {
+        5 => (block_bytes, (16 + 8 * (block_bytes / 16).div_ceil(48)).next_multiple_of(64)),
+        6 => return Part::Piece,
+        _ => (4096, 64),
+    };
+    match (at - block_at) % page_bytes {
+        0 if at == block_at => Part::FirstPageWord,
+        0 => Part::PageWord,
+        8 => Part::Tail,
+        within if within < header => Part::Mark,
+        _ => Part::Record,
+    }
 }
 
 fn has(words: &[(usize, u64)], at: usize) -> bool {

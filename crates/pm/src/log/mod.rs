@@ -178,6 +178,15 @@ impl Log {
         })
     }
 
+    /// Applies the log to the region as [`Log::open`] does, and changes no file: nothing is written again,
+    /// wiped or prepared, and no thread starts.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub(crate) fn replay(options: &LogOptions) -> Result<(), Error> {
+        recover::replay(options)
+    }
+
     /// A lane's collector.
     pub(crate) fn group(&self) -> Group {
         Group::new(Arc::clone(&self.shared))

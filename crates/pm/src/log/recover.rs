@@ -10,6 +10,8 @@
 //!   (also after a failed sync, where the page cache has what the disk has not);
 //! - zeros over the first block of each valid frame behind the run, so that a later run, which may start
 //!   at any block, never takes a leftover for its own.
+//!
+//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes.
 
 use super::LogOptions;
 use super::dirty::DirtyPages;
@@ -19,6 +21,7 @@ use crate::error::Error;
 use crate::io::File;
 use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 const REMEDY: &str = "Restore the pool from a copy";
@@ -70,43 +73,27 @@ struct Run {
 
 /// See the module text.
 pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recovered, Error> {
-    let mut reader = Reader {
-        options,
-        files: list(options)?,
-        loaded: None,
-        buffer: Vec::new(),
-    };
-    let mut found = reader.scan()?;
-    let checkpoint = options.checkpoint_lsn;
-    if !checkpoint.is_multiple_of(BLOCK) {
-        return Err(reader.corrupt(
-            0,
-            0,
-            format!("the superblock's checkpoint {checkpoint} is no block boundary"),
-        ));
-    }
-    let mut run = Run {
-        end: checkpoint,
-        chain: None,
-        incarnation: 0,
-        durable: checkpoint,
-        files: Vec::new(),
-    };
-    while reader.step(&mut run, &mut found, dirty)? {}
-    if let Some(later) = found
-        .iter()
-        .find(|frame| frame.lsn > run.end && frame.durable > run.end)
-    {
-        return Err(reader.damaged(&run, later));
-    }
+    let files = list(options, |path| File::open(path, false))?;
+    let mut reader = Reader::new(options, files);
+    let (run, found) = reader.apply_run(dirty)?;
     let start = run.end.next_multiple_of(BLOCK);
     reader.write_tail_again(&run, start)?;
     reader.wipe_leftovers(&found)?;
     Ok(reader.finish(&run, start))
 }
 
+/// Applies the run and leaves every file as it is; they are open for reading only.
+pub(super) fn replay(options: &LogOptions) -> Result<(), Error> {
+    let files = list(options, File::open_to_read)?;
+    Reader::new(options, files).apply_run(&DirtyPages::default())?;
+    Ok(())
+}
+
 /// The files of the log, by number.
-fn list(options: &LogOptions) -> Result<Vec<Segment>, Error> {
+fn list(
+    options: &LogOptions,
+    open: impl Fn(&Path) -> Result<File, Error>,
+) -> Result<Vec<Segment>, Error> {
     let directory = &options.directory;
     let failed = |error: std::io::Error| Error::Io {
         path: directory.clone(),
@@ -132,13 +119,51 @@ fn list(options: &LogOptions) -> Result<Vec<Segment>, Error> {
     let open = |number| {
         Ok(Segment {
             number,
-            file: Arc::new(File::open(&path(directory, number), false)?),
+            file: Arc::new(open(&path(directory, number))?),
         })
     };
     numbers.into_iter().map(open).collect()
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(options: &'a LogOptions, files: Vec<Segment>) -> Reader<'a> {
+        Reader {
+            options,
+            files,
+            loaded: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Applies the run to the region; returns it with all valid frames, and writes to no file. Frames that
+    /// should be in the run and are not make an error.
+    fn apply_run(&mut self, dirty: &DirtyPages) -> Result<(Run, Vec<Found>), Error> {
+        let mut found = self.scan()?;
+        let checkpoint = self.options.checkpoint_lsn;
+        if !checkpoint.is_multiple_of(BLOCK) {
+            return Err(self.corrupt(
+                0,
+                0,
+                format!("the superblock's checkpoint {checkpoint} is no block boundary"),
+            ));
+        }
+        let mut run = Run {
+            end: checkpoint,
+            chain: None,
+            incarnation: 0,
+            durable: checkpoint,
+            files: Vec::new(),
+        };
+        while self.step(&mut run, &mut found, dirty)? {}
+        if let Some(later) = found
+            .iter()
+            .find(|frame| frame.lsn > run.end && frame.durable > run.end)
+        {
+            return Err(self.damaged(&run, later));
+        }
+        Ok((run, found))
+    }
+
     /// Reads a file into the buffer; what it lacks to a whole segment is zero.
     fn load(&mut self, index: usize) -> Result<(), Error> {
         if self.loaded == Some(index) {

@@ -3,12 +3,17 @@
 use crate::context::Context;
 use crate::number::parse_i64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// The Redis whose replies these are.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+/// How long a connection executes nothing after a wrong password, so that guessing takes long.
+const PAUSE_AFTER_WRONG_PASSWORD: Duration = Duration::from_millis(100);
+/// Longest name of a connection. CLIENT LIST shows the names of all of them.
+const NAME_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn ping(ctx: &mut Context<'_>) {
     match ctx.args.len() {
@@ -30,7 +35,10 @@ pub(crate) fn select(ctx: &mut Context<'_>) {
         Some(index) if i32::try_from(index).is_ok() => {
             ctx.reply.error("ERR DB index is out of range")
         }
-        _ => ctx
+        Some(_) => ctx.reply.error(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ),
+        None => ctx
             .reply
             .error("ERR value is not an integer or out of range"),
     }
@@ -73,6 +81,8 @@ fn authenticate(ctx: &mut Context<'_>, user: &[u8], password: &[u8]) -> bool {
     if accepted {
         ctx.client.authenticated = true;
     } else {
+        ctx.client.paused_until = Some(Instant::now() + PAUSE_AFTER_WRONG_PASSWORD);
+        ctx.shared.wrong_passwords.fetch_add(1, Relaxed);
         tracing::warn!(client = %ctx.client.peer.address, "wrong password");
     }
     accepted
@@ -177,7 +187,7 @@ fn greet(ctx: &mut Context<'_>) {
 
 /// Names the connection; `false` if such a name cannot be.
 pub(crate) fn set_name(ctx: &mut Context<'_>, name: &[u8]) -> bool {
-    let fine = is_plain(name);
+    let fine = is_plain(name) && name.len() <= NAME_BYTES_MAX;
     if fine {
         ctx.client.peer.names.lock().name = name.to_vec();
     }

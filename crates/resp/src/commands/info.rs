@@ -139,12 +139,7 @@ fn memory(shared: &Shared, lines: &mut Lines) {
     lines.add_bytes("used_memory", resident);
     lines.add_bytes("used_memory_rss", resident);
     lines.add_bytes("used_memory_peak", process_bytes(&status, "VmHWM"));
-    let buffers = shared
-        .peers()
-        .iter()
-        .map(|peer| peer.query_bytes.load(Relaxed) + peer.output_bytes.load(Relaxed))
-        .sum::<u64>();
-    lines.add("mem_clients_normal", buffers);
+    lines.add("mem_clients_normal", shared.buffered.load(Relaxed));
     lines.add_bytes("maxmemory", 0);
     lines.add("maxmemory_policy", "noeviction");
     lines.add("mem_fragmentation_ratio", "1.00");
@@ -234,6 +229,8 @@ fn stats(shared: &Shared, lines: &mut Lines) {
     lines.add("rejected_connections", shared.rejected.load(Relaxed));
     lines.add("expired_keys", engine.expired);
     lines.add("evicted_keys", 0);
+    lines.add("evicted_clients", shared.evicted.load(Relaxed));
+    lines.add("acl_access_denied_auth", shared.wrong_passwords.load(Relaxed));
     lines.add("keyspace_hits", engine.gets.saturating_sub(engine.misses));
     lines.add("keyspace_misses", engine.misses);
     lines.add(

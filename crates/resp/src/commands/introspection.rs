@@ -29,11 +29,15 @@ pub(crate) fn info(ctx: &mut Context<'_>) {
             .iter()
             .for_each(|command| describe(&mut ctx.reply, command));
     }
+    let start = ctx.reply.position();
     ctx.reply.array(ctx.args.len() - 2);
     for name in ctx.args.iter_from(2) {
+        if ctx.outgrown(start) {
+            return;
+        }
         match command::lookup_full(name) {
             Some(command) => describe(&mut ctx.reply, command),
-            None => ctx.reply.null_array(),
+            None => ctx.reply.null(),
         }
     }
 }
@@ -138,8 +142,12 @@ pub(crate) fn docs(ctx: &mut Context<'_>) {
             .filter_map(command::lookup_full)
             .collect()
     };
+    let start = ctx.reply.position();
     ctx.reply.map(wanted.len());
     for command in wanted {
+        if ctx.outgrown(start) {
+            return;
+        }
         document(&mut ctx.reply, command);
     }
 }

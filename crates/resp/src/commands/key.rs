@@ -7,7 +7,7 @@ mod rename;
 
 pub(crate) use inspect::{memory, object};
 pub(crate) use keyspace::{dbsize, flushall, flushdb};
-pub(crate) use listing::{keys, randomkey, scan, scan_of};
+pub(crate) use listing::{keys, randomkey, scan};
 pub(crate) use rename::{copy, rename, renamenx};
 
 use crate::context::Context;

@@ -3,7 +3,8 @@
 //! EXEC runs the queued commands inside one transaction of the engine: others see all of their writes
 //! or none, also across a crash. Only commands that look at keys run under the transaction's locks;
 //! those about the connection or the server run behind it, in their turn of the reply. A command that
-//! answers an error does not keep the others from taking effect; that is Redis' rule.
+//! answers an error does not keep the others from taking effect; that is Redis' rule. Only answers that
+//! outgrow the output limit undo the whole.
 
 mod queue;
 
@@ -11,6 +12,7 @@ use crate::client::Multi;
 use crate::context::Context;
 use crate::keyspace::{Demand, Keyspace};
 use crate::reply::Reply;
+use everdram::Error;
 use queue::{Entry, Queue};
 
 pub(crate) fn multi(ctx: &mut Context<'_>) {
@@ -65,12 +67,18 @@ pub(crate) fn exec(ctx: &mut Context<'_>) {
     let Some(answers) = run_on_keys(ctx, &queue, &watched) else {
         return;
     };
+    let (start, bytes_max) = (ctx.reply.position(), ctx.reply_bytes_max());
     ctx.reply.array(queue.entries.len());
     for (index, entry) in queue.entries.iter().enumerate() {
         if entry.is_on_keys {
             ctx.reply.raw(answers.get(index));
         } else {
             run_on_connection(ctx, entry);
+        }
+        if ctx.reply.position() - start > bytes_max {
+            // What was written stays, so no error can be the answer.
+            ctx.client.close_now = true;
+            return;
         }
     }
 }
@@ -120,13 +128,13 @@ fn run_on_keys(
         return Some(answers);
     }
     let keys = queue.keys(watched);
-    let scans = queue.scans();
     let demand = Demand {
         keys: &keys,
         any_key: queue.touches_any_key(),
         watched,
-        scans: &scans,
     };
+    let bytes_max = ctx.reply_bytes_max();
+    let mut too_large = false;
     let (client, shared, now_ms, resp3) = (
         &mut *ctx.client,
         ctx.shared,
@@ -153,11 +161,19 @@ fn run_on_keys(
                     );
                 }
                 answers.ends.push(answers.bytes.len());
+                too_large = answers.bytes.len() > bytes_max;
+                if too_large {
+                    return Err(Error::Condition);
+                }
             }
             Ok(())
         });
     match outcome {
         Ok(true) => return Some(answers),
+        Ok(false) if too_large => {
+            answers.clear();
+            ctx.refuse_too_large();
+        }
         Ok(false) => ctx.reply.null_array(),
         Err(error) => ctx.fail(&error),
     }

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 /// Redis' answer to a write for which there is no room.
 pub(crate) const NO_SPACE: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// Why a transaction may find no room where the store has some.
+pub(super) const NO_SPACE_INSIDE: &str = "the transaction would write more than 1 GiB";
 
 impl Context<'_> {
     /// Answers a request that the engine refused.

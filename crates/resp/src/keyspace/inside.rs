@@ -1,84 +1,116 @@
 //! The keyspace of a command inside a transaction of the engine.
 //!
-//! Reads see what the transaction has staged. An engine's transaction neither scans nor counts, so
-//! pages and the number of keys are given from the moment before it started; what the transaction
-//! itself adds and removes is kept up to date here.
+//! Reads see what the transaction has staged. The engine's transaction scans and counts the keys as they
+//! were before it, and nobody else changes them meanwhile; what the transaction itself adds and removes
+//! is kept here and laid over that.
 
-use super::{Body, Demand, EVERY_KEY, Keyspace, Scratch, check_key};
-use everdram::{BatchOp, Change, Current, Error, Found, Modify, Ticket, Transaction};
-use std::collections::BTreeSet;
+use super::{Body, Demand, Keyspace, NO_SPACE_INSIDE, Scratch, check_key};
+use everdram::{BatchOp, Change, Current, Error, Found, Modify, Transaction};
+use std::collections::BTreeMap;
 
-/// Keys of one scan, read before the transaction started.
-pub(super) struct Page {
-    pub(super) cursor: u64,
-    pub(super) count: usize,
-    pub(super) next: u64,
-    pub(super) keys: Vec<Vec<u8>>,
-}
-
-/// What the transaction's reads depend on.
-#[derive(Default)]
-pub(super) struct Reads {
-    /// Largest ticket of a value that was found.
-    pub(super) found: Ticket,
-    /// Whether an absent key was met: absence carries no ticket here.
-    pub(super) met_absent: bool,
-}
+/// Keys visited by one engine call.
+const SCAN_STEP: usize = 1024;
+/// Bytes of keys and values that one transaction may stage: the engine keeps them in memory until the end.
+const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Commands under the locks of a transaction.
 pub(super) struct Inside<'t> {
     transaction: &'t mut (dyn Transaction + 't),
     scratch: &'t mut Scratch,
-    reads: &'t mut Reads,
-    pages: &'t [Page],
+    /// Whether the work may touch any key, and so scan and count.
+    any_key: bool,
     /// Number of keys as this transaction leaves it.
     len: u64,
-    /// Keys put by this transaction, kept only when somebody scans.
-    put: BTreeSet<Vec<u8>>,
+    /// Keys written by this transaction, and whether they are there now. Kept only if it may scan.
+    changed: BTreeMap<Vec<u8>, bool>,
+    /// The transaction has removed every key there was before it.
+    cleared: bool,
+    staged_bytes: usize,
 }
 
 impl<'t> Inside<'t> {
     pub(super) fn new(
         transaction: &'t mut (dyn Transaction + 't),
         scratch: &'t mut Scratch,
-        reads: &'t mut Reads,
-        pages: &'t [Page],
-        len: u64,
+        any_key: bool,
     ) -> Self {
         Inside {
+            len: if any_key { transaction.len() } else { 0 },
             transaction,
             scratch,
-            reads,
-            pages,
-            len,
-            put: BTreeSet::new(),
+            any_key,
+            changed: BTreeMap::new(),
+            cleared: false,
+            staged_bytes: 0,
         }
     }
 
-    /// Fails with [`Error::Condition`] unless each watched key still has the version it had.
-    pub(super) fn expect_versions(
-        &mut self,
-        watched: &[(Vec<u8>, u64)],
-        versions: &[u64],
-    ) -> Result<(), Error> {
-        for ((key, _), version) in watched.iter().zip(versions) {
-            if self.watch(key)? != *version {
+    /// Fails with [`Error::Condition`] unless each watched key still has the number it had.
+    pub(super) fn expect_unchanged(&mut self, watched: &[(Vec<u8>, u64)]) -> Result<(), Error> {
+        for (key, number) in watched {
+            if self.transaction.watch(key)? != *number {
+                // The refusal shows that somebody wrote the key, so it waits until that is durable.
+                self.probe(key)?;
                 return Err(Error::Condition);
             }
         }
         Ok(())
+    }
+
+    fn note_change(&mut self, key: &[u8], present: bool) {
+        if self.any_key {
+            self.changed.insert(key.to_vec(), present);
+        }
+    }
+
+    /// Shows `visit` the committed keys from `cursor` on that this transaction has neither written nor
+    /// cleared, at least `count` of them; returns where to go on.
+    fn visit_untouched(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<u64, Error> {
+        let (changed, cleared) = (&self.changed, self.cleared);
+        let (mut next, mut visited) = (cursor, 0_usize);
+        loop {
+            let step = count.saturating_sub(visited).min(SCAN_STEP);
+            next = self.transaction.scan(next, step, &mut |key, _, _| {
+                visited += 1;
+                if !cleared && !changed.contains_key(key) {
+                    visit(key);
+                }
+            })?;
+            if next == 0 || visited >= count {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Shows `visit` the keys that this transaction has put.
+    fn visit_put(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let changed = std::mem::take(&mut self.changed);
+        let mut outcome = Ok(());
+        for key in changed.iter().filter_map(|(key, there)| there.then_some(key)) {
+            match self.probe(key) {
+                // One that was put with an expiry may have expired.
+                Ok(None) => {}
+                Ok(Some(_)) => visit(key),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.changed = changed;
+        outcome
     }
 }
 
 impl Keyspace for Inside<'_> {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         check_key(key)?;
-        let found = self.transaction.get(key, into)?;
-        match found {
-            Some(found) => self.reads.found = self.reads.found.max(found.ticket),
-            None => self.reads.met_absent = true,
-        }
-        Ok(found)
+        self.transaction.get(key, into)
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
@@ -104,12 +136,15 @@ impl Keyspace for Inside<'_> {
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         check_key(key)?;
-        let new = self.probe(key)?.is_none();
-        self.transaction.put(key, value, expires_at_ms)?;
-        self.len = self.len.saturating_add(u64::from(new));
-        if !self.pages.is_empty() {
-            self.put.insert(key.to_vec());
+        let staged = self.staged_bytes.saturating_add(key.len() + value.len());
+        if staged > STAGED_BYTES_MAX {
+            return Err(Error::NoSpace(NO_SPACE_INSIDE.into()));
         }
+        let new = self.any_key && self.probe(key)?.is_none();
+        self.transaction.put(key, value, expires_at_ms)?;
+        self.staged_bytes = staged;
+        self.len = self.len.saturating_add(u64::from(new));
+        self.note_change(key, true);
         Ok(())
     }
 
@@ -117,7 +152,7 @@ impl Keyspace for Inside<'_> {
         check_key(key)?;
         let was = self.transaction.delete(key)?;
         self.len = self.len.saturating_sub(u64::from(was));
-        self.reads.met_absent |= !was;
+        self.note_change(key, false);
         Ok(was)
     }
 
@@ -169,38 +204,36 @@ impl Keyspace for Inside<'_> {
         keep: &mut dyn FnMut(&[u8]) -> bool,
         into: &mut Vec<Vec<u8>>,
     ) -> Result<u64, Error> {
-        let pages = self.pages;
-        let page = pages
-            .iter()
-            .find(|page| (page.cursor, page.count) == (cursor, count));
-        let Some(page) = page else {
-            return Err(Error::KeyNotLocked);
-        };
-        let mut keys: Vec<&[u8]> = page.keys.iter().map(Vec::as_slice).collect();
-        // The pages do not have these. Where in an iteration they would stand is unknown, so every page
-        // shows them; a scan may show a key twice, but must not miss one.
-        let put = self.put.clone();
-        keys.retain(|key| !put.contains(*key));
-        keys.extend(put.iter().map(Vec::as_slice));
-        for key in keys {
-            if keep(key) && self.probe(key)?.is_some() {
+        let next = self.visit_untouched(cursor, count, &mut |key| {
+            if keep(key) {
                 into.push(key.to_vec());
             }
-        }
-        Ok(page.next)
+        })?;
+        // Where in an iteration the others would stand is unknown, so every page shows them: a scan may
+        // show a key twice, but must not miss one.
+        self.visit_put(&mut |key| {
+            if keep(key) {
+                into.push(key.to_vec());
+            }
+        })?;
+        Ok(next)
     }
 
+    /// Each key is as likely as any other: the n-th takes the place of the one picked so far with a chance
+    /// of 1 in n.
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
-        let mut keys = Vec::new();
-        self.scan(0, EVERY_KEY, &mut |_| true, &mut keys)?;
-        if keys.is_empty() {
-            return Ok(false);
-        }
-        if let Some(key) = keys.get(rand::random_range(0..keys.len())) {
-            into.extend_from_slice(key);
-        }
-        Ok(true)
+        let mut seen = 0_u64;
+        let mut pick = |key: &[u8]| {
+            seen += 1;
+            if rand::random_range(0..seen) == 0 {
+                into.clear();
+                into.extend_from_slice(key);
+            }
+        };
+        self.visit_untouched(0, usize::MAX, &mut pick)?;
+        self.visit_put(&mut pick)?;
+        Ok(seen > 0)
     }
 
     fn len(&mut self) -> u64 {
@@ -210,12 +243,15 @@ impl Keyspace for Inside<'_> {
     fn clear(&mut self) -> Result<(), Error> {
         self.transaction.clear()?;
         self.len = 0;
+        self.staged_bytes = 0;
+        self.changed.clear();
+        self.cleared = true;
         Ok(())
     }
 
-    /// The key's version, 0 = absent: nobody else writes it under the transaction's locks.
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
-        Ok(self.probe(key)?.map_or(0, |(found, _)| found.version))
+        check_key(key)?;
+        self.transaction.watch(key)
     }
 
     fn take_buffer(&mut self) -> Vec<u8> {

@@ -90,7 +90,6 @@ fn scans_inside_see_the_transaction() {
         let demand = Demand {
             keys: &[],
             any_key: true,
-            scans: &[(0, EVERY_KEY), (0, 1)],
             ..Demand::default()
         };
         let work = keys.atomically(&demand, &mut |inside| {

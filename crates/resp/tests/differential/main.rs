@@ -4,9 +4,12 @@
 //! command, option, error and edge we know of, and a seeded generator. Both run in RESP2 and RESP3.
 //! Where two right servers may differ (order of KEYS, a random key, clocks), `compare` says how far.
 //!
-//! `EVERDRAM_TEST_ENGINE=viper` runs them over that engine instead of the model;
+//! Ours runs over viper on emulated persistent memory and on files; see `bed` for how to choose.
 //! `EVERDRAM_TEST_SEED=n` repeats a random run. Without an installed redis-server the tests say so and
 //! pass.
+
+#[path = "../common/bed.rs"]
+mod bed;
 
 mod compare;
 mod connection;
@@ -16,6 +19,7 @@ mod table;
 
 use compare::Mode;
 use connection::Connection;
+use everdram::Medium;
 use servers::Servers;
 use std::time::{Duration, Instant};
 
@@ -82,10 +86,18 @@ fn show(command: &[Vec<u8>]) -> String {
         .join(" ")
 }
 
+/// The media that our store is on, one after the other.
+fn media() -> Vec<Medium> {
+    bed::asked_medium().map_or_else(|| vec![Medium::Emulated, Medium::File], |one| vec![one])
+}
+
 fn check_table(name: &str, text: &str) {
-    let Some(servers) = Servers::start() else {
-        return;
-    };
+    for servers in media().into_iter().filter_map(Servers::start) {
+        check_table_on(servers, name, text);
+    }
+}
+
+fn check_table_on(servers: Servers, name: &str, text: &str) {
     for protocol in [2, 3] {
         let mut pairs = [
             Pair::connect(&servers, protocol),
@@ -141,18 +153,28 @@ fn connections_answer_as_redis() {
 
 #[test]
 fn random_commands_answer_as_redis() {
-    let Some(servers) = Servers::start() else {
-        return;
-    };
     let seed = random::seed();
     println!("seed {seed}: repeat with EVERDRAM_TEST_SEED={seed}");
+    for medium in media() {
+        // On files each write costs a sync.
+        let commands = match medium {
+            Medium::File => random::COMMANDS / 6,
+            _ => random::COMMANDS,
+        };
+        if let Some(servers) = Servers::start(medium) {
+            check_random(servers, seed, commands);
+        }
+    }
+}
+
+fn check_random(servers: Servers, seed: u64, commands: usize) {
     for protocol in [2, 3] {
         let mut generator = random::Generator::new(seed ^ u64::from(protocol));
         let mut pairs = [
             Pair::connect(&servers, protocol),
             Pair::connect(&servers, protocol),
         ];
-        for index in 0..random::COMMANDS {
+        for index in 0..commands {
             let (connection, command) = generator.next_command();
             if let Err(difference) = pairs[connection].check(&command) {
                 panic!(
@@ -173,7 +195,7 @@ fn random_commands_answer_as_redis() {
 
 #[test]
 fn keys_expire_as_in_redis() {
-    let Some(servers) = Servers::start() else {
+    let Some(servers) = Servers::start(bed::asked_medium().unwrap_or(Medium::Emulated)) else {
         return;
     };
     let mut pair = Pair::connect(&servers, 2);

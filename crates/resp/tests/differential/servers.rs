@@ -1,7 +1,9 @@
 //! The two servers: redis-server as a child process on a free port, and ours inside this process.
 
-use everdram::{EngineKind, Options, Store};
+use crate::bed::Bed;
+use everdram::{Medium, Store};
 use everdram_resp::{Server, Settings};
+use std::path::Path;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,20 +27,17 @@ pub(crate) struct Servers {
     server: Server,
     store: Store,
     _redis: Redis,
+    _bed: Bed,
     _directory: tempfile::TempDir,
 }
 
 impl Servers {
     /// Both, ready; `None`, with a line that says so, if redis-server is not installed.
-    pub(crate) fn start() -> Option<Servers> {
+    pub(crate) fn start(medium: Medium) -> Option<Servers> {
+        let bed = Bed::new(medium);
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (redis, address) = start_redis(&directory)?;
-        let mut options = Options::default();
-        options.engine = match std::env::var("EVERDRAM_TEST_ENGINE") {
-            Ok(name) => name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"),
-            Err(_) => EngineKind::Model,
-        };
-        let store = Store::open(directory.path().join("pool"), &options).expect("a new pool opens");
+        let (redis, address) = start_redis(directory.path())?;
+        let store = bed.open();
         let settings = Settings {
             port: 0,
             threads: 2,
@@ -55,6 +54,7 @@ impl Servers {
             server,
             store,
             _redis: redis,
+            _bed: bed,
             _directory: directory,
         })
     }
@@ -67,7 +67,7 @@ impl Servers {
     }
 }
 
-fn start_redis(directory: &tempfile::TempDir) -> Option<(Redis, SocketAddr)> {
+fn start_redis(directory: &Path) -> Option<(Redis, SocketAddr)> {
     for _ in 0..ATTEMPTS {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = free.local_addr().expect("its address");

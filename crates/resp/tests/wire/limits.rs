@@ -3,7 +3,7 @@
 use crate::support::{eventually, request, start, with_password};
 use everdram_resp::{Limits, Settings};
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn strangers_may_send_little() {
@@ -187,4 +187,99 @@ fn too_many_clients() {
         let mut reply = [0; 7];
         client.0.read_exact(&mut reply).is_ok() && reply == *b"+PONG\r\n"
     });
+}
+
+const TOO_LARGE: &str = "-ERR the reply would exceed the output limit (client-output-buffer-limit \
+                         normal): ask for less at once\r\n";
+
+#[test]
+fn replies_of_many_parts_are_bounded() {
+    let limits = Limits {
+        output_hard_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    let long_key = "k".repeat(40_000);
+    for number in 0..30 {
+        client.ask(
+            request(&["SET", &format!("{long_key}{number}"), ""]),
+            "+OK\r\n",
+        );
+    }
+    client.ask("KEYS *\r\n", TOO_LARGE);
+    client.ask("SCAN 0 COUNT 1000\r\n", TOO_LARGE);
+    client.ask(
+        "SCAN 0 COUNT 1000 MATCH none\r\n",
+        "*2\r\n$1\r\n0\r\n*0\r\n",
+    );
+    let value = "v".repeat(300_000);
+    client.ask(request(&["SET", "v", &value]), "+OK\r\n");
+    client.ask("MGET v v v v\r\n", TOO_LARGE);
+    client.ask("DEL v none\r\nMGET v none\r\n", ":1\r\n*2\r\n$-1\r\n$-1\r\n");
+    client.ask(
+        format!("*1000\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n{}", "$6\r\nclient\r\n".repeat(998)),
+        TOO_LARGE,
+    );
+}
+
+#[test]
+fn a_transaction_whose_answer_is_too_large_changes_nothing() {
+    let limits = Limits {
+        output_hard_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    let value = "v".repeat(300_000);
+    client.ask(request(&["SET", "v", &value]), "+OK\r\n");
+    client.ask("MULTI\r\nSET n 1\r\n", "+OK\r\n+QUEUED\r\n");
+    client.ask("GET v\r\n".repeat(4), "+QUEUED\r\n".repeat(4));
+    client.ask("EXEC\r\n", TOO_LARGE);
+    client.ask("EXISTS n\r\nPING\r\n", ":0\r\n+PONG\r\n");
+    client.ask("MULTI\r\nSET n 1\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+}
+
+#[test]
+fn all_buffers_together_are_bounded() {
+    let limits = Limits {
+        buffers_bytes: 4 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut modest = server.connect();
+    modest.ask("PING\r\n", "+PONG\r\n");
+    let mut greedy = server.connect();
+    // A request that never ends, and stays below what one connection may send.
+    greedy.send("*2\r\n$4\r\nECHO\r\n$8000000\r\n");
+    while greedy.0.write_all(&[b'x'; 4096]).is_ok() {}
+    modest.send("INFO stats\r\n");
+    let info = modest.bulk();
+    assert!(info.contains("evicted_clients:1\r\n"), "{info}");
+}
+
+#[test]
+fn guessing_passwords_takes_long() {
+    let server = start(with_password());
+    let mut client = server.connect();
+    let mut other = server.connect();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let begun = Instant::now();
+    client.send("AUTH a\r\n".repeat(3) + "AUTH secret\r\nPING\r\n");
+    // Nobody else waits meanwhile.
+    other.ask("AUTH secret\r\n", "+OK\r\n");
+    client.expect(wrong.repeat(3) + "+OK\r\n+PONG\r\n");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    other.send("INFO stats\r\n");
+    let info = other.bulk();
+    assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
 }

@@ -1,6 +1,8 @@
-//! A server over the model engine on a free port, and connections that speak raw bytes.
+//! A server over a store of its own on a free port, and connections that speak raw bytes.
 
-use everdram::{EngineKind, Options, Store};
+use crate::MEDIUM;
+use crate::bed::{Bed, asked_medium};
+use everdram::{Medium, Store};
 use everdram_resp::{Server, Settings, ShutdownHandle};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,16 +16,24 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) store: Store,
     pub(crate) handle: ShutdownHandle,
-    server: Option<Server>,
-    _directory: tempfile::TempDir,
+    pub(crate) server: Option<Server>,
+    /// Goes last; `None` once it has been left.
+    bed: Option<Bed>,
 }
 
 /// Starts a server with these settings, on a free port unless they say otherwise.
 pub(crate) fn start(settings: Settings) -> Running {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut options = Options::default();
-    options.engine = EngineKind::Model;
-    let store = Store::open(directory.path().join("pool"), &options).expect("the model opens");
+    start_on(Bed::new(medium()), settings)
+}
+
+/// The medium of this run.
+pub(crate) fn medium() -> Medium {
+    asked_medium().unwrap_or(MEDIUM)
+}
+
+/// As [`start`], over a store in this place.
+pub(crate) fn start_on(bed: Bed, settings: Settings) -> Running {
+    let store = bed.open();
     let server = Server::start(
         store.clone(),
         Settings {
@@ -42,7 +52,7 @@ pub(crate) fn start(settings: Settings) -> Running {
         store,
         handle: server.shutdown_handle(),
         server: Some(server),
-        _directory: directory,
+        bed: Some(bed),
     }
 }
 
@@ -57,6 +67,15 @@ impl Running {
             .set_write_timeout(Some(PATIENCE))
             .expect("a write timeout");
         Raw(stream)
+    }
+
+    /// Stops the server and closes the store; what is on the medium stays.
+    pub(crate) fn leave(mut self) -> Bed {
+        self.handle.shutdown();
+        if let Some(server) = self.server.take() {
+            server.wait().expect("the server stops cleanly");
+        }
+        self.bed.take().expect("it is taken only here")
     }
 
     /// Waits for a server that has been told to stop.

@@ -22,15 +22,8 @@ pub(crate) fn randomkey(ctx: &mut Context<'_>) {
 
 pub(crate) fn keys(ctx: &mut Context<'_>) {
     let pattern = ctx.args.get(1);
-    let mut keys = Vec::new();
-    match ctx.keys.scan(
-        0,
-        EVERY_KEY,
-        &mut |key| glob::matches(pattern, key),
-        &mut keys,
-    ) {
-        Ok(_) => list(ctx, &keys),
-        Err(error) => ctx.fail(&error),
+    if let Some((_, keys)) = collect(ctx, 0, EVERY_KEY, &|key| glob::matches(pattern, key)) {
+        list(ctx, &keys);
     }
 }
 
@@ -39,32 +32,37 @@ pub(crate) fn scan(ctx: &mut Context<'_>) {
         Ok(options) => options,
         Err(text) => return ctx.reply.error(text),
     };
-    let mut keys = Vec::new();
-    match ctx.keys.scan(
-        options.cursor,
-        options.count,
-        &mut |key| options.wants(key),
-        &mut keys,
-    ) {
-        Err(error) => ctx.fail(&error),
-        Ok(next) => {
-            ctx.reply.array(2);
-            ctx.reply.bulk(next.to_string().as_bytes());
-            list(ctx, &keys);
-        }
+    let wants = |key: &[u8]| options.wants(key);
+    if let Some((next, keys)) = collect(ctx, options.cursor, options.count, &wants) {
+        ctx.reply.array(2);
+        ctx.reply.bulk(next.to_string().as_bytes());
+        list(ctx, &keys);
     }
 }
 
-/// The (cursor, count) that a request would scan with: SCAN, KEYS or RANDOMKEY. `None` if it does not
-/// scan, or is wrong.
-pub(crate) fn scan_of(command: &str, args: &Args<'_>) -> Option<(u64, usize)> {
-    match command {
-        "keys" | "randomkey" => Some((0, EVERY_KEY)),
-        "scan" => Scan::parse(args)
-            .ok()
-            .map(|options| (options.cursor, options.count)),
-        _ => None,
+/// The keys of one scan and where to go on. `None`: they are too many, or the store refused, and that is
+/// answered.
+fn collect(
+    ctx: &mut Context<'_>,
+    cursor: u64,
+    count: usize,
+    wants: &dyn Fn(&[u8]) -> bool,
+) -> Option<(u64, Vec<Vec<u8>>)> {
+    let bytes_max = ctx.reply_bytes_max();
+    let (mut keys, mut bytes) = (Vec::new(), 0_usize);
+    let mut keep = |key: &[u8]| {
+        let wanted = wants(key);
+        if wanted {
+            bytes = bytes.saturating_add(key.len() + size_of::<Vec<u8>>());
+        }
+        wanted && bytes <= bytes_max
+    };
+    match ctx.keys.scan(cursor, count, &mut keep, &mut keys) {
+        Err(error) => ctx.fail(&error),
+        Ok(_) if bytes > bytes_max => ctx.refuse_too_large(),
+        Ok(next) => return Some((next, keys)),
     }
+    None
 }
 
 fn list(ctx: &mut Context<'_>, keys: &[Vec<u8>]) {

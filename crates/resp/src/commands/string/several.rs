@@ -3,10 +3,15 @@
 
 use crate::context::Context;
 use crate::keyspace::Demand;
-use everdram::BatchOp;
+use everdram::{BatchOp, Error};
 
 pub(crate) fn mget(ctx: &mut Context<'_>) {
     let keys: Vec<&[u8]> = ctx.args.iter_from(1).collect();
+    match fits(ctx, &keys) {
+        Ok(true) => {}
+        Ok(false) => return ctx.refuse_too_large(),
+        Err(error) => return ctx.fail(&error),
+    }
     let mut values = ctx.keys.take_buffer();
     let mut found = Vec::with_capacity(keys.len());
     match ctx.keys.get_many(&keys, &mut values, &mut found) {
@@ -24,6 +29,19 @@ pub(crate) fn mget(ctx: &mut Context<'_>) {
         }
     }
     ctx.keys.return_buffer(values);
+}
+
+/// Whether the values of `keys` are small enough to be answered together. Values that others make larger
+/// behind this look are not bounded by it.
+fn fits(ctx: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Error> {
+    let bytes_max = ctx.reply_bytes_max() as u64;
+    let mut bytes = 0_u64;
+    if keys.len() > 1 {
+        for key in keys {
+            bytes = bytes.saturating_add(ctx.keys.probe(key)?.map_or(0, |(_, length)| length));
+        }
+    }
+    Ok(bytes <= bytes_max)
 }
 
 /// The keys and values of MSET and MSETNX.

@@ -3,7 +3,6 @@
 
 use crate::args::Args;
 use crate::command::{self, Command};
-use crate::commands::key::scan_of;
 use crate::keyspace::is_key;
 
 /// Commands that may touch keys which their arguments do not name.
@@ -89,12 +88,5 @@ impl Queue {
         self.entries
             .iter()
             .any(|entry| ANY_KEY.contains(&entry.name()))
-    }
-
-    pub(super) fn scans(&self) -> Vec<(u64, usize)> {
-        self.entries
-            .iter()
-            .filter_map(|entry| scan_of(entry.name(), &entry.args()))
-            .collect()
     }
 }

@@ -1,0 +1,328 @@
+//! The commands as a script sees them: output, exit codes, files that come back byte for byte.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+type Contents = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
+/// Long after any run of this test.
+const EXPIRES_AT_MS: u64 = 9_999_999_999_999;
+
+fn everdram() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_everdram"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("EVERDRAM_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    everdram().args(arguments).output().unwrap()
+}
+
+fn run_well(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A server in a process of its own, ready.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Server {
+        let mut process = everdram()
+            .args(["serve", "--port", "0", "--json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Server {
+            process,
+            port: ready["port"].as_u64().unwrap().try_into().unwrap(),
+        }
+    }
+
+    fn connect(&self, password: Option<&str>) -> redis::RedisResult<redis::Connection> {
+        let login = password
+            .map(|password| format!(":{password}@"))
+            .unwrap_or_default();
+        redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?.get_connection()
+    }
+
+    fn end_with(mut self, signal: &str) -> Option<i32> {
+        let process = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &process])
+                .status()
+                .unwrap()
+                .success()
+        );
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn random_contents() -> Contents {
+    let seed = rand::rng().random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    (0..300)
+        .map(|number| {
+            let mut key = vec![0; random.random_range(1..40)];
+            let longest = if number % 50 == 0 { 200_000 } else { 300 };
+            let mut value = vec![0; random.random_range(0..longest)];
+            random.fill(&mut key[..]);
+            random.fill(&mut value[..]);
+            (
+                key,
+                (value, if number % 3 == 0 { EXPIRES_AT_MS } else { 0 }),
+            )
+        })
+        .collect()
+}
+
+fn store_contents(pool: &Path, contents: &Contents) {
+    let store = everdram::Store::open(pool, &everdram::Options::default()).unwrap();
+    let mut session = store.session().unwrap();
+    for (key, (value, expires_at_ms)) in contents {
+        session.put_expiring(key, value, *expires_at_ms).unwrap();
+    }
+    drop(session);
+    store.close().unwrap();
+}
+
+fn read_contents(pool: &Path) -> Contents {
+    let store = everdram::Store::open(pool, &everdram::Options::default()).unwrap();
+    let mut session = store.session().unwrap();
+    let mut keys = Vec::new();
+    session
+        .iterate(&mut |key, _, _| keys.push(key.to_vec()))
+        .unwrap();
+    let mut contents = Contents::new();
+    for key in keys {
+        let mut value = Vec::new();
+        if let Some(found) = session.get_into(&key, &mut value).unwrap() {
+            contents.insert(key, (value, found.expires_at_ms));
+        }
+    }
+    drop(session);
+    store.close().unwrap();
+    contents
+}
+
+#[test]
+fn pools_come_back_byte_for_byte_in_both_formats() {
+    let directory = tempfile::tempdir().unwrap();
+    let contents = random_contents();
+    let from = directory.path().join("from");
+    store_contents(&from, &contents);
+    for format in ["tsv", "resp"] {
+        let file = directory.path().join(format!("file.{format}"));
+        let to = directory.path().join(format);
+        run_well(&["export", text(&from), text(&file)]);
+        run_well(&["import", text(&to), text(&file)]);
+        assert!(read_contents(&to) == contents, "{format}");
+    }
+}
+
+#[test]
+fn servers_come_back_byte_for_byte_in_both_formats() {
+    let directory = tempfile::tempdir().unwrap();
+    let contents = random_contents();
+    let from = directory.path().join("from");
+    let to = directory.path().join("to");
+    store_contents(&from, &contents);
+    for format in ["tsv", "resp"] {
+        let source = Server::start(&["--pool", text(&from)]);
+        let target = Server::start(&["--pool", text(&to)]);
+        let (source_at, target_at) = (
+            format!("127.0.0.1:{}", source.port),
+            format!("127.0.0.1:{}", target.port),
+        );
+        let mut connection = target.connect(None).unwrap();
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        let exported = run(&["export", "--server", &source_at, "--format", format]);
+        assert_eq!(exported.status.code(), Some(0));
+        let mut import = everdram()
+            .args(["import", "--server", &target_at, "-", "--format", format])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        import
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(&exported.stdout)
+            .unwrap();
+        assert_eq!(import.wait().unwrap().code(), Some(0));
+        drop(connection);
+        assert_eq!(source.end_with("-TERM"), Some(0));
+        assert_eq!(target.end_with("-INT"), Some(0));
+        assert!(read_contents(&to) == contents, "{format}");
+    }
+}
+
+#[test]
+fn a_server_ends_in_order_and_keeps_its_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let port_file = directory.path().join("port");
+    let server = Server::start(&["--pool", text(&pool), "--port-file", text(&port_file)]);
+    let written = std::fs::read_to_string(&port_file);
+    let mut connection = server.connect(None).unwrap();
+    redis::cmd("SET")
+        .arg("key")
+        .arg("value")
+        .exec(&mut connection)
+        .unwrap();
+    assert_eq!(written.unwrap().trim(), server.port.to_string());
+    assert_eq!(server.end_with("-TERM"), Some(0));
+
+    let server = Server::start(&["--pool", text(&pool)]);
+    let mut connection = server.connect(None).unwrap();
+    let value: String = redis::cmd("GET").arg("key").query(&mut connection).unwrap();
+    assert_eq!(value, "value");
+    let _ = redis::cmd("SHUTDOWN").exec(&mut connection);
+    let mut server = server;
+    assert_eq!(server.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn settings_come_from_the_file_and_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let file = directory.path().join("everdram.toml");
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "open sesame\n").unwrap();
+    std::fs::write(
+        &file,
+        format!("password-file = {:?}\nmax-clients = 7\n", text(&secret)),
+    )
+    .unwrap();
+    let server = Server::start(&["--pool", text(&pool), "--config", text(&file)]);
+    assert!(
+        redis::cmd("GET")
+            .arg("k")
+            .exec(&mut server.connect(None).unwrap())
+            .is_err()
+    );
+    let mut connection = server.connect(Some("open%20sesame")).unwrap();
+    let (_, clients): (String, String) = redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("maxclients")
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(clients, "7");
+}
+
+#[test]
+fn what_cannot_be_is_refused_as_usage() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let file = directory.path().join("everdram.toml");
+    std::fs::write(&file, "prot = 1\n").unwrap();
+    for arguments in [
+        &["serve", "--medium", "tape"][..],
+        &["serve", "--bind", "0.0.0.0"],
+        &["serve", "--config", text(&file)],
+        &["serve", "--no-such-flag"],
+        &["import", "only-one-place"],
+        &["export"],
+        &["demo", "--medium", "pmem"],
+        &["frobnicate"],
+    ] {
+        let mut command = everdram();
+        command.args(arguments).stdin(Stdio::null());
+        if arguments[0] == "serve" {
+            command.args(["--pool", text(&pool)]);
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+    assert!(!pool.exists(), "nothing was made on the way");
+}
+
+#[test]
+fn check_finds_one_damaged_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let value = b"everdram-test-needle-in-the-image".repeat(4);
+    store_contents(
+        &pool,
+        &Contents::from([(b"key".to_vec(), (value.clone(), 0))]),
+    );
+    let sound: serde_json::Value =
+        serde_json::from_str(&run_well(&["check", text(&pool), "--json"])).unwrap();
+    assert_eq!((&sound["sound"], &sound["live"]), (&true.into(), &1.into()));
+
+    let image = pool.join("image");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let at = bytes
+        .windows(value.len())
+        .position(|window| window == value)
+        .expect("the value in the image");
+    bytes[at + 50] ^= 1;
+    std::fs::write(&image, bytes).unwrap();
+    let output = run(&["check", text(&pool)]);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("byte "), "{said}");
+}
+
+#[test]
+fn inspect_and_doctor_say_what_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let before: serde_json::Value =
+        serde_json::from_str(&run_well(&["doctor", text(directory.path()), "--json"])).unwrap();
+    assert_eq!(before["existing_pool"], false);
+    assert!(before["put"]["p50_ns"].as_u64().unwrap() > 0);
+    assert_eq!(
+        std::fs::read_dir(directory.path()).unwrap().count(),
+        0,
+        "doctor leaves nothing behind"
+    );
+
+    let pool = directory.path().join("pool");
+    store_contents(
+        &pool,
+        &Contents::from([(b"key".to_vec(), (b"value".to_vec(), 0))]),
+    );
+    let after: serde_json::Value =
+        serde_json::from_str(&run_well(&["doctor", text(&pool), "--json"])).unwrap();
+    assert_eq!(after["existing_pool"], true);
+    assert_eq!(after["medium"], before["medium"]);
+    let inspected: serde_json::Value =
+        serde_json::from_str(&run_well(&["inspect", text(&pool), "--json"])).unwrap();
+    assert_eq!(inspected["fields"]["keys"], "1");
+    assert_eq!(
+        run(&["inspect", text(directory.path())]).status.code(),
+        Some(1)
+    );
+}

@@ -1,0 +1,15 @@
+//! The tests of `main.rs` over a store on files, where a reply waits for the log to be on disk.
+
+#[path = "../common/bed.rs"]
+mod bed;
+
+mod administration;
+mod durability;
+mod faults;
+mod lifecycle;
+mod limits;
+mod protocol;
+mod support;
+
+/// The medium of the stores, unless EVERDRAM_TEST_MEDIUM says otherwise.
+pub(crate) const MEDIUM: everdram::Medium = everdram::Medium::File;
