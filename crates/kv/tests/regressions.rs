@@ -180,6 +180,48 @@ fn compaction_goes_on_after_long_keys_were_cleared() {
     });
 }
 
+/// Records that leave a page nearly empty by nature: the slack of such pages counted as garbage, and the
+/// background thread moved them round and round on an idle store.
+#[test]
+fn an_idle_store_does_not_compact() {
+    let bed = Bed::emulated();
+    let store = bed.open_with(|options| options.reclaim_background = false);
+    let mut session = store.session().unwrap();
+    for number in 0..600u32 {
+        let length = if number % 2 == 0 { 20 } else { 3_990 };
+        session.submit_put(&number.to_le_bytes(), &vec![7; length]).unwrap();
+    }
+    let _ = session.commit().unwrap();
+    store.engine().reclaim().unwrap();
+    let moved = store.stats().bytes_moved;
+    for _ in 0..5 {
+        store.engine().reclaim().unwrap();
+    }
+    assert_eq!(store.stats().bytes_moved, moved);
+}
+
+/// A pool of class `everysec` whose process died right after the first open never opened again: the first
+/// word of its root page was not durable, and the extents that needed it were.
+#[test]
+fn a_weaker_class_survives_a_crash_after_creation() {
+    let bed = Bed::file();
+    for durability in [everdram::Durability::EverySec, everdram::Durability::None] {
+        let path = bed.dir.path().join(durability.to_string());
+        let mut options = bed.options();
+        options.durability = durability;
+        let store = everdram::Store::open(&path, &options).unwrap();
+        // As a crash sees it: the files as they are, copied before anything else is written.
+        let copy = bed.dir.path().join(format!("{durability}-copy"));
+        std::fs::create_dir(&copy).unwrap();
+        for entry in std::fs::read_dir(&path).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        }
+        drop(store);
+        everdram::Store::open(&copy, &options).unwrap().close().unwrap();
+    }
+}
+
 /// A batch that cannot fit says so before anything happened, and everything is as it was.
 #[test]
 fn a_batch_without_room_changes_nothing() {

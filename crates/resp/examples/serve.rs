@@ -11,7 +11,9 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: serve PATH [PORT] [MEDIUM]")?;
+    let path = arguments
+        .next()
+        .ok_or("usage: serve PATH [PORT] [MEDIUM]")?;
     let port = arguments.next().map_or(Ok(6379), |port| port.parse())?;
     let mut options = Options::default();
     if let Some(medium) = arguments.next() {

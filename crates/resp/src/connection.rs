@@ -100,9 +100,7 @@ impl Connection {
 
     /// Whether another turn would find something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.client.is_closing()
-            && !self.client.is_held()
-            && (self.readable || self.runnable)
+        !self.client.is_closing() && !self.client.is_held() && (self.readable || self.runnable)
     }
 
     /// Reads what has arrived and runs it.
@@ -204,11 +202,7 @@ impl Connection {
             now_ms: tools.now_ms,
         };
         let mut left = tools.shared.settings.limits.commands_per_turn.max(1);
-        while left > 0
-            && self.runnable
-            && !self.client.is_closing()
-            && !self.client.is_held()
-        {
+        while left > 0 && self.runnable && !self.client.is_closing() && !self.client.is_held() {
             left -= 1;
             let limits = frame_limits(tools.shared, self.client.authenticated);
             match self.parser.next(&mut self.query, &limits) {

@@ -12,8 +12,8 @@ mod failure;
 mod inside;
 
 pub(crate) use direct::Direct;
-pub(crate) use failure::{NO_SPACE, TOO_LONG};
 use failure::NO_SPACE_INSIDE;
+pub(crate) use failure::{NO_SPACE, TOO_LONG};
 
 use everdram::{BatchOp, Error, Found, Modify};
 

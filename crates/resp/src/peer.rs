@@ -6,7 +6,9 @@
 use crate::command;
 use parking_lot::Mutex;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 use std::time::Instant;
 
 /// Names a client gave itself.

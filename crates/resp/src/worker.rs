@@ -46,6 +46,8 @@ pub(crate) struct Mailbox {
     waker: Waker,
     /// Whether replies wait for durability, so that the engine's news are worth a wake-up.
     waits: AtomicBool,
+    /// The engine has had news since the loop last looked.
+    news: AtomicBool,
     pub(crate) statistics: Statistics,
 }
 
@@ -57,6 +59,7 @@ impl Mailbox {
             messages: Mutex::default(),
             waker,
             waits: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             statistics,
         })
     }
@@ -68,7 +71,7 @@ impl Mailbox {
 
     /// More is durable, or the engine has failed.
     pub(crate) fn durable_advanced(&self) {
-        if self.waits.load(Ordering::SeqCst) {
+        if self.waits.load(Ordering::SeqCst) && !self.news.swap(true, Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -342,8 +345,13 @@ impl Worker {
     fn release(&mut self) {
         let Some(ticket) = self.wanted() else { return };
         self.mailbox().waits.store(true, Ordering::SeqCst);
+        // Before the look at what is durable: news that comes behind it makes another wake-up.
+        let news = self.mailbox().news.swap(false, Ordering::SeqCst);
         self.engine.request(ticket);
         let durable = self.engine.durable();
+        if news && durable == self.released {
+            self.probe_engine();
+        }
         if durable > self.released || self.failure.is_some() {
             self.released = durable;
             let mut waiting = std::mem::take(&mut self.waiting);
@@ -374,7 +382,7 @@ impl Worker {
             .max()
     }
 
-    /// Nothing has become durable for a while: an engine that has failed says so when asked to commit.
+    /// Nothing has become durable, for a while or in spite of news: an engine that has failed says so when asked to commit.
     fn probe_engine(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.session.commit()

@@ -136,6 +136,10 @@ impl End {
                 submitted_bytes,
                 ..
             } => {
+                // A pool that is only read has nothing to commit, and may not.
+                if *submitted == 0 {
+                    return Ok(());
+                }
                 (*submitted, *submitted_bytes) = (0, 0);
                 let ticket = session.commit()?;
                 session.wait(ticket)?;

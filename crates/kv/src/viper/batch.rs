@@ -264,13 +264,23 @@ impl ViperSession {
             self.write_floor(floor);
         }
         self.settle_and_fence();
+        self.publish_all(clearing, &writes, stripes, journal).map_err(|error| self.engine.halt(error))
+    }
+
+    fn publish_all(
+        &mut self,
+        clearing: Option<&Clearing>,
+        writes: &[Pending],
+        stripes: &[StripeId],
+        journal: Option<Old>,
+    ) -> Result<Ticket, Error> {
         for &stripe in stripes {
             self.engine.stripes.publish(stripe);
         }
         if let Some(clearing) = clearing {
             self.forget_everything(clearing, stripes)?;
         }
-        for write in &writes {
+        for write in writes {
             self.publish(write)?;
         }
         if let Some(journal) = journal {

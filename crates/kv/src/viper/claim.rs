@@ -59,7 +59,7 @@ pub(crate) struct Claim {
     unsettled: bool,
     /// Records were written that no fence covers yet.
     unfenced_records: bool,
-    /// Room of pages that hold less than half of what they could.
+    /// Room that is left because the block was sealed early; see [`Pages::slack`].
     slack: u32,
 }
 
@@ -190,10 +190,6 @@ impl Claim {
     fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.settle(lane, unfenced);
         self.line = [0; LINE as usize];
-        let used = self.fill - self.pages.header;
-        if used < self.pages.room() / 2 {
-            self.slack += (self.pages.room() - used) as u32;
-        }
         if self.unfenced_records
             && let Some(flushed) = unfenced.take()
         {
@@ -214,6 +210,7 @@ impl Claim {
     /// Writes the tail words of the current and all later pages. After the next fence call
     /// [`Claim::sealed`].
     pub(crate) fn seal(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
+        self.slack = self.pages.slack(self.turn, self.fill) as u32;
         self.finish_page(lane, unfenced);
         while self.turn + 1 < self.pages.count {
             self.turn += 1;

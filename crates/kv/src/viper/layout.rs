@@ -197,6 +197,15 @@ impl Pages {
         Pages { count, bytes, header: (16 + 8 * mark_words).next_multiple_of(LINE), mark_words }
     }
 
+    /// Room that counts as garbage in a block whose last begun page is the `turn`th and ends at `end`: pages
+    /// never begun, and that page if it is less than half full. What is left behind the last record of an
+    /// earlier page is not: compaction would leave just as much.
+    pub(crate) fn slack(&self, turn: u64, end: u64) -> u64 {
+        let used = end - self.header;
+        let last = if used < self.room() / 2 { self.room() - used } else { 0 };
+        last + (self.count - 1 - turn) * self.room()
+    }
+
     /// Bytes for records in one page.
     pub(crate) fn room(&self) -> u64 {
         self.bytes - self.header

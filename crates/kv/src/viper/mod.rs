@@ -151,6 +151,7 @@ pub(crate) struct Viper {
     background: Background,
     reclaim_background: bool,
     durable_at_fence: bool,
+    read_only: bool,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -164,7 +165,9 @@ impl Viper {
         let geometry = Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
         let pool = Pool::open(path, &pool_options(options, geometry))?;
         let viper = Viper::over(pool, path, options)?;
-        viper.start();
+        if !viper.read_only {
+            viper.start();
+        }
         Ok(viper)
     }
 
@@ -219,11 +222,12 @@ impl Viper {
             background: Background::default(),
             reclaim_background: options.reclaim_background,
             weak: Weak::clone(weak),
+            read_only: pool.is_read_only(),
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             pool,
         });
         recover::recover(&viper, options).map_err(|error| viper.at_path(error))?;
-        if viper.blocks.total() == 0 {
+        if viper.blocks.total() == 0 && !viper.pool.is_read_only() {
             let bytes = options.initial_bytes / viper.geometry.block_bytes;
             viper.blocks.grow(bytes.max(1))?;
         }
@@ -257,6 +261,9 @@ impl Viper {
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
         self.pool.healthy()?;
+        if self.read_only {
+            return Err(Error::Options("the store is open read-only".into()));
+        }
         match self.halted.get() {
             None => Ok(()),
             Some(why) => Err(Error::Halted(why.clone())),
@@ -402,6 +409,9 @@ impl Engine for Viper {
 
     fn close(&self) -> Result<(), Error> {
         self.background.stop();
+        if self.read_only {
+            return Ok(());
+        }
         if let Some(viper) = self.myself() {
             viper.seal_parked()?;
         }

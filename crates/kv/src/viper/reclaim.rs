@@ -33,11 +33,11 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     loop {
         let before = viper.blocks.free_count();
         let round = compact_round(viper)?;
+        freed += round;
         // A round that used as much room as it made found nothing worth doing.
         if round == 0 || viper.blocks.free_count() <= before {
             return Ok(freed);
         }
-        freed += round;
     }
 }
 

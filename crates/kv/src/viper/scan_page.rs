@@ -37,8 +37,10 @@ pub(super) struct Walked {
     pub(super) filled: u64,
     /// Bytes of dead ones.
     pub(super) dead: u64,
-    /// Room of pages that hold less than half of what they could.
+    /// Room that counts as garbage; see [`Pages::slack`].
     pub(super) slack: u64,
+    /// The last page with records, and where they end.
+    last_begun: (u64, u64),
 }
 
 /// What a walk needs.
@@ -63,7 +65,7 @@ impl BlockWalk<'_> {
         visit: &mut dyn FnMut(Visited<'_>) -> Result<(), Error>,
     ) -> Result<Walked, Error> {
         let pages = self.geometry.pages_of(self.kind);
-        let mut walked = Walked::default();
+        let mut walked = Walked { last_begun: (0, pages.header), ..Walked::default() };
         let mut torn = None;
         for turn in 0..pages.count {
             let page = page_order(&pages, self.block, self.epoch, turn);
@@ -72,8 +74,10 @@ impl BlockWalk<'_> {
             let Some(bytes) = image.get_mut(range) else {
                 return Err(corrupt(page_at, "a page outside its block"));
             };
-            self.page(&pages, page, page_at, bytes, &mut torn, &mut walked, visit)?;
+            self.page(&pages, (turn, page), page_at, bytes, &mut torn, &mut walked, visit)?;
         }
+        let (turn, end) = walked.last_begun;
+        walked.slack = pages.slack(turn, end);
         Ok(walked)
     }
 
@@ -81,7 +85,7 @@ impl BlockWalk<'_> {
     fn page(
         &self,
         pages: &Pages,
-        page: u64,
+        (turn, page): (u64, u64),
         page_at: u64,
         bytes: &mut [u8],
         torn: &mut Option<u64>,
@@ -109,9 +113,8 @@ impl BlockWalk<'_> {
             visit(Visited { at: page_at + at, record, dead, bytes: copy })?;
             at += length;
         }
-        let used = at - pages.header;
-        if used < pages.room() / 2 {
-            walked.slack += pages.room() - used;
+        if at > pages.header {
+            walked.last_begun = (turn, at);
         }
         if tail == 0 {
             // Bytes that a crash tore are cut off here, for good: nothing after them counts.

@@ -184,6 +184,12 @@ impl ViperSession {
     pub(super) fn find(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<(Old, Record)>, Error> {
         let ViperSession { engine, slot, scratch, .. } = self;
         let found = look_up(engine, slot, hash, key, scratch)?;
+        if let Some((location, _)) = &found {
+            // Whoever replaces it will have to mark it dead: damage shows here, before anything is written.
+            let reader = engine.reader();
+            let spot = reader.spot(location.get() * UNIT)?;
+            reader.marks(reader.mark_of(&spot).0, spot.info.epoch)?;
+        }
         Ok(found.map(|(location, record)| {
             let chained = record.kind.is_chained();
             let chain = chained.then(|| chain_of(&record, scratch).ok()).flatten();
@@ -455,6 +461,13 @@ impl ViperSession {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.pending);
+        if let Err(error) = self.healthy() {
+            // Nothing of it was shown to anybody, and nothing more is written.
+            for write in &pending {
+                self.engine.stripes.unlock(write.stripe);
+            }
+            return Err(error);
+        }
         // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
         let result = self.commit_these(&pending).map_err(|error| self.engine.halt(error));
         for write in &pending {
@@ -850,9 +863,9 @@ impl EngineSession for ViperSession {
     }
 
     fn commit(&mut self) -> Result<Ticket, Error> {
+        self.commit_pending()?;
         // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
         self.healthy()?;
-        self.commit_pending()?;
         Ok(Ticket(self.last_ticket.0))
     }
 

@@ -35,9 +35,9 @@ pub(crate) fn select(ctx: &mut Context<'_>) {
         Some(index) if i32::try_from(index).is_ok() => {
             ctx.reply.error("ERR DB index is out of range")
         }
-        Some(_) => ctx.reply.error(
-            "ERR value is out of range, value must between -2147483648 and 2147483647",
-        ),
+        Some(_) => ctx
+            .reply
+            .error("ERR value is out of range, value must between -2147483648 and 2147483647"),
         None => ctx
             .reply
             .error("ERR value is not an integer or out of range"),

@@ -230,7 +230,10 @@ fn stats(shared: &Shared, lines: &mut Lines) {
     lines.add("expired_keys", engine.expired);
     lines.add("evicted_keys", 0);
     lines.add("evicted_clients", shared.evicted.load(Relaxed));
-    lines.add("acl_access_denied_auth", shared.wrong_passwords.load(Relaxed));
+    lines.add(
+        "acl_access_denied_auth",
+        shared.wrong_passwords.load(Relaxed),
+    );
     lines.add("keyspace_hits", engine.gets.saturating_sub(engine.misses));
     lines.add("keyspace_misses", engine.misses);
     lines.add(

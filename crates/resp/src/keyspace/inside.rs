@@ -91,7 +91,10 @@ impl<'t> Inside<'t> {
     fn visit_put(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let changed = std::mem::take(&mut self.changed);
         let mut outcome = Ok(());
-        for key in changed.iter().filter_map(|(key, there)| there.then_some(key)) {
+        for key in changed
+            .iter()
+            .filter_map(|(key, there)| there.then_some(key))
+        {
             match self.probe(key) {
                 // One that was put with an expiry may have expired.
                 Ok(None) => {}

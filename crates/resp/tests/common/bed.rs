@@ -26,9 +26,7 @@ pub(crate) fn asked_medium() -> Option<Medium> {
 
 fn engine() -> EngineKind {
     match std::env::var("EVERDRAM_TEST_ENGINE") {
-        Ok(name) => name
-            .parse()
-            .expect("EVERDRAM_TEST_ENGINE names an engine"),
+        Ok(name) => name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"),
         Err(_) => EngineKind::Viper,
     }
 }

@@ -3,8 +3,8 @@
 use crate::bed::Bed;
 use everdram::{Medium, Store};
 use everdram_resp::{Server, Settings};
-use std::path::Path;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 

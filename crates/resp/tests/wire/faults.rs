@@ -75,7 +75,10 @@ fn a_failed_sync_refuses_what_waited_and_reads_go_on() {
         // Shown to nobody: it would be gone after a restart.
         client.send("GET lost\r\n");
         let reply = lines(client, 1).concat();
-        assert!(reply.starts_with("-MISCONF ") || reply == "$-1\r\n", "{reply}");
+        assert!(
+            reply.starts_with("-MISCONF ") || reply == "$-1\r\n",
+            "{reply}"
+        );
     }
     stop_failed(server);
 }

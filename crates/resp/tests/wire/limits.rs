@@ -219,9 +219,15 @@ fn replies_of_many_parts_are_bounded() {
     let value = "v".repeat(300_000);
     client.ask(request(&["SET", "v", &value]), "+OK\r\n");
     client.ask("MGET v v v v\r\n", TOO_LARGE);
-    client.ask("DEL v none\r\nMGET v none\r\n", ":1\r\n*2\r\n$-1\r\n$-1\r\n");
     client.ask(
-        format!("*1000\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n{}", "$6\r\nclient\r\n".repeat(998)),
+        "DEL v none\r\nMGET v none\r\n",
+        ":1\r\n*2\r\n$-1\r\n$-1\r\n",
+    );
+    client.ask(
+        format!(
+            "*1000\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n{}",
+            "$6\r\nclient\r\n".repeat(998)
+        ),
         TOO_LARGE,
     );
 }
@@ -243,7 +249,10 @@ fn a_transaction_whose_answer_is_too_large_changes_nothing() {
     client.ask("GET v\r\n".repeat(4), "+QUEUED\r\n".repeat(4));
     client.ask("EXEC\r\n", TOO_LARGE);
     client.ask("EXISTS n\r\nPING\r\n", ":0\r\n+PONG\r\n");
-    client.ask("MULTI\r\nSET n 1\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+    client.ask(
+        "MULTI\r\nSET n 1\r\nEXEC\r\n",
+        "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n",
+    );
 }
 
 #[test]
