@@ -57,7 +57,10 @@ fn shuffled(number: u64, count: u64) -> u64 {
 /// Time this thread has spent on a processor, in ns: steadier than the wall clock on a shared machine.
 fn cpu_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    stat.split(' ')
+        .next()
+        .and_then(|ns| ns.parse().ok())
+        .unwrap_or(0)
 }
 
 fn timed(what: &str, count: u64, mut each: impl FnMut(u64)) {
@@ -67,7 +70,10 @@ fn timed(what: &str, count: u64, mut each: impl FnMut(u64)) {
     }
     let each = start.elapsed().as_nanos() as f64 / count as f64;
     let cpu = (cpu_ns() - cpu) as f64 / count as f64;
-    println!("{what:<28} {each:>6.0} ns  {cpu:>6.0} ns of CPU  {:>6.2} M/s of CPU", 1e3 / cpu);
+    println!(
+        "{what:<28} {each:>6.0} ns  {cpu:>6.0} ns of CPU  {:>6.2} M/s of CPU",
+        1e3 / cpu
+    );
 }
 
 fn memory_rates(store: &Store) -> Result<(), everdram::Error> {
@@ -75,14 +81,29 @@ fn memory_rates(store: &Store) -> Result<(), everdram::Error> {
     let value = [7; VALUE];
     let mut session = store.session()?;
     let mut buffer = Vec::with_capacity(VALUE);
-    println!("{:?}: {count} records of {KEY} + {VALUE} bytes, one thread", store.report().medium);
-    timed("put, new key", count, |n| assert!(session.put(&key(n), &value).unwrap()));
+    println!(
+        "{:?}: {count} records of {KEY} + {VALUE} bytes, one thread",
+        store.report().medium
+    );
+    timed("put, new key", count, |n| {
+        assert!(session.put(&key(n), &value).unwrap())
+    });
     timed("get", count, |n| {
         buffer.clear();
-        assert!(session.get_into(&key(shuffled(n, count)), &mut buffer).unwrap().is_some());
+        assert!(
+            session
+                .get_into(&key(shuffled(n, count)), &mut buffer)
+                .unwrap()
+                .is_some()
+        );
     });
     timed("get, absent key", count, |n| {
-        assert!(session.get_into(&key(count + n), &mut buffer).unwrap().is_none());
+        assert!(
+            session
+                .get_into(&key(count + n), &mut buffer)
+                .unwrap()
+                .is_none()
+        );
     });
     timed("overwrite", count, |n| {
         session.put(&key(shuffled(n, count)), &value).unwrap();
@@ -98,7 +119,11 @@ fn memory_rates(store: &Store) -> Result<(), everdram::Error> {
         assert!(session.delete(&key(2 * count + n)).unwrap());
     });
     let stats = store.stats();
-    println!("{} keys, {:.1} B of index a key", stats.keys, stats.index_bytes as f64 / stats.keys as f64);
+    println!(
+        "{} keys, {:.1} B of index a key",
+        stats.keys,
+        stats.index_bytes as f64 / stats.keys as f64
+    );
     Ok(())
 }
 
@@ -130,7 +155,10 @@ fn file_rates(store: &Store, bare: f64) -> Result<(), everdram::Error> {
                     scope.spawn(move || put_for_a_while(session, thread, flight, &value, start))
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
         });
         let rate = puts as f64 / start.elapsed().as_secs_f64();
         println!(
@@ -151,7 +179,9 @@ fn put_for_a_while(
     let mut puts = 0;
     while start.elapsed() < RUN {
         for _ in 0..flight {
-            session.submit_put(&key(thread << 40 | puts), value).unwrap();
+            session
+                .submit_put(&key(thread << 40 | puts), value)
+                .unwrap();
             puts += 1;
         }
         let ticket = session.commit().unwrap();

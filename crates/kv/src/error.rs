@@ -50,7 +50,9 @@ pub enum Error {
         remedy: &'static str,
     },
     /// Something failed half-way, so the store takes no more writes. Reads go on.
-    #[error("the store stopped taking writes after a failure ({0}); reopen it: recovery finishes or undoes what was half done")]
+    #[error(
+        "the store stopped taking writes after a failure ({0}); reopen it: recovery finishes or undoes what was half done"
+    )]
     Halted(String),
     /// The options do not fit the pool or each other.
     #[error("{0}")]

@@ -38,7 +38,9 @@ struct Model {
 
 pub(crate) fn system_clock() -> Clock {
     Arc::new(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
 }
@@ -54,7 +56,13 @@ pub(crate) fn open(options: &Options) -> (Arc<dyn Engine>, Report) {
         acknowledgement: "nothing survives".into(),
         delay: None,
     };
-    (Arc::new(Model { state: Mutex::default(), now }), report)
+    (
+        Arc::new(Model {
+            state: Mutex::default(),
+            now,
+        }),
+        report,
+    )
 }
 
 fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -69,14 +77,22 @@ fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), Error> {
 
 impl State {
     fn live(&mut self, key: &[u8], now: u64) -> Option<&Entry> {
-        if self.map.get(key).is_some_and(|e| e.expires_at_ms != 0 && e.expires_at_ms <= now) {
+        if self
+            .map
+            .get(key)
+            .is_some_and(|e| e.expires_at_ms != 0 && e.expires_at_ms <= now)
+        {
             self.map.remove(key);
         }
         self.map.get(key)
     }
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) {
         self.clock += 1;
-        let entry = Entry { value: value.to_vec(), version: self.clock, expires_at_ms };
+        let entry = Entry {
+            value: value.to_vec(),
+            version: self.clock,
+            expires_at_ms,
+        };
         self.map.insert(key.to_vec(), entry);
     }
     fn delete(&mut self, key: &[u8], now: u64) -> bool {
@@ -88,7 +104,11 @@ impl State {
     fn scan(&mut self, cursor: u64, count: usize, now: u64, visit: Visit<'_>) -> u64 {
         let from = match usize::try_from(cursor).ok().and_then(|c| c.checked_sub(1)) {
             None => Bound::Unbounded,
-            Some(index) => self.cursors.get(index).cloned().map_or(Bound::Unbounded, Bound::Excluded),
+            Some(index) => self
+                .cursors
+                .get(index)
+                .cloned()
+                .map_or(Bound::Unbounded, Bound::Excluded),
         };
         let mut last = None;
         let mut seen = 0;
@@ -112,12 +132,17 @@ impl State {
     }
     fn watch(&mut self, key: &[u8], now: u64) -> u64 {
         let clock = self.clock;
-        self.live(key, now).map_or(clock << 1 | 1, |entry| entry.version << 1)
+        self.live(key, now)
+            .map_or(clock << 1 | 1, |entry| entry.version << 1)
     }
 }
 
 fn found(entry: &Entry) -> Found {
-    Found { version: entry.version, expires_at_ms: entry.expires_at_ms, ticket: Ticket::NONE }
+    Found {
+        version: entry.version,
+        expires_at_ms: entry.expires_at_ms,
+        ticket: Ticket::NONE,
+    }
 }
 
 struct ModelSession(Arc<Model>);
@@ -194,7 +219,12 @@ impl EngineSession for ModelSession {
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
         check_sizes(key, b"")?;
         let now = (self.0.now)();
-        Ok(self.0.state.lock().live(key, now).map(|e| (found(e), e.value.len() as u64)))
+        Ok(self
+            .0
+            .state
+            .lock()
+            .live(key, now)
+            .map(|e| (found(e), e.value.len() as u64)))
     }
     fn last_read(&self) -> Ticket {
         Ticket::NONE
@@ -260,19 +290,26 @@ impl EngineSession for ModelSession {
     ) -> Result<Option<u64>, Error> {
         let (mut before, mut len) = (None, None);
         self.modify(key, &mut |current, out| {
-            let Some(current) = current else { return Change::Keep };
-            out.extend_from_slice(current.value);
-            len = Some(out.len());
-            let Some(word) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<8>()) else {
+            let Some(current) = current else {
                 return Change::Keep;
             };
-            if at % 8 != 0 {
+            out.extend_from_slice(current.value);
+            len = Some(out.len());
+            let Some(word) = out
+                .get_mut(at..)
+                .and_then(|rest| rest.first_chunk_mut::<8>())
+            else {
+                return Change::Keep;
+            };
+            if !at.is_multiple_of(8) {
                 return Change::Keep;
             }
             let old = u64::from_le_bytes(*word);
             *word = change(old).to_le_bytes();
             before = Some(old);
-            Change::Put { expires_at_ms: current.expires_at_ms }
+            Change::Put {
+                expires_at_ms: current.expires_at_ms,
+            }
         })?;
         match (before, len) {
             (None, Some(len)) => Err(Error::WordOutside { at, len }),
@@ -290,7 +327,11 @@ impl EngineSession for ModelSession {
         let mut state = self.0.state.lock();
         for op in ops {
             match *op {
-                BatchOp::Put { key, value, expires_at_ms } => state.put(key, value, expires_at_ms),
+                BatchOp::Put {
+                    key,
+                    value,
+                    expires_at_ms,
+                } => state.put(key, value, expires_at_ms),
                 BatchOp::Delete { key } => {
                     state.delete(key, now);
                 }
@@ -298,14 +339,23 @@ impl EngineSession for ModelSession {
         }
         Ok(Ticket::NONE)
     }
-    fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>) -> Result<Ticket, Error> {
+    fn transaction(
+        &mut self,
+        scope: Scope<'_>,
+        body: TransactionBody<'_>,
+    ) -> Result<Ticket, Error> {
         let now = (self.0.now)();
         let mut state = self.0.state.lock();
         let keys = match scope {
             Scope::Keys(keys) => Some(keys),
             Scope::All => None,
         };
-        let mut transaction = ModelTransaction { before: state.clone(), state: state.clone(), keys, now };
+        let mut transaction = ModelTransaction {
+            before: state.clone(),
+            state: state.clone(),
+            keys,
+            now,
+        };
         body(&mut transaction)?;
         *state = transaction.state;
         Ok(Ticket::NONE)
@@ -328,8 +378,10 @@ impl EngineSession for ModelSession {
         into.clear();
         let now = (self.0.now)();
         let state = self.0.state.lock();
-        let mut live =
-            state.map.iter().filter(|(_, e)| e.expires_at_ms == 0 || e.expires_at_ms > now);
+        let mut live = state
+            .map
+            .iter()
+            .filter(|(_, e)| e.expires_at_ms == 0 || e.expires_at_ms > now);
         let count = live.clone().count();
         if count == 0 {
             return Ok(false);
@@ -364,7 +416,10 @@ impl Engine for Model {
         Ok(())
     }
     fn stats(&self) -> Stats {
-        Stats { keys: self.len(), ..Stats::default() }
+        Stats {
+            keys: self.len(),
+            ..Stats::default()
+        }
     }
     fn check(&self) -> Result<CheckReport, Error> {
         Ok(CheckReport::default())

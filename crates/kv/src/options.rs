@@ -126,11 +126,17 @@ impl Options {
         if !(1..=64).contains(&self.dimms) {
             return refuse(format!("dimms = {}: 1 to 64", self.dimms));
         }
-        if self.page_bytes % 4096 != 0 || !(4096..=1 << 20).contains(&self.page_bytes) {
-            return refuse(format!("page_bytes = {}: a multiple of 4096 up to 1 MiB", self.page_bytes));
+        if !self.page_bytes.is_multiple_of(4096) || !(4096..=1 << 20).contains(&self.page_bytes) {
+            return refuse(format!(
+                "page_bytes = {}: a multiple of 4096 up to 1 MiB",
+                self.page_bytes
+            ));
         }
         if !(0.05..=1.0).contains(&self.reclaim_threshold) {
-            return refuse(format!("reclaim_threshold = {}: 0.05 to 1", self.reclaim_threshold));
+            return refuse(format!(
+                "reclaim_threshold = {}: 0.05 to 1",
+                self.reclaim_threshold
+            ));
         }
         if self.max_bytes < self.initial_bytes {
             return refuse(format!(

@@ -4,7 +4,9 @@
 //! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
 //! [`Session::wait`]) gives the waiting into the caller's hands.
 
-use crate::engine::{BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};
+use crate::engine::{
+    BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+};
 use crate::error::Error;
 use crate::options::{EngineKind, Options};
 use crate::stats::{CheckReport, Stats};
@@ -48,7 +50,9 @@ impl Store {
                 (viper, report)
             }
         };
-        Ok(Store { open: Arc::new(Open { engine, report }) })
+        Ok(Store {
+            open: Arc::new(Open { engine, report }),
+        })
     }
 
     /// A session for one thread (Viper's client).
@@ -57,7 +61,10 @@ impl Store {
     /// [`Error::TooManySessions`].
     pub fn session(&self) -> Result<Session, Error> {
         let inner = Arc::clone(&self.open.engine).session()?;
-        Ok(Session { inner, _open: Arc::clone(&self.open) })
+        Ok(Session {
+            inner,
+            _open: Arc::clone(&self.open),
+        })
     }
 
     /// The engine: what doors are built on.
@@ -164,7 +171,12 @@ impl Session {
     ///
     /// # Errors
     /// See [`EngineSession::put`].
-    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+    pub fn put_expiring(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<bool, Error> {
         let new = self.inner.put(key, value, expires_at_ms)?;
         self.finish()?;
         Ok(new)
@@ -190,7 +202,12 @@ impl Session {
     ///
     /// # Errors
     /// See [`EngineSession::modify`].
-    pub fn put_if_version(&mut self, key: &[u8], value: &[u8], version: u64) -> Result<bool, Error> {
+    pub fn put_if_version(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        version: u64,
+    ) -> Result<bool, Error> {
         self.put_when(key, value, |current| current == Some(version))
     }
 
@@ -261,7 +278,11 @@ impl Session {
     ///
     /// # Errors
     /// See [`EngineSession::transaction`].
-    pub fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>) -> Result<(), Error> {
+    pub fn transaction(
+        &mut self,
+        scope: Scope<'_>,
+        body: TransactionBody<'_>,
+    ) -> Result<(), Error> {
         let ticket = self.inner.transaction(scope, body)?;
         self.inner.wait(ticket)
     }

@@ -119,7 +119,10 @@ impl Stripes {
         let word = &self.get(id).word;
         let seen = word.load(Ordering::Relaxed);
         let low = seen & ((1 << VERSION_SHIFT) - 1);
-        word.store((seen >> VERSION_SHIFT).max(version) << VERSION_SHIFT | low, Ordering::Relaxed);
+        word.store(
+            (seen >> VERSION_SHIFT).max(version) << VERSION_SHIFT | low,
+            Ordering::Relaxed,
+        );
     }
 
     /// Marks a held stripe as publishing a batch.

@@ -22,7 +22,11 @@ fn key_of(number: u32) -> Vec<u8> {
 }
 
 fn value_of(rng: &mut StdRng) -> Vec<u8> {
-    let reach = if rng.random_bool(0.9) { 5 } else { LENGTHS.len() };
+    let reach = if rng.random_bool(0.9) {
+        5
+    } else {
+        LENGTHS.len()
+    };
     let length = LENGTHS[rng.random_range(0..reach)];
     let fill: u8 = rng.random();
     (0..length).map(|i| fill.wrapping_add(i as u8)).collect()
@@ -31,7 +35,9 @@ fn value_of(rng: &mut StdRng) -> Vec<u8> {
 /// Everything a store holds.
 fn contents(session: &mut Session) -> BTreeMap<Vec<u8>, (Vec<u8>, u64)> {
     let mut keys = Vec::new();
-    session.iterate(&mut |key, _, _| keys.push(key.to_vec())).unwrap();
+    session
+        .iterate(&mut |key, _, _| keys.push(key.to_vec()))
+        .unwrap();
     let mut all = BTreeMap::new();
     for key in keys {
         let mut value = Vec::new();
@@ -54,10 +60,18 @@ fn assert_same(engine: &mut Session, model: &mut Session, when: &str) {
         .filter(|key| engine.get(*key) != model.get(*key))
         .map(|key| {
             let name = String::from_utf8_lossy(&key[key.len().saturating_sub(12)..]).into_owned();
-            (name, key.len(), brief(engine.get(key)), brief(model.get(key)))
+            (
+                name,
+                key.len(),
+                brief(engine.get(key)),
+                brief(model.get(key)),
+            )
         })
         .collect();
-    assert!(differ.is_empty(), "{when}: key, its length, engine, model: {differ:?}");
+    assert!(
+        differ.is_empty(),
+        "{when}: key, its length, engine, model: {differ:?}"
+    );
 }
 
 /// One random operation on both; their answers have to agree.
@@ -66,18 +80,31 @@ fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, 
     match rng.random_range(0..100) {
         0..35 => {
             let value = value_of(rng);
-            let expiry = if rng.random_bool(0.1) { now + rng.random_range(0..2_000) } else { 0 };
+            let expiry = if rng.random_bool(0.1) {
+                now + rng.random_range(0..2_000)
+            } else {
+                0
+            };
             let new = engine.put_expiring(&key, &value, expiry).unwrap();
             assert_eq!(new, model.put_expiring(&key, &value, expiry).unwrap());
         }
         35..60 => assert_eq!(engine.get(&key).unwrap(), model.get(&key).unwrap()),
         60..75 => assert_eq!(engine.delete(&key).unwrap(), model.delete(&key).unwrap()),
-        75..80 => assert_eq!(engine.contains(&key).unwrap(), model.contains(&key).unwrap()),
+        75..80 => assert_eq!(
+            engine.contains(&key).unwrap(),
+            model.contains(&key).unwrap()
+        ),
         80..84 => {
             let value = value_of(rng);
-            let (a, b) = (engine.put_if_absent(&key, &value), model.put_if_absent(&key, &value));
+            let (a, b) = (
+                engine.put_if_absent(&key, &value),
+                model.put_if_absent(&key, &value),
+            );
             assert_eq!(a.unwrap(), b.unwrap());
-            let (a, b) = (engine.put_if_present(&key, &value), model.put_if_present(&key, &value));
+            let (a, b) = (
+                engine.put_if_present(&key, &value),
+                model.put_if_present(&key, &value),
+            );
             assert_eq!(a.unwrap(), b.unwrap());
         }
         84..88 => {
@@ -88,7 +115,9 @@ fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, 
                         Some(current) => {
                             out.extend_from_slice(current.value);
                             out.push(b'x');
-                            Change::Put { expires_at_ms: current.expires_at_ms }
+                            Change::Put {
+                                expires_at_ms: current.expires_at_ms,
+                            }
                         }
                         None => Change::Keep,
                     })
@@ -99,22 +128,30 @@ fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, 
             let at = rng.random_range(0..4) * 8;
             let by: u64 = rng.random();
             let mut add = |word: u64| word.wrapping_add(by);
-            match (engine.update_word(&key, at, &mut add), model.update_word(&key, at, &mut add)) {
+            match (
+                engine.update_word(&key, at, &mut add),
+                model.update_word(&key, at, &mut add),
+            ) {
                 (Ok(a), Ok(b)) => assert_eq!(a, b),
                 (Err(Error::WordOutside { .. }), Err(Error::WordOutside { .. })) => {}
                 (a, b) => panic!("update_word: {a:?} against {b:?}"),
             }
         }
         91..95 => {
-            let others: Vec<Vec<u8>> =
-                (0..rng.random_range(1..6)).map(|_| key_of(rng.random_range(0..keys))).collect();
+            let others: Vec<Vec<u8>> = (0..rng.random_range(1..6))
+                .map(|_| key_of(rng.random_range(0..keys)))
+                .collect();
             let value = value_of(rng);
             let ops: Vec<BatchOp<'_>> = others
                 .iter()
                 .enumerate()
                 .map(|(i, key)| match i % 3 {
                     2 => BatchOp::Delete { key },
-                    _ => BatchOp::Put { key, value: &value, expires_at_ms: 0 },
+                    _ => BatchOp::Put {
+                        key,
+                        value: &value,
+                        expires_at_ms: 0,
+                    },
                 })
                 .collect();
             engine.batch(&ops).unwrap();
@@ -126,8 +163,17 @@ fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, 
             let many: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
             let read = |session: &mut Session| {
                 let (mut values, mut found) = (Vec::new(), Vec::new());
-                session.engine().get_many(&many, &mut values, &mut found).unwrap();
-                (values, found.iter().map(|(f, end)| (f.is_some(), *end)).collect::<Vec<_>>())
+                session
+                    .engine()
+                    .get_many(&many, &mut values, &mut found)
+                    .unwrap();
+                (
+                    values,
+                    found
+                        .iter()
+                        .map(|(f, end)| (f.is_some(), *end))
+                        .collect::<Vec<_>>(),
+                )
             };
             assert_eq!(read(engine), read(model));
         }
@@ -144,7 +190,10 @@ fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, 
 
 /// Moves a value from one key to another, or fails half-way and leaves both alone.
 fn transaction(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32) {
-    let (from, to) = (key_of(rng.random_range(0..keys)), key_of(rng.random_range(0..keys)));
+    let (from, to) = (
+        key_of(rng.random_range(0..keys)),
+        key_of(rng.random_range(0..keys)),
+    );
     let fail = rng.random_bool(0.2);
     let all = rng.random_bool(0.2);
     let clear = all && rng.random_bool(0.1);
@@ -186,7 +235,13 @@ fn one_session_answers_as_the_model_does() {
             if round % 64 == 0 {
                 now.fetch_add(rng.random_range(0..500), Ordering::Relaxed);
             }
-            step(&mut rng, &mut engine, &mut reference, 60, now.load(Ordering::Relaxed));
+            step(
+                &mut rng,
+                &mut engine,
+                &mut reference,
+                60,
+                now.load(Ordering::Relaxed),
+            );
         }
         assert_same(&mut engine, &mut reference, "at the end");
         bed.verify(&store);
@@ -229,7 +284,10 @@ fn sizes_outside_the_limits_are_refused() {
         assert!(matches!(session.put(&long, b"v"), Err(Error::KeyLength(_))));
         assert!(matches!(session.get(&long), Err(Error::KeyLength(_))));
         session.put(&long[1..], b"longest key").unwrap();
-        assert_eq!(session.get(&long[1..]).unwrap().as_deref(), Some(&b"longest key"[..]));
+        assert_eq!(
+            session.get(&long[1..]).unwrap().as_deref(),
+            Some(&b"longest key"[..])
+        );
         session.put(b"k", &[]).unwrap();
         assert_eq!(session.get(b"k").unwrap().as_deref(), Some(&b""[..]));
         let large = vec![3; 3 << 20];
@@ -276,18 +334,24 @@ fn an_iteration_meets_every_key_that_stays_while_the_store_grows() {
         let mut session = store.session().unwrap();
         let count = bed.scaled(3_000) as u32;
         for number in 0..count {
-            session.submit_put(format!("stay-{number}").as_bytes(), b"v").unwrap();
+            session
+                .submit_put(format!("stay-{number}").as_bytes(), b"v")
+                .unwrap();
         }
         let ticket = session.commit().unwrap();
         session.wait(ticket).unwrap();
         let mut met = std::collections::BTreeSet::new();
         let (mut cursor, mut number) = (0, 0);
         loop {
-            cursor = session.scan(cursor, 50, &mut |key, _, _| {
-                met.insert(key.to_vec());
-            }).unwrap();
+            cursor = session
+                .scan(cursor, 50, &mut |key, _, _| {
+                    met.insert(key.to_vec());
+                })
+                .unwrap();
             for _ in 0..100 {
-                session.submit_put(format!("grow-{number}").as_bytes(), b"v").unwrap();
+                session
+                    .submit_put(format!("grow-{number}").as_bytes(), b"v")
+                    .unwrap();
                 number += 1;
             }
             let _ = session.commit().unwrap();
@@ -296,7 +360,10 @@ fn an_iteration_meets_every_key_that_stays_while_the_store_grows() {
             }
         }
         for number in 0..count {
-            assert!(met.contains(format!("stay-{number}").as_bytes()), "stay-{number} was not met");
+            assert!(
+                met.contains(format!("stay-{number}").as_bytes()),
+                "stay-{number} was not met"
+            );
         }
     });
 }
@@ -306,13 +373,19 @@ fn counters_lose_no_update_between_threads() {
     each_bed(|bed| {
         let store = bed.open();
         let rounds = bed.scaled(400) as u64;
-        store.session().unwrap().put(b"counter", &0u64.to_le_bytes()).unwrap();
+        store
+            .session()
+            .unwrap()
+            .put(b"counter", &0u64.to_le_bytes())
+            .unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let mut session = store.session().unwrap();
                     for _ in 0..rounds {
-                        session.update_word(b"counter", 0, &mut |word| word + 1).unwrap();
+                        session
+                            .update_word(b"counter", 0, &mut |word| word + 1)
+                            .unwrap();
                     }
                 });
             }
@@ -328,7 +401,9 @@ fn transfers_keep_their_sum_for_every_reader() {
     each_bed(|bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
-        let names: Vec<Vec<u8>> = (0..8).map(|i| format!("account-{i}").into_bytes()).collect();
+        let names: Vec<Vec<u8>> = (0..8)
+            .map(|i| format!("account-{i}").into_bytes())
+            .collect();
         for name in &names {
             session.put(name, &100i64.to_le_bytes()).unwrap();
         }
@@ -365,7 +440,10 @@ fn transfers_keep_their_sum_for_every_reader() {
                 let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
                 while !stop.load(Ordering::Relaxed) {
                     let (mut values, mut found) = (Vec::new(), Vec::new());
-                    session.engine().get_many(&keys, &mut values, &mut found).unwrap();
+                    session
+                        .engine()
+                        .get_many(&keys, &mut values, &mut found)
+                        .unwrap();
                     let sum: i64 = values.chunks_exact(8).map(money).sum();
                     assert_eq!(sum, 800);
                     sums.fetch_add(1, Ordering::Relaxed);
@@ -412,13 +490,24 @@ fn reclamation_gives_space_back_under_readers_and_writers() {
                 let mut newest = vec![0u64; keys as usize];
                 while !done.load(Ordering::Relaxed) {
                     for number in 0..keys {
-                        let Some(value) = session.get(&number.to_le_bytes()).unwrap() else { continue };
+                        let Some(value) = session.get(&number.to_le_bytes()).unwrap() else {
+                            continue;
+                        };
                         let words: Vec<u64> = value
                             .chunks_exact(8)
                             .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
                             .collect();
-                        assert!(words.iter().step_by(2).all(|&w| w == words[0]), "torn value");
-                        assert!(words.iter().skip(1).step_by(2).all(|&w| w == u64::from(number)));
+                        assert!(
+                            words.iter().step_by(2).all(|&w| w == words[0]),
+                            "torn value"
+                        );
+                        assert!(
+                            words
+                                .iter()
+                                .skip(1)
+                                .step_by(2)
+                                .all(|&w| w == u64::from(number))
+                        );
                         assert!(words[0] >= newest[number as usize], "a value went back");
                         newest[number as usize] = words[0];
                     }
@@ -449,7 +538,9 @@ fn expired_keys_are_absent_and_swept() {
         let mut session = store.session().unwrap();
         let now = bed.clock.load(Ordering::Relaxed);
         for number in 0..100u32 {
-            session.put_expiring(&number.to_le_bytes(), b"v", now + 10).unwrap();
+            session
+                .put_expiring(&number.to_le_bytes(), b"v", now + 10)
+                .unwrap();
         }
         session.put(b"stays", b"v").unwrap();
         assert!(session.contains(&3u32.to_le_bytes()).unwrap());
@@ -460,7 +551,11 @@ fn expired_keys_are_absent_and_swept() {
         assert_eq!(session.get(&3u32.to_le_bytes()).unwrap(), None);
         let started = std::time::Instant::now();
         while store.len() > 1 {
-            assert!(started.elapsed().as_secs() < 20, "{} keys left", store.len());
+            assert!(
+                started.elapsed().as_secs() < 20,
+                "{} keys left",
+                store.len()
+            );
             std::thread::yield_now();
         }
         assert!(session.contains(b"stays").unwrap());

@@ -15,7 +15,9 @@ fn compaction_ends_with_values_that_pack_badly() {
         let mut session = store.session().unwrap();
         for length in [1_400, 2_100, 3_000, 9_000, 13_000] {
             for number in 0..150u32 {
-                session.submit_put(&number.to_le_bytes(), &vec![7; length]).unwrap();
+                session
+                    .submit_put(&number.to_le_bytes(), &vec![7; length])
+                    .unwrap();
             }
             let ticket = session.commit().unwrap();
             session.wait(ticket).unwrap();
@@ -23,7 +25,10 @@ fn compaction_ends_with_values_that_pack_badly() {
             let moved = store.stats().bytes_moved;
             store.engine().reclaim().unwrap();
             let again = store.stats().bytes_moved - moved;
-            assert!(again < 200_000, "{again} bytes moved for nothing, values of {length} bytes");
+            assert!(
+                again < 200_000,
+                "{again} bytes moved for nothing, values of {length} bytes"
+            );
         }
         bed.verify(&store);
     });
@@ -37,7 +42,9 @@ fn a_smaller_size_limit_hides_nothing() {
         let store = bed.open();
         let mut session = store.session().unwrap();
         for number in 0..400u32 {
-            session.submit_put(&number.to_le_bytes(), &[3; 9_000]).unwrap();
+            session
+                .submit_put(&number.to_le_bytes(), &[3; 9_000])
+                .unwrap();
         }
         let ticket = session.commit().unwrap();
         session.wait(ticket).unwrap();
@@ -46,7 +53,10 @@ fn a_smaller_size_limit_hides_nothing() {
         let store = bed.open_with(|options| options.max_bytes = options.initial_bytes);
         assert_eq!(store.len(), 400);
         let mut session = store.session().unwrap();
-        assert_eq!(session.get(&399u32.to_le_bytes()).unwrap().unwrap(), [3; 9_000]);
+        assert_eq!(
+            session.get(&399u32.to_le_bytes()).unwrap().unwrap(),
+            [3; 9_000]
+        );
     });
 }
 
@@ -147,7 +157,9 @@ fn a_panicking_closure_locks_nothing() {
             session.put(b"k", &[0; 16]).unwrap();
             let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match what {
                 0 => session.update(b"k", &mut |_, _| -> Change { panic!("on purpose") }),
-                1 => session.update_word(b"k", 0, &mut |_| panic!("on purpose")).map(|_| ()),
+                1 => session
+                    .update_word(b"k", 0, &mut |_| panic!("on purpose"))
+                    .map(|_| ()),
                 _ => session.transaction(everdram::Scope::All, &mut |_| panic!("on purpose")),
             }));
             assert!(attempt.is_err());
@@ -170,7 +182,9 @@ fn compaction_goes_on_after_long_keys_were_cleared() {
         session.wait(ticket).unwrap();
         for round in 0..5u8 {
             for number in 0..200u32 {
-                session.submit_put(&number.to_le_bytes(), &[round; 900]).unwrap();
+                session
+                    .submit_put(&number.to_le_bytes(), &[round; 900])
+                    .unwrap();
             }
             let _ = session.commit().unwrap();
         }
@@ -189,7 +203,9 @@ fn an_idle_store_does_not_compact() {
     let mut session = store.session().unwrap();
     for number in 0..600u32 {
         let length = if number % 2 == 0 { 20 } else { 3_990 };
-        session.submit_put(&number.to_le_bytes(), &vec![7; length]).unwrap();
+        session
+            .submit_put(&number.to_le_bytes(), &vec![7; length])
+            .unwrap();
     }
     let _ = session.commit().unwrap();
     store.engine().reclaim().unwrap();
@@ -218,7 +234,10 @@ fn a_weaker_class_survives_a_crash_after_creation() {
             std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
         }
         drop(store);
-        everdram::Store::open(&copy, &options).unwrap().close().unwrap();
+        everdram::Store::open(&copy, &options)
+            .unwrap()
+            .close()
+            .unwrap();
     }
 }
 
@@ -234,7 +253,11 @@ fn a_batch_without_room_changes_nothing() {
     session.put(b"a", b"before").unwrap();
     let large = vec![1; 1 << 20];
     let keys: Vec<Vec<u8>> = (0..8u8).map(|n| vec![b'a' + n]).collect();
-    let put = |key| BatchOp::Put { key, value: &large, expires_at_ms: 0 };
+    let put = |key| BatchOp::Put {
+        key,
+        value: &large,
+        expires_at_ms: 0,
+    };
     let ops: Vec<BatchOp<'_>> = keys.iter().map(|key| put(key.as_slice())).collect();
     assert!(matches!(session.batch(&ops), Err(Error::NoSpace(_))));
     assert_eq!(session.get(b"a").unwrap().as_deref(), Some(&b"before"[..]));

@@ -47,7 +47,14 @@ impl Lab {
     fn new(random: StdRng, dimms: u32, fixed: bool) -> Lab {
         let shape = fixed.then_some((8, 16));
         let (bed, trial) = (Bed::shaped(dimms, shape), Bed::shaped(dimms, shape));
-        Lab { bed, trial, random, fixed, block_bytes: dimms as usize * 4096, images: 0 }
+        Lab {
+            bed,
+            trial,
+            random,
+            fixed,
+            block_bytes: dimms as usize * 4096,
+            images: 0,
+        }
     }
 
     fn open(bed: &Bed) -> Store {
@@ -91,7 +98,9 @@ impl Lab {
             }
             65..72 if model.get(&key).is_some_and(|value| value.len() >= 8) => {
                 let add: u64 = self.random.random();
-                session.update_word(&key, 0, &mut |word| word.wrapping_add(add)).unwrap();
+                session
+                    .update_word(&key, 0, &mut |word| word.wrapping_add(add))
+                    .unwrap();
                 if let Some(value) = model.get_mut(&key) {
                     let new = word(value, 0).wrapping_add(add);
                     value[..8].copy_from_slice(&new.to_le_bytes());
@@ -113,32 +122,47 @@ impl Lab {
     }
 
     fn batch(&mut self, session: &mut Session, model: &mut Contents) -> Shape {
-        let keys: BTreeSet<Vec<u8>> = (0..self.random.random_range(2..5)).map(|_| self.key()).collect();
+        let keys: BTreeSet<Vec<u8>> = (0..self.random.random_range(2..5))
+            .map(|_| self.key())
+            .collect();
         let keys: Vec<Vec<u8>> = keys.into_iter().filter(|key| key.len() < 2_000).collect();
         let mut writes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for key in keys {
             let delete = self.random.random_bool(0.3) && model.contains_key(&key);
             let fill = self.random.random_range(1..=255);
-            let length = if self.fixed { 16 } else { self.random.random_range(0..300) };
+            let length = if self.fixed {
+                16
+            } else {
+                self.random.random_range(0..300)
+            };
             writes.push((key, (!delete).then(|| vec![fill; length])));
         }
         let ops: Vec<BatchOp<'_>> = writes
             .iter()
             .map(|(key, value)| match value {
-                Some(value) => BatchOp::Put { key, value, expires_at_ms: 0 },
+                Some(value) => BatchOp::Put {
+                    key,
+                    value,
+                    expires_at_ms: 0,
+                },
                 None => BatchOp::Delete { key },
             })
             .collect();
         session.batch(&ops).unwrap();
-        let payload: usize =
-            writes.iter().map(|(key, value)| 32 + key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+        let payload: usize = writes
+            .iter()
+            .map(|(key, value)| 32 + key.len() + value.as_ref().map_or(0, Vec::len))
+            .sum();
         let deletes = writes.iter().any(|(_, value)| value.is_none());
         let shape = match writes.as_slice() {
             // One operation needs no journal.
             [] => Shape::Single,
             [(_, None)] => Shape::Delete,
             [_] => Shape::Single,
-            _ => Shape::Batch { journal_bytes: (24 + 1 + payload).next_multiple_of(16), deletes },
+            _ => Shape::Batch {
+                journal_bytes: (24 + 1 + payload).next_multiple_of(16),
+                deletes,
+            },
         };
         for (key, value) in writes {
             match value {
@@ -151,13 +175,24 @@ impl Lab {
 
     /// A fresh store with some contents, and what a few operations do to it.
     fn history(&mut self) -> History {
-        self.bed = Bed::shaped((self.block_bytes / 4096) as u32, self.fixed.then_some((8, 16)));
+        self.bed = Bed::shaped(
+            (self.block_bytes / 4096) as u32,
+            self.fixed.then_some((8, 16)),
+        );
         let store = Lab::open(&self.bed);
         let mut session = store.session().unwrap();
         let mut model = Contents::new();
-        let warm = if self.fixed { 250 } else { self.random.random_range(0..25) };
+        let warm = if self.fixed {
+            250
+        } else {
+            self.random.random_range(0..25)
+        };
         for number in 0..warm {
-            let key = if self.fixed { key_of(true, number % 230) } else { self.key() };
+            let key = if self.fixed {
+                key_of(true, number % 230)
+            } else {
+                self.key()
+            };
             let value = self.value();
             session.put(&key, &value).unwrap();
             model.insert(key, value);
@@ -180,7 +215,10 @@ impl Lab {
             3 => Cut::AllButOne,
             roll => {
                 let chance = [0.1, 0.5, 0.5, 0.9][self.random.random_range(0..4)];
-                Cut::Some { chance, lines: roll % 2 == 0 }
+                Cut::Some {
+                    chance,
+                    lines: roll % 2 == 0,
+                }
             }
         }
     }
@@ -201,7 +239,11 @@ impl Lab {
             );
             let mut frozen = files.clone();
             *frozen.image_mut() = image;
-            let allowed: &[&Contents] = if all && stage.completes { &[after] } else { &[before, after] };
+            let allowed: &[&Contents] = if all && stage.completes {
+                &[after]
+            } else {
+                &[before, after]
+            };
             self.recovers(&frozen, allowed, !stage.journal, &when);
         }
     }
@@ -229,7 +271,12 @@ impl Lab {
     }
 
     /// Opens an image; returns what it held and what the kill right after recovery leaves.
-    fn opens_as(&mut self, frozen: &Frozen, allowed: &[&Contents], when: &str) -> (Contents, Frozen) {
+    fn opens_as(
+        &mut self,
+        frozen: &Frozen,
+        allowed: &[&Contents],
+        when: &str,
+    ) -> (Contents, Frozen) {
         frozen.lay(&self.trial.path());
         let store = Lab::open(&self.trial);
         let recovered = Frozen::take(&self.trial.path());
@@ -237,10 +284,17 @@ impl Lab {
         let found = contents(&mut session).unwrap_or_else(|error| panic!("{when}: {error}"));
         drop(session);
         if !allowed.contains(&&found) {
-            let each: Vec<String> = allowed.iter().map(|wanted| difference(&found, wanted)).collect();
+            let each: Vec<String> = allowed
+                .iter()
+                .map(|wanted| difference(&found, wanted))
+                .collect();
             panic!("{when}: neither of\n{}", each.join("-- nor\n"));
         }
-        assert_eq!(store.len(), found.len() as u64, "{when}: the number of keys");
+        assert_eq!(
+            store.len(),
+            found.len() as u64,
+            "{when}: the number of keys"
+        );
         assert_sound(&store, when);
         (found, recovered)
     }
@@ -249,10 +303,15 @@ impl Lab {
     /// the one or of the other.
     fn cut_recovery(&mut self, before: &Frozen, after: &Frozen) -> Option<Frozen> {
         let (old, new) = (before.image(), after.image());
-        let words: Vec<usize> =
-            changed_words(old, new).into_iter().filter(|&at| at >= DATA_AT).collect();
+        let words: Vec<usize> = changed_words(old, new)
+            .into_iter()
+            .filter(|&at| at >= DATA_AT)
+            .collect();
         let part_of = |at: usize| part(self.block_bytes, at, new);
-        if words.iter().any(|&at| !matches!(part_of(at), Part::Tail | Part::Mark)) {
+        if words
+            .iter()
+            .any(|&at| !matches!(part_of(at), Part::Tail | Part::Mark))
+        {
             return None;
         }
         let (tails, marks): (Vec<usize>, Vec<usize>) =

@@ -43,7 +43,9 @@ impl Background {
     pub(super) fn start(&self, viper: Weak<Viper>) {
         let signal = Arc::clone(&self.signal);
         let work = move || run(&viper, &signal);
-        let spawned = std::thread::Builder::new().name("everdram-viper".into()).spawn(work);
+        let spawned = std::thread::Builder::new()
+            .name("everdram-viper".into())
+            .spawn(work);
         // Without a thread the store still works; writers grow the pool themselves.
         *self.thread.lock() = spawned.ok();
     }

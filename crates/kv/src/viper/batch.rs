@@ -16,8 +16,8 @@
 use super::blocks::State;
 use super::layout::{Kind, floor_word, word_at};
 use super::record::{self, RecordKind, Stamp};
-use super::{LooseBlock, index_error};
 use super::session::{Old, Pending, ViperSession, check_key, check_value};
+use super::{LooseBlock, index_error};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::index::KeyHash;
@@ -29,10 +29,20 @@ use std::sync::atomic::Ordering;
 /// One operation of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalOp<'a> {
-    Put { key: &'a [u8], value: &'a [u8], expires_at_ms: u64, version: u64 },
-    Delete { key: &'a [u8], version: u64 },
+    Put {
+        key: &'a [u8],
+        value: &'a [u8],
+        expires_at_ms: u64,
+        version: u64,
+    },
+    Delete {
+        key: &'a [u8],
+        version: u64,
+    },
     /// Nothing up to this version counts.
-    Clear { floor: u64 },
+    Clear {
+        floor: u64,
+    },
 }
 
 const OP_PUT: u64 = 1;
@@ -43,12 +53,26 @@ const OP_HEAD: usize = 32;
 /// Appends an operation: operation and key length, value length, version, expiry; key; value.
 fn journal_op(into: &mut Vec<u8>, op: &JournalOp<'_>) {
     let (words, key, value): ([u64; 4], &[u8], &[u8]) = match *op {
-        JournalOp::Put { key, value, expires_at_ms, version } => {
-            ([OP_PUT | (key.len() as u64) << 8, value.len() as u64, version, expires_at_ms], key, value)
-        }
-        JournalOp::Delete { key, version } => {
-            ([OP_DELETE | (key.len() as u64) << 8, 0, version, 0], key, b"")
-        }
+        JournalOp::Put {
+            key,
+            value,
+            expires_at_ms,
+            version,
+        } => (
+            [
+                OP_PUT | (key.len() as u64) << 8,
+                value.len() as u64,
+                version,
+                expires_at_ms,
+            ],
+            key,
+            value,
+        ),
+        JournalOp::Delete { key, version } => (
+            [OP_DELETE | (key.len() as u64) << 8, 0, version, 0],
+            key,
+            b"",
+        ),
         JournalOp::Clear { floor } => ([OP_CLEAR, 0, floor, 0], b"", b""),
     };
     for word in words {
@@ -65,14 +89,22 @@ pub(super) fn parse_journal(mut bytes: &[u8]) -> Option<Vec<JournalOp<'_>>> {
         let (head, rest) = bytes.split_at_checked(OP_HEAD)?;
         let (op, key_len) = (word_at(head, 0) & 0xff, word_at(head, 0) >> 8);
         let sound = op == OP_CLEAR || (1..=KEY_BYTES_MAX as u64).contains(&key_len);
-        if !sound || word_at(head, 8) > VALUE_BYTES_MAX as u64 || word_at(head, 16) > VERSION_MAX / 2 {
+        if !sound
+            || word_at(head, 8) > VALUE_BYTES_MAX as u64
+            || word_at(head, 16) > VERSION_MAX / 2
+        {
             return None;
         }
         let (key, rest) = rest.split_at_checked(usize::try_from(key_len).ok()?)?;
         let (value, rest) = rest.split_at_checked(usize::try_from(word_at(head, 8)).ok()?)?;
         let version = word_at(head, 16);
         ops.push(match op {
-            OP_PUT => JournalOp::Put { key, value, expires_at_ms: word_at(head, 24), version },
+            OP_PUT => JournalOp::Put {
+                key,
+                value,
+                expires_at_ms: word_at(head, 24),
+                version,
+            },
             OP_DELETE => JournalOp::Delete { key, version },
             OP_CLEAR => JournalOp::Clear { floor: version },
             _ => return None,
@@ -98,8 +130,9 @@ impl ViperSession {
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<Vec<StripeId>, Error> {
         self.commit_pending()?;
-        let mut stripes: Vec<StripeId> =
-            keys.map(|key| Stripes::of(self.engine.hash(key).0)).collect();
+        let mut stripes: Vec<StripeId> = keys
+            .map(|key| Stripes::of(self.engine.hash(key).0))
+            .collect();
         stripes.sort_unstable();
         stripes.dedup();
         for &stripe in &stripes {
@@ -140,7 +173,10 @@ impl ViperSession {
     ) -> Result<Ticket, Error> {
         self.healthy()?;
         let floor = clear.then(|| self.highest_version());
-        let clearing = floor.map(|floor| Clearing { floor, pieces: self.engine.overflow_blocks() });
+        let clearing = floor.map(|floor| Clearing {
+            floor,
+            pieces: self.engine.overflow_blocks(),
+        });
         let mut steps = self.steps(clear, ops, floor)?;
         match (&clearing, steps.len()) {
             (None, 0) => return Ok(Ticket(self.last_ticket.0)),
@@ -176,13 +212,23 @@ impl ViperSession {
             }
             let hash = self.engine.hash(op.key());
             let stripe = Stripes::of(hash.0);
-            let old = if clear { None } else { self.find(hash, op.key())?.map(|(old, _)| old) };
+            let old = if clear {
+                None
+            } else {
+                self.find(hash, op.key())?.map(|(old, _)| old)
+            };
             if matches!(op, BatchOp::Delete { .. }) && old.is_none() {
                 continue;
             }
             self.engine.stripes.raise(stripe, floor.unwrap_or(0));
             let version = self.engine.stripes.next_version(stripe);
-            steps.push(Step { op: *op, hash, stripe, version, old });
+            steps.push(Step {
+                op: *op,
+                hash,
+                stripe,
+                version,
+                old,
+            });
         }
         Ok(steps)
     }
@@ -198,7 +244,9 @@ impl ViperSession {
         let mut logged = 0;
         let mut blocks = 3;
         for step in steps {
-            let BatchOp::Put { key, value, .. } = step.op else { continue };
+            let BatchOp::Put { key, value, .. } = step.op else {
+                continue;
+            };
             let bytes = record::encoded_bytes(key.len(), value.len(), true);
             if bytes > room {
                 blocks += bytes / room + 1;
@@ -208,14 +256,25 @@ impl ViperSession {
             }
         }
         let journal = steps.iter().map(|step| {
-            let value = if let BatchOp::Put { value, .. } = step.op { value.len() } else { 0 };
+            let value = if let BatchOp::Put { value, .. } = step.op {
+                value.len()
+            } else {
+                0
+            };
             OP_HEAD + step.op.key().len() + value
         });
-        let journal = if journaled { journal.sum::<usize>() + OP_HEAD } else { 0 };
+        let journal = if journaled {
+            journal.sum::<usize>() + OP_HEAD
+        } else {
+            0
+        };
         // A page may be left half empty when the next record does not fit; so may a block.
         blocks += 2 * logged / room + journal / room + 2;
         let mut spare = std::mem::take(&mut self.spare);
-        let result = self.engine.blocks.claim(blocks, self.compaction, &mut spare);
+        let result = self
+            .engine
+            .blocks
+            .claim(blocks, self.compaction, &mut spare);
         self.spare = spare;
         result
     }
@@ -228,12 +287,17 @@ impl ViperSession {
         journaled: bool,
     ) -> Result<Ticket, Error> {
         let floor = clearing.map(|clearing| clearing.floor);
-        let journal = if journaled { Some(self.write_journal(floor, steps)?) } else { None };
+        let journal = if journaled {
+            Some(self.write_journal(floor, steps)?)
+        } else {
+            None
+        };
         // From here on the batch happens: what fails now must not be built upon.
-        self.finish_steps(clearing, steps, stripes, journal).map_err(|error| match journal {
-            Some(_) => self.engine.halt(error),
-            None => error,
-        })
+        self.finish_steps(clearing, steps, stripes, journal)
+            .map_err(|error| match journal {
+                Some(_) => self.engine.halt(error),
+                None => error,
+            })
     }
 
     fn finish_steps(
@@ -247,9 +311,18 @@ impl ViperSession {
         let mut writes = Vec::with_capacity(steps.len());
         for step in steps.iter() {
             let new = match step.op {
-                BatchOp::Put { key, value, expires_at_ms } => {
-                    Some(self.write(RecordKind::Value, key, value, expires_at_ms, step.version, 0)?)
-                }
+                BatchOp::Put {
+                    key,
+                    value,
+                    expires_at_ms,
+                } => Some(self.write(
+                    RecordKind::Value,
+                    key,
+                    value,
+                    expires_at_ms,
+                    step.version,
+                    0,
+                )?),
                 BatchOp::Delete { .. } => {
                     if let Some(old) = &step.old {
                         self.mark(old)?;
@@ -258,13 +331,20 @@ impl ViperSession {
                 }
             };
             let (hash, stripe, old) = (step.hash, step.stripe, step.old);
-            writes.push(Pending { hash, stripe, new, old, moved: false });
+            writes.push(Pending {
+                hash,
+                stripe,
+                new,
+                old,
+                moved: false,
+            });
         }
         if let Some(floor) = floor {
             self.write_floor(floor);
         }
         self.settle_and_fence();
-        self.publish_all(clearing, &writes, stripes, journal).map_err(|error| self.engine.halt(error))
+        self.publish_all(clearing, &writes, stripes, journal)
+            .map_err(|error| self.engine.halt(error))
     }
 
     fn publish_all(
@@ -301,9 +381,16 @@ impl ViperSession {
         for step in steps {
             let version = step.version;
             let op = match step.op {
-                BatchOp::Put { key, value, expires_at_ms } => {
-                    JournalOp::Put { key, value, expires_at_ms, version }
-                }
+                BatchOp::Put {
+                    key,
+                    value,
+                    expires_at_ms,
+                } => JournalOp::Put {
+                    key,
+                    value,
+                    expires_at_ms,
+                    version,
+                },
                 BatchOp::Delete { key } => JournalOp::Delete { key, version },
             };
             journal_op(&mut payload, &op);
@@ -318,14 +405,28 @@ impl ViperSession {
             true => Some(super::read::chain_of(&record, &self.scratch)?),
             false => None,
         };
-        let stamp = Stamp { version, moves: 0, first: false };
+        let stamp = Stamp {
+            version,
+            moves: 0,
+            first: false,
+        };
         let bytes = record.bytes as u32;
-        Ok(Old { location, bytes, chain, expired: false, stamp, version })
+        Ok(Old {
+            location,
+            bytes,
+            chain,
+            expired: false,
+            stamp,
+            version,
+        })
     }
 
     /// The highest version given out; every stripe is held.
     fn highest_version(&self) -> u64 {
-        Stripes::all().map(|stripe| self.engine.stripes.version(stripe)).max().unwrap_or(0)
+        Stripes::all()
+            .map(|stripe| self.engine.stripes.version(stripe))
+            .max()
+            .unwrap_or(0)
     }
 
     pub(super) fn clear_all(&mut self) -> Result<Ticket, Error> {
@@ -355,7 +456,11 @@ impl ViperSession {
     }
 
     /// Empties DRAM's view after the floor was fenced. Every stripe is held.
-    fn forget_everything(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<(), Error> {
+    fn forget_everything(
+        &mut self,
+        clearing: &Clearing,
+        stripes: &[StripeId],
+    ) -> Result<(), Error> {
         let engine = &self.engine;
         engine.floor.store(clearing.floor, Ordering::Release);
         for &stripe in stripes {
@@ -385,13 +490,18 @@ impl super::Viper {
     fn overflow_blocks(&self) -> Vec<(u32, u32)> {
         let of = |block| self.blocks.get(block).map(|entry| (block, entry.info()));
         let overflow = self.blocks.all().filter_map(of);
-        overflow.filter(|(_, i)| i.state == State::Overflow).map(|(b, i)| (b, i.epoch)).collect()
+        overflow
+            .filter(|(_, i)| i.state == State::Overflow)
+            .map(|(b, i)| (b, i.epoch))
+            .collect()
     }
 
     /// Counts every record as garbage and lets go of every piece of a value, as the index is empty now.
     fn bury_everything(&self, pieces: &[(u32, u32)]) {
         for block in self.blocks.all() {
-            let Some(entry) = self.blocks.get(block) else { continue };
+            let Some(entry) = self.blocks.get(block) else {
+                continue;
+            };
             let info = entry.info();
             if matches!(info.state, State::Open | State::Sealed) {
                 let pages = self.geometry.pages_of(info.kind);
@@ -402,7 +512,11 @@ impl super::Viper {
         // Their pieces are among the overflow blocks.
         self.retired.lock().clear();
         let mut loose = self.loose.lock();
-        loose.extend(pieces.iter().map(|&(block, epoch)| LooseBlock { block, epoch, grace }));
+        loose.extend(pieces.iter().map(|&(block, epoch)| LooseBlock {
+            block,
+            epoch,
+            grace,
+        }));
     }
 }
 
@@ -414,8 +528,16 @@ mod tests {
     fn a_journal_reads_back_and_cut_ones_do_not() {
         let ops = [
             JournalOp::Clear { floor: 4 },
-            JournalOp::Put { key: b"a", value: b"", expires_at_ms: 9, version: 5 },
-            JournalOp::Delete { key: b"bb", version: 6 },
+            JournalOp::Put {
+                key: b"a",
+                value: b"",
+                expires_at_ms: 9,
+                version: 5,
+            },
+            JournalOp::Delete {
+                key: b"bb",
+                version: 6,
+            },
         ];
         let mut bytes = Vec::new();
         for op in &ops {

@@ -73,7 +73,11 @@ impl Block {
             _ => State::Outside,
         };
         let kind = Kind::from_byte((word >> 8) as u8).unwrap_or(Kind::Free);
-        Info { state, kind, epoch: (word >> 16) as u32 }
+        Info {
+            state,
+            kind,
+            epoch: (word >> 16) as u32,
+        }
     }
 
     pub(crate) fn set(&self, info: Info) {
@@ -140,9 +144,16 @@ struct FreeList {
 }
 
 impl Blocks {
-    pub(crate) fn new(pool: Arc<Pool>, geometry: Geometry, max_bytes: u64, chunk_bytes: u64) -> Blocks {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        geometry: Geometry,
+        max_bytes: u64,
+        chunk_bytes: u64,
+    ) -> Blocks {
         let max_blocks = (max_bytes / geometry.block_bytes + 8).min(u64::from(u32::MAX));
-        let chunks = (0..(max_blocks as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect();
+        let chunks = (0..(max_blocks as usize).div_ceil(CHUNK))
+            .map(|_| OnceLock::new())
+            .collect();
         let chunk_bytes =
             (chunk_bytes / geometry.block_bytes).max(RESERVE as u64 * 4) * geometry.block_bytes;
         Blocks {
@@ -163,8 +174,12 @@ impl Blocks {
     /// below 2^24 bytes, where the rounded-up reciprocal is exact enough.
     #[inline]
     pub(crate) fn number(&self, at: u64) -> u32 {
-        let guess = (u128::from(at) * self.reciprocal >> 64) as u64;
-        let exact = if guess * self.geometry.block_bytes > at { guess - 1 } else { guess };
+        let guess = ((u128::from(at) * self.reciprocal) >> 64) as u64;
+        let exact = if guess * self.geometry.block_bytes > at {
+            guess - 1
+        } else {
+            guess
+        };
         exact as u32
     }
 
@@ -177,7 +192,10 @@ impl Blocks {
     /// What is known of a block; `None` outside the pool.
     #[inline]
     pub(crate) fn get(&self, block: u32) -> Option<&Block> {
-        self.chunks.get(block as usize / CHUNK)?.get()?.get(block as usize % CHUNK)
+        self.chunks
+            .get(block as usize / CHUNK)?
+            .get()?
+            .get(block as usize % CHUNK)
     }
 
     /// Takes a new extent's blocks (or, at open, an old one's) into the table, as `Outside`.
@@ -198,7 +216,10 @@ impl Blocks {
     /// The blocks of every extent, by number.
     pub(crate) fn ranges(&self) -> Vec<std::ops::Range<u32>> {
         let list = self.free.lock();
-        list.ranges.iter().map(|&(first, count)| first as u32..(first + count) as u32).collect()
+        list.ranges
+            .iter()
+            .map(|&(first, count)| first as u32..(first + count) as u32)
+            .collect()
     }
 
     /// Every block of every extent.
@@ -219,15 +240,22 @@ impl Blocks {
         let Some(entry) = self.get(block) else { return };
         entry.set_filled(0);
         entry.set_garbage(0);
-        entry.set(Info { state: State::Free, kind: Kind::Free, epoch });
+        entry.set(Info {
+            state: State::Free,
+            kind: Kind::Free,
+            epoch,
+        });
         let mut list = self.free.lock();
         list.blocks.push(block);
-        self.free_count.store(list.blocks.len() as u64, Ordering::Relaxed);
+        self.free_count
+            .store(list.blocks.len() as u64, Ordering::Relaxed);
     }
 
     /// The epoch of a claimed block's next life.
     pub(crate) fn next_epoch(&self, block: u32) -> u32 {
-        self.get(block).map_or(0, |entry| entry.info().epoch).wrapping_add(1)
+        self.get(block)
+            .map_or(0, |entry| entry.info().epoch)
+            .wrapping_add(1)
     }
 
     /// Takes `count` blocks from the free list, or none. `compaction` may dip into the reserve.
@@ -301,11 +329,16 @@ impl Blocks {
         let mut list = self.free.lock();
         for block in range.rev() {
             if let Some(entry) = self.get(block) {
-                entry.set(Info { state: State::Free, kind: Kind::Free, epoch: 0 });
+                entry.set(Info {
+                    state: State::Free,
+                    kind: Kind::Free,
+                    epoch: 0,
+                });
                 list.blocks.push(block);
             }
         }
-        self.free_count.store(list.blocks.len() as u64, Ordering::Relaxed);
+        self.free_count
+            .store(list.blocks.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -33,8 +33,13 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
         let next = blocks.get(piece + 1).map_or(0, |&next| u64::from(next));
         let data = image.get(OVERFLOW_HEAD as usize..).unwrap_or(&[]);
         let data_check = session.engine.pool.secret().sum(data);
-        let head =
-            ChainHead { next, piece: piece as u64, bytes: data.len() as u64, data_check, name };
+        let head = ChainHead {
+            next,
+            piece: piece as u64,
+            bytes: data.len() as u64,
+            data_check,
+            name,
+        };
         write_piece(session, block, head, &mut image);
     }
     session.settle_and_fence();
@@ -58,7 +63,11 @@ fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, image: &
     image.resize(image.len().next_multiple_of(64), 0);
     if let Some(entry) = engine.blocks.get(block) {
         entry.set_filled(head.bytes as u32);
-        entry.set(Info { state: State::Overflow, kind: Kind::Overflow, epoch });
+        entry.set(Info {
+            state: State::Overflow,
+            kind: Kind::Overflow,
+            epoch,
+        });
     }
     let flushed = session.lane.stream(at, image);
     session.unfenced.add(flushed);

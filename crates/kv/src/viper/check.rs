@@ -1,10 +1,10 @@
 //! `check`: walks the whole pool and verifies every checksum and invariant; changes nothing.
 
+use super::Viper;
 use super::blocks::{Info, State};
+use super::lookup::{location, look_up};
 use super::read::{chain_of, corrupt};
 use super::scan_page::{BlockWalk, Visited, copy_block};
-use super::session::{location, look_up};
-use super::Viper;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::stats::{CheckReport, Finding};
@@ -15,11 +15,16 @@ use std::sync::atomic::Ordering;
 const TRIES: usize = 3;
 
 pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
-    let slot = viper.epochs.register().ok_or(Error::TooManySessions(viper.sessions_max))?;
+    let slot = viper
+        .epochs
+        .register()
+        .ok_or(Error::TooManySessions(viper.sessions_max))?;
     let mut report = CheckReport::default();
     let mut image = Vec::new();
     for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else { continue };
+        let Some(entry) = viper.blocks.get(block) else {
+            continue;
+        };
         report.blocks += 1;
         report.bytes += viper.geometry.block_bytes;
         let mut tries = 0;
@@ -111,7 +116,10 @@ fn check_live(
             let spot = reader.spot(visited.at)?;
             let (mark_at, bit) = reader.mark_of(&spot);
             match reader.marks(mark_at, spot.info.epoch)? & bit {
-                0 => Err(corrupt(visited.at, "an older record of a key is not marked dead")),
+                0 => Err(corrupt(
+                    visited.at,
+                    "an older record of a key is not marked dead",
+                )),
                 _ => Ok(()),
             }
         }

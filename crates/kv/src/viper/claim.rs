@@ -102,7 +102,11 @@ impl Claim {
         if let Some(entry) = blocks.get(block) {
             entry.set_filled(0);
             entry.set_garbage(0);
-            entry.set(Info { state: State::Open, kind, epoch });
+            entry.set(Info {
+                state: State::Open,
+                kind,
+                epoch,
+            });
         }
         Claim {
             kind,
@@ -136,7 +140,12 @@ impl Claim {
 
     /// Where a record of `bytes` will go, moving on to the next page if need be; `None`: the block is full.
     #[inline]
-    pub(crate) fn place(&mut self, bytes: u64, lane: &mut Lane, unfenced: &mut Unfenced) -> Option<u64> {
+    pub(crate) fn place(
+        &mut self,
+        bytes: u64,
+        lane: &mut Lane,
+        unfenced: &mut Unfenced,
+    ) -> Option<u64> {
         while self.fill + bytes > self.pages.bytes {
             if self.turn + 1 >= self.pages.count {
                 return None;
@@ -221,9 +230,15 @@ impl Claim {
 
     /// Tells the block table that the tail words are fenced.
     pub(crate) fn sealed(&self, blocks: &Blocks) {
-        let Some(entry) = blocks.get(self.block) else { return };
+        let Some(entry) = blocks.get(self.block) else {
+            return;
+        };
         entry.set_filled(self.filled);
         entry.add_garbage(self.slack);
-        entry.set(Info { state: State::Sealed, kind: self.kind, epoch: self.epoch });
+        entry.set(Info {
+            state: State::Sealed,
+            kind: self.kind,
+            epoch: self.epoch,
+        });
     }
 }

@@ -45,33 +45,58 @@ pub struct Inspection {
 /// # Errors
 /// As opening it; a damaged pool says where.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
-    let options = Options { create: Create::Never, read_only: true, ..Options::default() };
+    let options = Options {
+        create: Create::Never,
+        read_only: true,
+        ..Options::default()
+    };
     let info = Pool::inspect(path)?;
     let geometry = super::layout::Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
     let pool = Pool::open(path, &pool_options(&options, geometry))?;
     let viper = Viper::over(pool, path, &options)?;
-    let named = info.fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let named = info
+        .fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
     let mut fields: Vec<(String, String)> = named.collect();
     let geometry = viper.geometry;
     fields.push(("page bytes".into(), geometry.page_bytes.to_string()));
-    fields.push(("pages of a block (DIMMs)".into(), geometry.pages.to_string()));
+    fields.push((
+        "pages of a block (DIMMs)".into(),
+        geometry.pages.to_string(),
+    ));
     fields.push(("block bytes".into(), geometry.block_bytes.to_string()));
     if let Some(shape) = geometry.fixed {
         let text = format!("key {} bytes, value {} bytes", shape.key, shape.value);
         fields.push(("fixed-size records".into(), text));
     }
-    let extents = info.extents.iter().map(|e| (e.owner, e.at, e.bytes)).collect();
+    let extents = info
+        .extents
+        .iter()
+        .map(|e| (e.owner, e.at, e.bytes))
+        .collect();
     let (kinds, space_map) = count(&viper);
-    Ok(Inspection { fields, extents, kinds, space_map, stats: viper.stats() })
+    Ok(Inspection {
+        fields,
+        extents,
+        kinds,
+        space_map,
+        stats: viper.stats(),
+    })
 }
 
 fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {
     let mut kinds: Vec<KindCount> = ["variable", "fixed", "large", "overflow", "free"]
-        .map(|kind| KindCount { kind, ..KindCount::default() })
+        .map(|kind| KindCount {
+            kind,
+            ..KindCount::default()
+        })
         .into();
     let mut map = Vec::new();
     for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else { continue };
+        let Some(entry) = viper.blocks.get(block) else {
+            continue;
+        };
         let info = entry.info();
         let pages = viper.geometry.pages_of(info.kind);
         let room = pages.room() * pages.count;

@@ -116,7 +116,11 @@ pub(crate) fn parse_tail_word(secret: &Secret, at: u64, epoch: u32, word: u64) -
 pub(crate) fn begun_epoch(secret: &Secret, at: u64, epoch: u32, tail: u64) -> u32 {
     let ahead = ((tail >> 24) as u16).wrapping_sub(epoch as u16);
     let begun = epoch.wrapping_add(u32::from(ahead));
-    if parse_tail_word(secret, at, begun, tail).is_some() { begun } else { epoch }
+    if parse_tail_word(secret, at, begun, tail).is_some() {
+        begun
+    } else {
+        epoch
+    }
 }
 
 /// `at` is the word's own offset; `bits` its 48 places.
@@ -194,7 +198,12 @@ pub(crate) struct Pages {
 impl Pages {
     const fn new(count: u64, bytes: u64) -> Pages {
         let mark_words = (bytes / GRAIN).div_ceil(MARKS_PER_WORD);
-        Pages { count, bytes, header: (16 + 8 * mark_words).next_multiple_of(LINE), mark_words }
+        Pages {
+            count,
+            bytes,
+            header: (16 + 8 * mark_words).next_multiple_of(LINE),
+            mark_words,
+        }
     }
 
     /// Room that counts as garbage in a block whose last begun page is the `turn`th and ends at `end`: pages
@@ -202,7 +211,11 @@ impl Pages {
     /// earlier page is not: compaction would leave just as much.
     pub(crate) fn slack(&self, turn: u64, end: u64) -> u64 {
         let used = end - self.header;
-        let last = if used < self.room() / 2 { self.room() - used } else { 0 };
+        let last = if used < self.room() / 2 {
+            self.room() - used
+        } else {
+            0
+        };
         last + (self.count - 1 - turn) * self.room()
     }
 
@@ -221,8 +234,16 @@ impl Geometry {
         fixed: Option<(u32, u32)>,
     ) -> Result<Geometry, Error> {
         let (page_bytes, pages) = (u64::from(page_bytes), u64::from(dimms));
-        let fixed = fixed.map(|(key, value)| FixedShape { key: key as usize, value: value as usize });
-        let geometry = Geometry { page_bytes, pages, block_bytes: page_bytes * pages, fixed };
+        let fixed = fixed.map(|(key, value)| FixedShape {
+            key: key as usize,
+            value: value as usize,
+        });
+        let geometry = Geometry {
+            page_bytes,
+            pages,
+            block_bytes: page_bytes * pages,
+            fixed,
+        };
         if geometry.block_bytes >= 1 << 24 {
             return Err(Error::Options(format!(
                 "page_bytes * dimms = {}: a block has less than 16 MiB",
@@ -243,7 +264,9 @@ impl Geometry {
 
     /// As the superblock keeps it.
     pub(crate) fn to_words(self) -> [u64; 8] {
-        let (key, value) = self.fixed.map_or((0, 0), |f| (f.key as u64, f.value as u64));
+        let (key, value) = self
+            .fixed
+            .map_or((0, 0), |f| (f.key as u64, f.value as u64));
         [self.page_bytes, self.pages, key, value, 0, 0, 0, 0]
     }
 
@@ -251,7 +274,7 @@ impl Geometry {
     pub(crate) fn from_words(words: [u64; 8]) -> Option<Geometry> {
         let narrow = |word: u64| u32::try_from(word).ok();
         let (page_bytes, pages) = (narrow(words[0])?, narrow(words[1])?);
-        let sound = page_bytes % 4096 == 0
+        let sound = page_bytes.is_multiple_of(4096)
             && (4096..=1 << 20).contains(&page_bytes)
             && (1..=64).contains(&pages)
             && words[4..] == [0; 4];
@@ -355,7 +378,10 @@ impl ChainHead {
 /// The little-endian word at byte `at`; 0 past the end.
 #[inline]
 pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map_or(0, |w| u64::from_le_bytes(*w))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<8>())
+        .map_or(0, |w| u64::from_le_bytes(*w))
 }
 
 const _: () = {
@@ -377,7 +403,11 @@ mod tests {
         assert_eq!(parse_page_word(&secret, 4096, word), Some((Kind::Large, 9)));
         assert_eq!(parse_page_word(&secret, 8192, word), None);
         for bit in 0..64 {
-            assert_eq!(parse_page_word(&secret, 4096, word ^ 1 << bit), None, "bit {bit}");
+            assert_eq!(
+                parse_page_word(&secret, 4096, word ^ 1 << bit),
+                None,
+                "bit {bit}"
+            );
         }
         let tail = tail_word(&secret, 4096, 3, 1000);
         assert_eq!(parse_tail_word(&secret, 4096, 3, tail), Some(1000));

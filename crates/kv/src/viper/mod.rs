@@ -4,7 +4,7 @@
 //! 1. The session takes its key's lock ([`crate::stripe`]) and finds the current record through the index.
 //! 2. It builds the new record, with the next version, and packs it into the block it owns ([`claim`]):
 //!    whole lines are streamed past the cache.
-//! 3. One fence covers the record ([`session`], `commit`). A torn record does not verify, so there is no
+//! 3. One fence covers the record ([`commit`]). A torn record does not verify, so there is no
 //!    valid bit and no second fence.
 //! 4. The index entry is swung from the old record to the new one; only now can others read it.
 //! 5. The old record is marked dead in its page header: stored and flushed, fenced by whatever comes next.
@@ -16,14 +16,17 @@
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
-mod batch;
 mod background;
+mod batch;
 mod blocks;
+mod calls;
 mod chain;
 mod check;
 mod claim;
+mod commit;
 mod inspect;
 mod layout;
+mod lookup;
 mod ops;
 mod read;
 mod reclaim;
@@ -32,6 +35,7 @@ mod recover;
 mod scan_page;
 mod session;
 mod transaction;
+mod write;
 
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
@@ -95,7 +99,10 @@ impl SlotShared {
 /// Adds to a counter that only the caller writes: no locked instruction.
 #[inline]
 fn bump(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
 }
 
 /// Adds to a counter that one thread at a time writes.
@@ -172,7 +179,11 @@ impl Viper {
     }
 
     /// An engine over an open pool, recovered, without background threads.
-    pub(crate) fn over(pool: Arc<Pool>, path: &Path, options: &Options) -> Result<Arc<Viper>, Error> {
+    pub(crate) fn over(
+        pool: Arc<Pool>,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Arc<Viper>, Error> {
         if pool.engine() != ENGINE {
             return Err(Error::Options(format!(
                 "{}: the pool belongs to engine number {}, not to viper",
@@ -203,7 +214,9 @@ impl Viper {
                 options.max_bytes.max(pool.region().len()),
                 options.chunk_bytes,
             ),
-            slots: (0..slots).map(|_| CachePadded::new(SlotShared::new())).collect(),
+            slots: (0..slots)
+                .map(|_| CachePadded::new(SlotShared::new()))
+                .collect(),
             parked: Mutex::default(),
             retired: Mutex::default(),
             loose: Mutex::default(),
@@ -239,7 +252,11 @@ impl Viper {
     }
 
     fn reader(&self) -> Reader<'_> {
-        Reader { pool: &self.pool, geometry: &self.geometry, blocks: &self.blocks }
+        Reader {
+            pool: &self.pool,
+            geometry: &self.geometry,
+            blocks: &self.blocks,
+        }
     }
 
     fn hash(&self, key: &[u8]) -> KeyHash {
@@ -250,9 +267,17 @@ impl Viper {
     #[cold]
     fn at_path(&self, error: Error) -> Error {
         match error {
-            Error::Corrupt { offset, what, remedy, .. } => {
-                Error::Corrupt { path: self.path.clone(), offset, what, remedy }
-            }
+            Error::Corrupt {
+                offset,
+                what,
+                remedy,
+                ..
+            } => Error::Corrupt {
+                path: self.path.clone(),
+                offset,
+                what,
+                remedy,
+            },
             other => other,
         }
     }
@@ -284,7 +309,9 @@ impl Viper {
     fn is_edited(&self, location: crate::index::Location) -> bool {
         self.geometry.fixed.is_some() && {
             let block = self.blocks.number(location.get() * read::UNIT);
-            self.blocks.get(block).is_some_and(|b| b.info().kind == layout::Kind::FixedEdited)
+            self.blocks
+                .get(block)
+                .is_some_and(|b| b.info().kind == layout::Kind::FixedEdited)
         }
     }
 
@@ -305,15 +332,19 @@ impl Viper {
     }
 
     fn sum(&self, field: impl Fn(&SlotShared) -> &AtomicU64) -> u64 {
-        self.slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        self.slots
+            .iter()
+            .map(|slot| field(slot).load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
     }
 }
 
 fn index_error(error: crate::index::IndexError) -> Error {
     match error {
-        crate::index::IndexError::Rehash(location) => {
-            read::corrupt(location.get() * read::UNIT, "a record that the index holds cannot be read")
-        }
+        crate::index::IndexError::Rehash(location) => read::corrupt(
+            location.get() * read::UNIT,
+            "a record that the index holds cannot be read",
+        ),
         other => Error::NoSpace(format!("the index in DRAM: {other}")),
     }
 }
@@ -355,7 +386,11 @@ impl Engine for Viper {
     }
 
     fn len(&self) -> u64 {
-        let keys: i64 = self.slots.iter().map(|slot| slot.keys.load(Ordering::Relaxed)).sum();
+        let keys: i64 = self
+            .slots
+            .iter()
+            .map(|slot| slot.keys.load(Ordering::Relaxed))
+            .sum();
         keys.max(0) as u64
     }
 
@@ -379,7 +414,9 @@ impl Engine for Viper {
             ..Stats::default()
         };
         for block in self.blocks.all() {
-            let Some(entry) = self.blocks.get(block) else { continue };
+            let Some(entry) = self.blocks.get(block) else {
+                continue;
+            };
             match entry.info().state {
                 State::Outside => continue,
                 State::Free => {

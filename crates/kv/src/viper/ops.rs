@@ -25,15 +25,20 @@ impl ViperSession {
             check_key(key)?;
         }
         self.commit_pending()?;
-        let stripes: Vec<StripeId> =
-            keys.iter().map(|key| Stripes::of(self.engine.hash(key).0)).collect();
+        let stripes: Vec<StripeId> = keys
+            .iter()
+            .map(|key| Stripes::of(self.engine.hash(key).0))
+            .collect();
         let (bytes, count) = (into.len(), found.len());
         for attempt in 0..=SNAPSHOT_TRIES {
             let locked = match attempt == SNAPSHOT_TRIES {
                 true => self.lock_all(keys.iter().copied())?,
                 false => Vec::new(),
             };
-            let before: Vec<u64> = stripes.iter().map(|&s| self.engine.stripes.word(s)).collect();
+            let before: Vec<u64> = stripes
+                .iter()
+                .map(|&s| self.engine.stripes.word(s))
+                .collect();
             let result = self.read_each(keys, into, found);
             let quiet = stripes.iter().zip(&before).all(|(&stripe, &word)| {
                 !Stripes::is_word_locked(word) && self.engine.stripes.word(stripe) == word
@@ -88,7 +93,10 @@ impl ViperSession {
             }
         };
         let word = super::layout::word_at(&value, at);
-        let release = OnPanic { stripes: &self.engine.stripes, held: &[stripe] };
+        let release = OnPanic {
+            stripes: &self.engine.stripes,
+            held: &[stripe],
+        };
         let new = change(word);
         std::mem::forget(release);
         if self.edit_in_place(&old, &record, at, new) {
@@ -120,9 +128,13 @@ impl ViperSession {
         };
         let mut value = Vec::new();
         self.value_of(&record, &mut value)?;
-        let inside = at % 8 == 0 && at.checked_add(8).is_some_and(|end| end <= value.len());
+        let inside =
+            at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= value.len());
         if !inside {
-            return Err(Error::WordOutside { at, len: value.len() });
+            return Err(Error::WordOutside {
+                at,
+                len: value.len(),
+            });
         }
         Ok(Some((old, record, value)))
     }
@@ -159,19 +171,32 @@ impl ViperSession {
         let flushed = self.lane.flush(dirty);
         self.unfenced.add(flushed);
         self.settle_and_fence();
-        let edited = Info { kind: Kind::FixedEdited, ..info };
+        let edited = Info {
+            kind: Kind::FixedEdited,
+            ..info
+        };
         self.engine.blocks.get(block).is_some_and(|entry| {
             // Somebody else may have opened it meanwhile; or compaction took it, then it stays shut.
             entry.swap(info, edited) || entry.info() == edited
         })
     }
 
-    pub(super) fn scan_keys(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+    pub(super) fn scan_keys(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        visit: Visit<'_>,
+    ) -> Result<u64, Error> {
         self.commit_pending()?;
         let mut newest = Ticket::NONE;
         let mut failed = Ok(());
         let next = {
-            let ViperSession { engine, slot, scratch, .. } = self;
+            let ViperSession {
+                engine,
+                slot,
+                scratch,
+                ..
+            } = self;
             let pin = slot.pin();
             let mut one = |location: crate::index::Location| -> Result<(), Error> {
                 let reader = engine.reader();
@@ -205,9 +230,16 @@ impl ViperSession {
         self.commit_pending()?;
         for _ in 0..64 {
             into.clear();
-            let ViperSession { engine, slot, scratch, .. } = self;
+            let ViperSession {
+                engine,
+                slot,
+                scratch,
+                ..
+            } = self;
             let pin = slot.pin();
-            let Some(location) = engine.index.random(rand::random(), &pin) else { break };
+            let Some(location) = engine.index.random(rand::random(), &pin) else {
+                break;
+            };
             let reader = engine.reader();
             let spot = reader.spot(location.get() * UNIT)?;
             let record = reader.load(&spot, scratch).map_err(|e| engine.at_path(e))?;
@@ -246,7 +278,12 @@ impl ViperSession {
         count: usize,
         expired: &mut Vec<Vec<u8>>,
     ) -> Result<u64, Error> {
-        let ViperSession { engine, slot, scratch, .. } = self;
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
         let pin = slot.pin();
         let mut failed = Ok(());
         let next = engine.index.scan(cursor, count, &pin, &mut |location| {
@@ -274,7 +311,13 @@ impl ViperSession {
         match self.find(hash, key) {
             Ok(Some((old, _))) if old.expired => {
                 self.engine.stripes.next_version(stripe);
-                self.submit(Pending { hash, stripe, new: None, old: Some(old), moved: false })?;
+                self.submit(Pending {
+                    hash,
+                    stripe,
+                    new: None,
+                    old: Some(old),
+                    moved: false,
+                })?;
                 Ok(true)
             }
             other => {

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 /// Locations count in words of 8 bytes: 40 bits reach 8 TiB.
 pub(crate) const UNIT: u64 = 8;
 
-const REMEDY: &str = "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
+const REMEDY: &str =
+    "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
 
 /// What readers need of a pool.
 pub(crate) struct Reader<'a> {
@@ -43,7 +44,12 @@ pub(crate) fn chain_of(record: &Record, scratch: &[u8]) -> Result<Chain, Error> 
 }
 
 pub(crate) fn corrupt(offset: u64, what: impl Into<String>) -> Error {
-    Error::Corrupt { path: PathBuf::new(), offset, what: what.into(), remedy: REMEDY }
+    Error::Corrupt {
+        path: PathBuf::new(),
+        offset,
+        what: what.into(),
+        remedy: REMEDY,
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -62,7 +68,12 @@ impl<'a> Reader<'a> {
         let pages = self.geometry.pages_of(info.kind);
         let within_block = at - self.blocks.at(block);
         let page_at = at - within_block % pages.bytes;
-        Ok(Spot { at, info, pages, page_at })
+        Ok(Spot {
+            at,
+            info,
+            pages,
+            page_at,
+        })
     }
 
     /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
@@ -95,7 +106,9 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn verify(&self, spot: &Spot, record: &Record, scratch: &mut [u8]) -> bool {
         let secret = self.pool.secret();
-        let Some(bytes) = scratch.get_mut(..record.bytes) else { return false };
+        let Some(bytes) = scratch.get_mut(..record.bytes) else {
+            return false;
+        };
         match (&self.geometry.fixed, spot.info.kind) {
             (Some(shape), kind) if kind.is_fixed() => {
                 let edited = kind == Kind::FixedEdited;
@@ -109,7 +122,11 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn load(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         let record = self.copy(spot, scratch)?;
-        if self.verify(spot, &record, scratch) { Ok(record) } else { self.load_again(spot, scratch) }
+        if self.verify(spot, &record, scratch) {
+            Ok(record)
+        } else {
+            self.load_again(spot, scratch)
+        }
     }
 
     /// The block may have been opened for in-place updates between resolving the spot and copying.
@@ -158,7 +175,9 @@ impl<'a> Reader<'a> {
         let chain = chain_of(record, scratch)?;
         let wanted = chain.key_bytes as usize;
         into.clear();
-        self.walk(&chain, Some(wanted), &mut |bytes| into.extend_from_slice(bytes))?;
+        self.walk(&chain, Some(wanted), &mut |bytes| {
+            into.extend_from_slice(bytes)
+        })?;
         into.truncate(wanted);
         Ok(())
     }
@@ -173,7 +192,12 @@ impl<'a> Reader<'a> {
 
     /// Appends the value of a verified record, its copy in `scratch`.
     #[inline]
-    pub(crate) fn value(&self, record: &Record, scratch: &[u8], into: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn value(
+        &self,
+        record: &Record,
+        scratch: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         if !record.kind.is_chained() {
             into.extend_from_slice(scratch.get(record.value.clone()).unwrap_or(&[]));
             return Ok(());
@@ -195,9 +219,14 @@ impl<'a> Reader<'a> {
     /// Offset of the mark word of the record at `spot`, and its bit.
     #[inline]
     pub(crate) fn mark_of(&self, spot: &Spot) -> (u64, u64) {
-        let place = self.geometry.place(spot.info.kind, &spot.pages, spot.at - spot.page_at);
+        let place = self
+            .geometry
+            .place(spot.info.kind, &spot.pages, spot.at - spot.page_at);
         let per_word = super::layout::MARKS_PER_WORD;
-        (spot.page_at + 16 + place / per_word * 8, 1 << (place % per_word))
+        (
+            spot.page_at + 16 + place / per_word * 8,
+            1 << (place % per_word),
+        )
     }
 
     /// The 48 bits of a mark word.
@@ -237,27 +266,30 @@ impl<'a> Reader<'a> {
             block = head.next as u32;
         }
         if seen != chain.bytes {
-            return Err(corrupt(self.blocks.at(chain.first), "a chained value is too short"));
+            return Err(corrupt(
+                self.blocks.at(chain.first),
+                "a chained value is too short",
+            ));
         }
         Ok(())
     }
 
     /// The verified header of a piece, and where its block starts.
-    fn chain_head(
-        &self,
-        chain: &Chain,
-        block: u32,
-        piece: u64,
-    ) -> Result<(ChainHead, u64), Error> {
+    fn chain_head(&self, chain: &Chain, block: u32, piece: u64) -> Result<(ChainHead, u64), Error> {
         let at = self.blocks.at(block);
-        if self.blocks.get(block).is_none() || !self.region().contains(at, self.geometry.block_bytes) {
+        if self.blocks.get(block).is_none()
+            || !self.region().contains(at, self.geometry.block_bytes)
+        {
             return Err(corrupt(at, "a chained value leads outside the pool"));
         }
         let mut bytes = [0; 64];
         self.region().load(at, &mut bytes);
         match ChainHead::parse(self.pool.secret(), at, &bytes) {
             Some((head, _)) if (head.piece, head.name) == (piece, chain.name) => Ok((head, at)),
-            _ => Err(corrupt(at, "the header of a piece of a value does not verify")),
+            _ => Err(corrupt(
+                at,
+                "the header of a piece of a value does not verify",
+            )),
         }
     }
 

@@ -12,9 +12,10 @@
 
 use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
+use super::lookup::location;
 use super::record::RecordKind;
 use super::scan_page::{BlockWalk, copy_block};
-use super::session::{Old, Pending, ViperSession, location};
+use super::session::{Old, Pending, ViperSession};
 use super::{LooseBlock, Viper, bump_shared};
 use crate::error::Error;
 use crate::index::Location;
@@ -43,7 +44,9 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
 
 /// One round if no other is running; for the background thread.
 pub(super) fn reclaim_some(viper: &Viper) -> Result<u64, Error> {
-    let Some(_one) = viper.compaction.try_lock() else { return Ok(0) };
+    let Some(_one) = viper.compaction.try_lock() else {
+        return Ok(0);
+    };
     Ok(free_loose(viper)? + compact_round(viper)?)
 }
 
@@ -51,7 +54,9 @@ pub(super) fn reclaim_some(viper: &Viper) -> Result<u64, Error> {
 fn candidates(viper: &Viper) -> Vec<u32> {
     let mut list: Vec<(u32, u32)> = Vec::new();
     for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else { continue };
+        let Some(entry) = viper.blocks.get(block) else {
+            continue;
+        };
         let info = entry.info();
         if info.state != State::Sealed {
             continue;
@@ -63,7 +68,10 @@ fn candidates(viper: &Viper) -> Vec<u32> {
         }
     }
     list.sort_unstable_by(|a, b| b.cmp(a));
-    list.into_iter().take(ROUND).map(|(_, block)| block).collect()
+    list.into_iter()
+        .take(ROUND)
+        .map(|(_, block)| block)
+        .collect()
 }
 
 fn compact_round(viper: &Viper) -> Result<u64, Error> {
@@ -71,7 +79,9 @@ fn compact_round(viper: &Viper) -> Result<u64, Error> {
     if candidates.is_empty() || viper.healthy().is_err() {
         return Ok(0);
     }
-    let Some(engine) = viper.myself() else { return Ok(0) };
+    let Some(engine) = viper.myself() else {
+        return Ok(0);
+    };
     let mut session = ViperSession::new(engine)?;
     session.compaction = true;
     let mut emptied = Vec::new();
@@ -98,13 +108,22 @@ fn compact_round(viper: &Viper) -> Result<u64, Error> {
 }
 
 /// Moves what is live out of a block. `None`: the block is not ours to compact now.
-fn empty_block(viper: &Viper, session: &mut ViperSession, block: u32) -> Result<Option<Info>, Error> {
-    let Some(entry) = viper.blocks.get(block) else { return Ok(None) };
+fn empty_block(
+    viper: &Viper,
+    session: &mut ViperSession,
+    block: u32,
+) -> Result<Option<Info>, Error> {
+    let Some(entry) = viper.blocks.get(block) else {
+        return Ok(None);
+    };
     let info = entry.info();
     if info.state != State::Sealed || !entry.advance(info, State::Compacting) {
         return Ok(None);
     }
-    let taken = Info { state: State::Compacting, ..info };
+    let taken = Info {
+        state: State::Compacting,
+        ..info
+    };
     match move_records(viper, session, block, taken) {
         Ok(true) => Ok(Some(taken)),
         Ok(false) => {
@@ -147,7 +166,12 @@ fn try_move_records(
 ) -> Result<bool, Error> {
     let at = viper.blocks.at(block);
     let mut image = Vec::new();
-    copy_block(viper.pool.region(), at, viper.geometry.block_bytes, &mut image);
+    copy_block(
+        viper.pool.region(),
+        at,
+        viper.geometry.block_bytes,
+        &mut image,
+    );
     let walk = BlockWalk {
         secret: viper.pool.secret(),
         geometry: &viper.geometry,
@@ -213,13 +237,25 @@ fn move_record(
     };
     if old.expired {
         viper.stripes.next_version(stripe);
-        session.submit(Pending { hash, stripe, new: None, old: Some(old), moved: false })?;
+        session.submit(Pending {
+            hash,
+            stripe,
+            new: None,
+            old: Some(old),
+            moved: false,
+        })?;
         return Ok(None);
     }
     match copy_record(viper, session, &key, old, &record) {
         Ok(new) => {
             bump_shared(&viper.bytes_moved, u64::from(old.bytes));
-            session.submit(Pending { hash, stripe, new: Some(new), old: Some(old), moved: true })?;
+            session.submit(Pending {
+                hash,
+                stripe,
+                new: Some(new),
+                old: Some(old),
+                moved: true,
+            })?;
             Ok(Some(old))
         }
         Err(error) => {
@@ -236,7 +272,10 @@ fn points_to(
     place: Location,
 ) -> bool {
     let pin = session.slot.pin();
-    viper.index.lookup(hash, &pin, |location| location == place).is_some()
+    viper
+        .index
+        .lookup(hash, &pin, |location| location == place)
+        .is_some()
 }
 
 /// Writes the same version again; a chained value keeps its pieces.
@@ -247,12 +286,23 @@ fn copy_record(
     old: Old,
     record: &super::record::Record,
 ) -> Result<Location, Error> {
-    let held = session.scratch.get(record.key.clone()).unwrap_or(&[]).to_vec();
-    let payload = session.scratch.get(record.value.clone()).unwrap_or(&[]).to_vec();
+    let held = session
+        .scratch
+        .get(record.key.clone())
+        .unwrap_or(&[])
+        .to_vec();
+    let payload = session
+        .scratch
+        .get(record.value.clone())
+        .unwrap_or(&[])
+        .to_vec();
     let (version, moves) = match old.stamp.moves.checked_add(1) {
         // Where values were changed in place, the clock spoke for the version; now the record does again.
         Some(moves) if !viper.is_edited(old.location) => (old.stamp.version, moves),
-        _ => (viper.stripes.next_version(Stripes::of(viper.hash(key).0)), 0),
+        _ => (
+            viper.stripes.next_version(Stripes::of(viper.hash(key).0)),
+            0,
+        ),
     };
     let kind: RecordKind = record.kind;
     session.write(kind, &held, &payload, record.expires_at_ms, version, moves)
@@ -291,22 +341,32 @@ fn free_loose(viper: &Viper) -> Result<u64, Error> {
     let mut ready: Vec<LooseBlock> = Vec::new();
     for retired in take_passed(&viper.retired, |r| viper.epochs.passed(r.grace)) {
         // Damaged pieces stay lost until the pool is opened again; `check` names them.
-        let Ok(blocks) = viper.reader().chain_blocks(&retired.chain) else { continue };
+        let Ok(blocks) = viper.reader().chain_blocks(&retired.chain) else {
+            continue;
+        };
         ready.extend(blocks.into_iter().filter_map(|block| {
             let epoch = viper.blocks.get(block)?.info().epoch;
-            Some(LooseBlock { block, epoch, grace: retired.grace })
+            Some(LooseBlock {
+                block,
+                epoch,
+                grace: retired.grace,
+            })
         }));
     }
     ready.extend(take_passed(&viper.loose, |l| viper.epochs.passed(l.grace)));
     if ready.is_empty() {
         return Ok(0);
     }
-    let Some(engine) = viper.myself() else { return Ok(0) };
+    let Some(engine) = viper.myself() else {
+        return Ok(0);
+    };
     let mut session = ViperSession::new(engine)?;
     viper.fence_marks(&mut session);
     let mut freed = 0;
     for LooseBlock { block, epoch, .. } in ready {
-        let Some(entry) = viper.blocks.get(block) else { continue };
+        let Some(entry) = viper.blocks.get(block) else {
+            continue;
+        };
         let info = entry.info();
         if info.state == State::Overflow && info.epoch == epoch {
             viper.blocks.release(block, epoch);
@@ -318,7 +378,9 @@ fn free_loose(viper: &Viper) -> Result<u64, Error> {
 
 fn take_passed<T>(queue: &Mutex<Vec<T>>, passed: impl Fn(&T) -> bool) -> Vec<T> {
     let mut queue = queue.lock();
-    let (ready, waiting) = std::mem::take(&mut *queue).into_iter().partition(|item| passed(item));
+    let (ready, waiting) = std::mem::take(&mut *queue)
+        .into_iter()
+        .partition(|item| passed(item));
     *queue = waiting;
     ready
 }

@@ -36,7 +36,10 @@ impl RecordKind {
     }
 
     pub(crate) fn is_chained(self) -> bool {
-        matches!(self, RecordKind::Chained | RecordKind::ChainedJournal | RecordKind::BigKey)
+        matches!(
+            self,
+            RecordKind::Chained | RecordKind::ChainedJournal | RecordKind::BigKey
+        )
     }
 
     pub(crate) fn is_journal(self) -> bool {
@@ -62,7 +65,11 @@ impl Stamp {
     }
 
     pub(crate) fn from_word(word: u64) -> Stamp {
-        Stamp { version: word << 1 >> 17, moves: word as u16, first: word >> 63 == 1 }
+        Stamp {
+            version: word << 1 >> 17,
+            moves: word as u16,
+            first: word >> 63 == 1,
+        }
     }
 
     /// What "newer" compares.
@@ -212,7 +219,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
     Some(Record {
         kind: head.kind,
         stamp: Stamp::from_word(word_at(bytes, 8)),
-        expires_at_ms: if head.expires { word_at(bytes, RECORD_HEAD) } else { 0 },
+        expires_at_ms: if head.expires {
+            word_at(bytes, RECORD_HEAD)
+        } else {
+            0
+        },
         key: key_at..value_at,
         value: value_at..value_at + head.value_len,
         bytes: head.bytes(),
@@ -252,7 +263,13 @@ pub(crate) fn verify(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) ->
 
 /// Builds a slot in `into` (replacing its contents), its check still open.
 #[inline]
-pub(crate) fn encode_slot(into: &mut Vec<u8>, shape: &FixedShape, key: &[u8], value: &[u8], stamp: Stamp) {
+pub(crate) fn encode_slot(
+    into: &mut Vec<u8>,
+    shape: &FixedShape,
+    key: &[u8],
+    value: &[u8],
+    stamp: Stamp,
+) {
     into.clear();
     into.extend_from_slice(&stamp.to_word().to_le_bytes());
     into.extend_from_slice(&[0; 8]);
@@ -311,7 +328,11 @@ pub(crate) fn verify_slot(
 ) -> bool {
     let stored = word_at(slot, 8);
     let check = slot_check(secret, shape, slot, at, epoch);
-    if edited { stored >> 32 == check >> 32 } else { stored == check }
+    if edited {
+        stored >> 32 == check >> 32
+    } else {
+        stored == check
+    }
 }
 
 #[cfg(test)]
@@ -319,22 +340,39 @@ mod tests {
     use super::*;
 
     fn stamp() -> Stamp {
-        Stamp { version: 5, moves: 2, first: true }
+        Stamp {
+            version: 5,
+            moves: 2,
+            first: true,
+        }
     }
 
     #[test]
     fn a_record_reads_back_and_every_flip_is_noticed() {
         let secret = Secret::expand(&[1; 32]);
         let mut bytes = Vec::new();
-        encode(&mut bytes, RecordKind::Value, b"key", b"some value", 99, stamp());
+        encode(
+            &mut bytes,
+            RecordKind::Value,
+            b"key",
+            b"some value",
+            99,
+            stamp(),
+        );
         seal(&secret, &mut bytes, 4160, 3);
         let record = parse(&bytes).unwrap();
         assert_eq!(&bytes[record.key.clone()], b"key");
         assert_eq!(&bytes[record.value.clone()], b"some value");
         assert_eq!((record.expires_at_ms, record.stamp), (99, stamp()));
         assert!(verify(&secret, &mut bytes.clone(), 4160, 3));
-        assert!(!verify(&secret, &mut bytes.clone(), 4176, 3), "another place");
-        assert!(!verify(&secret, &mut bytes.clone(), 4160, 4), "another life of the block");
+        assert!(
+            !verify(&secret, &mut bytes.clone(), 4176, 3),
+            "another place"
+        );
+        assert!(
+            !verify(&secret, &mut bytes.clone(), 4160, 4),
+            "another life of the block"
+        );
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -349,11 +387,39 @@ mod tests {
         let mut bytes = Vec::new();
         encode_slot(&mut bytes, &shape, b"12345", &[9; 16], stamp());
         seal_slot(&secret, &shape, &mut bytes, 4160, 3);
-        assert!(verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, false));
+        assert!(verify_slot(
+            &secret,
+            &shape,
+            &mut bytes.clone(),
+            4160,
+            3,
+            false
+        ));
         bytes[shape.value_at()] ^= 1;
-        assert!(!verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, false));
-        assert!(verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, true));
+        assert!(!verify_slot(
+            &secret,
+            &shape,
+            &mut bytes.clone(),
+            4160,
+            3,
+            false
+        ));
+        assert!(verify_slot(
+            &secret,
+            &shape,
+            &mut bytes.clone(),
+            4160,
+            3,
+            true
+        ));
         bytes[SLOT_HEAD] ^= 1;
-        assert!(!verify_slot(&secret, &shape, &mut bytes.clone(), 4160, 3, true));
+        assert!(!verify_slot(
+            &secret,
+            &shape,
+            &mut bytes.clone(),
+            4160,
+            3,
+            true
+        ));
     }
 }

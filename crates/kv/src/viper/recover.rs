@@ -14,10 +14,11 @@
 use super::batch::{JournalOp, parse_journal};
 use super::blocks::{Info, OWNER, State};
 use super::layout::{Kind, begun_epoch, parse_floor_word, parse_page_word, tail_word};
+use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, chain_of, corrupt};
 use super::record::{Record, RecordKind, Stamp};
 use super::scan_page::{BlockWalk, Visited, copy_block};
-use super::session::{Old, ViperSession, location, look_up, rehash};
+use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
 use crate::epoch::Slot;
 use crate::error::Error;
@@ -125,7 +126,10 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
     bury_the_dead(viper, &session, &mut found)?;
     clean_up(viper, &mut session, &found)?;
     free_unreached(viper, &session, &found)?;
-    session.shared().keys.store(found.inserted as i64, Ordering::Relaxed);
+    session
+        .shared()
+        .keys
+        .store(found.inserted as i64, Ordering::Relaxed);
     let summary = Summary {
         micros: start.elapsed().as_micros() as u64,
         records: found.inserted,
@@ -144,7 +148,9 @@ fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, Error> {
         0 => cores,
         asked => asked,
     };
-    let threads = threads.clamp(1, options.sessions_max).min(blocks.len() / 64 + 1);
+    let threads = threads
+        .clamp(1, options.sessions_max)
+        .min(blocks.len() / 64 + 1);
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
     let all = Mutex::new(Found::default());
@@ -180,12 +186,23 @@ fn scan_share(
     progress: Option<&Progress>,
 ) -> Result<Found, Error> {
     const SHARE: usize = 32;
-    let slot = viper.epochs.register().ok_or(Error::TooManySessions(viper.sessions_max))?;
-    let mut scan = Scan { viper, slot, owner, scratch: Vec::new(), found: Found::default() };
+    let slot = viper
+        .epochs
+        .register()
+        .ok_or(Error::TooManySessions(viper.sessions_max))?;
+    let mut scan = Scan {
+        viper,
+        slot,
+        owner,
+        scratch: Vec::new(),
+        found: Found::default(),
+    };
     let mut image = Vec::new();
     loop {
         let from = next.fetch_add(SHARE, Ordering::Relaxed);
-        let Some(share) = blocks.get(from..(from + SHARE).min(blocks.len())) else { break };
+        let Some(share) = blocks.get(from..(from + SHARE).min(blocks.len())) else {
+            break;
+        };
         for &block in share {
             scan.block(block, &mut image)?;
         }
@@ -212,7 +229,9 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn block(&mut self, block: u32, image: &mut Vec<u8>) -> Result<(), Error> {
         let viper = self.viper;
-        let Some(entry) = viper.blocks.get(block) else { return Ok(()) };
+        let Some(entry) = viper.blocks.get(block) else {
+            return Ok(());
+        };
         let at = viper.blocks.at(block);
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
         let word = region.load_word(at);
@@ -225,12 +244,20 @@ impl Scan<'_> {
         };
         match kind {
             Kind::Free => {
-                self.found.free.push((block, begun_epoch(secret, at, epoch, tail)));
+                self.found
+                    .free
+                    .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             Kind::Overflow => {
-                entry.set(Info { state: State::Overflow, kind, epoch });
+                entry.set(Info {
+                    state: State::Overflow,
+                    kind,
+                    epoch,
+                });
                 // If nothing reaches it, it may have begun another life already.
-                self.found.overflow.push((block, begun_epoch(secret, at, epoch, tail)));
+                self.found
+                    .overflow
+                    .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             _ => self.records(block, at, kind, epoch, image)?,
         }
@@ -246,18 +273,33 @@ impl Scan<'_> {
         image: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let viper = self.viper;
-        let Some(entry) = viper.blocks.get(block) else { return Ok(()) };
+        let Some(entry) = viper.blocks.get(block) else {
+            return Ok(());
+        };
         // Set before any of its records is in the index: others resolve locations through it.
-        entry.set(Info { state: State::Sealed, kind, epoch });
+        entry.set(Info {
+            state: State::Sealed,
+            kind,
+            epoch,
+        });
         copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
         entry.set_garbage(0);
         let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
-        let walk = BlockWalk { secret, geometry, block, at, kind, epoch };
+        let walk = BlockWalk {
+            secret,
+            geometry,
+            block,
+            at,
+            kind,
+            epoch,
+        };
         let walked = walk.run(image, &mut |visited| self.record(&visited))?;
         entry.set_filled(walked.filled as u32);
         entry.add_garbage((walked.dead + walked.slack) as u32);
         let open = walked.open_pages.into_iter();
-        self.found.open_pages.extend(open.map(|(page_at, end)| (page_at, end, epoch)));
+        self.found
+            .open_pages
+            .extend(open.map(|(page_at, end)| (page_at, end, epoch)));
         Ok(())
     }
 
@@ -295,9 +337,25 @@ impl Scan<'_> {
             self.found.chained.push(visited.at);
         }
         let mut buffer = Vec::new();
-        let key = viper.reader().key(&visited.record, visited.bytes, &mut buffer)?;
-        let Scan { slot, owner, scratch, found, .. } = self;
-        if let Some(loser) = settle(viper, slot, *owner, key, visited, scratch, &mut found.inserted)? {
+        let key = viper
+            .reader()
+            .key(&visited.record, visited.bytes, &mut buffer)?;
+        let Scan {
+            slot,
+            owner,
+            scratch,
+            found,
+            ..
+        } = self;
+        if let Some(loser) = settle(
+            viper,
+            slot,
+            *owner,
+            key,
+            visited,
+            scratch,
+            &mut found.inserted,
+        )? {
             found.losers.push(loser);
         }
         Ok(())
@@ -326,7 +384,10 @@ fn settle(
         Some(_) => Ok(Some(visited.at)),
         None => {
             let mut again = |location| rehash(viper, location, scratch);
-            viper.index.insert(hash, new, &mut again).map_err(index_error)?;
+            viper
+                .index
+                .insert(hash, new, &mut again)
+                .map_err(index_error)?;
             *inserted += 1;
             Ok(None)
         }
@@ -386,13 +447,22 @@ fn apply_journal(
     let floor = viper.floor.load(Ordering::Acquire);
     for op in parsed(at, &payload)? {
         match op {
-            JournalOp::Put { key, value, expires_at_ms, version } if version > floor => {
+            JournalOp::Put {
+                key,
+                value,
+                expires_at_ms,
+                version,
+            } if version > floor => {
                 found.version_max = found.version_max.max(version);
                 put_again(viper, session, (key, value), expires_at_ms, version, found)?;
             }
             JournalOp::Delete { key, version } if version > floor => {
                 found.version_max = found.version_max.max(version);
-                let stamp = Stamp { version, moves: u16::MAX, first: false };
+                let stamp = Stamp {
+                    version,
+                    moves: u16::MAX,
+                    first: false,
+                };
                 bury(viper, session, key, stamp, found)?;
             }
             _ => {}
@@ -411,7 +481,10 @@ fn put_again(
 ) -> Result<(), Error> {
     let hash = viper.hash(key);
     let current = session.find(hash, key)?;
-    if current.as_ref().is_some_and(|(old, _)| old.stamp.version >= version) {
+    if current
+        .as_ref()
+        .is_some_and(|(old, _)| old.stamp.version >= version)
+    {
         return Ok(());
     }
     let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
@@ -425,7 +498,10 @@ fn put_again(
         None => {
             let mut scratch = Vec::new();
             let mut again = |location| rehash(viper, location, &mut scratch);
-            viper.index.insert(hash, new, &mut again).map_err(index_error)?;
+            viper
+                .index
+                .insert(hash, new, &mut again)
+                .map_err(index_error)?;
             found.inserted += 1;
         }
     }
@@ -443,7 +519,9 @@ fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Re
         let mut buffer = Vec::new();
         // A long key lay in pieces that are gone with the value; nothing older of it can be left, because
         // pieces are let go only after the older copies' marks were fenced.
-        let Ok(key) = reader.key(&record, &scratch, &mut buffer) else { continue };
+        let Ok(key) = reader.key(&record, &scratch, &mut buffer) else {
+            continue;
+        };
         let key = key.to_vec();
         bury(viper, session, &key, record.stamp, found)?;
     }
@@ -542,8 +620,13 @@ fn is_current(
 ) -> Result<bool, Error> {
     let mut buffer = Vec::new();
     // A loser's pieces may be gone, and with them the end of a long key: then it is not current.
-    let Ok(key) = viper.reader().key(record, scratch, &mut buffer) else { return Ok(false) };
+    let Ok(key) = viper.reader().key(record, scratch, &mut buffer) else {
+        return Ok(false);
+    };
     let place = location(at)?;
     let pin = session.slot.pin();
-    Ok(viper.index.lookup(viper.hash(key), &pin, |location| location == place).is_some())
+    Ok(viper
+        .index
+        .lookup(viper.hash(key), &pin, |location| location == place)
+        .is_some())
 }

@@ -65,7 +65,10 @@ impl BlockWalk<'_> {
         visit: &mut dyn FnMut(Visited<'_>) -> Result<(), Error>,
     ) -> Result<Walked, Error> {
         let pages = self.geometry.pages_of(self.kind);
-        let mut walked = Walked { last_begun: (0, pages.header), ..Walked::default() };
+        let mut walked = Walked {
+            last_begun: (0, pages.header),
+            ..Walked::default()
+        };
         let mut torn = None;
         for turn in 0..pages.count {
             let page = page_order(&pages, self.block, self.epoch, turn);
@@ -74,7 +77,15 @@ impl BlockWalk<'_> {
             let Some(bytes) = image.get_mut(range) else {
                 return Err(corrupt(page_at, "a page outside its block"));
             };
-            self.page(&pages, (turn, page), page_at, bytes, &mut torn, &mut walked, visit)?;
+            self.page(
+                &pages,
+                (turn, page),
+                page_at,
+                bytes,
+                &mut torn,
+                &mut walked,
+                visit,
+            )?;
         }
         let (turn, end) = walked.last_begun;
         walked.slack = pages.slack(turn, end);
@@ -94,14 +105,21 @@ impl BlockWalk<'_> {
     ) -> Result<(), Error> {
         let tail = self.header(pages, page, page_at, bytes)?;
         let mut at = pages.header;
-        let end = if tail == 0 { pages.bytes } else { u64::from(tail) };
+        let end = if tail == 0 {
+            pages.bytes
+        } else {
+            u64::from(tail)
+        };
         if end < pages.header || end > pages.bytes {
             return Err(corrupt(page_at + 8, "a tail word points outside its page"));
         }
         while torn.is_none() && at < end {
             let Some(record) = self.record(page_at, at, end, bytes) else {
                 if tail != 0 {
-                    return Err(corrupt(page_at + at, "a record of a full page does not verify"));
+                    return Err(corrupt(
+                        page_at + at,
+                        "a record of a full page does not verify",
+                    ));
                 }
                 break;
             };
@@ -109,8 +127,15 @@ impl BlockWalk<'_> {
             let length = record.bytes as u64;
             walked.filled += length;
             walked.dead += if dead { length } else { 0 };
-            let copy = bytes.get(at as usize..(at + length) as usize).unwrap_or(&[]);
-            visit(Visited { at: page_at + at, record, dead, bytes: copy })?;
+            let copy = bytes
+                .get(at as usize..(at + length) as usize)
+                .unwrap_or(&[]);
+            visit(Visited {
+                at: page_at + at,
+                record,
+                dead,
+                bytes: copy,
+            })?;
             at += length;
         }
         if at > pages.header {
@@ -123,7 +148,10 @@ impl BlockWalk<'_> {
         } else if let Some(torn_at) = *torn
             && u64::from(tail) != pages.header
         {
-            return Err(corrupt(torn_at, "a record does not verify, and a later page was finished"));
+            return Err(corrupt(
+                torn_at,
+                "a record does not verify, and a later page was finished",
+            ));
         }
         Ok(())
     }
@@ -131,11 +159,16 @@ impl BlockWalk<'_> {
     /// Verifies the page's header; the tail, 0 if open.
     fn header(&self, pages: &Pages, page: u64, page_at: u64, bytes: &[u8]) -> Result<u32, Error> {
         let secret = self.secret;
-        let sound = parse_page_word(secret, page_at, word_at(bytes, 0)).is_some_and(|(kind, epoch)| {
-            epoch == self.epoch && (kind == self.kind || kind.is_fixed() && self.kind.is_fixed())
-        });
+        let sound =
+            parse_page_word(secret, page_at, word_at(bytes, 0)).is_some_and(|(kind, epoch)| {
+                epoch == self.epoch
+                    && (kind == self.kind || kind.is_fixed() && self.kind.is_fixed())
+            });
         if !sound {
-            return Err(corrupt(page_at, format!("the page word of page {page} does not verify")));
+            return Err(corrupt(
+                page_at,
+                format!("the page word of page {page} does not verify"),
+            ));
         }
         for word in 0..pages.mark_words {
             let mark_at = page_at + 16 + 8 * word;

@@ -32,9 +32,15 @@ impl Transaction for ViperTransaction<'_> {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         self.declared(key)?;
         if let Some(staged) = self.staged.get(key) {
-            let Some((value, expires_at_ms)) = staged else { return Ok(None) };
+            let Some((value, expires_at_ms)) = staged else {
+                return Ok(None);
+            };
             into.extend_from_slice(value);
-            let found = Found { version: 0, expires_at_ms: *expires_at_ms, ticket: Ticket::NONE };
+            let found = Found {
+                version: 0,
+                expires_at_ms: *expires_at_ms,
+                ticket: Ticket::NONE,
+            };
             return Ok((!self.session.engine.is_expired(*expires_at_ms)).then_some(found));
         }
         if self.cleared {
@@ -44,33 +50,44 @@ impl Transaction for ViperTransaction<'_> {
         let ticket = Ticket(self.session.engine.stripes.stamp(Stripes::of(hash.0)));
         self.session.newest_read(ticket);
         let newest = self.session.last_read_ticket();
-        let Some((old, record)) = self.session.find(hash, key)?.filter(|(old, _)| !old.expired) else {
+        let Some((old, record)) = self
+            .session
+            .find(hash, key)?
+            .filter(|(old, _)| !old.expired)
+        else {
             return Ok(None);
         };
         self.session.value_of(&record, into)?;
         let expires_at_ms = record.expires_at_ms;
-        Ok(Some(Found { version: old.version, expires_at_ms, ticket: newest }))
+        Ok(Some(Found {
+            version: old.version,
+            expires_at_ms,
+            ticket: newest,
+        }))
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         self.declared(key)?;
         check_value(value)?;
-        self.staged.insert(key.to_vec(), Some((value.to_vec(), expires_at_ms)));
+        self.staged
+            .insert(key.to_vec(), Some((value.to_vec(), expires_at_ms)));
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         self.declared(key)?;
         let was = match self.staged.get(key) {
-            Some(staged) => {
-                staged.as_ref().is_some_and(|(_, expiry)| !self.session.engine.is_expired(*expiry))
-            }
+            Some(staged) => staged
+                .as_ref()
+                .is_some_and(|(_, expiry)| !self.session.engine.is_expired(*expiry)),
             None if self.cleared => false,
             None => {
                 let hash = self.session.engine.hash(key);
                 let ticket = Ticket(self.session.engine.stripes.stamp(Stripes::of(hash.0)));
                 self.session.newest_read(ticket);
-                self.session.find(hash, key)?.is_some_and(|(old, _)| !old.expired)
+                self.session
+                    .find(hash, key)?
+                    .is_some_and(|(old, _)| !old.expired)
             }
         };
         self.staged.insert(key.to_vec(), None);
@@ -80,8 +97,13 @@ impl Transaction for ViperTransaction<'_> {
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
         self.declared(key)?;
         let hash = self.session.engine.hash(key);
-        let found = self.session.find(hash, key)?.filter(|(old, _)| !old.expired);
-        Ok(self.session.watch_number(hash, found.map(|(old, _)| old.version)))
+        let found = self
+            .session
+            .find(hash, key)?
+            .filter(|(old, _)| !old.expired);
+        Ok(self
+            .session
+            .watch_number(hash, found.map(|(old, _)| old.version)))
     }
 
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
@@ -145,9 +167,16 @@ impl ViperSession {
         body: TransactionBody<'_>,
     ) -> Result<Ticket, Error> {
         let engine = Arc::clone(&self.engine);
-        let mut transaction =
-            ViperTransaction { session: self, declared, cleared: false, staged: HashMap::new() };
-        let release = OnPanic { stripes: &engine.stripes, held: stripes };
+        let mut transaction = ViperTransaction {
+            session: self,
+            declared,
+            cleared: false,
+            staged: HashMap::new(),
+        };
+        let release = OnPanic {
+            stripes: &engine.stripes,
+            held: stripes,
+        };
         let outcome = body(&mut transaction);
         std::mem::forget(release);
         outcome?;
@@ -155,9 +184,11 @@ impl ViperSession {
         let ops: Vec<BatchOp<'_>> = staged
             .iter()
             .map(|(key, staged)| match staged {
-                Some((value, expires_at_ms)) => {
-                    BatchOp::Put { key, value, expires_at_ms: *expires_at_ms }
-                }
+                Some((value, expires_at_ms)) => BatchOp::Put {
+                    key,
+                    value,
+                    expires_at_ms: *expires_at_ms,
+                },
                 None => BatchOp::Delete { key },
             })
             .collect();

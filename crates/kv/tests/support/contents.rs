@@ -30,7 +30,10 @@ pub fn difference(found: &Contents, wanted: &Contents) -> String {
     let mut keys: Vec<&Vec<u8>> = found.keys().chain(wanted.keys()).collect();
     keys.sort();
     keys.dedup();
-    for key in keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key)) {
+    for key in keys
+        .into_iter()
+        .filter(|key| found.get(*key) != wanted.get(*key))
+    {
         let name = String::from_utf8_lossy(&key[key.len().saturating_sub(20)..]);
         let (found, wanted) = (brief(found.get(key)), brief(wanted.get(key)));
         let _ = writeln!(text, "  {name:?}: found {found}, wanted {wanted}");
@@ -43,12 +46,18 @@ pub fn assert_holds(store: &Store, wanted: &Contents, when: &str) {
     let mut session = store.session().unwrap();
     let found = contents(&mut session).unwrap_or_else(|error| panic!("{when}: {error}"));
     assert!(found == *wanted, "{when}:\n{}", difference(&found, wanted));
-    assert_eq!(store.len(), wanted.len() as u64, "{when}: the number of keys");
+    assert_eq!(
+        store.len(),
+        wanted.len() as u64,
+        "{when}: the number of keys"
+    );
     assert_sound(store, when);
 }
 
 /// Asserts that the store's own check finds nothing.
 pub fn assert_sound(store: &Store, when: &str) {
-    let report = store.check().unwrap_or_else(|error| panic!("{when}: {error}"));
+    let report = store
+        .check()
+        .unwrap_or_else(|error| panic!("{when}: {error}"));
     assert!(report.findings.is_empty(), "{when}: {:?}", report.findings);
 }

@@ -60,7 +60,9 @@ pub fn changed_words(before: &[u8], after: &[u8]) -> Vec<usize> {
     let mut changed = Vec::new();
     for (number, (old, new)) in before.chunks(4096).zip(after.chunks(4096)).enumerate() {
         if old != new {
-            let words = (0..old.len()).step_by(8).filter(|&at| old[at..at + 8] != new[at..at + 8]);
+            let words = (0..old.len())
+                .step_by(8)
+                .filter(|&at| old[at..at + 8] != new[at..at + 8]);
             changed.extend(words.map(|at| number * 4096 + at));
         }
     }

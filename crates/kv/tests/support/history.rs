@@ -75,7 +75,10 @@ pub enum Cut {
     Nothing,
     All,
     /// Each line, or each word, with this chance.
-    Some { chance: f64, lines: bool },
+    Some {
+        chance: f64,
+        lines: bool,
+    },
     /// All but one word.
     AllButOne,
     /// One word.
@@ -85,7 +88,13 @@ pub enum Cut {
 impl History {
     pub fn new(base: Vec<u8>, contents: Contents, block_bytes: usize) -> History {
         let (stages, last) = (Vec::new(), base.clone());
-        History { base, stages, contents: vec![contents], last, block_bytes }
+        History {
+            base,
+            stages,
+            contents: vec![contents],
+            last,
+            block_bytes,
+        }
     }
 
     /// Adds an operation that left `image` and `contents`.
@@ -94,11 +103,14 @@ impl History {
         let changed = changed_words(&self.last, &image);
         let mut ranked: Vec<(Rank, usize)> = Vec::with_capacity(changed.len());
         let opened = changed.iter().any(|&at| self.opens(at, &image));
-        let touches_tails = changed.iter().any(|&at| part(self.block_bytes, at, &image) == Part::Tail);
+        let touches_tails = changed
+            .iter()
+            .any(|&at| part(self.block_bytes, at, &image) == Part::Tail);
         for &at in &changed {
             ranked.push((self.rank(at, &image, shape, opened), at));
         }
-        let mut whole = shape == Shape::Whole || changed.iter().any(|&at| at < DATA_AT && at != 8192);
+        let mut whole =
+            shape == Shape::Whole || changed.iter().any(|&at| at < DATA_AT && at != 8192);
         if let Shape::Batch { journal_bytes, .. } = shape {
             whole |= opened || touches_tails;
             // A journal lies in a block of variable size, before whatever else the batch writes there.
@@ -106,7 +118,11 @@ impl History {
                 let variable = word(&image, at / self.block_bytes * self.block_bytes) & 0xff == 2;
                 rank == Rank::Main && variable && part(self.block_bytes, at, &image) == Part::Record
             };
-            let start = ranked.iter().filter(|(rank, at)| logged(*rank, *at)).map(|(_, at)| *at).min();
+            let start = ranked
+                .iter()
+                .filter(|(rank, at)| logged(*rank, *at))
+                .map(|(_, at)| *at)
+                .min();
             let end = start.unwrap_or(0) + journal_bytes;
             for (rank, at) in &mut ranked {
                 if *at < end && logged(*rank, *at) {
@@ -125,9 +141,17 @@ impl History {
         self.last = image;
     }
 
-    fn push(&mut self, operation: usize, shape: Shape, group: &[(Rank, usize)], image: &[u8], whole: bool) {
+    fn push(
+        &mut self,
+        operation: usize,
+        shape: Shape,
+        group: &[(Rank, usize)],
+        image: &[u8],
+        whole: bool,
+    ) {
         let rank = group[0].0;
-        let mut words: Vec<(usize, u64)> = group.iter().map(|&(_, at)| (at, word(image, at))).collect();
+        let mut words: Vec<(usize, u64)> =
+            group.iter().map(|&(_, at)| (at, word(image, at))).collect();
         let mut journal = matches!(shape, Shape::Batch { .. });
         let both = rank == Rank::Marks && matches!(shape, Shape::Batch { deletes: true, .. });
         let stage = match rank {
@@ -146,9 +170,22 @@ impl History {
                     whole |= marks.whole;
                     journal |= marks.journal;
                     // A word that changes again is not cut twice.
-                    words.extend(marks.words.iter().filter(|(at, _)| !has(&words, *at)).collect::<Vec<_>>());
+                    words.extend(
+                        marks
+                            .words
+                            .iter()
+                            .filter(|(at, _)| !has(&words, *at))
+                            .collect::<Vec<_>>(),
+                    );
                 }
-                Stage { words, operation, completes: rank == Rank::Main, whole, carried: false, journal }
+                Stage {
+                    words,
+                    operation,
+                    completes: rank == Rank::Main,
+                    whole,
+                    carried: false,
+                    journal,
+                }
             }
         };
         self.stages.push(stage);
@@ -196,7 +233,9 @@ impl History {
             .filter(|(at, _)| match cut {
                 Cut::Nothing => false,
                 Cut::All => true,
-                Cut::Some { chance, lines } => coin(salt, if lines { at / 64 } else { *at }) < chance,
+                Cut::Some { chance, lines } => {
+                    coin(salt, if lines { at / 64 } else { *at }) < chance
+                }
                 Cut::AllButOne => *at != one,
                 Cut::One => *at == one,
             })
@@ -228,7 +267,10 @@ pub fn part(block_bytes: usize, at: usize, image: &[u8]) -> Part {
     let block_at = at / block_bytes * block_bytes;
     let kind = word(image, block_at) & 0xff;
     let (page_bytes, header) = match kind {
-        5 => (block_bytes, (16 + 8 * (block_bytes / 16).div_ceil(48)).next_multiple_of(64)),
+        5 => (
+            block_bytes,
+            (16 + 8 * (block_bytes / 16).div_ceil(48)).next_multiple_of(64),
+        ),
         6 => return Part::Piece,
         _ => (4096, 64),
     };

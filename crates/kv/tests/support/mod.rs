@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
 /// A place for a store, and its clock.
-pub struct Bed {
+pub(crate) struct Bed {
     pub name: &'static str,
     pub clock: Arc<AtomicU64>,
     pub dir: TempDir,
@@ -27,8 +27,10 @@ fn clock_of(time: &Arc<AtomicU64>) -> Clock {
 }
 
 /// The seed of a random test: printed, and taken from EVERDRAM_SEED to repeat a run.
-pub fn seed() -> u64 {
-    let seed = std::env::var("EVERDRAM_SEED").ok().and_then(|text| text.parse().ok());
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("EVERDRAM_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(rand::random);
     println!("repeat with EVERDRAM_SEED={seed}");
     seed
@@ -42,34 +44,41 @@ impl Bed {
             _ => TempDir::new(),
         };
         let clock = Arc::new(AtomicU64::new(1_000_000));
-        Bed { name, clock, dir: dir.unwrap(), medium, fixed, dimms }
+        Bed {
+            name,
+            clock,
+            dir: dir.unwrap(),
+            medium,
+            fixed,
+            dimms,
+        }
     }
 
-    pub fn emulated() -> Bed {
+    pub(crate) fn emulated() -> Bed {
         Bed::new("emulated", Medium::Emulated, None, 6)
     }
 
-    pub fn file() -> Bed {
+    pub(crate) fn file() -> Bed {
         Bed::new("file", Medium::File, None, 6)
     }
 
     /// On memory, with blocks of `dimms` pages and perhaps fixed-size records.
-    pub fn shaped(dimms: u32, fixed: Option<(u32, u32)>) -> Bed {
+    pub(crate) fn shaped(dimms: u32, fixed: Option<(u32, u32)>) -> Bed {
         Bed::new("emulated, of its own shape", Medium::Emulated, fixed, dimms)
     }
 
     /// The `file` medium on a file system in memory: the same code, and syncs that cost nothing.
-    pub fn file_in_memory() -> Bed {
+    pub(crate) fn file_in_memory() -> Bed {
         let mut bed = Bed::new("file, in memory", Medium::Emulated, None, 6);
         bed.medium = Medium::File;
         bed
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("pool")
     }
 
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
         options.medium = MediumChoice::Only(self.medium);
         options.fixed = self.fixed;
@@ -82,33 +91,42 @@ impl Bed {
         options
     }
 
-    pub fn open(&self) -> Store {
+    pub(crate) fn open(&self) -> Store {
         self.open_with(|_| {})
     }
 
-    pub fn open_with(&self, change: impl FnOnce(&mut Options)) -> Store {
+    pub(crate) fn open_with(&self, change: impl FnOnce(&mut Options)) -> Store {
         let mut options = self.options();
         change(&mut options);
         Store::open(self.path(), &options).unwrap()
     }
 
     /// Whether a store survives being reopened.
-    pub fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         true
     }
 
     /// Files cost a sync an acknowledgement: fewer rounds there.
-    pub fn scaled(&self, rounds: usize) -> usize {
-        if self.medium == Medium::File { rounds / 3 } else { rounds }
+    pub(crate) fn scaled(&self, rounds: usize) -> usize {
+        if self.medium == Medium::File {
+            rounds / 3
+        } else {
+            rounds
+        }
     }
 
     /// The store's own check finds nothing.
-    pub fn verify(&self, store: &Store) {
+    pub(crate) fn verify(&self, store: &Store) {
         let report = store.check().unwrap();
-        assert!(report.findings.is_empty(), "{}: {:?}", self.name, report.findings);
+        assert!(
+            report.findings.is_empty(),
+            "{}: {:?}",
+            self.name,
+            report.findings
+        );
     }
 
-    pub fn model(clock: &Arc<AtomicU64>) -> Store {
+    pub(crate) fn model(clock: &Arc<AtomicU64>) -> Store {
         let mut options = Options::default();
         options.engine = EngineKind::Model;
         options.clock = Some(clock_of(clock));
@@ -117,10 +135,15 @@ impl Bed {
 }
 
 /// Runs a test on every bed.
-pub fn each_bed(test: impl Fn(&Bed)) {
+pub(crate) fn each_bed(test: impl Fn(&Bed)) {
     for (name, medium, fixed, dimms) in [
         ("emulated", Medium::Emulated, None, 6),
-        ("emulated, fixed-size pages", Medium::Emulated, Some((8, 16)), 6),
+        (
+            "emulated, fixed-size pages",
+            Medium::Emulated,
+            Some((8, 16)),
+            6,
+        ),
         ("emulated, one DIMM", Medium::Emulated, None, 1),
         ("file", Medium::File, None, 6),
     ] {

@@ -2,16 +2,32 @@
 //! what the transaction did.
 
 use super::{Demand, Direct, EVERY_KEY, Keyspace, Scratch};
-use everdram::{EngineKind, Error, Options, Store};
+use everdram::{EngineKind, Error, Medium, MediumChoice, Options, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-fn store_at(clock: &Arc<AtomicU64>) -> Store {
-    let clock = Arc::clone(clock);
-    let mut options = Options::default();
-    options.engine = EngineKind::Model;
-    options.clock = Some(Arc::new(move || clock.load(Ordering::SeqCst)));
-    Store::open("unused", &options).expect("the model opens")
+/// Runs `check` over a new store of the model, of viper on emulated memory, and of viper on files.
+fn with_stores(clock: &Arc<AtomicU64>, check: impl Fn(&Store)) {
+    let beds = [
+        (EngineKind::Model, Medium::Emulated),
+        (EngineKind::Viper, Medium::Emulated),
+        (EngineKind::Viper, Medium::File),
+    ];
+    for (engine, medium) in beds {
+        clock.store(1_000, Ordering::SeqCst);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let time = Arc::clone(clock);
+        let mut options = Options::default();
+        options.engine = engine;
+        options.medium = MediumChoice::Only(medium);
+        options.clock = Some(Arc::new(move || time.load(Ordering::SeqCst)));
+        check(&Store::open(directory.path().join("pool"), &options).expect("a new store opens"));
+    }
+}
+
+/// As [`with_stores`], with the keys of one session.
+fn with_each(clock: &Arc<AtomicU64>, check: impl Fn(&mut Direct<'_>)) {
+    with_stores(clock, |store| with_keys(store, |keys| check(keys)));
 }
 
 fn with_keys<T>(store: &Store, work: impl FnOnce(&mut Direct<'_>) -> T) -> T {
@@ -46,7 +62,7 @@ fn runs(keys: &mut dyn Keyspace, watched: &[(Vec<u8>, u64)]) -> bool {
 
 #[test]
 fn work_that_fails_leaves_nothing_behind() {
-    with_keys(&store_at(&Arc::default()), |keys| {
+    with_each(&Arc::default(), |keys| {
         let demand = Demand {
             keys: &[b"a", b"b"],
             ..Demand::default()
@@ -62,8 +78,8 @@ fn work_that_fails_leaves_nothing_behind() {
 
 #[test]
 fn a_watched_key_that_changed_stops_the_work() {
-    let clock = Arc::new(AtomicU64::new(1000));
-    with_keys(&store_at(&clock), |keys| {
+    let clock = Arc::default();
+    with_each(&clock, |keys| {
         keys.put(b"a", b"1", 2000).expect("a put");
         let before = watched(keys, b"a");
         assert!(runs(keys, &before), "nothing happened to it");
@@ -83,7 +99,7 @@ fn a_watched_key_that_changed_stops_the_work() {
 
 #[test]
 fn scans_inside_see_the_transaction() {
-    with_keys(&store_at(&Arc::default()), |keys| {
+    with_each(&Arc::default(), |keys| {
         for key in [&b"old"[..], b"gone"] {
             keys.put(key, b"", 0).expect("a put");
         }
@@ -104,6 +120,14 @@ fn scans_inside_see_the_transaction() {
             let mut page = Vec::new();
             inside.scan(0, 1, &mut |key| key == b"new", &mut page)?;
             assert_eq!(page, [b"new"], "no page may miss it");
+            let mut picked = Vec::new();
+            assert!(inside.random_key(&mut picked)?);
+            assert!(all.contains(&picked), "{}", picked.escape_ascii());
+            inside.clear()?;
+            inside.put(b"old", b"", 0)?;
+            all.clear();
+            inside.scan(0, EVERY_KEY, &mut |_| true, &mut all)?;
+            assert_eq!((inside.len(), all), (1, vec![b"old".to_vec()]));
             Ok(())
         });
         assert!(work.expect("a transaction"));
@@ -114,28 +138,25 @@ fn scans_inside_see_the_transaction() {
 fn optimistic_counters_lose_nothing() {
     const THREADS: u64 = 2;
     const ROUNDS: u64 = 3_000;
-    let store = store_at(&Arc::default());
-    let refused: u64 = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| {
-                    (0..ROUNDS)
-                        .map(|_| with_keys(&store, count_up))
-                        .sum::<u64>()
+    with_stores(&Arc::default(), |store| {
+        let refused: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    scope.spawn(|| (0..ROUNDS).map(|_| with_keys(store, count_up)).sum::<u64>())
                 })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread"))
-            .sum()
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a thread"))
+                .sum()
+        });
+        let total = with_keys(store, |keys| value_of(keys, b"a"));
+        assert_eq!(
+            total,
+            Some((THREADS * ROUNDS).to_string().into_bytes()),
+            "{refused} tries were refused"
+        );
     });
-    let total = with_keys(&store, |keys| value_of(keys, b"a"));
-    assert_eq!(
-        total,
-        Some((THREADS * ROUNDS).to_string().into_bytes()),
-        "{refused} tries were refused"
-    );
 }
 
 /// Adds one by watching, reading, and writing what follows; returns how often it had to start over.

@@ -1,0 +1,252 @@
+//! The calls of `EngineSession`, in terms of look-ups, writes and commits.
+
+use super::session::{OnPanic, Pending, SCRATCH_KEEP, ViperSession, check_key, check_value};
+use crate::engine::{
+    BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+};
+use crate::error::Error;
+use crate::index::KeyHash;
+use crate::stripe::{StripeId, Stripes};
+use everdram_pm::Lsn;
+
+impl EngineSession for ViperSession {
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let Some(seen) = self.read(key, Some(into))? else {
+            return Ok(None);
+        };
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
+        }
+        Ok(Some(self.found(&seen)))
+    }
+
+    fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
+        let Some(seen) = self.read(key, None)? else {
+            return Ok(None);
+        };
+        let bytes = self
+            .engine
+            .reader()
+            .value_bytes(&seen.record, &self.scratch)?;
+        Ok(Some((self.found(&seen), bytes)))
+    }
+
+    fn last_read(&self) -> Ticket {
+        self.last_read
+    }
+
+    fn get_many(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        self.get_many_at_once(keys, into, found)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+        check_key(key)?;
+        check_value(value)?;
+        self.with_room(|session| session.try_put(key, value, expires_at_ms))
+            .map_err(|error| self.engine.at_path(error))
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        check_key(key)?;
+        self.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        self.last_read = Ticket(self.engine.stripes.stamp(stripe));
+        match self.find(hash, key) {
+            Ok(None) => {
+                self.give_back(stripe);
+                Ok(false)
+            }
+            Ok(Some((old, _))) => {
+                // A removal must be newer than anything that may be watching.
+                self.engine.stripes.next_version(stripe);
+                self.submit(Pending {
+                    hash,
+                    stripe,
+                    new: None,
+                    old: Some(old),
+                    moved: false,
+                })?;
+                Ok(!old.expired)
+            }
+            Err(error) => {
+                self.give_back(stripe);
+                Err(self.engine.at_path(error))
+            }
+        }
+    }
+
+    fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
+        check_key(key)?;
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        self.last_read = Ticket(self.engine.stripes.stamp(stripe));
+        let mut value = std::mem::take(&mut self.value);
+        let mut current = Vec::new();
+        let result = self.modify_locked(hash, stripe, key, &mut current, &mut value, decide);
+        value.clear();
+        if value.capacity() <= SCRATCH_KEEP {
+            self.value = value;
+        }
+        result.map_err(|error| self.engine.at_path(error))
+    }
+
+    fn update_word(
+        &mut self,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error> {
+        check_key(key)?;
+        self.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        self.update_word_locked(hash, stripe, key, at, change)
+            .map_err(|error| self.engine.at_path(error))
+    }
+
+    fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        self.apply_batch(ops)
+            .map_err(|error| self.engine.at_path(error))
+    }
+
+    fn transaction(
+        &mut self,
+        scope: Scope<'_>,
+        body: TransactionBody<'_>,
+    ) -> Result<Ticket, Error> {
+        self.run_transaction(scope, body)
+            .map_err(|error| self.engine.at_path(error))
+    }
+
+    fn clear(&mut self) -> Result<Ticket, Error> {
+        self.clear_all()
+    }
+
+    fn commit(&mut self) -> Result<Ticket, Error> {
+        self.commit_pending()?;
+        // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
+        self.healthy()?;
+        Ok(Ticket(self.last_ticket.0))
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
+        if ticket == Ticket::NONE {
+            return Ok(());
+        }
+        self.engine.pool.wait(Lsn(ticket.0))?;
+        Ok(())
+    }
+
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        self.scan_keys(cursor, count, visit)
+    }
+
+    fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        self.pick_random(into)
+    }
+
+    fn watch(&mut self, key: &[u8]) -> u64 {
+        if check_key(key).is_err() {
+            return 0;
+        }
+        let hash = self.engine.hash(key);
+        let found = self.read(key, None).ok().flatten();
+        self.watch_number(hash, found.map(|seen| seen.version))
+    }
+}
+
+impl ViperSession {
+    fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+        self.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = Stripes::of(hash.0);
+        self.acquire(stripe)?;
+        match self.find(hash, key) {
+            Ok(found) => {
+                let old = found.map(|(old, _)| old);
+                self.submit_put(hash, stripe, key, value, expires_at_ms, old)?;
+                Ok(old.is_none_or(|old| old.expired))
+            }
+            Err(error) => {
+                self.give_back(stripe);
+                Err(error)
+            }
+        }
+    }
+
+    fn modify_locked(
+        &mut self,
+        hash: KeyHash,
+        stripe: StripeId,
+        key: &[u8],
+        current: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+        decide: Modify<'_>,
+    ) -> Result<(), Error> {
+        let looked = self.find(hash, key).and_then(|found| {
+            if let Some((old, record)) = &found
+                && !old.expired
+            {
+                self.value_of(record, current)?;
+            }
+            Ok(found)
+        });
+        let found = match looked {
+            Ok(found) => found,
+            Err(error) => {
+                self.give_back(stripe);
+                return Err(error);
+            }
+        };
+        let old = found.as_ref().map(|(old, _)| *old);
+        let seen = found
+            .filter(|(old, _)| !old.expired)
+            .map(|(old, record)| Current {
+                value: current,
+                version: old.version,
+                expires_at_ms: record.expires_at_ms,
+            });
+        let release = OnPanic {
+            stripes: &self.engine.stripes,
+            held: &[stripe],
+        };
+        let change = decide(seen, value);
+        std::mem::forget(release);
+        let refused = match change {
+            Change::Keep => Ok(()),
+            _ => self.healthy().and_then(|()| check_value(value)),
+        };
+        match (refused, change, old) {
+            (Err(error), ..) => {
+                self.give_back(stripe);
+                Err(error)
+            }
+            (_, Change::Put { expires_at_ms }, old) => {
+                self.submit_put(hash, stripe, key, value, expires_at_ms, old)
+            }
+            (_, Change::Delete, Some(old)) => {
+                self.engine.stripes.next_version(stripe);
+                self.submit(Pending {
+                    hash,
+                    stripe,
+                    new: None,
+                    old: Some(old),
+                    moved: false,
+                })
+            }
+            _ => {
+                self.give_back(stripe);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
+//!
+//! An error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
+//! recovery settles it, as long as nothing is built upon it.
+
+use super::lookup::rehash;
+use super::record::RecordKind;
+use super::session::{Old, PENDING_MAX, Pending, ViperSession};
+use super::{bump, index_error};
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::stripe::StripeId;
+use std::sync::atomic::Ordering;
+
+impl ViperSession {
+    /// Fences and publishes everything submitted; gives the stripes back.
+    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        if let Err(error) = self.healthy() {
+            // Nothing of it was shown to anybody, and nothing more is written.
+            for write in &pending {
+                self.engine.stripes.unlock(write.stripe);
+            }
+            return Err(error);
+        }
+        // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
+        let result = self
+            .commit_these(&pending)
+            .map_err(|error| self.engine.halt(error));
+        for write in &pending {
+            self.engine.stripes.unlock(write.stripe);
+        }
+        pending.clear();
+        self.pending = pending;
+        result
+    }
+
+    fn commit_these(&mut self, pending: &[Pending]) -> Result<(), Error> {
+        for write in pending {
+            if let (None, Some(old)) = (write.new, &write.old) {
+                self.mark(old)?;
+            }
+        }
+        self.settle_and_fence();
+        for write in pending {
+            self.publish(write)?;
+        }
+        Ok(())
+    }
+
+    /// Makes one fenced write visible. The caller holds the stripe.
+    pub(super) fn publish(&mut self, write: &Pending) -> Result<(), Error> {
+        let ViperSession {
+            engine, scratch, ..
+        } = self;
+        // A copy that compaction made needs no stamp: until it is durable, the original is still there.
+        if !engine.durable_at_fence && !write.moved {
+            engine.stripes.set_stamp(write.stripe, self.last_ticket.0);
+        }
+        match (write.new, &write.old) {
+            (Some(new), Some(old)) => {
+                let replaced = engine.index.replace(write.hash, old.location, new);
+                assert!(replaced, "the index changed under a held key lock");
+            }
+            (Some(new), None) => {
+                let mut rehash = |location: Location| rehash(engine, location, scratch);
+                engine
+                    .index
+                    .insert(write.hash, new, &mut rehash)
+                    .map_err(index_error)?;
+            }
+            (None, Some(old)) => {
+                let removed = engine.index.remove(write.hash, old.location);
+                assert!(removed, "the index changed under a held key lock");
+            }
+            (None, None) => {}
+        }
+        if write.moved {
+            return Ok(());
+        }
+        self.count(write);
+        if let Some(old) = &write.old {
+            if write.new.is_some() {
+                self.mark_superseded(old)?;
+            }
+            self.count_garbage(old);
+            self.let_go(old);
+        }
+        Ok(())
+    }
+
+    fn count(&self, write: &Pending) {
+        let shared = self.shared();
+        let keys = &shared.keys;
+        match (&write.new, &write.old) {
+            (Some(_), None) => {
+                keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                bump(&shared.puts, 1);
+            }
+            (Some(_), Some(_)) => bump(&shared.puts, 1),
+            (None, Some(old)) => {
+                keys.store(keys.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+                bump(
+                    if old.expired {
+                        &shared.expired
+                    } else {
+                        &shared.deletes
+                    },
+                    1,
+                );
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Submits a put on a held stripe.
+    pub(super) fn submit_put(
+        &mut self,
+        hash: KeyHash,
+        stripe: StripeId,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        old: Option<Old>,
+    ) -> Result<(), Error> {
+        let version = self.engine.stripes.next_version(stripe);
+        match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
+            Ok(location) => self.submit(Pending {
+                hash,
+                stripe,
+                new: Some(location),
+                old,
+                moved: false,
+            }),
+            Err(error) => {
+                self.give_back(stripe);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn submit(&mut self, write: Pending) -> Result<(), Error> {
+        self.pending.push(write);
+        if self.pending.len() >= PENDING_MAX {
+            self.commit_pending()
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The write path of a session: records into open blocks, marks, fences.
+//!
+//! A record is written, marked or fenced here; what makes it visible is in `commit.rs`.
+
+use super::claim::Claim;
+use super::layout::{Kind, mark_word, parse_mark_word};
+use super::lookup::location;
+use super::read::{UNIT, corrupt};
+use super::record::{self, RecordKind, Stamp};
+use super::session::{Old, SCRATCH_KEEP, ViperSession, claim_index};
+use super::{MARKS_MAX, chain};
+use crate::error::Error;
+use crate::index::Location;
+use everdram_pm::Ordered;
+use std::sync::atomic::Ordering;
+
+impl ViperSession {
+    /// Writes a record and returns its location. Nothing points to it yet.
+    pub(super) fn write(
+        &mut self,
+        kind: RecordKind,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        version: u64,
+        moves: u16,
+    ) -> Result<Location, Error> {
+        let geometry = self.engine.geometry;
+        let fixed = geometry.fixed.filter(|shape| {
+            kind == RecordKind::Value
+                && expires_at_ms == 0
+                && (shape.key, shape.value) == (key.len(), value.len())
+        });
+        if let Some(shape) = fixed {
+            let at = self.place(Kind::Fixed, shape.slot_bytes())?;
+            let stamp = Stamp {
+                version,
+                moves,
+                first: std::mem::take(&mut self.first),
+            };
+            record::encode_slot(&mut self.record, &shape, key, value, stamp);
+            let epoch = self.epoch_of(Kind::Fixed);
+            record::seal_slot(
+                self.engine.pool.secret(),
+                &shape,
+                &mut self.record,
+                at,
+                epoch,
+            );
+            return self.append(Kind::Fixed, at);
+        }
+        let bytes = record::encoded_bytes(key.len(), value.len(), expires_at_ms != 0) as u64;
+        let place = if bytes <= geometry.pages_of(Kind::Variable).room() {
+            Kind::Variable
+        } else if bytes <= geometry.pages_of(Kind::Large).room() {
+            Kind::Large
+        } else {
+            return self.write_chained(kind, key, value, expires_at_ms, version, moves);
+        };
+        if expires_at_ms != 0 {
+            self.engine.expiries.store(true, Ordering::Relaxed);
+        }
+        let at = self.place(place, bytes)?;
+        let stamp = Stamp {
+            version,
+            moves,
+            first: std::mem::take(&mut self.first),
+        };
+        record::encode(&mut self.record, kind, key, value, expires_at_ms, stamp);
+        let epoch = self.epoch_of(place);
+        record::seal(self.engine.pool.secret(), &mut self.record, at, epoch);
+        let location = self.append(place, at)?;
+        if self.record.capacity() > SCRATCH_KEEP {
+            self.record = Vec::new();
+        }
+        Ok(location)
+    }
+
+    fn write_chained(
+        &mut self,
+        kind: RecordKind,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        version: u64,
+        moves: u16,
+    ) -> Result<Location, Error> {
+        let head = record::encoded_bytes(key.len(), record::CHAIN_BYTES, true) as u64;
+        let big_key = head > self.engine.geometry.pages_of(Kind::Large).room();
+        let kind = match (kind, big_key) {
+            (RecordKind::Journal, _) => RecordKind::ChainedJournal,
+            (_, true) => RecordKind::BigKey,
+            (_, false) => RecordKind::Chained,
+        };
+        let (held, chain) = if big_key {
+            (
+                &key[..record::BIG_KEY_PREFIX],
+                chain::write(self, key, value)?,
+            )
+        } else {
+            (key, chain::write(self, b"", value)?)
+        };
+        let result = self.write(kind, held, &chain.to_bytes(), expires_at_ms, version, moves);
+        if result.is_err() {
+            // The pieces were never reachable.
+            self.engine.retire_chain(chain);
+        }
+        result
+    }
+
+    /// Room for a record in a block of `kind`, opening the next block if need be.
+    fn place(&mut self, kind: Kind, bytes: u64) -> Result<u64, Error> {
+        let index = claim_index(kind);
+        loop {
+            if let Some(claim) = &mut self.claims[index] {
+                let page = claim.page_at();
+                if let Some(at) = claim.place(bytes, &mut self.lane, &mut self.unfenced) {
+                    // A page's tail word travels under the fence of the record that begins the next page: a
+                    // crash may keep the record and lose the word, so that record proves nothing.
+                    self.first &= claim.page_at() == page;
+                    return Ok(at);
+                }
+            }
+            self.next_block(kind)?;
+        }
+    }
+
+    /// Blocks from the free list: first those put aside for the batch being applied.
+    pub(super) fn take_blocks(&mut self, count: usize, out: &mut Vec<u32>) -> Result<(), Error> {
+        if self.spare.len() >= count {
+            let rest = self.spare.len() - count;
+            out.extend(self.spare.drain(rest..));
+            return Ok(());
+        }
+        self.engine.blocks.claim(count, self.compaction, out)
+    }
+
+    /// Seals the current block of `kind`, if there is one, and opens another. One fence for both.
+    fn next_block(&mut self, kind: Kind) -> Result<(), Error> {
+        let mut taken = Vec::with_capacity(1);
+        self.take_blocks(1, &mut taken)?;
+        let Some(&block) = taken.first() else {
+            return Err(Error::NoSpace("no free block".into()));
+        };
+        let ViperSession {
+            engine,
+            lane,
+            unfenced,
+            claims,
+            ..
+        } = self;
+        for claim in claims.iter_mut().flatten() {
+            claim.settle(lane, unfenced);
+        }
+        let slot = &mut claims[claim_index(kind)];
+        if let Some(full) = slot {
+            full.seal(lane, unfenced);
+        }
+        // The fence in here covers every tail word.
+        let next = Claim::open(
+            &engine.blocks,
+            &engine.geometry,
+            kind,
+            block,
+            lane,
+            unfenced,
+        );
+        if let Some(full) = slot.replace(next) {
+            full.sealed(&engine.blocks);
+        }
+        claims.iter_mut().flatten().for_each(Claim::fenced);
+        self.first = true;
+        self.engine
+            .background
+            .nudge_if(self.engine.blocks.wants_growth());
+        Ok(())
+    }
+
+    fn epoch_of(&self, kind: Kind) -> u32 {
+        self.claims[claim_index(kind)]
+            .as_ref()
+            .map_or(0, Claim::epoch)
+    }
+
+    fn append(&mut self, kind: Kind, at: u64) -> Result<Location, Error> {
+        if let Some(claim) = &mut self.claims[claim_index(kind)] {
+            claim.append(&self.record, &mut self.lane, &mut self.unfenced);
+        }
+        location(at)
+    }
+
+    /// Marks a record dead: stored and flushed, not fenced.
+    pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
+        let at = old.location.get() * UNIT;
+        let ViperSession {
+            engine,
+            lane,
+            unfenced,
+            ..
+        } = self;
+        let reader = engine.reader();
+        let spot = reader.spot(at)?;
+        let (mark_at, bit) = reader.mark_of(&spot);
+        let secret = engine.pool.secret();
+        loop {
+            let word = engine.pool.region().load_word(mark_at);
+            let Some(bits) = parse_mark_word(secret, mark_at, spot.info.epoch, word) else {
+                return Err(corrupt(mark_at, "a mark word of a page does not verify"));
+            };
+            let new = mark_word(secret, mark_at, spot.info.epoch, bits | bit);
+            match lane.exchange_word(mark_at, word, new) {
+                Ok(dirty) => {
+                    unfenced.add(lane.flush(dirty));
+                    return Ok(());
+                }
+                // Another record of the page died at the same moment.
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Marks a record dead that a durable newer one has replaced, and says so to compaction.
+    pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
+        let at = old.location.get() * UNIT;
+        let mark_at = {
+            let reader = self.engine.reader();
+            let spot = reader.spot(at)?;
+            reader.mark_of(&spot).0
+        };
+        let shared = self.shared();
+        let len = shared.marks_len.load(Ordering::Relaxed);
+        if let Some(place) = shared.marks.get(len) {
+            place.store(mark_at, Ordering::Relaxed);
+            shared.marks_len.store(len + 1, Ordering::Release);
+        }
+        self.mark(old)?;
+        if len + 1 >= MARKS_MAX {
+            self.fence();
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Option<Ordered> {
+        let flushed = self.unfenced.take()?;
+        let ordered = self.lane.fence(flushed);
+        self.shared().marks_len.store(0, Ordering::Release);
+        self.last_ticket = ordered.lsn();
+        Some(ordered)
+    }
+
+    /// Streams what is left of open lines and fences everything.
+    pub(super) fn settle_and_fence(&mut self) {
+        let ViperSession {
+            claims,
+            lane,
+            unfenced,
+            ..
+        } = self;
+        for claim in claims.iter_mut().flatten() {
+            claim.settle(lane, unfenced);
+        }
+        self.fence();
+        self.claims.iter_mut().flatten().for_each(Claim::fenced);
+        self.first = true;
+    }
+
+    /// Counts a record as garbage.
+    pub(super) fn count_garbage(&self, old: &Old) {
+        let block = self.engine.blocks.number(old.location.get() * UNIT);
+        if let Some(entry) = self.engine.blocks.get(block) {
+            entry.add_garbage(old.bytes);
+        }
+    }
+
+    /// Lets go of the pieces of a record that is marked dead.
+    pub(super) fn let_go(&self, old: &Old) {
+        if let Some(chain) = old.chain {
+            self.engine.retire_chain(chain);
+        }
+    }
+
+    /// Runs a write, and once more after compaction if there was no room and compaction made some.
+    pub(super) fn with_room<T>(
+        &mut self,
+        mut write: impl FnMut(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match write(self) {
+            Err(Error::NoSpace(why)) if !self.compaction => {
+                // Compaction needs key locks: this session may hold none.
+                self.commit_pending()?;
+                match super::reclaim::reclaim_all(&self.engine) {
+                    Ok(freed) if freed > 0 => write(self),
+                    _ => Err(Error::NoSpace(why)),
+                }
+            }
+            other => other,
+        }
+    }
+}
