@@ -47,6 +47,8 @@ const TESTS: [Step; 3] = [
             "--workspace",
             "--exclude",
             "everdram-cli",
+            "--features",
+            "everdram-pm/faults",
             "--all-targets",
             "--no-fail-fast",
         ],
@@ -74,6 +76,42 @@ const TESTS: [Step; 3] = [
     },
 ];
 
+/// The racing structures and the code with `unsafe`, under Miri: what a minute or two can hold.
+const MIRI: [Step; 2] = [
+    Step {
+        name: "miri, substrate",
+        arguments: &[
+            "+nightly",
+            "miri",
+            "test",
+            "--package",
+            "everdram-pm",
+            "--lib",
+            "--",
+            "region::",
+            "lane::",
+            "cpu::",
+        ],
+        counts: Counts::Tests,
+    },
+    Step {
+        name: "miri, key locks, epochs, index words",
+        arguments: &[
+            "+nightly",
+            "miri",
+            "test",
+            "--package",
+            "everdram",
+            "--lib",
+            "--",
+            "stripe::",
+            "epoch::",
+            "index::entry",
+        ],
+        counts: Counts::Tests,
+    },
+];
+
 #[derive(Default)]
 struct Tally {
     passed: u64,
@@ -89,6 +127,15 @@ pub(crate) fn ci() -> ExitCode {
     tally.tidy();
     tally.run(&CLIPPY);
     TESTS.iter().for_each(|step| tally.run(step));
+    tally.miri();
+    tally.finish(begun)
+}
+
+/// Miri alone.
+pub(crate) fn miri() -> ExitCode {
+    let begun = Instant::now();
+    let mut tally = Tally::default();
+    tally.miri();
     tally.finish(begun)
 }
 
@@ -110,6 +157,17 @@ pub(crate) fn format() -> ExitCode {
     }
 }
 
+/// The `cargo` that understands `+nightly`: rustup's, not the one of a toolchain.
+fn rustup_cargo() -> Command {
+    let mut command = Command::new("cargo");
+    command
+        .current_dir(tidy::root())
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .env_remove("RUSTC");
+    command
+}
+
 fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -124,6 +182,23 @@ impl Tally {
         let findings = tidy::check();
         findings.iter().for_each(|finding| println!("{finding}"));
         self.count_step("tidy", findings.is_empty(), begun);
+    }
+
+    /// Miri needs a nightly toolchain with its component; without it this says so and goes on.
+    fn miri(&mut self) {
+        let there = rustup_cargo()
+            .args(["+nightly", "miri", "--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if there {
+            MIRI.iter().for_each(|step| self.run(step));
+        } else {
+            println!(
+                "== miri: skipped, it is not installed (rustup toolchain install nightly --component miri)"
+            );
+        }
     }
 
     fn run(&mut self, step: &Step) {
@@ -190,7 +265,11 @@ fn seconds(begun: Instant) -> String {
 /// Runs a step, passing its output on, and adds up the `test result:` lines in it. Returns whether it
 /// succeeded, tests passed, tests failed.
 fn run_counting(step: &Step) -> std::io::Result<(bool, u64, u64)> {
-    let mut child = cargo()
+    let mut command = match step.arguments.first() {
+        Some(&"+nightly") => rustup_cargo(),
+        _ => cargo(),
+    };
+    let mut child = command
         .args(step.arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

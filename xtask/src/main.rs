@@ -11,8 +11,9 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Chores of everdram. Usage: cargo xtask <chore>
 
-  ci      all that CI runs: fmt, tidy, clippy, test; ends with a line `N passed, N failed`
+  ci      all that CI runs: fmt, tidy, clippy, test, miri; ends with a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
+  miri    the racing structures and the code with unsafe under Miri (needs a nightly with miri)
   fmt     format the code
   tidy    the repository's own rules: file sizes, headers, reasons for dependencies, leftovers
 ";
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     match chore.as_deref() {
         Some("ci") => ci::ci(),
         Some("test") => ci::test(),
+        Some("miri") => ci::miri(),
         Some("fmt") => ci::format(),
         Some("tidy") => tidy::run(),
         None | Some("help" | "--help" | "-h") => {

@@ -162,7 +162,10 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     drop(session);
     assert_holds(&store, &model, "on the full disk");
     drop(store);
-    for e in std::fs::read_dir(bed.path()).unwrap() { let e = e.unwrap(); println!("{:?} {}", e.file_name(), e.metadata().unwrap().len()); }
+    for e in std::fs::read_dir(bed.path()).unwrap() {
+        let e = e.unwrap();
+        println!("{:?} {}", e.file_name(), e.metadata().unwrap().len());
+    }
     let store = bed.open();
     assert_holds(&store, &model, "reopened on the full disk");
     faults.room(None);
