@@ -32,6 +32,7 @@ mod read;
 mod reclaim;
 mod record;
 mod recover;
+mod recover_scan;
 mod scan_page;
 mod session;
 mod transaction;

@@ -1,0 +1,307 @@
+//! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
+
+use super::blocks::{Info, State};
+use super::layout::{Kind, begun_epoch, parse_page_word};
+use super::lookup::{location, look_up, rehash};
+use super::read::{UNIT, corrupt};
+use super::scan_page::{BlockWalk, Visited, copy_block};
+use super::{Viper, index_error};
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::options::{Options, Progress};
+use crate::stripe::{Stripes, VERSION_MAX};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// No pool gets beyond this version in a thousand years; one that says so was forged.
+pub(super) const VERSION_SOUND: u64 = VERSION_MAX / 2;
+
+/// What the threads found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Unmarked records that do not count: offsets.
+    pub(super) losers: Vec<u64>,
+    /// Records marked dead: offsets.
+    pub(super) dead: Vec<u64>,
+    /// Live journals: offsets.
+    pub(super) journals: Vec<u64>,
+    /// Live records whose value is chained: offsets.
+    pub(super) chained: Vec<u64>,
+    /// Open pages: (offset, end, epoch).
+    pub(super) open_pages: Vec<(u64, u32, u32)>,
+    pub(super) free: Vec<(u32, u32)>,
+    pub(super) overflow: Vec<(u32, u32)>,
+    pub(super) inserted: u64,
+    pub(super) version_max: u64,
+}
+
+impl Found {
+    fn merge(&mut self, other: Found) {
+        self.losers.extend(other.losers);
+        self.dead.extend(other.dead);
+        self.journals.extend(other.journals);
+        self.chained.extend(other.chained);
+        self.open_pages.extend(other.open_pages);
+        self.free.extend(other.free);
+        self.overflow.extend(other.overflow);
+        self.inserted += other.inserted;
+        self.version_max = self.version_max.max(other.version_max);
+    }
+}
+
+/// Puts every block's records into the index, in parallel.
+pub(super) fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, Error> {
+    let blocks: Vec<u32> = viper.blocks.all().collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match options.recovery_threads {
+        0 => cores,
+        asked => asked,
+    };
+    let threads = threads
+        .clamp(1, options.sessions_max)
+        .min(blocks.len() / 64 + 1);
+    let next = AtomicUsize::new(0);
+    let done = AtomicU64::new(0);
+    let all = Mutex::new(Found::default());
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for owner in 0..threads {
+            let (blocks, next, done, all, failure) = (&blocks, &next, &done, &all, &failure);
+            let progress = options.progress.clone();
+            scope.spawn(move || {
+                match scan_share(viper, owner as u16, blocks, next, done, progress.as_ref()) {
+                    Ok(found) => all.lock().merge(found),
+                    Err(error) => {
+                        // One is enough; the other threads stop at their next block.
+                        next.store(blocks.len(), Ordering::Relaxed);
+                        failure.lock().get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(all.into_inner()),
+    }
+}
+
+fn scan_share(
+    viper: &Viper,
+    owner: u16,
+    blocks: &[u32],
+    next: &AtomicUsize,
+    done: &AtomicU64,
+    progress: Option<&Progress>,
+) -> Result<Found, Error> {
+    const SHARE: usize = 32;
+    let slot = viper
+        .epochs
+        .register()
+        .ok_or(Error::TooManySessions(viper.sessions_max))?;
+    let mut scan = Scan {
+        viper,
+        slot,
+        owner,
+        scratch: Vec::new(),
+        found: Found::default(),
+    };
+    let mut image = Vec::new();
+    loop {
+        let from = next.fetch_add(SHARE, Ordering::Relaxed);
+        let Some(share) = blocks.get(from..(from + SHARE).min(blocks.len())) else {
+            break;
+        };
+        for &block in share {
+            scan.block(block, &mut image)?;
+        }
+        let seen = done.fetch_add(share.len() as u64, Ordering::Relaxed) + share.len() as u64;
+        if let Some(progress) = progress {
+            progress(seen, blocks.len() as u64);
+        }
+        if share.is_empty() {
+            break;
+        }
+    }
+    Ok(scan.found)
+}
+
+/// One thread's part of the scan.
+struct Scan<'a> {
+    viper: &'a Viper,
+    slot: Slot,
+    owner: u16,
+    scratch: Vec<u8>,
+    found: Found,
+}
+
+impl Scan<'_> {
+    fn block(&mut self, block: u32, image: &mut Vec<u8>) -> Result<(), Error> {
+        let viper = self.viper;
+        let Some(entry) = viper.blocks.get(block) else {
+            return Ok(());
+        };
+        let at = viper.blocks.at(block);
+        let (secret, region) = (viper.pool.secret(), viper.pool.region());
+        let word = region.load_word(at);
+        let tail = region.load_word(at + 8);
+        let (kind, epoch) = match word {
+            // Never claimed; or claimed once, and the crash kept the header but not the page word.
+            0 if tail == 0 || begun_epoch(secret, at, 0, tail) != 0 => (Kind::Free, 0),
+            word => parse_page_word(secret, at, word)
+                .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
+        };
+        match kind {
+            Kind::Free => {
+                self.found
+                    .free
+                    .push((block, begun_epoch(secret, at, epoch, tail)));
+            }
+            Kind::Overflow => {
+                entry.set(Info {
+                    state: State::Overflow,
+                    kind,
+                    epoch,
+                });
+                // If nothing reaches it, it may have begun another life already.
+                self.found
+                    .overflow
+                    .push((block, begun_epoch(secret, at, epoch, tail)));
+            }
+            _ => self.records(block, at, kind, epoch, image)?,
+        }
+        Ok(())
+    }
+
+    fn records(
+        &mut self,
+        block: u32,
+        at: u64,
+        kind: Kind,
+        epoch: u32,
+        image: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let viper = self.viper;
+        let Some(entry) = viper.blocks.get(block) else {
+            return Ok(());
+        };
+        // Set before any of its records is in the index: others resolve locations through it.
+        entry.set(Info {
+            state: State::Sealed,
+            kind,
+            epoch,
+        });
+        copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+        entry.set_garbage(0);
+        let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
+        let walk = BlockWalk {
+            secret,
+            geometry,
+            block,
+            at,
+            kind,
+            epoch,
+        };
+        let walked = walk.run(image, &mut |visited| self.record(&visited))?;
+        entry.set_filled(walked.filled as u32);
+        entry.add_garbage((walked.dead + walked.slack) as u32);
+        let open = walked.open_pages.into_iter();
+        self.found
+            .open_pages
+            .extend(open.map(|(page_at, end)| (page_at, end, epoch)));
+        Ok(())
+    }
+
+    fn record(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
+        let version = visited.record.stamp.version;
+        if version > VERSION_SOUND {
+            return Err(corrupt(visited.at, "a version that no store ever reaches"));
+        }
+        self.found.version_max = self.found.version_max.max(version);
+        if visited.record.kind.is_journal() {
+            if !visited.dead {
+                self.found.journals.push(visited.at);
+            }
+        } else if version <= self.viper.floor.load(Ordering::Acquire) {
+            // Removed with everything else.
+            if let Some(entry) = self.viper.blocks.get(self.viper.blocks.number(visited.at))
+                && !visited.dead
+            {
+                entry.add_garbage(visited.record.bytes as u32);
+            }
+        } else if visited.dead {
+            self.found.dead.push(visited.at);
+        } else {
+            self.live(visited)?;
+        }
+        Ok(())
+    }
+
+    fn live(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
+        let viper = self.viper;
+        if visited.record.expires_at_ms != 0 {
+            viper.expiries.store(true, Ordering::Relaxed);
+        }
+        if visited.record.kind.is_chained() {
+            self.found.chained.push(visited.at);
+        }
+        let mut buffer = Vec::new();
+        let key = viper
+            .reader()
+            .key(&visited.record, visited.bytes, &mut buffer)?;
+        let Scan {
+            slot,
+            owner,
+            scratch,
+            found,
+            ..
+        } = self;
+        if let Some(loser) = settle(
+            viper,
+            slot,
+            *owner,
+            key,
+            visited,
+            scratch,
+            &mut found.inserted,
+        )? {
+            found.losers.push(loser);
+        }
+        Ok(())
+    }
+}
+
+/// Enters a record into the index unless a newer one of its key is there. Returns the one that lost.
+fn settle(
+    viper: &Viper,
+    slot: &Slot,
+    owner: u16,
+    key: &[u8],
+    visited: &Visited<'_>,
+    scratch: &mut Vec<u8>,
+    inserted: &mut u64,
+) -> Result<Option<u64>, Error> {
+    let hash = viper.hash(key);
+    let stripe = Stripes::of(hash.0);
+    let new = location(visited.at)?;
+    viper.stripes.lock(stripe, owner);
+    let result = look_up(viper, slot, hash, key, scratch).and_then(|found| match found {
+        Some((old, record)) if record.stamp.order() < visited.record.stamp.order() => {
+            viper.index.replace(hash, old, new);
+            Ok(Some(old.get() * UNIT))
+        }
+        Some(_) => Ok(Some(visited.at)),
+        None => {
+            let mut again = |location| rehash(viper, location, scratch);
+            viper
+                .index
+                .insert(hash, new, &mut again)
+                .map_err(index_error)?;
+            *inserted += 1;
+            Ok(None)
+        }
+    });
+    viper.stripes.unlock(stripe);
+    result
+}
