@@ -253,7 +253,7 @@ impl Lab {
         self.images += 1;
         let (held, recovered) = self.opens_as(frozen, allowed, when);
         if no_journal
-            && self.images % 4 == 0
+            && self.images.is_multiple_of(4)
             && let Some(cut_short) = self.cut_recovery(frozen, &recovered)
         {
             // What a reader may have been shown has to stay.

@@ -97,7 +97,7 @@ fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
     }
     if viper.blocks.wants_growth() && viper.blocks.total() > 0 && viper.is_busy() {
         // A full disk shows when a writer needs the room.
-        let _ = viper.blocks.grow(1);
+        let _ = viper.blocks.grow_ahead();
     }
     if viper.reclaim_background {
         reclaim_some(viper)?;

@@ -12,7 +12,7 @@
 
 use super::layout::{Geometry, Kind};
 use crate::error::Error;
-use everdram_pm::Pool;
+use everdram_pm::{Lsn, Pool};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -285,7 +285,7 @@ impl Blocks {
 
     /// Whether the free list is so short that growing ahead of the writers pays.
     pub(crate) fn wants_growth(&self) -> bool {
-        self.free_count() * self.geometry.block_bytes < self.chunk_bytes / 4
+        self.free_count() * self.geometry.block_bytes < self.chunk_bytes / 2
     }
 
     /// Grows the pool by a chunk (at least `blocks` blocks). One thread does it; others wait for it.
@@ -293,6 +293,19 @@ impl Blocks {
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
     pub(crate) fn grow(&self, blocks: u64) -> Result<(), Error> {
+        self.grow_one_at_a_time(blocks, false)
+    }
+
+    /// Grows by a chunk before anybody needs it, and touches its pages before anybody can get them: a first
+    /// touch costs more than a put. On files that would only spend DRAM early.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; nothing changed.
+    pub(crate) fn grow_ahead(&self) -> Result<(), Error> {
+        self.grow_one_at_a_time(1, self.pool.durable() == Lsn(u64::MAX))
+    }
+
+    fn grow_one_at_a_time(&self, blocks: u64, touch: bool) -> Result<(), Error> {
         let before = self.total();
         if self.growing.swap(true, Ordering::AcqRel) {
             let mut patience = crate::stripe::Patience::new();
@@ -302,14 +315,14 @@ impl Blocks {
             if self.total() != before {
                 return Ok(());
             }
-            return self.grow(blocks);
+            return self.grow_one_at_a_time(blocks, touch);
         }
-        let result = self.grow_alone(blocks);
+        let result = self.grow_alone(blocks, touch);
         self.growing.store(false, Ordering::Release);
         result
     }
 
-    fn grow_alone(&self, blocks: u64) -> Result<(), Error> {
+    fn grow_alone(&self, blocks: u64, touch: bool) -> Result<(), Error> {
         let least = blocks * self.geometry.block_bytes;
         let wanted = self.chunk_bytes.max(least);
         let align = self.geometry.block_bytes;
@@ -325,6 +338,9 @@ impl Blocks {
             }
             Err(error) => return Err(no_space(error)),
         };
+        if touch {
+            self.pool.prefault(extent.at, extent.bytes);
+        }
         let range = self.add_range(extent.at, extent.bytes);
         let mut list = self.free.lock();
         for block in range.rev() {
