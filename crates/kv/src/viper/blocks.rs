@@ -48,8 +48,10 @@ pub(crate) struct Block {
     word: AtomicU64,
     /// Bytes of records.
     filled: AtomicU32,
-    /// Bytes of dead records (and, once sealed, of room left over).
+    /// Bytes of dead records, and `slack`.
     garbage: AtomicU32,
+    /// Room that counts as garbage because the block was sealed early.
+    slack: AtomicU32,
 }
 
 /// State, kind and epoch of a block.
@@ -104,6 +106,20 @@ impl Block {
 
     pub(crate) fn set_filled(&self, bytes: u32) {
         self.filled.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of live records; 0 while the block is open.
+    pub(crate) fn live(&self) -> u32 {
+        let dead = self
+            .garbage()
+            .saturating_sub(self.slack.load(Ordering::Relaxed));
+        self.filled().saturating_sub(dead)
+    }
+
+    /// Counts room as garbage.
+    pub(crate) fn set_slack(&self, bytes: u32) {
+        self.slack.store(bytes, Ordering::Relaxed);
+        self.add_garbage(bytes);
     }
 
     pub(crate) fn garbage(&self) -> u32 {
@@ -239,6 +255,7 @@ impl Blocks {
     pub(crate) fn release(&self, block: u32, epoch: u32) {
         let Some(entry) = self.get(block) else { return };
         entry.set_filled(0);
+        entry.set_slack(0);
         entry.set_garbage(0);
         entry.set(Info {
             state: State::Free,

@@ -234,7 +234,7 @@ impl Claim {
             return;
         };
         entry.set_filled(self.filled);
-        entry.add_garbage(self.slack);
+        entry.set_slack(self.slack);
         entry.set(Info {
             state: State::Sealed,
             kind: self.kind,

@@ -57,6 +57,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     let named = info
         .fields
         .into_iter()
+        .filter(|(name, _)| !name.starts_with("geometry"))
         .map(|(name, value)| (name.to_owned(), value));
     let mut fields: Vec<(String, String)> = named.collect();
     let geometry = viper.geometry;
@@ -100,7 +101,7 @@ fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {
         let info = entry.info();
         let pages = viper.geometry.pages_of(info.kind);
         let room = pages.room() * pages.count;
-        let live = u64::from(entry.filled().saturating_sub(entry.garbage()));
+        let live = u64::from(entry.live());
         let (index, live) = match (info.state, info.kind) {
             (State::Free | State::Outside, _) | (_, Kind::Free) => (4, None),
             (_, Kind::Variable) => (0, Some(live)),

@@ -427,7 +427,7 @@ impl Engine for Viper {
                 State::Open => stats.blocks_open += 1,
                 State::Sealed | State::Compacting => {
                     stats.blocks_sealed += 1;
-                    stats.live_bytes += u64::from(entry.filled().saturating_sub(entry.garbage()));
+                    stats.live_bytes += u64::from(entry.live());
                 }
                 State::Overflow => stats.live_bytes += u64::from(entry.filled()),
             }

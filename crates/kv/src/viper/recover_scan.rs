@@ -205,7 +205,8 @@ impl Scan<'_> {
         };
         let walked = walk.run(image, &mut |visited| self.record(&visited))?;
         entry.set_filled(walked.filled as u32);
-        entry.add_garbage((walked.dead + walked.slack) as u32);
+        entry.add_garbage(walked.dead as u32);
+        entry.set_slack(walked.slack as u32);
         let open = walked.open_pages.into_iter();
         self.found
             .open_pages

@@ -2,8 +2,9 @@
 
 use crate::support::Bed;
 use crate::support::contents::{Contents, assert_holds, assert_sound, contents};
-use crate::support::frozen::Frozen;
-use crate::{after_kill, map, opened, quiet, without_marks};
+use crate::support::frozen::{Frozen, changed_words};
+use crate::support::history::{Part, part};
+use crate::{BLOCK, after_kill, map, opened, quiet, without_marks};
 use everdram::{Error, Session, Store};
 
 /// A crash after the new copy was durable and before the old one was marked dead leaves two. Recovery picked one
@@ -27,6 +28,44 @@ fn hole_v1_losers_do_not_resurrect() {
     let (_last, deleted) = after_kill(&place);
     assert_holds(&deleted, &Contents::new(), "deleted and killed");
     assert_eq!(deleted.stats().recovered_losers, 0);
+}
+
+/// The same crash with the newer copy deleted: its delete was durable, the mark of the older copy was not. A dead
+/// record has to keep everything older dead.
+#[test]
+fn hole_v1_a_delete_outlives_the_copies_before_it() {
+    let bed = Bed::emulated();
+    let store = quiet(&bed);
+    let mut session = store.session().unwrap();
+    session.put(b"key", b"old").unwrap();
+    session.put(b"fills the page", &[1; 3_900]).unwrap();
+    let before = Frozen::take(&bed.path());
+    session.put(b"key", b"new").unwrap();
+    let overwritten = Frozen::take(&bed.path());
+    assert!(session.delete(b"key").unwrap());
+    let mut crashed = Frozen::take(&bed.path());
+    for at in changed_words(before.image(), overwritten.image()) {
+        if part(BLOCK, at, overwritten.image()) == Part::Mark {
+            crashed.image_mut()[at..at + 8].copy_from_slice(&before.image()[at..at + 8]);
+        }
+    }
+    let model = map(&[(b"fills the page", &[1; 3_900])]);
+    let (place, killed) = opened(&crashed);
+    assert_eq!(killed.stats().recovered_losers, 1);
+    assert_holds(&killed, &model, "the delete holds");
+    // Also once the tombstone itself is gone.
+    killed
+        .session()
+        .unwrap()
+        .put(b"fills the page", b"")
+        .unwrap();
+    killed.engine().reclaim().unwrap();
+    let (_again, killed) = after_kill(&place);
+    assert_holds(
+        &killed,
+        &map(&[(b"fills the page", b"")]),
+        "compacted and killed",
+    );
 }
 
 /// The number of used blocks was made durable as a count, after a block was handed out: a record acknowledged in
