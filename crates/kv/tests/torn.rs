@@ -400,3 +400,31 @@ fn blocks_of_one_page() {
 fn fixed_size_records_edited_in_place() {
     run(1, true, 16, 40);
 }
+
+/// The record that begins a page was taken as proof that the page before it was whole, but that page's tail word
+/// travels under the same fence: a crash that lost the word and kept the record made a sound pool "damaged".
+#[test]
+fn a_record_that_begins_a_page_proves_nothing() {
+    let bed = Bed::emulated();
+    let store = Lab::open(&bed);
+    let mut session = store.session().unwrap();
+    session.put(b"acknowledged", &[1; 3_000]).unwrap();
+    let before = Frozen::take(&bed.path());
+    session.put(b"in flight", &[2; 3_000]).unwrap();
+    let mut crashed = Frozen::take(&bed.path());
+    let mut tails = 0;
+    for at in changed_words(before.image(), crashed.image()) {
+        if part(24_576, at, before.image()) == Part::Tail {
+            crashed.image_mut()[at..at + 8].copy_from_slice(&before.image()[at..at + 8]);
+            tails += 1;
+        }
+    }
+    assert_eq!(tails, 1, "the second record begins a page");
+    let trial = Bed::emulated();
+    crashed.lay(&trial.path());
+    let store = Lab::open(&trial);
+    let mut session = store.session().unwrap();
+    assert_eq!(session.get(b"acknowledged").unwrap().unwrap(), [1; 3_000]);
+    drop(session);
+    assert_sound(&store, "without the tail word");
+}

@@ -306,6 +306,8 @@ impl Worker {
                         connection
                             .output
                             .refuse_from(turn.start, turn.replies, line);
+                        // A refusal shows nothing that it would have to wait for.
+                        ticket = Ticket::NONE;
                     }
                     _ => {}
                 }

@@ -1,7 +1,8 @@
 //! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
 
 use super::blocks::{Info, State};
-use super::layout::{Kind, begun_epoch, parse_page_word};
+use super::claim::page_order;
+use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, corrupt};
 use super::scan_page::{BlockWalk, Visited, copy_block};
@@ -154,6 +155,7 @@ impl Scan<'_> {
         };
         match kind {
             Kind::Free => {
+                self.really_free(block, at, epoch)?;
                 self.found
                     .free
                     .push((block, begun_epoch(secret, at, epoch, tail)));
@@ -170,6 +172,32 @@ impl Scan<'_> {
                     .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             _ => self.records(block, at, kind, epoch, image)?,
+        }
+        Ok(())
+    }
+
+    /// A finished page of a later life shows that the page word of a block was durable once, so that a block
+    /// which looks free lost it (a zeroed sector, say). The page that such a life fills first is looked at,
+    /// or the second one if the first is the damaged one.
+    fn really_free(&self, block: u32, at: u64, epoch: u32) -> Result<(), Error> {
+        let viper = self.viper;
+        let (secret, region) = (viper.pool.secret(), viper.pool.region());
+        let pages = viper.geometry.pages_of(Kind::Variable);
+        let first = page_order(&pages, block, epoch.wrapping_add(1), 0);
+        let page_at = at + if first == 0 { 1 % pages.count } else { first } * pages.bytes;
+        if page_at == at {
+            return Ok(());
+        }
+        let Some((kind, life)) = parse_page_word(secret, page_at, region.load_word(page_at)) else {
+            return Ok(());
+        };
+        let tail = parse_tail_word(secret, page_at, life, region.load_word(page_at + 8));
+        let used = tail.is_some_and(|tail| u64::from(tail) > pages.header);
+        if life == epoch.wrapping_add(1) && used && matches!(kind, Kind::Variable | Kind::Fixed) {
+            return Err(corrupt(
+                at,
+                "the page word of a block that was in use is gone",
+            ));
         }
         Ok(())
     }

@@ -372,6 +372,27 @@ fn replies_that_never_become_durable_are_refused_one_for_one() {
     expect(&mut client, "+PONG\r\n");
 }
 
+/// A refused turn that had also read something undurable used to be counted as waiting, and was refused again
+/// when the failure became known: the client got more replies than it had sent requests.
+#[test]
+fn a_refused_write_is_refused_once() {
+    let bench = Bench::new(Durability::Always);
+    let (mut first, mut second) = (bench.connect(), bench.connect());
+    let refusal = "-MISCONF the write is not durable: the disk is gone\r\n";
+    send(&mut first, "SET k 1\r\n");
+    bench
+        .engine
+        .wait_until("the write is committed", |progress| progress.requested == 1);
+    // It fails, and nobody has been told yet.
+    bench.engine.progress.lock().failed = true;
+    send(&mut second, "INCR k\r\n");
+    expect(&mut second, refusal);
+    bench.engine.change(|_| {});
+    expect(&mut first, refusal);
+    send(&mut second, "PING\r\n");
+    expect(&mut second, "+PONG\r\n");
+}
+
 #[test]
 fn waitaof_waits_for_a_sync_where_an_acknowledgement_does_not() {
     let bench = Bench::new(Durability::EverySec);
