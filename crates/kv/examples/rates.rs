@@ -146,31 +146,34 @@ fn bare_rate(dir: &Path) -> std::io::Result<f64> {
 
 fn file_rates(store: &Store, bare: f64) -> Result<(), everdram::Error> {
     let value = [7; VALUE];
-    for (sessions, flight) in [(1, 1), (8, 1), (64, 1), (64, 16)] {
+    // Threads, sessions of each, writes that each session has in flight.
+    for (threads, each, flight) in [(1, 1, 1), (8, 1, 1), (8, 8, 1), (64, 1, 1), (64, 1, 16)] {
         let start = Instant::now();
         let puts: u64 = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..sessions as u64)
+            let running: Vec<_> = (0..threads as u64)
                 .map(|thread| {
-                    let session = store.session().unwrap();
-                    scope.spawn(move || put_for_a_while(session, thread, flight, &value, start))
+                    let sessions = (0..each).map(|_| store.session().unwrap()).collect();
+                    scope.spawn(move || put_for_a_while(sessions, thread, flight, &value, start))
                 })
                 .collect();
-            threads
+            running
                 .into_iter()
                 .map(|thread| thread.join().unwrap())
                 .sum()
         });
         let rate = puts as f64 / start.elapsed().as_secs_f64();
         println!(
-            "{sessions:>2} sessions, {flight:>2} in flight each  {rate:>10.0} durable puts a second = {:.2} x bare",
+            "{:>2} sessions on {threads:>2} threads, {flight:>2} in flight each {rate:>10.0} durable puts a second = {:.2} x bare",
+            threads * each,
             rate / bare
         );
     }
     Ok(())
 }
 
+/// Each session submits and commits; then the thread waits for all of them.
 fn put_for_a_while(
-    mut session: Session,
+    mut sessions: Vec<Session>,
     thread: u64,
     flight: u64,
     value: &[u8],
@@ -178,14 +181,19 @@ fn put_for_a_while(
 ) -> u64 {
     let mut puts = 0;
     while start.elapsed() < RUN {
-        for _ in 0..flight {
-            session
-                .submit_put(&key(thread << 40 | puts), value)
-                .unwrap();
-            puts += 1;
+        let mut tickets = Vec::with_capacity(sessions.len());
+        for session in &mut sessions {
+            for _ in 0..flight {
+                session
+                    .submit_put(&key(thread << 40 | puts), value)
+                    .unwrap();
+                puts += 1;
+            }
+            tickets.push(session.commit().unwrap());
         }
-        let ticket = session.commit().unwrap();
-        session.wait(ticket).unwrap();
+        for (session, ticket) in sessions.iter_mut().zip(tickets) {
+            session.wait(ticket).unwrap();
+        }
     }
     puts
 }

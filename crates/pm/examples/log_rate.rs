@@ -1,7 +1,7 @@
 //! What a durable record costs on ordinary files, compared with one write and one `fdatasync` for each.
 //!
 //! ```text
-//! cargo run --release -p everdram-pm --example log_rate -- [DIRECTORY] [SECONDS]
+//! cargo run --release -p everdram-pm --example log_rate -- [DIRECTORY] [SECONDS] [SESSIONS]
 //! ```
 //!
 //! Each row alternates short runs of the log with short runs of the bare loop (a 4 KiB write to a
@@ -51,7 +51,13 @@ fn measure(directory: &std::path::Path, span: Duration) -> Result<(), Box<dyn Er
         "{:>8} {:>8} {:>12} {:>12} {:>8}",
         "sessions", "tickets", "bare/s", "records/s", "ratio"
     );
+    let only = std::env::args()
+        .nth(3)
+        .and_then(|sessions| sessions.parse().ok());
     for (sessions, tickets) in [(1, 1), (2, 1), (8, 1), (64, 1), (8, 8), (1, 64)] {
+        if only.is_some_and(|only: u64| only != sessions) {
+            continue;
+        }
         let (mut bare, mut log) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
             bare.push(bare_rate(&file, span)?);

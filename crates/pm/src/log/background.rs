@@ -78,7 +78,7 @@ impl Shared {
                 Some(_) => self.end(),
             };
             // A failure is kept in `failed`, and subscribers were told.
-            let _ = self.wait_durable(wanted);
+            let _ = self.flush_to(wanted);
         }
     }
 

@@ -48,6 +48,16 @@ impl Writer {
 impl Shared {
     /// Blocks until the log is durable up to `lsn`; writes it itself if nobody else does.
     pub(super) fn wait_durable(&self, lsn: u64) -> Result<(), Error> {
+        self.wait_leading(lsn, true)
+    }
+
+    /// As [`Shared::wait_durable`], for the flusher: those it writes for do not wait in `wait_durable`, so
+    /// there is nobody to gather.
+    pub(super) fn flush_to(&self, lsn: u64) -> Result<(), Error> {
+        self.wait_leading(lsn, false)
+    }
+
+    fn wait_leading(&self, lsn: u64, gather: bool) -> Result<(), Error> {
         loop {
             let completed = self.completed.load(Ordering::Acquire);
             if self.durable.load(Ordering::Acquire) >= lsn {
@@ -55,7 +65,7 @@ impl Shared {
             }
             self.healthy()?;
             if let Some(writer) = self.writer.try_lock() {
-                self.lead(writer);
+                self.lead(writer, gather);
                 continue;
             }
             let number = self.pending.lock().number_of(lsn);
@@ -71,11 +81,13 @@ impl Shared {
     }
 
     /// Writes one batch, if anything is pending.
-    fn lead(&self, mut writer: MutexGuard<'_, Writer>) {
+    fn lead(&self, mut writer: MutexGuard<'_, Writer>, gather: bool) {
         if self.failed.get().is_some() {
             return;
         }
-        self.gather(&writer);
+        if gather {
+            self.gather(&writer);
+        }
         let Some(number) = self.pending.lock().take(&mut writer.batch) else {
             return;
         };
@@ -94,10 +106,11 @@ impl Shared {
         }
     }
 
-    /// Lets the threads that the last batch woke append first, if there were many: one sync then covers
-    /// all of them. Bounded by a share of what a sync costs.
+    /// Lets the threads that the last batches woke append first, if there were many: syncs then cover even
+    /// shares of them. Bounded by a share of what a sync costs.
     fn gather(&self, writer: &Writer) {
-        let expected = writer.groups_before[0].max(writer.groups_before[1]);
+        let [last, before] = writer.groups_before;
+        let expected = (last + before).div_ceil(2);
         if expected < 2 {
             return;
         }
