@@ -215,7 +215,7 @@ impl ViperSession {
             let old = if clear {
                 None
             } else {
-                self.find(hash, op.key())?.map(|(old, _)| old)
+                self.locate(hash, op.key())?
             };
             if matches!(op, BatchOp::Delete { .. }) && old.is_none() {
                 continue;

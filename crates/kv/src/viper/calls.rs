@@ -58,12 +58,12 @@ impl EngineSession for ViperSession {
         let stripe = Stripes::of(hash.0);
         self.acquire(stripe)?;
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
-        match self.find(hash, key) {
+        match self.locate(hash, key) {
             Ok(None) => {
                 self.give_back(stripe);
                 Ok(false)
             }
-            Ok(Some((old, _))) => {
+            Ok(Some(old)) => {
                 // A removal must be newer than anything that may be watching.
                 self.engine.stripes.next_version(stripe);
                 self.submit(Pending {
@@ -170,9 +170,8 @@ impl ViperSession {
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
         self.acquire(stripe)?;
-        match self.find(hash, key) {
-            Ok(found) => {
-                let old = found.map(|(old, _)| old);
+        match self.locate(hash, key) {
+            Ok(old) => {
                 self.submit_put(hash, stripe, key, value, expires_at_ms, old)?;
                 Ok(old.is_none_or(|old| old.expired))
             }

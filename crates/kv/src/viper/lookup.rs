@@ -169,6 +169,34 @@ pub(super) fn look_up(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<(Location, Record)>, Error> {
+    look_up_with(engine, slot, hash, |reader, spot| {
+        load_if(reader, spot, key, scratch)
+    })
+}
+
+/// As [`look_up`], but an ordinary record is neither read beyond its key nor verified: for writers, who
+/// need to know which record they replace and not what is in it.
+pub(super) fn locate(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<Option<(Location, Record)>, Error> {
+    look_up_with(engine, slot, hash, |reader, spot| {
+        match reader.peek(spot, key, scratch) {
+            Some(record) => Ok(Some(record)),
+            None => load_if(reader, spot, key, scratch),
+        }
+    })
+}
+
+fn look_up_with(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    mut look: impl FnMut(&Reader<'_>, &Spot) -> Result<Option<Record>, Error>,
+) -> Result<Option<(Location, Record)>, Error> {
     let reader = engine.reader();
     let pin = slot.pin();
     let mut outcome = Ok(None);
@@ -180,7 +208,7 @@ pub(super) fn look_up(
                 return true;
             }
         };
-        match load_if(&reader, &spot, key, scratch) {
+        match look(&reader, &spot) {
             Ok(None) => false,
             Ok(Some(record)) => {
                 outcome = Ok(Some((location, record)));

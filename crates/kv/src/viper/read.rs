@@ -102,6 +102,28 @@ impl<'a> Reader<'a> {
         parsed.ok_or_else(|| corrupt(spot.at, "a record does not parse"))
     }
 
+    /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
+    /// replace or remove it. `None` says nothing: look again, at all of it.
+    #[inline]
+    pub(crate) fn peek(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
+        if spot.info.kind.is_fixed() {
+            return None;
+        }
+        let head = Head::parse(self.region().load_word(spot.at))?;
+        let bytes = head.start_bytes();
+        let room = (spot.page_at + spot.pages.bytes).saturating_sub(spot.at);
+        if head.bytes() as u64 > room {
+            return None;
+        }
+        if scratch.len() < bytes {
+            scratch.resize(bytes, 0);
+        }
+        self.region().load(spot.at, &mut scratch[..bytes]);
+        let record = record::parse_start(&scratch[..bytes])?;
+        let ordinary = record.kind == RecordKind::Value;
+        (ordinary && scratch.get(record.key.clone()) == Some(key)).then_some(record)
+    }
+
     /// Whether the copy in `scratch` is intact.
     #[inline]
     pub(crate) fn verify(&self, spot: &Spot, record: &Record, scratch: &mut [u8]) -> bool {

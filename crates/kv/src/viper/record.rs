@@ -167,6 +167,12 @@ impl Head {
         RECORD_HEAD + if self.expires { 8 } else { 0 }
     }
 
+    /// Length of the record up to the end of its key, in whole words.
+    #[inline]
+    pub(crate) fn start_bytes(self) -> usize {
+        (self.key_at() + self.key_len).next_multiple_of(8)
+    }
+
     /// Whole length of the record.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
@@ -210,10 +216,13 @@ pub(crate) fn encode(
 /// Parses the lengths and ranges of a variable-size record at the start of `bytes`; verifies nothing.
 #[inline]
 pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
+    parse_start(bytes).filter(|record| bytes.len() >= record.bytes)
+}
+
+/// As [`parse`], of a record whose value may not be there.
+#[inline]
+pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
     let head = Head::parse(word_at(bytes, 0))?;
-    if bytes.len() < head.bytes() {
-        return None;
-    }
     let key_at = head.key_at();
     let value_at = key_at + head.key_len;
     Some(Record {

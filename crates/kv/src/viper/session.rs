@@ -10,7 +10,7 @@
 
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::lookup::look_up;
+use super::lookup::{locate, look_up};
 use super::read::{UNIT, chain_of};
 use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
@@ -191,28 +191,20 @@ impl ViperSession {
             ..
         } = self;
         let found = look_up(engine, slot, hash, key, scratch)?;
-        if let Some((location, _)) = &found {
-            // Whoever replaces it will have to mark it dead: damage shows here, before anything is written.
-            let reader = engine.reader();
-            let spot = reader.spot(location.get() * UNIT)?;
-            reader.marks(reader.mark_of(&spot).0, spot.info.epoch)?;
-        }
-        Ok(found.map(|(location, record)| {
-            let chained = record.kind.is_chained();
-            let chain = chained.then(|| chain_of(&record, scratch).ok()).flatten();
-            let old = Old {
-                location,
-                bytes: record.bytes as u32,
-                chain,
-                expired: engine.is_expired(record.expires_at_ms),
-                stamp: record.stamp,
-                version: match engine.is_edited(location) {
-                    true => engine.stripes.version(Stripes::of(hash.0)),
-                    false => record.stamp.version,
-                },
-            };
-            (old, record)
-        }))
+        replaceable(engine, hash, found, scratch)
+    }
+
+    /// As [`ViperSession::find`], for a write that does not ask what the value was: `scratch` holds nothing
+    /// of use afterwards.
+    pub(super) fn locate(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let found = locate(engine, slot, hash, key, scratch)?;
+        Ok(replaceable(engine, hash, found, scratch)?.map(|(old, _)| old))
     }
 
     /// Refuses writes once the medium has failed, or the engine has halted.
@@ -220,6 +212,37 @@ impl ViperSession {
     pub(super) fn healthy(&self) -> Result<(), Error> {
         self.engine.healthy()
     }
+}
+
+/// What replacing a found record takes.
+fn replaceable(
+    engine: &Viper,
+    hash: KeyHash,
+    found: Option<(Location, Record)>,
+    scratch: &[u8],
+) -> Result<Option<(Old, Record)>, Error> {
+    if let Some((location, _)) = &found {
+        // Whoever replaces it will have to mark it dead: damage shows here, before anything is written.
+        let reader = engine.reader();
+        let spot = reader.spot(location.get() * UNIT)?;
+        reader.marks(reader.mark_of(&spot).0, spot.info.epoch)?;
+    }
+    Ok(found.map(|(location, record)| {
+        let chained = record.kind.is_chained();
+        let chain = chained.then(|| chain_of(&record, scratch).ok()).flatten();
+        let old = Old {
+            location,
+            bytes: record.bytes as u32,
+            chain,
+            expired: engine.is_expired(record.expires_at_ms),
+            stamp: record.stamp,
+            version: match engine.is_edited(location) {
+                true => engine.stripes.version(Stripes::of(hash.0)),
+                false => record.stamp.version,
+            },
+        };
+        (old, record)
+    }))
 }
 
 /// Gives stripes back if a caller's closure panics while they are held.
