@@ -227,6 +227,7 @@ impl Connection {
     /// Runs the request that the parser has found.
     fn execute(&mut self, keys: &mut Direct<'_>, desk: &mut Desk<'_>, turn: &mut Turn) {
         let args = Args::new(&self.query, self.parser.spans());
+        let unsent = self.output.pending();
         let out = self.output.buffer();
         let start = out.len();
         let mut ctx = Context {
@@ -249,7 +250,13 @@ impl Connection {
         if self.client.multi.is_none() {
             self.client.multi_bytes = 0;
         }
-        if self.output.pending() > output_limit(desk.shared, self.client.authenticated) {
+        // The limit is on what a client leaves unread, not on one reply: any value can be had.
+        let counted = if self.client.authenticated {
+            unsent
+        } else {
+            self.output.pending()
+        };
+        if counted > output_limit(desk.shared, self.client.authenticated) {
             self.close_for_output(desk.statistics);
         }
     }

@@ -94,6 +94,24 @@ fn a_client_that_never_reads_is_closed() {
     );
 }
 
+/// A value larger than the limit could be stored and never be read: its reply counted as output unread.
+#[test]
+fn a_reply_larger_than_the_output_limit_arrives() {
+    let limits = Limits {
+        output_hard_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let server = start(Settings {
+        limits,
+        ..Settings::default()
+    });
+    let mut client = server.connect();
+    let value = "v".repeat(5 << 20);
+    client.ask(request(&["SET", "k", &value]), "+OK\r\n");
+    client.send("GET k\r\n");
+    assert!(client.bulk() == value, "the value came back changed");
+}
+
 #[test]
 fn soft_output_limit_closes_after_its_time() {
     let limits = Limits {
