@@ -416,3 +416,65 @@ impl Viper {
         self.weak.upgrade()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ENGINE;
+    use super::super::layout::Geometry;
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::options::Options;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    fn viper() -> Arc<Viper> {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 8 << 20,
+            reclaim_background: false,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(4096, 6, None).unwrap();
+        let pool = Pool::heap(8 << 20, ENGINE, geometry.to_words());
+        Viper::over(pool, Path::new("heap"), &options).unwrap()
+    }
+
+    fn overwrite_a_few_blocks(viper: &Arc<Viper>) {
+        let mut session = ViperSession::new(Arc::clone(viper)).unwrap();
+        for round in 0..3u8 {
+            for number in 0..200u32 {
+                session
+                    .put(&number.to_le_bytes(), &[round; 400], 0)
+                    .unwrap();
+            }
+        }
+        session.commit_pending().unwrap();
+    }
+
+    /// A reader that found a location before compaction moved its record may still be reading there: the
+    /// block stays as it is until the reader has gone.
+    #[test]
+    fn a_block_is_not_freed_under_a_reader() {
+        let viper = viper();
+        overwrite_a_few_blocks(&viper);
+        let reader = viper.epochs.register().unwrap();
+        let pin = reader.pin();
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| reclaim_all(&viper).unwrap());
+            // Compaction gets as far as it can: everything is moved.
+            while viper.bytes_moved.load(Ordering::Relaxed) == 0 && !compaction.is_finished() {
+                std::thread::yield_now();
+            }
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(100) {
+                assert_eq!(viper.blocks_reclaimed.load(Ordering::Relaxed), 0);
+                std::thread::yield_now();
+            }
+            drop(pin);
+            assert!(compaction.join().unwrap() > 0);
+        });
+        assert!(viper.blocks_reclaimed.load(Ordering::Relaxed) > 0);
+    }
+}

@@ -111,7 +111,8 @@ impl Segments {
         Some(Segmental::New(self.next_number - 1))
     }
 
-    /// Prepares segments so that a log that ends at `end` has some ahead; for a log that nobody uses yet.
+    /// Prepares segments so that a log that ends at `end` has some ahead; for a log that nobody uses yet. A
+    /// full disk is no reason not to open a log that still has room: the checkpointer tries again later.
     pub(super) fn prepare_ahead(&mut self, end: u64) -> Result<(), Error> {
         for segment in &self.live {
             let file = &segment.file;
@@ -119,8 +120,11 @@ impl Segments {
                 .map_err(|source| file.error("preparing a segment of the redo log", source))?;
         }
         while let Some(wanted) = self.wanted(end) {
-            let segment = prepare(&self.directory, self.segment_bytes, wanted)?;
-            self.live.push_back(segment);
+            match prepare(&self.directory, self.segment_bytes, wanted) {
+                Ok(segment) => self.live.push_back(segment),
+                Err(Error::NoSpace { .. }) if self.end() >= end + BLOCK => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
