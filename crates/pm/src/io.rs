@@ -12,7 +12,7 @@
 pub mod faults;
 
 use crate::error::Error;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::AsFd;
@@ -25,6 +25,14 @@ pub(crate) struct File {
     path: PathBuf,
     #[cfg(feature = "faults")]
     faults: Option<std::sync::Arc<faults::Faults>>,
+}
+
+impl Drop for File {
+    /// Gives a lock back at once. Closing alone does so only when nobody else has the descriptor, and a
+    /// child that another thread is just starting has a copy until it executes its program.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.inner, FlockOperation::Unlock);
+    }
 }
 
 impl File {
