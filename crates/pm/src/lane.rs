@@ -15,8 +15,8 @@
 //! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
 //! durability, does not compile.
 //!
-//! Every store, flush and fence of the product passes through this file: it is the seam where a recorder
-//! taps (feature `record`; no code without it).
+//! Every store, flush and fence of the product passes through this file: it is the one seam where a recorder
+//! can tap. None does yet.
 
 use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
