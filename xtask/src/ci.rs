@@ -2,22 +2,23 @@
 //!
 //! A failing step does not stop the later ones: one run says everything that is wrong.
 
-use crate::tidy;
+use crate::sanitizers::{self, MIRI, TSAN, rustup_cargo};
+use crate::{fuzz, tidy, vm};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 /// What a step counts: tests if it runs some, itself otherwise.
 #[derive(Clone, Copy)]
-enum Counts {
+pub(crate) enum Counts {
     Step,
     Tests,
 }
 
-struct Step {
-    name: &'static str,
-    arguments: &'static [&'static str],
-    counts: Counts,
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) counts: Counts,
 }
 
 const FORMAT: Step = Step {
@@ -39,7 +40,7 @@ const CLIPPY: Step = Step {
 };
 /// Unit, contract, wire and differential tests of the libraries; then those of the program with the kill
 /// loop, whose output is shown because it carries the seeds and the counts.
-const TESTS: [Step; 3] = [
+pub(crate) const TESTS: [Step; 3] = [
     Step {
         name: "test",
         arguments: &[
@@ -76,42 +77,6 @@ const TESTS: [Step; 3] = [
     },
 ];
 
-/// The racing structures and the code with `unsafe`, under Miri: what a minute or two can hold.
-const MIRI: [Step; 2] = [
-    Step {
-        name: "miri, substrate",
-        arguments: &[
-            "+nightly",
-            "miri",
-            "test",
-            "--package",
-            "everdram-pm",
-            "--lib",
-            "--",
-            "region::",
-            "lane::",
-            "cpu::",
-        ],
-        counts: Counts::Tests,
-    },
-    Step {
-        name: "miri, key locks, epochs, index words",
-        arguments: &[
-            "+nightly",
-            "miri",
-            "test",
-            "--package",
-            "everdram",
-            "--lib",
-            "--",
-            "stripe::",
-            "epoch::",
-            "index::entry",
-        ],
-        counts: Counts::Tests,
-    },
-];
-
 #[derive(Default)]
 struct Tally {
     passed: u64,
@@ -128,6 +93,8 @@ pub(crate) fn ci() -> ExitCode {
     tally.run(&CLIPPY);
     TESTS.iter().for_each(|step| tally.run(step));
     tally.miri();
+    tally.fuzz();
+    tally.vm();
     tally.finish(begun)
 }
 
@@ -136,6 +103,14 @@ pub(crate) fn miri() -> ExitCode {
     let begun = Instant::now();
     let mut tally = Tally::default();
     tally.miri();
+    tally.finish(begun)
+}
+
+/// ThreadSanitizer alone.
+pub(crate) fn tsan() -> ExitCode {
+    let begun = Instant::now();
+    let mut tally = Tally::default();
+    tally.watched("tsan", sanitizers::tsan_lacks(), &TSAN);
     tally.finish(begun)
 }
 
@@ -157,17 +132,6 @@ pub(crate) fn format() -> ExitCode {
     }
 }
 
-/// The `cargo` that understands `+nightly`: rustup's, not the one of a toolchain.
-fn rustup_cargo() -> Command {
-    let mut command = Command::new("cargo");
-    command
-        .current_dir(tidy::root())
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .env_remove("RUSTC");
-    command
-}
-
 fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -184,21 +148,31 @@ impl Tally {
         self.count_step("tidy", findings.is_empty(), begun);
     }
 
-    /// Miri needs a nightly toolchain with its component; without it this says so and goes on.
     fn miri(&mut self) {
-        let there = rustup_cargo()
-            .args(["+nightly", "miri", "--version"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if there {
-            MIRI.iter().for_each(|step| self.run(step));
-        } else {
-            println!(
-                "== miri: skipped, it is not installed (rustup toolchain install nightly --component miri)"
-            );
+        self.watched("miri", sanitizers::miri_lacks(), &MIRI);
+    }
+
+    /// Steps under a tool that may not be there; then this says how to get it and goes on.
+    fn watched(&mut self, name: &str, lacks: Option<&str>, steps: &[Step]) {
+        match lacks {
+            None => steps.iter().for_each(|step| self.run(step)),
+            Some(remedy) => println!("== {name}: skipped, it is not installed ({remedy})"),
         }
+    }
+
+    /// A minute for each fuzzing target.
+    fn fuzz(&mut self) {
+        let begun = Instant::now();
+        println!("== fuzz");
+        if let Some(missing) = fuzz::missing() {
+            println!("== fuzz: skipped: {missing}");
+            return;
+        }
+        let outcome = fuzz::minute();
+        if let Err(what) = &outcome {
+            println!("{what}");
+        }
+        self.count_step("fuzz", outcome.is_ok(), begun);
     }
 
     fn run(&mut self, step: &Step) {
@@ -271,6 +245,7 @@ fn run_counting(step: &Step) -> std::io::Result<(bool, u64, u64)> {
     };
     let mut child = command
         .args(step.arguments)
+        .envs(sanitizers::environment(step))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;

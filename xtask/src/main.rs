@@ -4,24 +4,41 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod fuzz;
+mod sanitizers;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
 Chores of everdram. Usage: cargo xtask <chore>
 
-  ci      all that CI runs: fmt, tidy, clippy, test, miri; ends with a line `N passed, N failed`
+  ci      all that CI runs: fmt, tidy, clippy, test, miri, fuzz; ends with a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
-  miri    the racing structures and the code with unsafe under Miri (needs a nightly with miri)
+  fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
+          `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
+  miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
+  tsan    the contract of the engines and the server under ThreadSanitizer: a quarter of an hour, so CI leaves it
+          out (needs a nightly with rust-src)
   fmt     format the code
+  vm      the pmem medium on emulated NVDIMMs in a QEMU machine; `vm --quick` is the part that CI runs
   tidy    the repository's own rules: file sizes, headers, reasons for dependencies, leftovers
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let chore = arguments.next();
-    if arguments.next().is_some() {
+    if chore.as_deref() == Some("fuzz") {
+        return fuzz::run(arguments);
+    }
+    let mut option = arguments.next();
+    let mut scope = vm::Scope::Full;
+    if chore.as_deref() == Some("vm") && option.as_deref() == Some("--quick") {
+        scope = vm::Scope::Quick;
+        option = arguments.next();
+    }
+    if option.is_some() {
         eprint!("one chore at a time\n\n{HELP}");
         return ExitCode::from(2);
     }
@@ -29,7 +46,9 @@ fn main() -> ExitCode {
         Some("ci") => ci::ci(),
         Some("test") => ci::test(),
         Some("miri") => ci::miri(),
+        Some("tsan") => ci::tsan(),
         Some("fmt") => ci::format(),
+        Some("vm") => vm::chore(scope),
         Some("tidy") => tidy::run(),
         None | Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -1,7 +1,7 @@
 //! `everdram doctor`: which medium a path gives, how fast it makes things durable, what an answer will mean.
 //!
-//! An existing pool is opened as it is. Anywhere else a small pool is made in a temporary subdirectory, tried,
-//! and removed.
+//! An existing pool is opened as it is. In any other directory a small pool is made in a temporary subdirectory,
+//! tried, and removed. A device without a pool is only looked at.
 
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, pool, units};
@@ -10,6 +10,7 @@ use everdram::{Create, Durability, Medium, MediumChoice, Options, Session, Store
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 #[command(
     long_about = "Says which medium everdram takes at a path and why, measures how long the medium needs to make a small \
                   write durable, and states what an acknowledgement will mean there. If the path holds a pool, that \
-                  one is opened; otherwise a small one is tried in a temporary subdirectory and removed.\n\n\
+                  one is opened; otherwise a small one is tried in a temporary subdirectory and removed. A devdax \
+                  device without a pool is only looked at.\n\n\
                   A disk that syncs in a few microseconds most likely answers from a cache: whether that cache \
                   survives a power loss is for its maker to say. everdram cannot see it.\n\n\
                   Example: everdram doctor /var/lib",
@@ -81,14 +83,16 @@ impl Samples {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let path = &arguments.path;
     // Asked before opening: a directory where no pool may live can still hold one deeper down.
-    let is_missing = path.is_dir()
-        && matches!(
-            everdram_pm::Pool::inspect(path),
-            Err(everdram_pm::Error::NotFound { .. })
-        );
-    if is_missing {
-        try_new(arguments)?;
-        return Ok(Outcome::Sound);
+    match everdram_pm::Pool::inspect(path) {
+        Err(everdram_pm::Error::NotFound { .. }) if path.is_dir() => {
+            try_new(arguments)?;
+            return Ok(Outcome::Sound);
+        }
+        Err(everdram_pm::Error::NotAPool { .. }) if is_device(path) => {
+            print_unused(arguments, &everdram_pm::probe(path)?);
+            return Ok(Outcome::Sound);
+        }
+        _ => {}
     }
     anyhow::ensure!(
         path.exists(),
@@ -100,6 +104,30 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     print(arguments, &store, sync.as_ref(), None);
     store.close()?;
     Ok(Outcome::Sound)
+}
+
+fn is_device(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
+/// A device without a pool: it may hold something else, so nothing is tried on it.
+fn print_unused(arguments: &Arguments, probe: &everdram_pm::Probe) {
+    let remark = "nothing was written, so nothing was measured; a pool that is made here measures its latency";
+    if arguments.json {
+        let object = json!({
+            "path": arguments.path, "existing_pool": false, "medium": probe.medium.to_string(),
+            "why": probe.why, "remarks": [remark],
+        });
+        println!("{object}");
+        return;
+    }
+    row(
+        "path",
+        format_args!("{} (a device without a pool)", arguments.path.display()),
+    );
+    row("medium", format_args!("{}: {}", probe.medium, probe.why));
+    println!("  {} {remark}", paint(Tone::Strong, "note:"));
 }
 
 fn options(arguments: &Arguments, create: Create) -> Options {

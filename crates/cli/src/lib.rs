@@ -9,8 +9,11 @@
 
 mod check;
 pub mod client;
+mod crashtest;
 pub mod demo;
 mod doctor;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod inspect;
 mod pool;
 mod serve;
@@ -45,6 +48,7 @@ struct Arguments {
 enum Command {
     Serve(Box<serve::Arguments>),
     Demo(demo::Arguments),
+    Crashtest(Box<crashtest::Arguments>),
     Doctor(doctor::Arguments),
     Inspect(inspect::Arguments),
     Check(check::Arguments),
@@ -68,6 +72,7 @@ pub fn run() -> ExitCode {
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Crashtest(arguments) => crashtest::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),

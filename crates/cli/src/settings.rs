@@ -85,6 +85,12 @@ pub(crate) struct Layer {
     /// Size the pool may grow to, such as 64GiB [default: 1TiB]
     #[arg(long, env = "EVERDRAM_MAX_BYTES", value_name = "SIZE")]
     max_bytes: Option<String>,
+    /// Size of a new pool, and what every pool grows by each time [default: 64MiB]
+    #[arg(long, env = "EVERDRAM_CHUNK_BYTES", value_name = "SIZE")]
+    chunk_bytes: Option<String>,
+    /// Redo log to keep ready on files; half of it starts a checkpoint [default: 64MiB]
+    #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
+    log_bytes: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -135,6 +141,8 @@ impl Layer {
             engine: self.engine.or(lower.engine),
             delay: self.delay.or(lower.delay),
             max_bytes: self.max_bytes.or(lower.max_bytes),
+            chunk_bytes: self.chunk_bytes.or(lower.chunk_bytes),
+            log_bytes: self.log_bytes.or(lower.log_bytes),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -181,8 +189,13 @@ impl Layer {
             &mut options.engine,
             parse::<EngineKind>(self.engine.as_deref())?,
         );
-        let max_bytes = self.max_bytes.as_deref().map(parse_bytes).transpose();
-        set(&mut options.max_bytes, max_bytes.map_err(usage)?);
+        set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
+        set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
+        set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
+        set(
+            &mut options.initial_bytes,
+            size(self.chunk_bytes.as_deref())?,
+        );
         options.initial_bytes = options.initial_bytes.min(options.max_bytes);
         options.delay.clone_from(&self.delay);
         options
@@ -211,6 +224,10 @@ fn set<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *target = value;
     }
+}
+
+fn size(text: Option<&str>) -> anyhow::Result<Option<u64>> {
+    text.map(parse_bytes).transpose().map_err(usage)
 }
 
 fn parse<T: FromStr<Err = String>>(text: Option<&str>) -> anyhow::Result<Option<T>> {
@@ -285,6 +302,13 @@ mod tests {
             );
         }
         assert_eq!(options.max_bytes, parse_bytes("1TiB").unwrap());
+        for bytes in [
+            options.initial_bytes,
+            options.chunk_bytes,
+            options.log_bytes,
+        ] {
+            assert_eq!(bytes, parse_bytes("64MiB").unwrap());
+        }
         assert_eq!(options.medium, MediumChoice::Auto);
         assert_eq!(options.engine, EngineKind::Viper);
     }

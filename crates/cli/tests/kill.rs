@@ -9,7 +9,7 @@ use everdram_cli::demo::corpus::Corpus;
 use everdram_cli::demo::place;
 use everdram_cli::demo::process::Launch;
 use rand::RngExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const CONNECTIONS: usize = 6;
 const DOCUMENTS: usize = 2000;
@@ -35,7 +35,7 @@ fn kills_for_one_medium() -> usize {
         .max(1)
 }
 
-fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
+fn run(directory: &Path, pool: PathBuf, medium: &str, engine: &str, kills: usize) -> Summary {
     let seed = seed();
     let arguments = [
         "--medium",
@@ -48,7 +48,7 @@ fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
     let plan = Plan {
         launch: Launch {
             program: env!("CARGO_BIN_EXE_everdram").into(),
-            pool: directory.join("pool"),
+            pool,
             log: directory.join("server.log"),
             arguments: arguments.map(str::to_owned).to_vec(),
         },
@@ -72,10 +72,15 @@ fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
     summary
 }
 
-/// The pool is kept as evidence if a promise was broken.
 fn must_be_sound(directory: tempfile::TempDir, medium: &str) {
+    let pool = directory.path().join("pool");
+    must_be_sound_at(directory, pool, medium);
+}
+
+/// The pool is kept as evidence if a promise was broken.
+fn must_be_sound_at(directory: tempfile::TempDir, pool: PathBuf, medium: &str) {
     let kills = kills_for_one_medium();
-    let summary = run(directory.path(), medium, "viper", kills);
+    let summary = run(directory.path(), pool, medium, "viper", kills);
     if !summary.is_sound() {
         panic!(
             "kept {}:\n{}",
@@ -110,11 +115,27 @@ fn kills_on_emulated_memory_lose_nothing() {
     }
 }
 
+/// `EVERDRAM_TEST_PMEM` names a directory on a DAX file system or a devdax device, whose pool is erased.
+#[test]
+fn kills_on_persistent_memory_lose_nothing() {
+    let Some(place) = std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from) else {
+        println!("skipped: EVERDRAM_TEST_PMEM names no persistent memory");
+        return;
+    };
+    if place.is_dir() {
+        must_be_sound(tempfile::tempdir_in(place).unwrap(), "pmem");
+    } else {
+        everdram_pm::erase(&place).unwrap();
+        must_be_sound_at(tempfile::tempdir().unwrap(), place, "pmem");
+    }
+}
+
 /// The engine `model` keeps nothing: a run over it shows that this test can fail.
 #[test]
 fn a_store_that_loses_everything_is_found_out() {
     let directory = tempfile::tempdir().unwrap();
-    let summary = run(directory.path(), "emulated", "model", 1);
+    let pool = directory.path().join("pool");
+    let summary = run(directory.path(), pool, "emulated", "model", 1);
     assert!(!summary.is_sound());
     assert!(
         summary.lost > DOCUMENTS as u64 / 2,

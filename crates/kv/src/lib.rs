@@ -15,10 +15,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod broken;
 mod engine;
 mod epoch;
 mod error;
 mod index;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod model;
 mod options;
 mod stats;
@@ -26,6 +29,9 @@ mod store;
 mod stripe;
 mod viper;
 
+#[cfg(feature = "broken")]
+#[doc(hidden)]
+pub use broken::Hole;
 pub use engine::{
     BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
     TransactionBody, Visit,
@@ -35,4 +41,6 @@ pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
 pub use options::{Clock, Create, EngineKind, Options, Progress};
 pub use stats::{CheckReport, Finding, Stats};
 pub use store::{Session, Store};
+#[cfg(feature = "fuzzing")]
+pub use viper::fuzzing;
 pub use viper::{Inspection, KindCount, inspect};

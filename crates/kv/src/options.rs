@@ -1,5 +1,7 @@
 //! How to open a store.
 
+#[cfg(feature = "broken")]
+use crate::broken::Hole;
 use crate::error::Error;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
@@ -88,6 +90,10 @@ pub struct Options {
     pub clock: Option<Clock>,
     /// Called during recovery.
     pub progress: Option<Progress>,
+    /// Opens a hole on purpose.
+    #[cfg(feature = "broken")]
+    #[doc(hidden)]
+    pub broken: Option<Hole>,
 }
 
 impl Default for Options {
@@ -112,6 +118,8 @@ impl Default for Options {
             recovery_threads: 0,
             clock: None,
             progress: None,
+            #[cfg(feature = "broken")]
+            broken: None,
         }
     }
 }

@@ -44,3 +44,57 @@ impl Carrier for ThroughRegion {
         Ok(())
     }
 }
+
+/// Through the memory of a lab pool, with its tap listening.
+#[cfg(feature = "lab")]
+pub(crate) struct ThroughTap {
+    region: Arc<Region>,
+    actor: crate::lab::Actor,
+}
+
+#[cfg(feature = "lab")]
+impl ThroughTap {
+    pub(crate) fn new(region: Arc<Region>) -> ThroughTap {
+        let actor = region.tap().map_or(0, |tap| tap.actor());
+        ThroughTap { region, actor }
+    }
+
+    #[track_caller]
+    fn tell(&self, event: crate::lab::Event<'_>, perform: crate::lab::Perform<'_>) {
+        match self.region.tap() {
+            None => {
+                perform();
+            }
+            Some(tap) => {
+                let source = crate::lab::Source {
+                    actor: self.actor,
+                    site: std::panic::Location::caller(),
+                };
+                tap.event(source, event, perform);
+            }
+        }
+    }
+}
+
+#[cfg(feature = "lab")]
+impl Carrier for ThroughTap {
+    fn read(&self, at: u64) -> Result<Block, Errno> {
+        let mut block = [0; PAGE as usize];
+        self.region.load(at, &mut block);
+        Ok(block)
+    }
+
+    fn write(&self, at: u64, block: &Block) -> Result<(), Errno> {
+        let event = crate::lab::Event::Store {
+            at,
+            bytes: block,
+            kind: crate::lab::StoreKind::Stream,
+        };
+        self.tell(event, &mut || {
+            self.region.store(at, block);
+            true
+        });
+        self.tell(crate::lab::Event::Fence, &mut || true);
+        Ok(())
+    }
+}

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::extent::Extent;
 use crate::header::Header;
 use crate::io::File;
+use crate::lock::lock;
 use crate::map::{Reservation, Sharing};
 use crate::place;
 use crate::probe::DaxDevice;
@@ -30,8 +31,19 @@ pub(crate) enum Ground {
         reservation: Arc<Reservation>,
         sharing: Sharing,
     },
+    /// Memory of the crash lab, zero behind the image.
+    #[cfg(feature = "lab")]
+    Memory { capacity: u64 },
+    /// A file of the lab's disk; `capacity` bytes of memory are there from the start.
+    #[cfg(feature = "lab")]
+    Simulated { file: Arc<File>, capacity: u64 },
     /// A device, mapped whole; what was on it before is overwritten with zeros when it is handed out.
-    Device { device: DaxDevice, kind: FlushKind },
+    Device {
+        /// Nothing is read or written through it: it holds the lock as long as the pool lives.
+        _lock: Arc<File>,
+        device: DaxDevice,
+        kind: FlushKind,
+    },
 }
 
 /// Grows one pool.
@@ -61,7 +73,7 @@ impl Growth {
         align: u64,
     ) -> Result<Extent, Error> {
         self.check(bytes, align)?;
-        let _growing = self.growing.lock();
+        let _growing = lock(&self.growing);
         let mut extents = header.get().extents;
         let at = extents.end().checked_next_multiple_of(align);
         let Some((at, end)) = at.and_then(|at| Some((at, at.checked_add(bytes)?))) else {
@@ -106,6 +118,8 @@ impl Growth {
         match &self.ground {
             Ground::Fixed => region.len(),
             Ground::File { reservation, .. } => reservation.bytes(),
+            #[cfg(feature = "lab")]
+            Ground::Memory { capacity } | Ground::Simulated { capacity, .. } => *capacity,
             Ground::Device { device, .. } => device.bytes,
         }
     }
@@ -115,17 +129,31 @@ impl Growth {
         let from = region.len();
         match &self.ground {
             Ground::Fixed => Ok(()),
+            #[cfg(feature = "lab")]
+            Ground::Memory { .. } => {
+                region.blank_behind(from);
+                Ok(())
+            }
             Ground::File {
                 file,
                 reservation,
                 sharing,
             } => {
-                place::back(file, from, end).map_err(Error::io(&self.path, "grow the pool"))?;
-                header.guard(|| file.sync())?;
+                self.back(header, file, from, end)?;
                 // SAFETY: `from` is the region's length, which only this function's caller raises, under the
                 // growth lock; the file was just extended to `end`.
                 unsafe { reservation.map(file.inner().as_fd(), *sharing, from, end) }
                     .map_err(Error::io(&self.path, "mapping new bytes"))
+            }
+            #[cfg(feature = "lab")]
+            Ground::Simulated { file, .. } => {
+                self.back(header, file, from, end)?;
+                let mut bytes = vec![0; end.saturating_sub(from) as usize];
+                file.pread_exact(from, &mut bytes)
+                    .map_err(Error::io(&self.path, "reading new bytes"))?;
+                region.set_len(end.max(from));
+                region.imprint(from, &bytes);
+                Ok(())
             }
             Ground::Device { kind, .. } => {
                 region.set_len(end.max(from));
@@ -133,6 +161,12 @@ impl Growth {
                 Ok(())
             }
         }
+    }
+
+    /// Gives `from .. end` of the image room on the medium, durably.
+    fn back(&self, header: &Header, file: &File, from: u64, end: u64) -> Result<(), Error> {
+        place::back(file, from, end).map_err(Error::io(&self.path, "grow the pool"))?;
+        header.guard(|| file.sync())
     }
 
     /// See [`crate::Pool::prefault`].

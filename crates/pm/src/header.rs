@@ -7,6 +7,7 @@
 //! - After a failed write nobody knows what the medium holds; every later update is refused.
 
 use crate::error::Error;
+use crate::lock::lock;
 use crate::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -180,7 +181,7 @@ impl Header {
 
     /// The superblock as it is now.
     pub(crate) fn get(&self) -> Superblock {
-        self.current.lock().clone()
+        lock(&self.current).clone()
     }
 
     /// Changes the superblock. Durable on return, in both copies; on error nothing changed in memory.
@@ -188,7 +189,7 @@ impl Header {
     /// # Errors
     /// [`Error::Poisoned`] if this write or an earlier one failed.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Error> {
-        let mut current = self.current.lock();
+        let mut current = lock(&self.current);
         self.healthy()?;
         let mut next = current.clone();
         change(&mut next);
@@ -206,7 +207,7 @@ impl Header {
     /// # Errors
     /// [`Error::Poisoned`] if it fails, or something failed earlier.
     pub(crate) fn guard(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Error> {
-        let _in_turn = self.current.lock();
+        let _in_turn = lock(&self.current);
         self.healthy()?;
         sync().map_err(|source| self.fail(source))
     }

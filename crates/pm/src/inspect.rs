@@ -7,8 +7,9 @@ use crate::medium::Medium;
 use crate::pool::Pool;
 use crate::probe::{self, IMAGE};
 use crate::superblock::{Block, PAGE, VERSION};
+use crate::window::Window;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -59,13 +60,12 @@ impl Carrier for ReadOnly {
 }
 
 impl Pool {
-    /// Reads the superblock of the pool at `path`, also while somebody has it open. Changes nothing. A devdax
-    /// device can only be mapped, not read, and must be opened instead.
+    /// Reads the superblock of the pool at `path`, also while somebody has it open. Changes nothing.
     ///
     /// # Errors
     /// As [`Pool::open`].
     pub fn inspect(path: &Path) -> Result<PoolInfo, Error> {
-        let (file, bytes) = open_image(path)?;
+        let (file, bytes, is_device) = open_image(path)?;
         let open = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err();
         if !open {
             // Given back at once, so that nobody who opens the pool meanwhile finds it locked by a look at it.
@@ -79,7 +79,14 @@ impl Pool {
                 what,
             });
         }
-        let found = header::read(&ReadOnly(file), path)?;
+        let found = if is_device {
+            // The kernel lets nobody `read` a devdax device; it can only be mapped.
+            let window =
+                Window::new(file.as_fd(), bytes).map_err(Error::io(path, "mapping the device"))?;
+            header::read(&window, path)?
+        } else {
+            header::read(&ReadOnly(file), path)?
+        };
         let superblock = found.superblock;
         let mut notes: Vec<_> = found
             .stale
@@ -139,21 +146,23 @@ impl Pool {
     }
 }
 
-fn open_image(path: &Path) -> Result<(OwnedFd, u64), Error> {
+/// The image, open for reading only; its length; whether it is a devdax device.
+fn open_image(path: &Path) -> Result<(OwnedFd, u64, bool), Error> {
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Err(Error::NotFound { path: path.into() }),
         Err(errno) => return Err(Error::io(path, "looking at the path")(errno)),
     };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        let what = match probe::probe(path) {
-            Ok(_) => "a devdax device cannot be read without opening the pool",
-            Err(_) => "a pool is a directory or a devdax device, and this is neither",
-        };
-        return Err(Error::NotAPool {
-            path: path.into(),
-            what: what.into(),
-        });
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {}
+        FileType::CharacterDevice => return open_device(path, &stat),
+        _ => {
+            let what = "a pool is a directory or a devdax device, and this is neither";
+            return Err(Error::NotAPool {
+                path: path.into(),
+                what: what.into(),
+            });
+        }
     }
     let name = path.join(IMAGE);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -169,5 +178,13 @@ fn open_image(path: &Path) -> Result<(OwnedFd, u64), Error> {
             what: "the image is no regular file".into(),
         });
     }
-    Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+    Ok((file, u64::try_from(stat.st_size).unwrap_or(0), false))
+}
+
+fn open_device(path: &Path, stat: &Stat) -> Result<(OwnedFd, u64, bool), Error> {
+    let device = probe::dax_device(path, stat.st_rdev, Path::new("/sys"))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())
+        .map_err(Error::io(path, "opening the device"))?;
+    Ok((file, device.bytes, true))
 }

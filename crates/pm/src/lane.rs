@@ -15,8 +15,9 @@
 //! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
 //! durability, does not compile.
 //!
-//! Every store, flush and fence of the product passes through this file: it is the one seam where a recorder
-//! can tap. None does yet.
+//! Every store, flush and fence of the product passes through this file (those of the superblock through
+//! `carrier.rs`): it is the seam where the crash lab listens. With feature `lab` each call costs one branch
+//! more; without it there is no trace of that.
 
 use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
@@ -76,24 +77,77 @@ enum Persist {
     },
     /// Ordinary files: lines go to the redo log.
     Redo(Group),
+    /// Memory of the crash lab.
+    #[cfg(feature = "lab")]
+    Simulated,
+}
+
+/// What tells the lab's tap of this lane's events, if there is one.
+#[cfg(feature = "lab")]
+struct Voice {
+    tap: Option<crate::lab::TapRef>,
+    actor: crate::lab::Actor,
+}
+
+#[cfg(feature = "lab")]
+impl Voice {
+    fn of(pool: &Pool) -> Voice {
+        let tap = pool.region().tap().cloned();
+        let actor = tap.as_ref().map_or(0, |tap| tap.actor());
+        Voice { tap, actor }
+    }
+
+    /// Lets an event happen and tells of it; the answer is the tap's, or the event's own.
+    #[inline]
+    #[track_caller]
+    fn tell(&self, event: crate::lab::Event<'_>, mut perform: impl FnMut() -> bool) -> bool {
+        match &self.tap {
+            None => perform(),
+            Some(tap) => {
+                let site = std::panic::Location::caller();
+                let actor = self.actor;
+                tap.event(crate::lab::Source { actor, site }, event, &mut perform)
+            }
+        }
+    }
+}
+
+/// Lets an event happen, and tells the lab of it where there is a lab.
+macro_rules! told {
+    ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
+        #[cfg(feature = "lab")]
+        let happened = $lane.voice.tell(crate::lab::Event::$event $fields, || $perform);
+        #[cfg(not(feature = "lab"))]
+        let happened = $perform;
+        happened
+    }};
 }
 
 /// One thread's way to write. Not shared; a session owns one.
 pub struct Lane {
     pool: Arc<Pool>,
     persist: Persist,
+    #[cfg(feature = "lab")]
+    voice: Voice,
 }
 
 impl Lane {
     pub(crate) fn new(pool: Arc<Pool>) -> Lane {
         let persist = match pool.log() {
             Some(log) => Persist::Redo(log.group()),
+            #[cfg(feature = "lab")]
+            None if pool.region().is_simulated() => Persist::Simulated,
             None => Persist::Lines {
                 kind: pool.flush_kind(),
                 delay: pool.delay(),
             },
         };
-        Lane { pool, persist }
+        Lane {
+            #[cfg(feature = "lab")]
+            voice: Voice::of(&pool),
+            pool,
+            persist,
+        }
     }
 
     /// The pool this lane writes.
@@ -107,8 +161,13 @@ impl Lane {
     /// # Panics
     /// If the range is outside the pool or unaligned.
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
-        self.pool.region().store(at, bytes);
+        let region = self.pool.region();
+        told!(self, Store { at, bytes, kind: crate::lab::StoreKind::Bulk }, {
+            region.store(at, bytes);
+            true
+        });
         Dirty {
             at,
             bytes: bytes.len() as u64,
@@ -120,8 +179,13 @@ impl Lane {
     /// # Panics
     /// As [`Lane::store`].
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn store_word(&mut self, at: u64, word: u64) -> Dirty {
-        self.pool.region().store_word(at, word);
+        let region = self.pool.region();
+        told!(self, Store { at, bytes: &word.to_le_bytes(), kind: crate::lab::StoreKind::Word }, {
+            region.store_word(at, word);
+            true
+        });
         Dirty { at, bytes: 8 }
     }
 
@@ -133,9 +197,21 @@ impl Lane {
     /// # Panics
     /// As [`Lane::store`].
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn exchange_word(&mut self, at: u64, old: u64, new: u64) -> Result<Dirty, u64> {
-        self.pool.region().exchange_word(at, old, new)?;
-        Ok(Dirty { at, bytes: 8 })
+        let region = self.pool.region();
+        let mut found = old;
+        told!(self, Store { at, bytes: &new.to_le_bytes(), kind: crate::lab::StoreKind::Word }, {
+            match region.exchange_word(at, old, new) {
+                Ok(()) => true,
+                Err(other) => {
+                    found = other;
+                    false
+                }
+            }
+        })
+        .then_some(Dirty { at, bytes: 8 })
+        .ok_or(found)
     }
 
     /// A commit word: an aligned 8-byte store that may only follow a fence.
@@ -143,6 +219,7 @@ impl Lane {
     /// # Panics
     /// As [`Lane::store`].
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn publish(&mut self, at: u64, word: u64, _after: &Ordered) -> Dirty {
         self.store_word(at, word)
     }
@@ -153,34 +230,66 @@ impl Lane {
     /// # Panics
     /// As [`Lane::store`].
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn stream(&mut self, at: u64, lines: &[u8]) -> Flushed {
-        match &mut self.persist {
-            Persist::Lines { kind, delay } => {
-                self.pool.region().stream(*kind, at, lines);
-                if let Some(delay) = delay {
-                    delay.flush(lines.len() as u64 / LINE);
+        let region = self.pool.region();
+        let persist = &mut self.persist;
+        told!(self, Store { at, bytes: lines, kind: crate::lab::StoreKind::Stream }, {
+            match persist {
+                Persist::Lines { kind, delay } => {
+                    region.stream(*kind, at, lines);
+                    if let Some(delay) = delay {
+                        delay.flush(lines.len() as u64 / LINE);
+                    }
                 }
+                Persist::Redo(group) => {
+                    region.store(at, lines);
+                    group.push_lines(at, lines);
+                }
+                #[cfg(feature = "lab")]
+                Persist::Simulated => region.store(at, lines),
             }
-            Persist::Redo(group) => {
-                self.pool.region().store(at, lines);
-                group.push_lines(at, lines);
-            }
-        }
+            true
+        });
         Flushed(())
     }
 
     /// Starts writing back what a store touched.
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn flush(&mut self, dirty: Dirty) -> Flushed {
-        match &mut self.persist {
-            Persist::Lines { kind, delay } => {
-                self.pool.region().flush(*kind, dirty.at, dirty.bytes);
-                if let Some(delay) = delay {
-                    delay.flush((dirty.at % LINE + dirty.bytes).div_ceil(LINE));
+        self.flush_how(dirty, false)
+    }
+
+    /// As [`Lane::flush`], for a store that may be lost in a crash although what it belongs to was acknowledged:
+    /// some later fence covers it. The crash lab asks of every other store that it is durable by then.
+    #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
+    pub fn flush_late(&mut self, dirty: Dirty) -> Flushed {
+        self.flush_how(dirty, true)
+    }
+
+    #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
+    #[cfg_attr(not(feature = "lab"), allow(unused_variables))]
+    fn flush_how(&mut self, dirty: Dirty, late: bool) -> Flushed {
+        let Dirty { at, bytes } = dirty;
+        let region = self.pool.region();
+        let persist = &mut self.persist;
+        told!(self, Flush { at, bytes, late }, {
+            match persist {
+                Persist::Lines { kind, delay } => {
+                    region.flush(*kind, at, bytes);
+                    if let Some(delay) = delay {
+                        delay.flush((at % LINE + bytes).div_ceil(LINE));
+                    }
                 }
+                Persist::Redo(group) => group.push_shared(at, bytes),
+                #[cfg(feature = "lab")]
+                Persist::Simulated => {}
             }
-            Persist::Redo(group) => group.push_shared(dirty.at, dirty.bytes),
-        }
+            true
+        });
         Flushed(())
     }
 
@@ -188,6 +297,7 @@ impl Lane {
     ///
     /// # Panics
     /// If the range is outside the pool.
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn flush_range(&mut self, at: u64, bytes: u64) -> Flushed {
         assert!(self.pool.region().contains(at, bytes));
         self.flush(Dirty { at, bytes })
@@ -195,17 +305,25 @@ impl Lane {
 
     /// Orders everything this lane flushed before everything it stores later.
     #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
     pub fn fence(&mut self, _flushed: Flushed) -> Ordered {
-        match &mut self.persist {
-            Persist::Lines { delay, .. } => {
-                cpu::fence();
-                if let Some(delay) = delay {
-                    delay.fence();
+        let persist = &mut self.persist;
+        let mut lsn = Lsn(0);
+        told!(self, Fence {}, {
+            match persist {
+                Persist::Lines { delay, .. } => {
+                    cpu::fence();
+                    if let Some(delay) = delay {
+                        delay.fence();
+                    }
                 }
-                Ordered { lsn: Lsn(0) }
+                Persist::Redo(group) => lsn = group.close(),
+                #[cfg(feature = "lab")]
+                Persist::Simulated => {}
             }
-            Persist::Redo(group) => Ordered { lsn: group.close() },
-        }
+            true
+        });
+        Ordered { lsn }
     }
 }
 

@@ -49,14 +49,20 @@ mod checksum;
 mod clock;
 mod cpu;
 mod delay;
+mod erase;
 mod error;
 mod extent;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod growth;
 mod header;
 mod inspect;
 mod io;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod lane;
 mod layout;
+mod lock;
 mod log;
 mod map;
 mod medium;
@@ -73,6 +79,7 @@ mod window;
 
 pub use checksum::Secret;
 pub use cpu::{FlushKind, LINE};
+pub use erase::erase;
 pub use error::Error;
 pub use extent::Extent;
 pub use inspect::PoolInfo;

@@ -11,8 +11,8 @@ use crate::delay::Delay;
 use crate::error::Error;
 use crate::growth::{Ground, Growth};
 use crate::header::{self, Carrier, Found, Header};
-use crate::io::File;
-use crate::log::{Log, LogOptions, SEGMENT_BYTES};
+use crate::io::{Directory, File};
+use crate::log::{Log, LogOptions, Setup};
 use crate::map::{Reservation, Sharing};
 use crate::medium::{Durability, Medium, MediumChoice, Report};
 use crate::place::{self, Place};
@@ -163,6 +163,8 @@ fn open_file(
         kind,
         delay,
         ground,
+        directory: path.into(),
+        setup: Setup::REAL,
     })
 }
 
@@ -195,7 +197,7 @@ pub(crate) fn read_file(path: &Path, file: &Arc<File>) -> Result<Found, Error> {
 }
 
 /// Makes the file exactly as long as the superblock says, without holes.
-fn fit_file(
+pub(crate) fn fit_file(
     path: &Path,
     file: &File,
     superblock: &Superblock,
@@ -264,7 +266,11 @@ fn open_device(
         probe: place.probe.clone(),
         ..*place
     };
-    let ground = Ground::Device { device, kind };
+    let ground = Ground::Device {
+        _lock: Arc::clone(&place.file),
+        device,
+        kind,
+    };
     let carrier = through();
     finish(Parts {
         path,
@@ -277,6 +283,8 @@ fn open_device(
         kind,
         delay: None,
         ground,
+        directory: path.into(),
+        setup: Setup::REAL,
     })
 }
 
@@ -389,20 +397,24 @@ fn flush_kind(path: &Path, medium: Medium) -> Result<FlushKind, Error> {
 }
 
 /// What is known of a pool once its image is mapped.
-struct Parts<'a> {
-    path: &'a Path,
-    options: &'a PoolOptions,
-    place: &'a Place,
-    medium: Medium,
-    found: Found,
-    carrier: Box<dyn Carrier>,
-    region: Arc<Region>,
-    kind: FlushKind,
-    delay: Option<Delay>,
-    ground: Ground,
+pub(crate) struct Parts<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) options: &'a PoolOptions,
+    pub(crate) place: &'a Place,
+    pub(crate) medium: Medium,
+    pub(crate) found: Found,
+    pub(crate) carrier: Box<dyn Carrier>,
+    pub(crate) region: Arc<Region>,
+    pub(crate) kind: FlushKind,
+    pub(crate) delay: Option<Delay>,
+    pub(crate) ground: Ground,
+    /// Where the redo log lies, and how it works (`file`).
+    pub(crate) directory: Directory,
+    pub(crate) setup: Setup,
 }
 
-fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
+/// Raises the incarnation, recovers, and puts the pool together.
+pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     let Parts {
         path,
         options,
@@ -414,6 +426,8 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         kind,
         delay,
         ground,
+        directory,
+        setup,
     } = parts;
     let superblock = found.superblock.clone();
     let header = Arc::new(Header::adopt(carrier, path, found)?);
@@ -424,9 +438,10 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     })?;
     let secret = superblock.secret();
     let log = match medium {
-        Medium::File => Some(Log::open(log_options(
-            path, options, place, &region, &header,
-        ))?),
+        Medium::File => Some(Log::open(LogOptions {
+            setup,
+            ..log_options(directory, options, place, &region, &header)
+        })?),
         Medium::Pmem | Medium::Emulated => None,
     };
     let latency = match &log {
@@ -462,7 +477,7 @@ fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
 
 /// How the log of a pool is opened.
 pub(crate) fn log_options(
-    path: &Path,
+    directory: Directory,
     options: &PoolOptions,
     place: &Place,
     region: &Arc<Region>,
@@ -471,17 +486,57 @@ pub(crate) fn log_options(
     let superblock = header.get();
     let recorder = Arc::clone(header);
     LogOptions {
-        directory: path.into(),
+        directory,
         image: Arc::clone(&place.file),
         region: Arc::clone(region),
         secret: superblock.secret(),
         durability: options.durability,
         log_bytes: options.log_bytes,
-        segment_bytes: SEGMENT_BYTES,
+        setup: Setup::REAL,
         checkpoint_lsn: superblock.checkpoint_lsn,
         incarnation: superblock.incarnation,
         record_checkpoint: Box::new(move |lsn| {
             recorder.update(|superblock| superblock.checkpoint_lsn = lsn)
         }),
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::probe::{DaxDevice, Probe};
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::Errno;
+
+    /// A pool on a devdax device let go of its lock as soon as it was open: the mapping kept the device's
+    /// bytes, and nothing kept the open device, which the lock belongs to. A second server could then open,
+    /// and ruin, the same pool. Nobody has a device at hand; a file is locked and mapped by the same calls.
+    #[test]
+    fn a_device_stays_locked_while_its_pool_is_open() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let device = DaxDevice {
+            bytes: 4 << 20,
+            align: PAGE,
+        };
+        named.as_file().set_len(device.bytes).unwrap();
+        let lock = FlockOperation::NonBlockingLockExclusive;
+        let place = Place {
+            file: Arc::new(File::wrap(named.reopen().unwrap(), named.path())),
+            created: false,
+            device: Some(device),
+            probe: Probe {
+                medium: Medium::Pmem,
+                why: "a device".into(),
+                volatile: false,
+            },
+        };
+        flock(place.file.inner(), lock).unwrap();
+        let pool = open_device(named.path(), &PoolOptions::default(), &place, device, None).unwrap();
+        drop(place);
+        let second = || flock(named.as_file(), lock);
+        assert_eq!(second(), Err(Errno::WOULDBLOCK));
+        drop(pool);
+        assert_eq!(second(), Ok(()));
     }
 }

@@ -13,7 +13,7 @@
 use crate::carrier::ThroughFile;
 use crate::error::Error;
 use crate::header::Header;
-use crate::io::{self, File};
+use crate::io::{Directory, File};
 use crate::medium::{Medium, MediumChoice};
 use crate::pool::PoolOptions;
 use crate::probe::{self, DaxDevice, IMAGE, Probe};
@@ -90,10 +90,8 @@ fn create_directory(path: &Path) -> Result<(), Error> {
             what: "creating the pool's directory",
             source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => io::sync_directory(parent),
-        _ => io::sync_directory(Path::new(".")),
-    }
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    Directory::from(parent.unwrap_or(Path::new("."))).sync()
 }
 
 fn open_device(path: &Path, stat: &Stat, options: &PoolOptions) -> Result<Place, Error> {
@@ -215,7 +213,7 @@ fn create_image(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     file.sync()
         .map_err(Error::io(&new, "syncing the new image"))?;
     rustix::fs::rename(&new, &name).map_err(Error::io(&name, "naming the new image"))?;
-    io::sync_directory(path)?;
+    Directory::from(path).sync()?;
     Ok(Place {
         file,
         created: true,
@@ -240,6 +238,7 @@ pub(crate) fn check_possible(path: &Path, medium: Medium, probe: &Probe) -> Resu
 }
 
 /// Gives `from .. to` of the image room on the medium. On error the file is as long as it was.
+#[cfg_attr(feature = "lab", track_caller)]
 pub(crate) fn back(file: &File, from: u64, to: u64) -> Result<(), Errno> {
     let before = file.len()?;
     let backed = match file.allocate(from, to - from) {
@@ -255,6 +254,7 @@ pub(crate) fn back(file: &File, from: u64, to: u64) -> Result<(), Errno> {
     backed
 }
 
+#[cfg_attr(feature = "lab", track_caller)]
 fn write_zeros(file: &File, mut from: u64, to: u64) -> Result<(), Errno> {
     let zeros = vec![0; 1 << 20];
     while from < to {

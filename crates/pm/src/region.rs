@@ -12,6 +12,8 @@
 
 use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
+#[cfg(feature = "lab")]
+use crate::lab::TapRef;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +27,12 @@ pub struct Region {
     _backing: Box<dyn Backing>,
     /// Latency to add to reads (`emulated` only).
     delay: Option<Delay>,
+    /// Who hears of what happens here, in the crash lab.
+    #[cfg(feature = "lab")]
+    tap: Option<TapRef>,
+    /// Whether this is plain memory of the crash lab, which nothing is flushed from.
+    #[cfg(feature = "lab")]
+    simulated: bool,
 }
 
 /// Keeps the bytes behind a [`Region`] alive; unmaps or frees them when dropped.
@@ -35,6 +43,10 @@ pub struct Region {
 pub(crate) unsafe trait Backing: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
+
+    /// Makes the bytes from `from` on zero, where the backing is longer than its region.
+    #[cfg(feature = "lab")]
+    fn blank_behind(&self, _from: u64) {}
 }
 
 // SAFETY: every access to the bytes behind `base` goes through atomics or word-preserving instructions.
@@ -51,7 +63,58 @@ impl Region {
             len: AtomicU64::new(len),
             _backing: backing,
             delay,
+            #[cfg(feature = "lab")]
+            tap: None,
+            #[cfg(feature = "lab")]
+            simulated: false,
         }
+    }
+
+    /// The first `len` bytes of memory of the crash lab.
+    #[cfg(feature = "lab")]
+    pub(crate) fn simulated(heap: Heap, len: u64, tap: Option<TapRef>) -> Region {
+        Region {
+            tap,
+            simulated: true,
+            ..Region::new(Box::new(heap), len, None)
+        }
+    }
+
+    /// Whether nothing has to be flushed here but what a tap records.
+    #[cfg(feature = "lab")]
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.simulated
+    }
+
+    /// Who listens.
+    #[cfg(feature = "lab")]
+    pub(crate) fn tap(&self) -> Option<&TapRef> {
+        self.tap.as_ref()
+    }
+
+    /// Tells the tap of a read.
+    #[inline]
+    fn tell_load(&self, _at: u64, _bytes: u64) {
+        #[cfg(feature = "lab")]
+        if let Some(tap) = &self.tap {
+            tap.load(self, _at, _bytes);
+        }
+    }
+
+    /// Puts bytes of an image into memory without telling anybody: what they are is decided by a crash, not by
+    /// a store.
+    ///
+    /// # Panics
+    /// If the range is not mapped or not aligned.
+    #[cfg(feature = "lab")]
+    pub fn imprint(&self, at: u64, bytes: &[u8]) {
+        self.store(at, bytes);
+    }
+
+    /// Makes what lies behind `from` zero, up to the end of the backing.
+    #[cfg(feature = "lab")]
+    pub(crate) fn blank_behind(&self, from: u64) {
+        self._backing.blank_behind(from);
     }
 
     /// Mapped bytes.
@@ -101,6 +164,7 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn load_word(&self, at: u64) -> u64 {
+        self.tell_load(at, 8);
         u64::from_le(self.words(at, 8)[0].load(Ordering::Acquire))
     }
 
@@ -110,15 +174,23 @@ impl Region {
     /// If the range is not mapped or not aligned.
     #[inline]
     pub fn load(&self, at: u64, into: &mut [u8]) {
+        self.tell_load(at, into.len() as u64);
+        self.copy_out(at, into);
+        if let Some(delay) = &self.delay {
+            delay.read(into.len() as u64);
+        }
+    }
+
+    /// As [`Region::load`], for the redo log: what a cache would write back is no read of the program, so no tap
+    /// hears of it.
+    #[inline]
+    pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
         for (word, chunk) in self
             .words(at, into.len() as u64)
             .iter()
             .zip(into.chunks_exact_mut(8))
         {
             chunk.copy_from_slice(&u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes());
-        }
-        if let Some(delay) = &self.delay {
-            delay.read(into.len() as u64);
         }
     }
 
@@ -211,6 +283,16 @@ impl std::fmt::Debug for Region {
 pub(crate) struct Heap {
     base: NonNull<u8>,
     layout: std::alloc::Layout,
+    /// Whether the memory is kept for the next copy of an image.
+    #[cfg(feature = "lab")]
+    kept: bool,
+}
+
+#[cfg(feature = "lab")]
+thread_local! {
+    /// Memory that copies of images had. Giving it back to the system and getting it again, page by page, would
+    /// take longer than the recovery of a small pool.
+    static SPARE: std::cell::RefCell<Option<Heap>> = const { std::cell::RefCell::new(None) };
 }
 
 // SAFETY: the memory is owned, and accessed through the region's atomics only.
@@ -229,7 +311,27 @@ impl Heap {
         let Some(base) = NonNull::new(raw) else {
             std::alloc::handle_alloc_error(layout)
         };
-        Heap { base, layout }
+        Heap {
+            base,
+            layout,
+            #[cfg(feature = "lab")]
+            kept: false,
+        }
+    }
+
+    /// Memory of `bytes` that begins with `image`; the rest is zero.
+    #[cfg(feature = "lab")]
+    pub(crate) fn copy_of(image: &[u8], bytes: usize) -> Heap {
+        assert!(image.len() <= bytes);
+        let spare = SPARE.take().filter(|heap| heap.layout.size() == bytes);
+        let mut heap = spare.unwrap_or_else(|| Heap::new(bytes));
+        heap.kept = true;
+        // SAFETY: the allocation has `bytes` bytes, all of them initialised, and nobody else has it.
+        let memory = unsafe { std::slice::from_raw_parts_mut(heap.base.as_ptr(), bytes) };
+        let (front, behind) = memory.split_at_mut(image.len());
+        front.copy_from_slice(image);
+        behind.fill(0);
+        heap
     }
 }
 
@@ -238,10 +340,29 @@ unsafe impl Backing for Heap {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
+
+    #[cfg(feature = "lab")]
+    fn blank_behind(&self, from: u64) {
+        let words = (self.layout.size() as u64).saturating_sub(from) / 8;
+        for word in 0..words {
+            // SAFETY: in bounds of the allocation: `from + word * 8` is below its size.
+            let at = unsafe { self.base.as_ptr().add((from + word * 8) as usize) };
+            // SAFETY: aligned (`from` is a whole page), in bounds, and accessed through atomics only.
+            unsafe { AtomicU64::from_ptr(at.cast()) }.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Heap {
     fn drop(&mut self) {
+        #[cfg(feature = "lab")]
+        if std::mem::take(&mut self.kept) {
+            let (base, layout, kept) = (self.base, self.layout, false);
+            let mut spare = Some(Heap { base, layout, kept });
+            // What was kept before is freed here, and everything when the thread ends.
+            let _ = SPARE.try_with(|slot| spare = slot.replace(spare.take()));
+            return;
+        }
         // SAFETY: allocated in `new` with this very layout.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
     }

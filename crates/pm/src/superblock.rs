@@ -36,6 +36,9 @@ pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 pub const DATA_AT: u64 = 65_536;
 /// The only format version so far.
 pub(crate) const VERSION: u32 = 1;
+/// No count or position of a pool gets beyond this, however long it is used: what is above was forged, and would
+/// overflow.
+const COUNT_MAX: u64 = 1 << 62;
 /// Largest image: what a signed file offset can address, in whole pages.
 pub(crate) const IMAGE_BYTES_MAX: u64 = i64::MAX as u64 / PAGE * PAGE;
 
@@ -140,6 +143,22 @@ fn checksum(block: &Block, at: u64) -> u64 {
     let mut block = *block;
     put(&mut block, offset_of!(Layout, checksum), &at.to_le_bytes());
     Secret::expand(&KEY).sum(&block)
+}
+
+/// Makes the checksum of a copy hold, whatever the copy says.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seal(block: &mut Block, at: u64) {
+    let sum = checksum(block, at);
+    put(block, offset_of!(Layout, checksum), &sum.to_le_bytes());
+}
+
+/// The seed in the first copy of an image.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seed(image: &[u8]) -> [u8; 32] {
+    let at = offset_of!(Layout, seed);
+    let mut seed = [0; 32];
+    seed.copy_from_slice(&image[at..at + 32]);
+    seed
 }
 
 fn put(block: &mut Block, at: usize, bytes: &[u8]) {
@@ -283,6 +302,16 @@ impl Superblock {
                 offset_of!(Layout, reserved),
                 "reserved bytes are not zero",
             ));
+        }
+        for at in [
+            offset_of!(Layout, generation),
+            offset_of!(Layout, incarnation),
+            offset_of!(Layout, checkpoint_lsn),
+        ] {
+            let count = u64_at(block, at);
+            if count > COUNT_MAX {
+                return Err(damaged(at, format!("no pool ever counts to {count}")));
+            }
         }
         let mut geometry = [0; 8];
         for (index, word) in geometry.iter_mut().enumerate() {
@@ -437,6 +466,24 @@ mod tests {
             Superblock::decode(&sample().encode(0), PAGE),
             Err(Flaw::Damaged { .. })
         ));
+    }
+
+    /// Opening raises generation and incarnation: a pool whose superblock said that it had been opened 2^64 - 1
+    /// times, found by fuzzing, overflowed there (a panic, or a count that starts over); a position of the redo
+    /// log that large did so in recovery.
+    #[test]
+    fn counts_that_would_overflow_are_refused() {
+        for at in [
+            offset_of!(Layout, generation),
+            offset_of!(Layout, incarnation),
+            offset_of!(Layout, checkpoint_lsn),
+        ] {
+            assert!(forge(at, &(1u64 << 40).to_le_bytes()).is_ok(), "byte {at}");
+            for count in [u64::MAX, u64::MAX - 4095, (1 << 62) + 1] {
+                let outcome = forge(at, &count.to_le_bytes());
+                assert!(matches!(outcome, Err(Flaw::Damaged { .. })), "byte {at}: {count}");
+            }
+        }
     }
 
     #[test]

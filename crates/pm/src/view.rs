@@ -60,7 +60,11 @@ pub(crate) fn open(
     let header = Arc::new(Header::view(carrier, path, found));
     if medium == Medium::File {
         Log::replay(&opening::log_options(
-            path, options, place, &region, &header,
+            path.into(),
+            options,
+            place,
+            &region,
+            &header,
         ))?;
     }
     Ok(Arc::new(Pool {

@@ -33,6 +33,8 @@ mod descriptors;
 mod desk;
 mod dispatch;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod glob;
 mod keyspace;
 mod listener;

@@ -226,6 +226,12 @@ impl Server {
         Ok(())
     }
 
+    /// What its threads share.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The TCP addresses listened on, with the ports in effect.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {

@@ -5,7 +5,7 @@
 use crate::client::Client;
 use anyhow::Context;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -108,16 +108,21 @@ impl Launch {
         Ok(process)
     }
 
-    /// Starts a server and kills it after `delay`, wherever it is by then: most likely in recovery.
+    /// Starts a server and kills it after `delay`, wherever it is by then: most likely in recovery. Says
+    /// whether it had become ready.
     ///
     /// # Errors
     /// If the process cannot be started or killed.
-    pub fn start_and_kill(&self, delay: Duration) -> anyhow::Result<()> {
+    pub fn start_and_kill(&self, delay: Duration) -> anyhow::Result<bool> {
         let mut child = self.spawn()?;
         std::thread::sleep(delay);
         child.kill()?;
         child.wait()?;
-        Ok(())
+        let mut said = String::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_string(&mut said)?;
+        }
+        Ok(said.ends_with('\n'))
     }
 }
 

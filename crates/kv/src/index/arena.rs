@@ -1,6 +1,6 @@
 //! The pages that segments are made of.
 //!
-//! Pages are carved from chunks of half a MiB that live as long as the index, so a page number is always
+//! Pages are carved from chunks of 128 KiB that live as long as the index, so a page number is always
 //! good to follow; what a page means can change only after an epoch has passed. A page is in one of four
 //! states: never used, in a segment, retired (out of the directory, but a pinned reader may still
 //! read it), or free.
@@ -21,11 +21,11 @@ pub(crate) const PAGE_BUCKETS: u32 = 32;
 /// The unit in which segments grow.
 pub(crate) type Page = [Bucket; PAGE_BUCKETS as usize];
 
-const CHUNK_PAGES: usize = 256;
+const CHUNK_PAGES: usize = 64;
 /// Chunks of the first table; each further table has twice as many.
 const TABLE_CHUNKS: usize = 64;
 /// Enough tables for every 32-bit page number.
-const TABLES: usize = 19;
+const TABLES: usize = 21;
 
 type Chunk = OnceLock<Box<[Page]>>;
 

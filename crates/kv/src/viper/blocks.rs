@@ -221,7 +221,8 @@ impl Blocks {
         let count = count.min(self.max_blocks.saturating_sub(first));
         for chunk in (first as usize / CHUNK)..=((first + count) as usize / CHUNK) {
             if let Some(cell) = self.chunks.get(chunk) {
-                cell.get_or_init(|| (0..CHUNK).map(|_| Block::default()).collect());
+                let blocks = CHUNK.min((self.max_blocks as usize).saturating_sub(chunk * CHUNK));
+                cell.get_or_init(|| (0..blocks).map(|_| Block::default()).collect());
             }
         }
         self.free.lock().ranges.push((first, count));

@@ -56,9 +56,10 @@ impl EngineSession for ViperSession {
         self.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
+        let early = self.early(|session| session.locate(hash, key))?;
         self.acquire(stripe)?;
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
-        match self.locate(hash, key) {
+        match early.map_or_else(|| self.locate(hash, key), Ok) {
             Ok(None) => {
                 self.give_back(stripe);
                 Ok(false)
@@ -108,8 +109,10 @@ impl EngineSession for ViperSession {
         self.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
+        let early = self.early(|session| session.word_of(hash, key, at))?;
         self.acquire(stripe)?;
-        self.update_word_locked(hash, stripe, key, at, change)
+        let found = early.map_or_else(|| self.word_of(hash, key, at), Ok);
+        self.update_word_locked(found, hash, stripe, key, at, change)
             .map_err(|error| self.engine.at_path(error))
     }
 

@@ -42,6 +42,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
         };
         write_piece(session, block, head, &mut image);
     }
+    session.count_used_blocks(pieces as u64);
     session.settle_and_fence();
     Ok(Chain {
         bytes: total as u64,

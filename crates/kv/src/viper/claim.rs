@@ -184,6 +184,24 @@ impl Claim {
         self.unsettled = !last.is_empty();
     }
 
+    /// Hole V7: as [`Claim::append`], but through the cache, and flushed in steps of a line from wherever the
+    /// record starts.
+    pub(crate) fn append_unaligned(
+        &mut self,
+        record: &[u8],
+        lane: &mut Lane,
+        unfenced: &mut Unfenced,
+    ) {
+        let at = self.page_at() + self.fill;
+        self.fill += record.len() as u64;
+        self.filled += record.len() as u32;
+        self.unfenced_records = true;
+        let _ = lane.store(at, record);
+        for step in (0..record.len() as u64).step_by(LINE as usize) {
+            unfenced.add(lane.flush_range(at + step, 8));
+        }
+    }
+
     /// Streams the partly filled line, so that a fence covers every record.
     #[inline]
     pub(crate) fn settle(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {

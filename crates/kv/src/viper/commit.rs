@@ -7,6 +7,7 @@ use super::lookup::rehash;
 use super::record::RecordKind;
 use super::session::{Old, PENDING_MAX, Pending, ViperSession};
 use super::{bump, index_error};
+use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::StripeId;
@@ -44,7 +45,11 @@ impl ViperSession {
                 self.mark(old)?;
             }
         }
+        if self.engine.is_broken(Hole::V12) {
+            return self.fence_after_publishing(pending);
+        }
         self.settle_and_fence();
+        self.unlock_pages(pending);
         for write in pending {
             self.publish(write)?;
         }
@@ -53,16 +58,29 @@ impl ViperSession {
 
     /// Makes one fenced write visible. The caller holds the stripe.
     pub(super) fn publish(&mut self, write: &Pending) -> Result<(), Error> {
-        let ViperSession {
-            engine, scratch, ..
-        } = self;
+        self.stamp(write);
+        self.swing(write)?;
+        self.bury_old(write)
+    }
+
+    /// Says what reads of the write's key depend on.
+    pub(super) fn stamp(&self, write: &Pending) {
+        let engine = &self.engine;
         // A copy that compaction made needs no stamp: until it is durable, the original is still there.
         if !engine.durable_at_fence && !write.moved {
             engine.stripes.set_stamp(write.stripe, self.last_ticket.0);
         }
-        match (write.new, &write.old) {
+    }
+
+    /// Swings the index entry of a write.
+    pub(super) fn swing(&mut self, write: &Pending) -> Result<(), Error> {
+        let old = self.entry_of(write);
+        let ViperSession {
+            engine, scratch, ..
+        } = self;
+        match (write.new, old) {
             (Some(new), Some(old)) => {
-                let replaced = engine.index.replace(write.hash, old.location, new);
+                let replaced = engine.index.replace(write.hash, old, new);
                 assert!(replaced, "the index changed under a held key lock");
             }
             (Some(new), None) => {
@@ -73,11 +91,16 @@ impl ViperSession {
                     .map_err(index_error)?;
             }
             (None, Some(old)) => {
-                let removed = engine.index.remove(write.hash, old.location);
+                let removed = engine.index.remove(write.hash, old);
                 assert!(removed, "the index changed under a held key lock");
             }
             (None, None) => {}
         }
+        Ok(())
+    }
+
+    /// Marks the record dead that a published write replaced, and counts.
+    pub(super) fn bury_old(&mut self, write: &Pending) -> Result<(), Error> {
         if write.moved {
             return Ok(());
         }
@@ -128,13 +151,16 @@ impl ViperSession {
     ) -> Result<(), Error> {
         let version = self.engine.stripes.next_version(stripe);
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
-            Ok(location) => self.submit(Pending {
-                hash,
-                stripe,
-                new: Some(location),
-                old,
-                moved: false,
-            }),
+            Ok(location) => {
+                self.lock_page(location)?;
+                self.submit(Pending {
+                    hash,
+                    stripe,
+                    new: Some(location),
+                    old,
+                    moved: false,
+                })
+            }
             Err(error) => {
                 self.give_back(stripe);
                 Err(error)

@@ -94,6 +94,7 @@ impl ViperSession {
             let Some((location, record)) = found else {
                 return Ok(None);
             };
+            engine.refuse_locked_page(location)?;
             if engine.is_expired(record.expires_at_ms) {
                 return Ok(None);
             }

@@ -24,6 +24,9 @@ mod chain;
 mod check;
 mod claim;
 mod commit;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod holes;
 mod inspect;
 mod layout;
 mod lookup;
@@ -35,6 +38,8 @@ mod recover;
 mod recover_scan;
 mod scan_page;
 mod session;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod write;
 
@@ -160,6 +165,8 @@ pub(crate) struct Viper {
     reclaim_background: bool,
     durable_at_fence: bool,
     read_only: bool,
+    #[cfg(feature = "broken")]
+    broken: Option<crate::broken::Hole>,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -235,6 +242,8 @@ impl Viper {
             recovery: Mutex::default(),
             background: Background::default(),
             reclaim_background: options.reclaim_background,
+            #[cfg(feature = "broken")]
+            broken: options.broken,
             weak: Weak::clone(weak),
             read_only: pool.is_read_only(),
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
@@ -348,6 +357,13 @@ fn index_error(error: crate::index::IndexError) -> Error {
         ),
         other => Error::NoSpace(format!("the index in DRAM: {other}")),
     }
+}
+
+/// Engine number and geometry words of a new pool.
+#[cfg(feature = "lab")]
+pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
+    let geometry = Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
+    Ok((ENGINE, geometry.to_words()))
 }
 
 fn pool_options(options: &Options, geometry: Geometry) -> PoolOptions {

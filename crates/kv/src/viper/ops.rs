@@ -13,6 +13,9 @@ use crate::stripe::{StripeId, Stripes};
 /// Attempts at a lock-free snapshot of several keys before taking their locks.
 const SNAPSHOT_TRIES: usize = 8;
 
+/// A record to change a word of, and its value.
+pub(super) type WordFound = (Old, Record, Vec<u8>);
+
 impl ViperSession {
     /// Reads several keys as of one moment: optimistically, then under their locks.
     pub(super) fn get_many_at_once(
@@ -70,16 +73,16 @@ impl ViperSession {
         Ok(())
     }
 
-    /// `update_word` on a held stripe; gives it back or submits on it.
+    /// `update_word` on a held stripe, with what [`ViperSession::word_of`] said; gives it back or submits on it.
     pub(super) fn update_word_locked(
         &mut self,
+        prepared: Result<Option<WordFound>, Error>,
         hash: KeyHash,
         stripe: StripeId,
         key: &[u8],
         at: usize,
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<u64>, Error> {
-        let prepared = self.word_of(hash, key, at);
         let (old, record, value) = match prepared {
             Ok(Some(found)) => found,
             Ok(None) => {
@@ -117,12 +120,12 @@ impl ViperSession {
     }
 
     /// The live record of `key` and its value, if the word at `at` is inside it.
-    fn word_of(
+    pub(super) fn word_of(
         &mut self,
         hash: KeyHash,
         key: &[u8],
         at: usize,
-    ) -> Result<Option<(Old, Record, Vec<u8>)>, Error> {
+    ) -> Result<Option<WordFound>, Error> {
         let Some((old, record)) = self.find(hash, key)?.filter(|(old, _)| !old.expired) else {
             return Ok(None);
         };

@@ -17,9 +17,10 @@ use super::record::RecordKind;
 use super::scan_page::{BlockWalk, copy_block};
 use super::session::{Old, Pending, ViperSession};
 use super::{LooseBlock, Viper, bump_shared};
+use crate::broken::Hole;
 use crate::error::Error;
-use crate::index::Location;
-use crate::stripe::Stripes;
+use crate::index::{KeyHash, Location};
+use crate::stripe::{StripeId, Stripes};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,7 +59,7 @@ fn candidates(viper: &Viper) -> Vec<u32> {
             continue;
         };
         let info = entry.info();
-        if info.state != State::Sealed {
+        if info.state != State::Sealed || viper.has_locked_page(block) {
             continue;
         }
         let pages = viper.geometry.pages_of(info.kind);
@@ -221,6 +222,9 @@ fn move_record(
     };
     let hash = viper.hash(&key);
     let stripe = Stripes::of(hash.0);
+    if viper.is_broken(Hole::V2) {
+        return move_without_lock(viper, session, (hash, stripe), &key, place);
+    }
     session.acquire(stripe)?;
     let current = points_to(viper, session, hash, place);
     let result = match current {
@@ -265,12 +269,34 @@ fn move_record(
     }
 }
 
-fn points_to(
+/// Hole V2: the key's lock is taken only to put the copy over whatever the index has by then.
+fn move_without_lock(
     viper: &Viper,
-    session: &ViperSession,
-    hash: crate::index::KeyHash,
+    session: &mut ViperSession,
+    (hash, stripe): (KeyHash, StripeId),
+    key: &[u8],
     place: Location,
-) -> bool {
+) -> Result<Option<Old>, Error> {
+    if !points_to(viper, session, hash, place) {
+        return Ok(None);
+    }
+    let Some((old, record)) = session.find(hash, key)? else {
+        return Ok(None);
+    };
+    let new = copy_record(viper, session, key, old, &record)?;
+    session.acquire(stripe)?;
+    session.submit(Pending {
+        hash,
+        stripe,
+        new: Some(new),
+        old: Some(old),
+        moved: true,
+    })?;
+    bump_shared(&viper.bytes_moved, u64::from(old.bytes));
+    Ok(Some(old))
+}
+
+fn points_to(viper: &Viper, session: &ViperSession, hash: KeyHash, place: Location) -> bool {
     let pin = session.slot.pin();
     viper
         .index
@@ -317,6 +343,9 @@ fn free_blocks(
     if emptied.is_empty() {
         return Ok(0);
     }
+    if viper.is_broken(Hole::V14) {
+        return Ok(free_at_once(viper, emptied));
+    }
     viper.wait_for_readers(viper.epochs.advance());
     viper.fence_marks(session);
     for &(block, info) in emptied {
@@ -328,10 +357,19 @@ fn free_blocks(
     }
     session.settle_and_fence();
     for &(block, info) in emptied {
-        viper.blocks.release(block, info.epoch);
+        viper.blocks.release(block, viper.last_life(info.epoch));
     }
     bump_shared(&viper.blocks_reclaimed, emptied.len() as u64);
     Ok(emptied.len() as u64 * viper.geometry.block_bytes)
+}
+
+/// Hole V14: nobody is waited for, and the pool does not know that the blocks are free.
+fn free_at_once(viper: &Viper, emptied: &[(u32, Info)]) -> u64 {
+    for &(block, info) in emptied {
+        viper.blocks.release(block, info.epoch);
+    }
+    bump_shared(&viper.blocks_reclaimed, emptied.len() as u64);
+    emptied.len() as u64 * viper.geometry.block_bytes
 }
 
 /// Frees the pieces of values that were replaced or removed. Recovery never looks into an overflow block

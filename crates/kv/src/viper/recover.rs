@@ -20,6 +20,7 @@ use super::record::{Record, RecordKind, Stamp};
 use super::recover_scan::{Found, VERSION_SOUND, scan_all};
 use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
+use crate::broken::Hole;
 use crate::error::Error;
 use crate::options::Options;
 use crate::stats::Stats;
@@ -72,8 +73,6 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
         viper.index.clear().map_err(index_error)?;
         found = scan_all(viper, options)?;
     }
-    let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
-    Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
     // A stack: the lowest numbers are claimed first.
     found.free.sort_unstable_by(|a, b| b.cmp(a));
     for (block, epoch) in std::mem::take(&mut found.free) {
@@ -84,8 +83,13 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
     for &at in &found.journals.clone() {
         apply_journal(viper, &mut session, at, &mut found)?;
     }
+    // Only after the journals, which name versions: what comes later must be newer than any of them.
+    let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
+    Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
     session.settle_and_fence();
-    bury_the_dead(viper, &session, &mut found)?;
+    if !viper.is_broken(Hole::V1) {
+        bury_the_dead(viper, &session, &mut found)?;
+    }
     clean_up(viper, &mut session, &found)?;
     free_unreached(viper, &session, &found)?;
     session
@@ -271,7 +275,11 @@ fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
 }
 
 fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<(), Error> {
-    for &at in &found.losers {
+    let losers = match viper.is_broken(Hole::V1) {
+        true => &[],
+        false => found.losers.as_slice(),
+    };
+    for &at in losers {
         let old = at_old(viper, at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
@@ -280,14 +288,22 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
     for &at in &found.journals {
         session.mark(&at_old(viper, at)?)?;
     }
-    for &(page_at, end, epoch) in &found.open_pages {
+    // Later pages first: a record in one of them does not count because the page before is open, and it must
+    // not begin to count if a crash comes while they are sealed.
+    seal_pages(viper, session, &found.later_pages);
+    session.settle_and_fence();
+    seal_pages(viper, session, &found.last_pages);
+    session.settle_and_fence();
+    Ok(())
+}
+
+fn seal_pages(viper: &Viper, session: &mut ViperSession, pages: &[(u64, u32, u32)]) {
+    for &(page_at, end, epoch) in pages {
         let word = tail_word(viper.pool.secret(), page_at, epoch, end);
         let dirty = session.lane.store_word(page_at + 8, word);
         let flushed = session.lane.flush(dirty);
         session.unfenced.add(flushed);
     }
-    session.settle_and_fence();
-    Ok(())
 }
 
 fn free_unreached(viper: &Viper, session: &ViperSession, found: &Found) -> Result<(), Error> {
@@ -305,7 +321,10 @@ fn free_unreached(viper: &Viper, session: &ViperSession, found: &Found) -> Resul
             if let Some(entry) = viper.blocks.get(block) {
                 entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
             }
-            reached.insert(block);
+            // Whoever of the two is overwritten first would take the other's value with it.
+            if !reached.insert(block) {
+                return Err(corrupt(at, "two values share a piece"));
+            }
         }
     }
     for &(block, epoch) in &found.overflow {

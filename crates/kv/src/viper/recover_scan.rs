@@ -29,8 +29,10 @@ pub(super) struct Found {
     pub(super) journals: Vec<u64>,
     /// Live records whose value is chained: offsets.
     pub(super) chained: Vec<u64>,
-    /// Open pages: (offset, end, epoch).
-    pub(super) open_pages: Vec<(u64, u32, u32)>,
+    /// The first open page of each block, where its log of records ends: (offset, end, epoch).
+    pub(super) last_pages: Vec<(u64, u32, u32)>,
+    /// Open pages behind those, where nothing counts.
+    pub(super) later_pages: Vec<(u64, u32, u32)>,
     pub(super) free: Vec<(u32, u32)>,
     pub(super) overflow: Vec<(u32, u32)>,
     pub(super) inserted: u64,
@@ -43,7 +45,8 @@ impl Found {
         self.dead.extend(other.dead);
         self.journals.extend(other.journals);
         self.chained.extend(other.chained);
-        self.open_pages.extend(other.open_pages);
+        self.last_pages.extend(other.last_pages);
+        self.later_pages.extend(other.later_pages);
         self.free.extend(other.free);
         self.overflow.extend(other.overflow);
         self.inserted += other.inserted;
@@ -54,9 +57,8 @@ impl Found {
 /// Puts every block's records into the index, in parallel.
 pub(super) fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, Error> {
     let blocks: Vec<u32> = viper.blocks.all().collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match options.recovery_threads {
-        0 => cores,
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
         asked => asked,
     };
     let threads = threads
@@ -66,21 +68,27 @@ pub(super) fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, E
     let done = AtomicU64::new(0);
     let all = Mutex::new(Found::default());
     let failure = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for owner in 0..threads {
-            let (blocks, next, done, all, failure) = (&blocks, &next, &done, &all, &failure);
-            let progress = options.progress.clone();
-            scope.spawn(move || {
-                match scan_share(viper, owner as u16, blocks, next, done, progress.as_ref()) {
-                    Ok(found) => all.lock().merge(found),
-                    Err(error) => {
-                        // One is enough; the other threads stop at their next block.
-                        next.store(blocks.len(), Ordering::Relaxed);
-                        failure.lock().get_or_insert(error);
-                    }
-                }
-            });
+    let progress = options.progress.as_ref();
+    let work = |owner: usize| match scan_share(
+        viper,
+        owner as u16,
+        &blocks,
+        &next,
+        &done,
+        progress,
+    ) {
+        Ok(found) => all.lock().merge(found),
+        Err(error) => {
+            // One is enough; the other threads stop at their next block.
+            next.store(blocks.len(), Ordering::Relaxed);
+            failure.lock().get_or_insert(error);
         }
+    };
+    std::thread::scope(|scope| {
+        for owner in 1..threads {
+            scope.spawn(move || work(owner));
+        }
+        work(0);
     });
     match failure.into_inner() {
         Some(error) => Err(error),
@@ -153,7 +161,7 @@ impl Scan<'_> {
             word => parse_page_word(secret, at, word)
                 .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
         };
-        match kind {
+        match viper.believed_kind(block, kind) {
             Kind::Free => {
                 self.really_free(block, at, epoch)?;
                 self.found
@@ -235,10 +243,12 @@ impl Scan<'_> {
         entry.set_filled(walked.filled as u32);
         entry.add_garbage(walked.dead as u32);
         entry.set_slack(walked.slack as u32);
-        let open = walked.open_pages.into_iter();
-        self.found
+        let mut open = walked
             .open_pages
-            .extend(open.map(|(page_at, end)| (page_at, end, epoch)));
+            .into_iter()
+            .map(|(page_at, end)| (page_at, end, epoch));
+        self.found.last_pages.extend(open.next());
+        self.found.later_pages.extend(open);
         Ok(())
     }
 
@@ -316,7 +326,7 @@ fn settle(
     let new = location(visited.at)?;
     viper.stripes.lock(stripe, owner);
     let result = look_up(viper, slot, hash, key, scratch).and_then(|found| match found {
-        Some((old, record)) if record.stamp.order() < visited.record.stamp.order() => {
+        Some((old, record)) if viper.wins((new, visited.record.stamp), (old, record.stamp)) => {
             viper.index.replace(hash, old, new);
             Ok(Some(old.get() * UNIT))
         }

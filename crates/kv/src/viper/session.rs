@@ -222,6 +222,7 @@ fn replaceable(
     scratch: &[u8],
 ) -> Result<Option<(Old, Record)>, Error> {
     if let Some((location, _)) = &found {
+        engine.refuse_locked_page(*location)?;
         // Whoever replaces it will have to mark it dead: damage shows here, before anything is written.
         let reader = engine.reader();
         let spot = reader.spot(location.get() * UNIT)?;

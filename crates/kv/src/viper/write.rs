@@ -9,6 +9,7 @@ use super::read::{UNIT, corrupt};
 use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, SCRATCH_KEEP, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
+use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
 use everdram_pm::Ordered;
@@ -165,10 +166,13 @@ impl ViperSession {
             lane,
             unfenced,
         );
-        if let Some(full) = slot.replace(next) {
-            full.sealed(&engine.blocks);
-        }
+        let full = slot.replace(next);
         claims.iter_mut().flatten().for_each(Claim::fenced);
+        self.count_used_blocks(1);
+        self.unlock_pending_pages();
+        if let Some(full) = full {
+            full.sealed(&self.engine.blocks);
+        }
         self.first = true;
         self.engine
             .background
@@ -184,7 +188,10 @@ impl ViperSession {
 
     fn append(&mut self, kind: Kind, at: u64) -> Result<Location, Error> {
         if let Some(claim) = &mut self.claims[claim_index(kind)] {
-            claim.append(&self.record, &mut self.lane, &mut self.unfenced);
+            match self.engine.is_broken(Hole::V7) {
+                true => claim.append_unaligned(&self.record, &mut self.lane, &mut self.unfenced),
+                false => claim.append(&self.record, &mut self.lane, &mut self.unfenced),
+            }
         }
         location(at)
     }
@@ -248,8 +255,8 @@ impl ViperSession {
         Some(ordered)
     }
 
-    /// Streams what is left of open lines and fences everything.
-    pub(super) fn settle_and_fence(&mut self) {
+    /// Streams what is left of open lines.
+    pub(super) fn settle(&mut self) {
         let ViperSession {
             claims,
             lane,
@@ -259,6 +266,11 @@ impl ViperSession {
         for claim in claims.iter_mut().flatten() {
             claim.settle(lane, unfenced);
         }
+    }
+
+    /// Streams what is left of open lines and fences everything.
+    pub(super) fn settle_and_fence(&mut self) {
+        self.settle();
         self.fence();
         self.claims.iter_mut().flatten().for_each(Claim::fenced);
         self.first = true;

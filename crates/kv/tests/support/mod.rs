@@ -6,7 +6,7 @@ pub mod frozen;
 pub mod history;
 
 use everdram::{Clock, EngineKind, Medium, MediumChoice, Options, Store};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
@@ -19,6 +19,8 @@ pub(crate) struct Bed {
     medium: Medium,
     fixed: Option<(u32, u32)>,
     dimms: u32,
+    /// The devdax device that is the pool, if it is not in `dir`.
+    device: Option<PathBuf>,
 }
 
 fn clock_of(time: &Arc<AtomicU64>) -> Clock {
@@ -51,7 +53,26 @@ impl Bed {
             medium,
             fixed,
             dimms,
+            device: None,
         }
+    }
+
+    /// On a DAX file system, or on a device, from which the pool before is erased.
+    fn on_persistent_memory(
+        name: &'static str,
+        place: &Path,
+        fixed: Option<(u32, u32)>,
+        dimms: u32,
+    ) -> Bed {
+        let mut bed = Bed::new(name, Medium::Emulated, fixed, dimms);
+        bed.medium = Medium::Pmem;
+        if place.is_dir() {
+            bed.dir = TempDir::new_in(place).unwrap();
+        } else {
+            everdram_pm::erase(place).unwrap();
+            bed.device = Some(place.into());
+        }
+        bed
     }
 
     pub(crate) fn emulated() -> Bed {
@@ -75,7 +96,10 @@ impl Bed {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.dir.path().join("pool")
+        match &self.device {
+            Some(device) => device.clone(),
+            None => self.dir.path().join("pool"),
+        }
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -134,8 +158,25 @@ impl Bed {
     }
 }
 
-/// Runs a test on every bed.
+/// The place of persistent memory that tests are asked to use by EVERDRAM_TEST_PMEM: a directory on a DAX file
+/// system, or a devdax device. A device holds one pool, so tests that use one have to run one at a time.
+fn persistent_memory() -> Option<PathBuf> {
+    std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from)
+}
+
+/// Runs a test on every bed; on those of persistent memory alone if there is some.
 pub(crate) fn each_bed(test: impl Fn(&Bed)) {
+    if let Some(place) = persistent_memory() {
+        for (name, fixed, dimms) in [
+            ("pmem", None, 6),
+            ("pmem, fixed-size pages", Some((8, 16)), 6),
+            ("pmem, one DIMM", None, 1),
+        ] {
+            println!("-- {name}, {}", place.display());
+            test(&Bed::on_persistent_memory(name, &place, fixed, dimms));
+        }
+        return;
+    }
     for (name, medium, fixed, dimms) in [
         ("emulated", Medium::Emulated, None, 6),
         (

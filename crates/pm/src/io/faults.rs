@@ -130,7 +130,7 @@ impl Faults {
                     _ => random.random_range(0..=sector.before.len()),
                 };
                 if let Some(bytes) = sector.before.get(pick) {
-                    super::write_all(&file, number * SECTOR, bytes)?;
+                    super::system::write_all(&file, number * SECTOR, bytes)?;
                 }
             }
         }

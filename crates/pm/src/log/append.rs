@@ -63,7 +63,7 @@ impl Shared {
             .load(Ordering::Relaxed)
             .saturating_sub(end);
         if used >= self.options.log_bytes / 2
-            || ahead < super::segment::AHEAD * self.options.segment_bytes
+            || ahead < super::segment::AHEAD * self.options.setup.segment_bytes
         {
             self.checkpointer.ring();
         }
@@ -71,6 +71,9 @@ impl Shared {
 
     /// Blocks until positions up to `end` have segments, or the log has failed.
     fn wait_for_room(&self, end: u64) {
+        if !self.options.setup.has_threads() {
+            return self.make_room(end);
+        }
         self.starving.fetch_add(1, Ordering::SeqCst);
         let mut segments = self.segments.lock();
         while segments.end() < end && self.failed.get().is_none() {

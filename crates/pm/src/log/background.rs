@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::medium::Durability;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -15,6 +16,20 @@ const EVERY_SECOND: Duration = Duration::from_millis(800);
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 /// How long a full disk is left alone before the next attempt to prepare a segment.
 const FULL_DISK: Duration = Duration::from_millis(50);
+
+/// How often an append that no thread serves tries to get room.
+const ROUNDS_WITHOUT_THREAD: u32 = 8;
+
+/// What to do after a round of the checkpointer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// There is nothing more to do.
+    Last,
+    /// Another round.
+    Again,
+    /// The disk is full, and somebody waits for room: another round in a while.
+    Starving,
+}
 
 /// The threads; they run until [`Background::stop`].
 pub(super) struct Background {
@@ -56,7 +71,7 @@ fn spawn(log: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<(
         .name(name.into())
         .spawn(move || run(&shared))
         .map_err(|error| Error::Io {
-            path: log.options.directory.clone(),
+            path: log.options.directory.path().into(),
             what: "starting a thread of the redo log",
             source: error
                 .raw_os_error()
@@ -85,38 +100,66 @@ impl Shared {
     fn run_checkpointer(&self) {
         while !self.stopping.load(Ordering::SeqCst) {
             self.checkpointer.listen(None);
-            while self.failed.get().is_none()
-                && !self.stopping.load(Ordering::SeqCst)
-                && self.tend()
-            {}
+            while self.failed.get().is_none() && !self.stopping.load(Ordering::SeqCst) {
+                match self.tend() {
+                    Round::Last => break,
+                    Round::Again => {}
+                    Round::Starving => std::thread::sleep(FULL_DISK),
+                }
+            }
         }
     }
 
-    /// One round of the checkpointer; `true` asks for another.
-    fn tend(&self) -> bool {
+    /// One round of the checkpointer.
+    fn tend(&self) -> Round {
         let prepared = match self.prepare_segments() {
             Ok(prepared) => prepared,
             Err(Error::NoSpace { .. }) => false,
             Err(Error::Io { path, source, .. }) => {
                 self.fail(&path, source);
-                return false;
+                return Round::Last;
             }
-            Err(_) => return false,
+            Err(_) => return Round::Last,
         };
         let starving = self.starving.load(Ordering::SeqCst) > 0 && !prepared;
         let used = self
             .end()
             .saturating_sub(self.checkpoint_lsn.load(Ordering::Acquire));
         if !starving && used < self.options.log_bytes / 2 {
-            return false;
+            return Round::Last;
         }
         // A failure has poisoned the log already.
         if self.checkpoint().is_err() {
-            return false;
+            return Round::Last;
         }
         if starving && self.starving.load(Ordering::SeqCst) > 0 {
-            std::thread::sleep(FULL_DISK);
+            return Round::Starving;
         }
-        true
+        Round::Again
+    }
+
+    /// Answers the checkpointer's bell where no thread listens to it.
+    #[inline]
+    pub(super) fn tend_without_thread(&self) {
+        if !self.options.setup.has_threads() && self.checkpointer.silence() {
+            while self.failed.get().is_none() && self.tend() == Round::Again {}
+        }
+    }
+
+    /// Makes positions up to `end` have segments where no thread does it. A disk that stays full fails the log:
+    /// nobody else is there who could make room.
+    pub(super) fn make_room(&self, end: u64) {
+        self.starving.fetch_add(1, Ordering::SeqCst);
+        for round in 1.. {
+            if self.failed.get().is_some() || lock(&self.segments).end() >= end {
+                break;
+            }
+            if round > ROUNDS_WITHOUT_THREAD {
+                self.fail(self.options.directory.path(), Errno::NOSPC);
+                break;
+            }
+            self.tend();
+        }
+        self.starving.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -34,6 +34,11 @@ impl Bell {
             // Whether it was rung, timed out or interrupted: the caller looks at the state anyway.
             let _ = futex::wait(&self.word, Flags::PRIVATE, SILENT, timeout.as_ref());
         }
-        self.word.swap(SILENT, Ordering::SeqCst);
+        self.silence();
+    }
+
+    /// Silences the bell; whether it was rung.
+    pub(super) fn silence(&self) -> bool {
+        self.word.swap(SILENT, Ordering::SeqCst) == RUNG
     }
 }

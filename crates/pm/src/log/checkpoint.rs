@@ -10,6 +10,7 @@ use super::Shared;
 use super::dirty::PAGE;
 use crate::error::Error;
 use crate::io::File;
+use crate::lock::lock;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ struct Run {
 impl Shared {
     /// Brings the image up to date and frees the log. Only one runs at a time; writers never wait for it.
     pub(super) fn checkpoint(&self) -> Result<(), Error> {
-        let _alone = self.checkpointing.lock();
+        let _alone = lock(&self.checkpointing);
         self.wait_durable(self.end())?;
         let lsn = self.pending.lock().start();
         let mut run = Run {
@@ -64,7 +65,7 @@ impl Shared {
         let bytes = PAGE.min(region.len().saturating_sub(at)) as usize;
         let from = run.bytes.len();
         run.bytes.resize(from + bytes, 0);
-        region.load(at, &mut run.bytes[from..]);
+        region.copy_out(at, &mut run.bytes[from..]);
         run.pages.push(page);
     }
 
@@ -72,7 +73,7 @@ impl Shared {
         if run.pages.is_empty() {
             return Ok(());
         }
-        if self.write_ahead() {
+        if self.options.setup.writes_ahead() {
             self.wait_durable(self.end())?;
         }
         let mut from = 0;
@@ -95,14 +96,6 @@ impl Shared {
             self.image_call(|image| image.data_sync())?;
         }
         Ok(())
-    }
-
-    /// Whether the write-ahead rule is in force: always, except in the test that shows it is needed.
-    fn write_ahead(&self) -> bool {
-        #[cfg(test)]
-        return !self.write_ahead_broken.load(Ordering::Relaxed);
-        #[cfg(not(test))]
-        true
     }
 
     /// A call on the image; a failure poisons the log.

@@ -41,7 +41,7 @@ pub(super) struct Content {
 
 impl Group {
     pub(super) fn new(log: Arc<Shared>) -> Group {
-        let spill_bytes = SPILL_BYTES.min(log.options.segment_bytes / 4);
+        let spill_bytes = SPILL_BYTES.min(log.options.setup.segment_bytes / 4);
         Group {
             log,
             content: Content::default(),

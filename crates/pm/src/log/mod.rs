@@ -32,6 +32,8 @@ mod bell;
 mod checkpoint;
 mod dirty;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod group;
 mod pending;
 mod recover;
@@ -45,7 +47,7 @@ pub(crate) use group::Group;
 
 use crate::checksum::Secret;
 use crate::error::Error;
-use crate::io::File;
+use crate::io::{Directory, File};
 use crate::lane::Lsn;
 use crate::medium::Durability;
 use crate::region::Region;
@@ -55,14 +57,13 @@ use dirty::DirtyPages;
 use parking_lot::{Condvar, Mutex, RwLock};
 use pending::Pending;
 use segment::Segments;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use writer::Writer;
 
 /// Bytes of a log segment; part of the format.
-pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
+const SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Called for each advance of durability, or failure.
 type Subscriber = Arc<dyn Fn() + Send + Sync>;
@@ -70,7 +71,7 @@ type Subscriber = Arc<dyn Fn() + Send + Sync>;
 /// What a log is opened with.
 pub(crate) struct LogOptions {
     /// Where the segments are.
-    pub(crate) directory: PathBuf,
+    pub(crate) directory: Directory,
     /// The image file, for checkpoints.
     pub(crate) image: Arc<File>,
     /// The private mapping of the image; recovery applies the log to it.
@@ -81,14 +82,54 @@ pub(crate) struct LogOptions {
     pub(crate) durability: Durability,
     /// Bytes of segments to keep; a checkpoint starts when half of them are used.
     pub(crate) log_bytes: u64,
-    /// [`SEGMENT_BYTES`], except in tests.
-    pub(crate) segment_bytes: u64,
+    /// [`Setup::REAL`], except in tests.
+    pub(crate) setup: Setup,
     /// From the superblock: the image holds everything before this position. 0 in a new pool.
     pub(crate) checkpoint_lsn: u64,
     /// From the superblock, where it was raised durably before this call.
     pub(crate) incarnation: u64,
     /// Writes a new `checkpoint_lsn` to the superblock, durably.
     pub(crate) record_checkpoint: Box<dyn Fn(u64) -> Result<(), Error> + Send + Sync>,
+}
+
+/// What of a log is not for a pool to choose, but for tests and the lab.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Bytes of a segment, a multiple of 4096.
+    pub(crate) segment_bytes: u64,
+    /// Whether threads serve the log. Without them whoever waits, or finds no room, does their work, and in one
+    /// thread the same calls always lead to the same writes.
+    #[cfg(feature = "lab")]
+    pub(crate) background: bool,
+    /// Whether the write-ahead rule is in force (rule 2).
+    #[cfg(any(test, feature = "lab"))]
+    pub(crate) write_ahead: bool,
+}
+
+impl Setup {
+    /// Every log of a real pool.
+    pub(crate) const REAL: Setup = Setup {
+        segment_bytes: SEGMENT_BYTES,
+        #[cfg(feature = "lab")]
+        background: true,
+        #[cfg(any(test, feature = "lab"))]
+        write_ahead: true,
+    };
+
+    #[inline]
+    fn has_threads(self) -> bool {
+        #[cfg(feature = "lab")]
+        return self.background;
+        #[cfg(not(feature = "lab"))]
+        true
+    }
+
+    fn writes_ahead(self) -> bool {
+        #[cfg(any(test, feature = "lab"))]
+        return self.write_ahead;
+        #[cfg(not(any(test, feature = "lab")))]
+        true
+    }
 }
 
 /// An open redo log. Dropping it without [`Log::close`] leaves the files as a crash would.
@@ -131,9 +172,6 @@ struct Shared {
     subscribers: RwLock<Vec<Subscriber>>,
     /// Moving average of one write and sync.
     sync_ns: AtomicU64,
-    /// Lets a test leave out the write-ahead rule.
-    #[cfg(test)]
-    write_ahead_broken: AtomicBool,
 }
 
 impl Log {
@@ -143,13 +181,17 @@ impl Log {
     /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are as
     /// they were then); [`Error::Io`], [`Error::NoSpace`], [`Error::Options`].
     pub(crate) fn open(options: LogOptions) -> Result<Log, Error> {
+        let setup = options.setup;
         let dirty = DirtyPages::default();
         let recovered = recover::recover(&options, &dirty)?;
         let mut segments = Segments::new(&options, &recovered);
         segments.prepare_ahead(recovered.start)?;
-        let sync_ns = segments.measure(recovered.start)?;
+        let sync_ns = match setup.has_threads() {
+            true => segments.measure(recovered.start)?,
+            false => 0,
+        };
         let shared = Arc::new(Shared {
-            pending: Mutex::new(Pending::new(recovered.start, options.segment_bytes)),
+            pending: Mutex::new(Pending::new(recovered.start, setup.segment_bytes)),
             writer: Mutex::new(Writer::new(&recovered)),
             prepared_end: AtomicU64::new(segments.end()),
             segments: Mutex::new(segments),
@@ -167,14 +209,15 @@ impl Log {
             stopping: AtomicBool::new(false),
             subscribers: RwLock::default(),
             sync_ns: AtomicU64::new(sync_ns),
-            #[cfg(test)]
-            write_ahead_broken: AtomicBool::new(false),
             options,
         });
-        let background = Background::start(&shared)?;
+        let background = setup
+            .has_threads()
+            .then(|| Background::start(&shared))
+            .transpose()?;
         Ok(Log {
             shared,
-            background: Mutex::new(Some(background)),
+            background: Mutex::new(background),
         })
     }
 
@@ -198,6 +241,7 @@ impl Log {
     /// [`Error::Poisoned`].
     #[inline]
     pub(crate) fn wait(&self, lsn: Lsn) -> Result<(), Error> {
+        self.shared.tend_without_thread();
         match self.shared.options.durability {
             Durability::Always => self.shared.wait_durable(lsn.0),
             Durability::EverySec | Durability::None => self.healthy(),
@@ -209,15 +253,20 @@ impl Log {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn sync(&self) -> Result<(), Error> {
+        self.shared.tend_without_thread();
         self.shared.wait_durable(self.shared.end())
     }
 
-    /// Asks the flusher to make `lsn` durable; subscribers hear of it.
+    /// Asks the flusher to make `lsn` durable; subscribers hear of it. Without threads whoever waits does it.
     #[inline]
     pub(crate) fn request(&self, lsn: Lsn) {
-        if self.shared.options.durability == Durability::Always && self.durable() < lsn {
-            self.shared.requested.fetch_max(lsn.0, Ordering::AcqRel);
-            self.shared.flusher.ring();
+        let shared = &self.shared;
+        if !shared.options.setup.has_threads() {
+            return;
+        }
+        if shared.options.durability == Durability::Always && self.durable() < lsn {
+            shared.requested.fetch_max(lsn.0, Ordering::AcqRel);
+            shared.flusher.ring();
         }
     }
 
@@ -262,6 +311,7 @@ impl Log {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        self.shared.tend_without_thread();
         self.shared.checkpoint()
     }
 

@@ -110,7 +110,7 @@ impl Pending {
             let part = self.begin_entry(at, bytes);
             let from = self.batch.bytes.len();
             self.batch.bytes.resize(from + part as usize, 0);
-            region.load(at, &mut self.batch.bytes[from..]);
+            region.copy_out(at, &mut self.batch.bytes[from..]);
             bytes -= part;
             at += part;
         }

@@ -16,12 +16,11 @@
 use super::LogOptions;
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header, split_entry};
-use super::segment::{Segment, path};
+use super::segment::{self, Segment};
 use crate::error::Error;
-use crate::io::File;
+use crate::io::{Directory, File};
 use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 
 const REMEDY: &str = "Restore the pool from a copy";
@@ -73,7 +72,7 @@ struct Run {
 
 /// See the module text.
 pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recovered, Error> {
-    let files = list(options, |path| File::open(path, false))?;
+    let files = list(options, |directory, name| directory.open(name, false))?;
     let mut reader = Reader::new(options, files);
     let (run, found) = reader.apply_run(dirty)?;
     let start = run.end.next_multiple_of(BLOCK);
@@ -84,7 +83,7 @@ pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recove
 
 /// Applies the run and leaves every file as it is; they are open for reading only.
 pub(super) fn replay(options: &LogOptions) -> Result<(), Error> {
-    let files = list(options, File::open_to_read)?;
+    let files = list(options, Directory::open_to_read)?;
     Reader::new(options, files).apply_run(&DirtyPages::default())?;
     Ok(())
 }
@@ -92,34 +91,23 @@ pub(super) fn replay(options: &LogOptions) -> Result<(), Error> {
 /// The files of the log, by number.
 fn list(
     options: &LogOptions,
-    open: impl Fn(&Path) -> Result<File, Error>,
+    open: impl Fn(&Directory, &str) -> Result<File, Error>,
 ) -> Result<Vec<Segment>, Error> {
     let directory = &options.directory;
-    let failed = |error: std::io::Error| Error::Io {
-        path: directory.clone(),
+    let names = directory.names().map_err(|source| Error::Io {
+        path: directory.path().into(),
         what: "listing the redo log",
-        source: error
-            .raw_os_error()
-            .map_or(rustix::io::Errno::IO, rustix::io::Errno::from_raw_os_error),
-    };
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("log-"))
-            .and_then(|rest| rest.parse().ok());
-        if let Some(number) =
-            number.filter(|&number| path(directory, number).file_name() == Some(&name))
-        {
-            numbers.push(number);
-        }
-    }
+        source,
+    })?;
+    let mut numbers: Vec<_> = names
+        .iter()
+        .filter_map(|name| segment::number(name))
+        .collect();
     numbers.sort_unstable();
     let open = |number| {
         Ok(Segment {
             number,
-            file: Arc::new(open(&path(directory, number))?),
+            file: Arc::new(open(directory, &segment::name(number))?),
         })
     };
     numbers.into_iter().map(open).collect()
@@ -176,17 +164,18 @@ impl<'a> Reader<'a> {
         let file = &segment.file;
         let failed = |source| file.error("reading the redo log", source);
         let length = file.len().map_err(failed)?;
-        if length > self.options.segment_bytes {
+        if length > self.options.setup.segment_bytes {
             let what = format!(
                 "the segment has {length} bytes instead of {}",
-                self.options.segment_bytes
+                self.options.setup.segment_bytes
             );
-            return Err(self.corrupt(index, self.options.segment_bytes, what));
+            return Err(self.corrupt(index, self.options.setup.segment_bytes, what));
         }
-        self.buffer.clear();
-        self.buffer.resize(self.options.segment_bytes as usize, 0);
-        file.pread_exact(0, &mut self.buffer[..length as usize])
-            .map_err(failed)?;
+        self.buffer
+            .resize(self.options.setup.segment_bytes as usize, 0);
+        let (there, lacking) = self.buffer.split_at_mut(length as usize);
+        file.pread_exact(0, there).map_err(failed)?;
+        lacking.fill(0);
         self.loaded = Some(index);
         Ok(())
     }
@@ -195,14 +184,14 @@ impl<'a> Reader<'a> {
     fn scan(&mut self) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
         let LogOptions {
-            segment_bytes,
             checkpoint_lsn,
             secret,
             ..
         } = self.options;
+        let segment_bytes = self.options.setup.segment_bytes;
         for file in 0..self.files.len() {
             self.load(file)?;
-            for offset in (0..*segment_bytes).step_by(BLOCK as usize) {
+            for offset in (0..segment_bytes).step_by(BLOCK as usize) {
                 let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
                 let Some(seen) = Header::peek(bytes) else {
                     continue;
@@ -256,7 +245,7 @@ impl<'a> Reader<'a> {
         dirty: &DirtyPages,
     ) -> Result<bool, Error> {
         self.load(file)?;
-        let offset = lsn % self.options.segment_bytes;
+        let offset = lsn % self.options.setup.segment_bytes;
         let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
         let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else {
             return Ok(false);
@@ -266,6 +255,14 @@ impl<'a> Reader<'a> {
         {
             return Ok(false);
         }
+        if header.incarnation > self.options.incarnation {
+            let what = format!(
+                "a group was written when the pool was opened for time {}, but its superblock says that it was \
+                 opened {} times: image and log are not of one pool, or not of one moment",
+                header.incarnation, self.options.incarnation
+            );
+            return Err(self.corrupt(file, offset, what));
+        }
         let body_at = offset + HEADER as u64;
         if let Err((at, what)) = apply(self.options, body, dirty) {
             return Err(self.corrupt(file, body_at + at, what));
@@ -274,7 +271,7 @@ impl<'a> Reader<'a> {
         run.chain = Some(sum);
         run.incarnation = header.incarnation;
         run.durable = run.durable.max(header.durable);
-        let segment = lsn / self.options.segment_bytes;
+        let segment = lsn / self.options.setup.segment_bytes;
         if run.files.last().is_none_or(|&(last, _)| last != segment) {
             run.files.push((segment, file));
         }
@@ -283,7 +280,7 @@ impl<'a> Reader<'a> {
 
     /// Writes what no later frame confirms once more, and syncs it.
     fn write_tail_again(&mut self, run: &Run, start: u64) -> Result<(), Error> {
-        let segment_bytes = self.options.segment_bytes;
+        let segment_bytes = self.options.setup.segment_bytes;
         let doubtful = run.durable.next_multiple_of(BLOCK);
         for &(segment, index) in &run.files {
             let first = segment * segment_bytes;
@@ -305,26 +302,26 @@ impl<'a> Reader<'a> {
         for leftover in found.iter().filter(|frame| !frame.accepted) {
             self.write(
                 leftover.file,
-                leftover.lsn % self.options.segment_bytes,
+                leftover.lsn % self.options.setup.segment_bytes,
                 &[0; BLOCK as usize],
             )?;
         }
         Ok(())
     }
 
+    #[cfg_attr(feature = "lab", track_caller)]
     fn write(&self, index: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
         let Some(segment) = self.files.get(index) else {
             return Ok(());
         };
         let file = &segment.file;
-        file.pwrite_all(at, bytes)
-            .and_then(|()| file.data_sync())
+        segment::write_synced(file, at, bytes)
             .map_err(|source| file.error("writing the tail of the redo log", source))
     }
 
     /// Sorts the files into those that the run needs and free ones.
     fn finish(mut self, run: &Run, start: u64) -> Recovered {
-        let first = self.options.checkpoint_lsn / self.options.segment_bytes;
+        let first = self.options.checkpoint_lsn / self.options.setup.segment_bytes;
         let next_number = self.files.last().map_or(0, |segment| segment.number + 1);
         let mut slots: Vec<Option<Segment>> = self.files.drain(..).map(Some).collect();
         let live: VecDeque<Segment> = (run.files.iter())
@@ -344,7 +341,7 @@ impl<'a> Reader<'a> {
 
     /// The error for a run that ends where acknowledged groups should follow.
     fn damaged(&mut self, run: &Run, later: &Found) -> Error {
-        let segment_bytes = self.options.segment_bytes;
+        let segment_bytes = self.options.setup.segment_bytes;
         let last = run.files.last().copied();
         // The damaged frame begins right behind the run if something there looks like a frame.
         let mut at = run.end.next_multiple_of(BLOCK);
@@ -371,7 +368,7 @@ impl<'a> Reader<'a> {
         match file {
             Some(index) => self.corrupt(index, at % segment_bytes, what),
             None => Error::Corrupt {
-                path: self.options.directory.clone(),
+                path: self.options.directory.path().into(),
                 offset: at,
                 what: format!("{what}, and no segment begins there"),
                 remedy: REMEDY,
@@ -383,7 +380,7 @@ impl<'a> Reader<'a> {
         let path = self
             .files
             .get(index)
-            .map_or(&*self.options.directory, |segment| segment.file.path());
+            .map_or(self.options.directory.path(), |segment| segment.file.path());
         Error::Corrupt {
             path: path.into(),
             offset,

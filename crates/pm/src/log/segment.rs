@@ -11,10 +11,10 @@ use super::frame::BLOCK;
 use super::recover::Recovered;
 use super::{LogOptions, Shared};
 use crate::error::Error;
-use crate::io::{self, File};
+use crate::io::{Directory, File};
+use crate::lock::lock;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -23,6 +23,9 @@ use std::time::Instant;
 pub(super) const AHEAD: u64 = 2;
 /// A log that checkpoints cannot keep small grows to this much at most, unless `log_bytes` is more.
 const GROWTH_BYTES_MAX: u64 = 1 << 30;
+
+/// What a file is filled with, part by part.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// One file of the log.
 #[derive(Clone, Debug)]
@@ -34,7 +37,7 @@ pub(super) struct Segment {
 
 /// See the module text.
 pub(super) struct Segments {
-    directory: PathBuf,
+    directory: Directory,
     segment_bytes: u64,
     live: VecDeque<Segment>,
     first: u64,
@@ -50,14 +53,14 @@ pub(super) struct Segments {
 
 impl Segments {
     pub(super) fn new(options: &LogOptions, recovered: &Recovered) -> Segments {
-        let files = |bytes: u64| (bytes / options.segment_bytes).max(2 * AHEAD);
+        let files = |bytes: u64| (bytes / options.setup.segment_bytes).max(2 * AHEAD);
         let grown =
             (options.log_bytes.saturating_mul(4)).min(options.log_bytes.max(GROWTH_BYTES_MAX));
         Segments {
             directory: options.directory.clone(),
-            segment_bytes: options.segment_bytes,
+            segment_bytes: options.setup.segment_bytes,
             live: recovered.live.clone(),
-            first: options.checkpoint_lsn / options.segment_bytes,
+            first: options.checkpoint_lsn / options.setup.segment_bytes,
             free: recovered.free.clone(),
             next_number: recovered.next_number,
             keep: files(options.log_bytes),
@@ -92,7 +95,7 @@ impl Segments {
             self.first += 1;
             if self.bytes() >= self.keep * self.segment_bytes {
                 // A file that stays behind is found, and used, at the next open.
-                let _ = rustix::fs::unlink(segment.file.path());
+                let _ = self.directory.unlink(&name(segment.number));
             } else {
                 self.live.push_back(segment);
             }
@@ -142,15 +145,9 @@ impl Segments {
         let mut took = [0; 15];
         for sample in &mut took {
             let begun = Instant::now();
-            segment
-                .file
-                .pwrite_all(self.segment_bytes - BLOCK, &block)
-                .and_then(|()| segment.file.data_sync())
-                .map_err(|source| {
-                    segment
-                        .file
-                        .error("measuring a write and sync of the log", source)
-                })?;
+            let file = &segment.file;
+            write_synced(file, self.segment_bytes - BLOCK, &block)
+                .map_err(|source| file.error("measuring a write and sync of the log", source))?;
             *sample = begun.elapsed().as_nanos() as u64;
         }
         took.sort_unstable();
@@ -164,32 +161,47 @@ enum Segmental {
     New(u32),
 }
 
-/// The path of file `number`.
-pub(super) fn path(directory: &Path, number: u32) -> PathBuf {
-    directory.join(format!("log-{number:06}"))
+/// The name of file `number`.
+pub(super) fn name(number: u32) -> String {
+    format!("log-{number:06}")
+}
+
+/// The number of the file that is called so, if it belongs to a log.
+pub(super) fn number(file: &str) -> Option<u32> {
+    let number = file.strip_prefix("log-")?.parse().ok()?;
+    (name(number) == file).then_some(number)
 }
 
 /// Makes a file as long as a segment, on disk.
-fn prepare(directory: &Path, segment_bytes: u64, wanted: Segmental) -> Result<Segment, Error> {
+fn prepare(directory: &Directory, segment_bytes: u64, wanted: Segmental) -> Result<Segment, Error> {
+    let full = || Error::NoSpace {
+        path: directory.path().into(),
+        what: "prepare a segment of the redo log",
+    };
     let (segment, new) = match wanted {
         Segmental::Free(segment) => (segment, false),
-        Segmental::New(number) => {
-            let file = Arc::new(File::open(&path(directory, number), true)?);
-            (Segment { number, file }, true)
-        }
+        Segmental::New(number) => match directory.open(&name(number), true) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                (Segment { number, file }, true)
+            }
+            // A name takes room, too.
+            Err(Error::Io {
+                source: Errno::NOSPC | Errno::DQUOT,
+                ..
+            }) => return Err(full()),
+            Err(error) => return Err(error),
+        },
     };
     match fill(&segment.file, segment_bytes) {
         Ok(()) => {}
         Err(source) => {
             if new {
                 // Half a segment is of no use; if it cannot be deleted, the next open fills it.
-                let _ = rustix::fs::unlink(segment.file.path());
+                let _ = directory.unlink(&name(segment.number));
             }
             return Err(match source {
-                Errno::NOSPC | Errno::DQUOT => Error::NoSpace {
-                    path: directory.into(),
-                    what: "prepare a segment of the redo log",
-                },
+                Errno::NOSPC | Errno::DQUOT => full(),
                 _ => segment
                     .file
                     .error("preparing a segment of the redo log", source),
@@ -197,21 +209,27 @@ fn prepare(directory: &Path, segment_bytes: u64, wanted: Segmental) -> Result<Se
         }
     }
     if new {
-        io::sync_directory(directory)?;
+        directory.sync()?;
     }
     Ok(segment)
 }
 
+/// Writes bytes and makes them durable.
+#[cfg_attr(feature = "lab", track_caller)]
+pub(super) fn write_synced(file: &File, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    file.pwrite_all(at, bytes)?;
+    file.data_sync()
+}
+
 /// Writes zeros from the end of the file to the end of the segment, and syncs.
 fn fill(file: &File, segment_bytes: u64) -> Result<(), Errno> {
-    let zeros = [0; 64 << 10];
     let mut at = file.len()?;
     if at >= segment_bytes {
         return Ok(());
     }
     while at < segment_bytes {
-        let bytes = (segment_bytes - at).min(zeros.len() as u64);
-        file.pwrite_all(at, &zeros[..bytes as usize])?;
+        let bytes = (segment_bytes - at).min(ZEROS.len() as u64);
+        file.pwrite_all(at, &ZEROS[..bytes as usize])?;
         at += bytes;
     }
     file.sync()
@@ -222,13 +240,17 @@ impl Shared {
     pub(super) fn prepare_segments(&self) -> Result<bool, Error> {
         loop {
             let end = self.end();
-            let mut segments = self.segments.lock();
+            let mut segments = lock(&self.segments);
             let Some(wanted) = segments.wanted(end) else {
-                return Ok(segments.end() >= end + AHEAD * self.options.segment_bytes);
+                return Ok(segments.end() >= end + AHEAD * self.options.setup.segment_bytes);
             };
             drop(segments);
-            let segment = prepare(&self.options.directory, self.options.segment_bytes, wanted)?;
-            let mut segments = self.segments.lock();
+            let segment = prepare(
+                &self.options.directory,
+                self.options.setup.segment_bytes,
+                wanted,
+            )?;
+            let mut segments = lock(&self.segments);
             segments.live.push_back(segment);
             self.publish_segments(&segments);
         }
@@ -236,7 +258,7 @@ impl Shared {
 
     /// Frees segments before `lsn`, which the superblock holds durably.
     pub(super) fn release_segments(&self, lsn: u64) {
-        let mut segments = self.segments.lock();
+        let mut segments = lock(&self.segments);
         segments.release(lsn);
         self.publish_segments(&segments);
     }

@@ -12,8 +12,9 @@ use super::Shared;
 use super::frame::{BLOCK, Header};
 use super::pending::Batch;
 use super::recover::Recovered;
+use super::segment::write_synced;
 use crate::error::Error;
-use crate::io::File;
+use crate::lock::lock;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
@@ -65,7 +66,11 @@ impl Shared {
             }
             self.healthy()?;
             if let Some(writer) = self.writer.try_lock() {
-                self.lead(writer, gather);
+                self.lead(writer, gather && self.options.setup.has_threads());
+                continue;
+            }
+            #[cfg(feature = "lab")]
+            if crate::lab::waiting() {
                 continue;
             }
             let number = self.pending.lock().number_of(lsn);
@@ -128,11 +133,11 @@ impl Shared {
         let mut at = batch.start;
         let mut rest = batch.bytes.as_slice();
         while !rest.is_empty() {
-            let segment = self.options.segment_bytes;
+            let segment = self.options.setup.segment_bytes;
             let room = segment - at % segment;
             let (now, later) = rest.split_at(rest.len().min(room as usize));
-            let Some(file) = self.segments.lock().file(at) else {
-                return Err((self.options.directory.clone(), Errno::NOSPC));
+            let Some(file) = lock(&self.segments).file(at) else {
+                return Err((self.options.directory.path().into(), Errno::NOSPC));
             };
             write_synced(&file, at % segment, now)
                 .map_err(|source| (file.path().to_path_buf(), source))?;
@@ -174,7 +179,7 @@ impl Shared {
         self.completed.fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(&self.completed, Flags::PRIVATE, i32::MAX as u32);
         // Under the lock, so that nobody is between its look at `failed` and its sleep.
-        let segments = self.segments.lock();
+        let segments = lock(&self.segments);
         self.room.notify_all();
         drop(segments);
         self.tell_subscribers();
@@ -210,11 +215,6 @@ impl Writer {
         let padded = self.batch.bytes.len().next_multiple_of(BLOCK as usize);
         self.batch.bytes.resize(padded, 0);
     }
-}
-
-fn write_synced(file: &File, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-    file.pwrite_all(at, bytes)?;
-    file.data_sync()
 }
 
 /// The futex bit of a batch. Only two batches have waiters at any time, so 32 bits are plenty.

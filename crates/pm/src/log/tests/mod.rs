@@ -9,7 +9,7 @@ mod damage;
 mod failure;
 mod race;
 
-use super::{Group, Log, LogOptions};
+use super::{Group, Log, LogOptions, Setup};
 use crate::checksum::Secret;
 use crate::error::Error;
 use crate::io::File;
@@ -31,6 +31,7 @@ pub(super) struct Bench {
     image_bytes: u64,
     pub(super) segment_bytes: u64,
     pub(super) durability: Durability,
+    pub(super) write_ahead: bool,
 }
 
 /// The pool, open.
@@ -52,6 +53,7 @@ impl Bench {
             image_bytes,
             segment_bytes: SEGMENT,
             durability: Durability::Always,
+            write_ahead: true,
         }
     }
 
@@ -91,7 +93,11 @@ impl Bench {
             secret: Secret::expand(&[7; 32]),
             durability: self.durability,
             log_bytes: 8 * self.segment_bytes,
-            segment_bytes: self.segment_bytes,
+            setup: Setup {
+                segment_bytes: self.segment_bytes,
+                write_ahead: self.write_ahead,
+                ..Setup::REAL
+            },
             checkpoint_lsn,
             incarnation,
             record_checkpoint: Box::new(record),

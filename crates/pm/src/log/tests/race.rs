@@ -77,14 +77,11 @@ fn check_lane(open: &Open, lane: u64, acknowledged: u64) -> Result<u64, String> 
 
 /// Power losses in a row; says what went wrong.
 fn campaign(seed: u64, rounds: u64, write_ahead: bool) -> Result<(), String> {
-    let bench = Bench::new(DATA + PAGE + LINES * LANES * PAGE);
+    let mut bench = Bench::new(DATA + PAGE + LINES * LANES * PAGE);
+    bench.write_ahead = write_ahead;
     let acknowledged: [AtomicU64; LANES as usize] = Default::default();
     for round in 0..rounds {
         let open = bench.open().map_err(|error| error.to_string())?;
-        open.log
-            .shared
-            .write_ahead_broken
-            .store(!write_ahead, Ordering::Relaxed);
         let mut steps = Vec::new();
         for lane in 0..LANES {
             let told = acknowledged[lane as usize].load(Ordering::Relaxed);

@@ -1,0 +1,361 @@
+//! A campaign from start to end: pools one after the other, each loaded, killed, recovered and verified many times.
+//!
+//! What connections know dies with the server: after each kill the expected-state file is read on, the keys are
+//! judged by what it says, and the next load starts from that. Pools are small and short-lived, so that growth,
+//! compaction and checkpoints of the log are as frequent as kills.
+
+use super::expected::Expected;
+use super::journal::{Journal, Line, Pool, Reader, now_ms};
+use super::keys::Keys;
+use super::load::{self, Ended, Shared, Tally};
+use super::moment::{EVERY, Landing, Observer};
+use super::verify::{Findings, Verifier};
+use crate::demo::process::{Launch, Process};
+use crate::pool;
+use anyhow::Context;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Load before a kill, in milliseconds.
+const STRETCH_MS: RangeInclusive<u64> = 30..=200;
+/// Kills that a pool of the campaign's own lives through.
+const POOL_KILLS: Range<u64> = 15..40;
+/// Sizes a pool starts with and grows by.
+const CHUNKS: [u64; 3] = [512 << 10, 1 << 20, 4 << 20];
+/// Sizes of the redo log. Half of it starts a checkpoint; a segment has 4 MiB.
+const LOGS: [u64; 3] = [2 << 20, 8 << 20, 16 << 20];
+
+/// What a campaign does.
+pub(crate) struct Plan {
+    /// The `everdram` program.
+    pub(crate) program: PathBuf,
+    /// Where pools are made and servers log.
+    pub(crate) directory: PathBuf,
+    /// One pool for the whole campaign, new or the one of an expected-state file; `None` = many short-lived ones.
+    pub(crate) pool: Option<PathBuf>,
+    /// The expected-state file.
+    pub(crate) expected: PathBuf,
+    pub(crate) medium: String,
+    pub(crate) engine: String,
+    pub(crate) connections: usize,
+    pub(crate) kills: u64,
+    pub(crate) seed: u64,
+}
+
+/// What a campaign found.
+#[derive(Default)]
+pub(crate) struct Summary {
+    /// SIGKILLs of a server under load, and of one that was starting.
+    pub(crate) kills: u64,
+    /// Those of a server that was starting and had not said that it is ready.
+    pub(crate) kills_in_recovery: u64,
+    pub(crate) kills_in_compaction: u64,
+    pub(crate) kills_in_growth: u64,
+    pub(crate) kills_in_image_write: u64,
+    pub(crate) pools: u64,
+    pub(crate) blocks_reclaimed: u64,
+    /// Bytes the pools grew by under load.
+    pub(crate) grown_bytes: u64,
+    /// Start of the process to its first reply, the longest.
+    pub(crate) longest_start: Duration,
+    /// Of that the pool, as the server says, the longest.
+    pub(crate) longest_recovery: Duration,
+    /// Pools walked after an orderly end, every checksum verified.
+    pub(crate) pools_checked: u64,
+    /// Damage that these walks found.
+    pub(crate) findings_in_pools: u64,
+    pub(crate) tally: Tally,
+    pub(crate) findings: Findings,
+}
+
+impl Summary {
+    /// Broken promises of every kind.
+    pub(crate) fn broken(&self) -> u64 {
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        read(&self.findings.lost)
+            + read(&self.findings.resurrected)
+            + read(&self.findings.damaged)
+            + read(&self.tally.inconsistent)
+            + self.findings_in_pools
+    }
+}
+
+/// Is told how far the campaign is.
+pub(crate) type Watch<'a> = &'a dyn Fn(&Summary);
+
+/// Runs the plan to its end, or to the first broken promise.
+///
+/// # Errors
+/// If something else than a promise breaks: a server does not start, refuses a request, ends by itself.
+pub(crate) fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
+    let journal = Journal::open(&plan.expected)?;
+    let mut campaign = Campaign {
+        plan,
+        watch,
+        reader: Reader::open(&plan.expected)?,
+        journal,
+        random: StdRng::seed_from_u64(plan.seed),
+        summary: Summary::default(),
+    };
+    loop {
+        campaign.one_pool()?;
+        if campaign.kills_left() == 0 || campaign.summary.broken() > 0 {
+            return Ok(campaign.summary);
+        }
+    }
+}
+
+struct Campaign<'a> {
+    plan: &'a Plan,
+    watch: Watch<'a>,
+    journal: Journal,
+    reader: Reader,
+    random: StdRng,
+    summary: Summary,
+}
+
+impl Campaign<'_> {
+    fn kills_left(&self) -> u64 {
+        self.plan.kills.saturating_sub(self.summary.kills)
+    }
+
+    /// A pool from its creation (or from where an earlier campaign left it) to its orderly end.
+    fn one_pool(&mut self) -> anyhow::Result<()> {
+        let pool = match (&self.plan.pool, self.reader.pool.clone()) {
+            (Some(path), Some(pool)) => {
+                let theirs = pool.path.display();
+                anyhow::ensure!(
+                    pool.path == *path,
+                    "the expected-state file is about the pool {theirs}"
+                );
+                pool
+            }
+            _ => self.new_pool()?,
+        };
+        self.summary.pools += 1;
+        let kills_end = match self.plan.pool {
+            Some(_) => self.plan.kills,
+            None => self.summary.kills + self.random.random_range(POOL_KILLS),
+        };
+        let launch = self.launch(&pool);
+        let mut process = launch.start()?;
+        self.verify(pool.keys, process.port)?;
+        while self.summary.kills < kills_end.min(self.plan.kills) {
+            if self.summary.broken() > 0 {
+                return Ok(());
+            }
+            self.load_and_kill(&pool, process)?;
+            process = self.recover(&launch)?;
+            self.verify(pool.keys, process.port)?;
+            (self.watch)(&self.summary);
+        }
+        if self.summary.broken() == 0 {
+            self.end(&pool, &launch, process)?;
+        }
+        Ok(())
+    }
+
+    /// Decides on a pool and writes it down; its server makes it.
+    fn new_pool(&mut self) -> anyhow::Result<Pool> {
+        let own = || {
+            self.plan
+                .directory
+                .join(format!("pool-{}", self.summary.pools + 1))
+        };
+        let path = self.plan.pool.clone().unwrap_or_else(own);
+        anyhow::ensure!(
+            !path.join("image").exists(),
+            "{} is a pool already, and the expected-state file does not know it; give a new one",
+            path.display()
+        );
+        let pool = Pool {
+            keys: Keys {
+                connections: self.plan.connections,
+            },
+            medium: self.plan.medium.clone(),
+            engine: self.plan.engine.clone(),
+            chunk_bytes: CHUNKS[self.random.random_range(0..CHUNKS.len())],
+            log_bytes: LOGS[self.random.random_range(0..LOGS.len())],
+            path,
+        };
+        self.journal
+            .append(&Line::Pool(pool.clone()).to_string())
+            .context("a new pool")?;
+        self.reader.read_on()?;
+        Ok(pool)
+    }
+
+    fn launch(&self, pool: &Pool) -> Launch {
+        let (chunk, log) = (pool.chunk_bytes.to_string(), pool.log_bytes.to_string());
+        let arguments = [
+            "--medium",
+            &pool.medium,
+            "--engine",
+            &pool.engine,
+            "--durability",
+            "always",
+            "--chunk-bytes",
+            &chunk,
+            "--log-bytes",
+            &log,
+        ];
+        Launch {
+            program: self.plan.program.clone(),
+            pool: pool.path.clone(),
+            log: self.plan.directory.join("server.log"),
+            arguments: arguments.map(str::to_owned).to_vec(),
+        }
+    }
+
+    /// One stretch of load from all connections that a SIGKILL ends.
+    fn load_and_kill(&mut self, pool: &Pool, process: Process) -> anyhow::Result<()> {
+        let length = Duration::from_millis(self.random.random_range(STRETCH_MS));
+        let seed: u64 = self.random.random();
+        // What the connections learn beyond the file dies with the server.
+        let expected = self.reader.expected.clone();
+        let (port, killed) = (process.port, AtomicBool::new(false));
+        let shared = Shared {
+            keys: pool.keys,
+            expected: &expected,
+            journal: &self.journal,
+            tally: &self.summary.tally,
+            stop: AtomicBool::new(false),
+        };
+        let mut observer = Observer::start(port);
+        let bytes_before = observer.pool_bytes();
+        let landing = thread::scope(|scope| {
+            let (shared, killed) = (&shared, &killed);
+            let threads: Vec<_> = (0..pool.keys.connections)
+                .map(|c| scope.spawn(move || one_connection(shared, c, port, seed, killed)))
+                .collect();
+            let begun = Instant::now();
+            while begun.elapsed() < length && !shared.stop.load(Ordering::Relaxed) {
+                observer.look();
+                thread::sleep(EVERY.min(length.saturating_sub(begun.elapsed())));
+            }
+            killed.store(true, Ordering::SeqCst);
+            let killed_at = (Instant::now(), SystemTime::now());
+            let killing = process.kill();
+            let landing = observer.landing(killed_at, &pool.path);
+            shared.stop.store(true, Ordering::Relaxed);
+            threads.into_iter().try_for_each(join)?;
+            killing.map(|()| landing)
+        })?;
+        let grown = observer.pool_bytes().saturating_sub(bytes_before);
+        self.summary.grown_bytes += grown;
+        self.summary.blocks_reclaimed += observer.blocks_reclaimed();
+        self.count(landing);
+        self.note_kill()
+    }
+
+    fn note_kill(&mut self) -> anyhow::Result<()> {
+        self.summary.kills += 1;
+        let at_ms = now_ms();
+        self.journal.append(&Line::Killed { at_ms }.to_string())
+    }
+
+    fn count(&mut self, landing: Landing) {
+        self.summary.kills_in_compaction += u64::from(landing.compaction);
+        self.summary.kills_in_growth += u64::from(landing.growth);
+        let is_file = self.plan.medium == "file";
+        self.summary.kills_in_image_write += u64::from(landing.image_write && is_file);
+    }
+
+    /// Starts the server on what the kill left; sometimes kills it while it recovers, and once more.
+    fn recover(&mut self, launch: &Launch) -> anyhow::Result<Process> {
+        while self.kills_left() > 0 && self.random.random_ratio(1, 4) {
+            let longest = self.summary.longest_start.as_micros().clamp(2_000, 50_000);
+            let delay = self.random.random_range(0..u64::try_from(longest)?);
+            let was_ready = launch.start_and_kill(Duration::from_micros(delay))?;
+            self.summary.kills_in_recovery += u64::from(!was_ready);
+            self.note_kill()?;
+        }
+        let process = launch.start().context("the start after a SIGKILL")?;
+        let recovery = Duration::from_micros(process.reported("recovery_us"));
+        let summary = &mut self.summary;
+        summary.longest_start = summary.longest_start.max(process.to_first_reply);
+        summary.longest_recovery = summary.longest_recovery.max(recovery);
+        Ok(process)
+    }
+
+    fn verify(&mut self, keys: Keys, port: u16) -> anyhow::Result<()> {
+        self.reader.read_on()?;
+        let expected: &Expected = &self.reader.expected;
+        let verifier = Verifier {
+            keys,
+            expected,
+            journal: &self.journal,
+            findings: &self.summary.findings,
+            tally: &self.summary.tally,
+            kills: self.reader.kills,
+        };
+        verifier.run(port)?;
+        self.reader.read_on()
+    }
+
+    /// Closes the server in order, walks the whole pool, and verifies once more that all is there.
+    fn end(&mut self, pool: &Pool, launch: &Launch, process: Process) -> anyhow::Result<()> {
+        process.close().context("the orderly end")?;
+        if pool.engine != "model" {
+            let store = pool::open_existing(&pool.path, true).context("walking the pool")?;
+            let report = store.check().context("walking the pool")?;
+            self.summary.pools_checked += 1;
+            self.summary.findings_in_pools += report.findings.len() as u64;
+            for finding in &report.findings {
+                let (path, at) = (pool.path.display(), finding.offset);
+                let words = format!("{path} at byte {at}: {}", finding.what);
+                self.summary.tally.tell(words);
+            }
+        }
+        let process = launch.start().context("the start after an orderly end")?;
+        self.verify(pool.keys, process.port)?;
+        process.close().context("the orderly end")?;
+        if self.plan.pool.is_none() && self.summary.broken() == 0 {
+            remove(&pool.path)?;
+        }
+        Ok(())
+    }
+}
+
+fn remove(pool: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(pool) {
+        // An engine that keeps nothing makes no pool.
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", pool.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A connection that breaks is expected once the server was killed, and only then.
+fn one_connection(
+    shared: &Shared<'_>,
+    connection: usize,
+    port: u16,
+    seed: u64,
+    killed: &AtomicBool,
+) -> anyhow::Result<()> {
+    let ended = load::run(shared, connection, port, seed);
+    let ended = match ended {
+        Ok(Ended::Cut(error)) if !killed.load(Ordering::SeqCst) => {
+            Err(error).context("the connection broke before the server was killed")
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if ended.is_err() {
+        shared.stop.store(true, Ordering::Relaxed);
+    }
+    ended
+}
+
+pub(super) fn join(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
+}

@@ -1,0 +1,335 @@
+//! The expected-state file: what clients asked for and were told, written by them, outside the pool.
+//!
+//! Text, only ever appended to, one event a line; times are Unix milliseconds:
+//!
+//! ```text
+//! everdram expected state 1
+//! P 6 file viper 4194304 16777216 /path   a new, empty pool: connections, medium, engine, chunk, log, path
+//! S 17 45 45 0                            key 17: write 45 is about to be sent; its value is 45, it never expires
+//! A 17 45 1763721530123                   write 45 of key 17 was acknowledged
+//! R 17 45 1763721530124                   a reader was shown write 45 of key 17
+//! K 1763721530200                         the server was killed
+//! F 17 45 1763721530300                   after the kill key 17 held write 45: later ones did not happen
+//! ```
+//!
+//! A request is here before it is sent, and an answer is here before anybody relies on it. So whoever reads the
+//! file knows what the store owes, also if the campaign itself was killed: a last line without its end is cut off.
+
+use super::expected::{Event, Expected, State};
+use super::keys::Keys;
+use anyhow::Context;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const FIRST_LINE: &str = "everdram expected state 1";
+
+/// The wall clock, which the server's expiry uses too.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// A pool of a campaign, and how its server is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub(crate) keys: Keys,
+    pub(crate) medium: String,
+    pub(crate) engine: String,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) path: PathBuf,
+}
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Pool(Pool),
+    Event(Event),
+    Killed { at_ms: u64 },
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Pool(pool) => writeln!(
+                f,
+                "P {} {} {} {} {} {}",
+                pool.keys.connections,
+                pool.medium,
+                pool.engine,
+                pool.chunk_bytes,
+                pool.log_bytes,
+                pool.path.display()
+            ),
+            Line::Event(event) => write!(f, "{event}"),
+            Line::Killed { at_ms } => writeln!(f, "K {at_ms}"),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (letter, key, number, at_ms) = match *self {
+            Event::Sent { key, state } => {
+                let (number, value, at) = (state.number, state.value, state.expires_at_ms);
+                return writeln!(f, "S {key} {number} {value} {at}");
+            }
+            Event::Acknowledged { key, number, at_ms } => ('A', key, number, at_ms),
+            Event::Shown { key, number, at_ms } => ('R', key, number, at_ms),
+            Event::Found { key, number, at_ms } => ('F', key, number, at_ms),
+        };
+        writeln!(f, "{letter} {key} {number} {at_ms}")
+    }
+}
+
+impl Line {
+    /// `None` for a line that this program does not write.
+    fn parse(text: &str) -> Option<Line> {
+        let (letter, rest) = text.split_once(' ')?;
+        if letter == "P" {
+            return Line::parse_pool(rest);
+        }
+        let numbers: Vec<u64> = rest
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let key = usize::try_from(*numbers.first()?).ok()?;
+        let event = match (letter, numbers.as_slice()) {
+            ("K", &[at_ms]) => return Some(Line::Killed { at_ms }),
+            ("S", &[_, number, value, expires_at_ms]) => {
+                let promised_at_ms = 0;
+                let state = State {
+                    number,
+                    value,
+                    expires_at_ms,
+                    promised_at_ms,
+                };
+                Event::Sent { key, state }
+            }
+            ("A", &[_, number, at_ms]) => Event::Acknowledged { key, number, at_ms },
+            ("R", &[_, number, at_ms]) => Event::Shown { key, number, at_ms },
+            ("F", &[_, number, at_ms]) => Event::Found { key, number, at_ms },
+            _ => return None,
+        };
+        Some(Line::Event(event))
+    }
+
+    fn parse_pool(rest: &str) -> Option<Line> {
+        let mut words = rest.splitn(6, ' ');
+        let connections = words.next()?.parse().ok()?;
+        Some(Line::Pool(Pool {
+            keys: Keys { connections },
+            medium: words.next()?.to_owned(),
+            engine: words.next()?.to_owned(),
+            chunk_bytes: words.next()?.parse().ok()?,
+            log_bytes: words.next()?.parse().ok()?,
+            path: words.next()?.into(),
+        }))
+    }
+}
+
+/// The end of the file that is written.
+pub(crate) struct Journal {
+    file: Mutex<File>,
+}
+
+impl Journal {
+    /// Opens the file at `path`, or makes it. What a killed campaign wrote half is cut off.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Journal> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .open(path)
+            .with_context(|| format!("the expected-state file {}", path.display()))?;
+        let mut whole = 0;
+        let mut reader = BufReader::new(&mut file);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            whole += line.len() as u64;
+            line.clear();
+        }
+        file.set_len(whole)?;
+        if whole == 0 {
+            writeln!(file, "{FIRST_LINE}")?;
+        }
+        Ok(Journal {
+            file: Mutex::new(file),
+        })
+    }
+
+    /// Appends whole lines: they are in the file when this returns, whatever happens to this process.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the lines must then not be acted on.
+    pub(crate) fn append(&self, lines: &str) -> anyhow::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = file.write_all(lines.as_bytes());
+        written.context("writing the expected-state file")
+    }
+}
+
+/// What the file says, read from its beginning and on as it grows.
+pub(crate) struct Reader {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// The pool that the last lines are about.
+    pub(crate) pool: Option<Pool>,
+    /// What that pool owes.
+    pub(crate) expected: Expected,
+    /// Kills, of all pools.
+    pub(crate) kills: u64,
+    lines: u64,
+}
+
+impl Reader {
+    /// # Errors
+    /// If the file cannot be read, or is something else.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Reader> {
+        let file = File::open(path)
+            .with_context(|| format!("the expected-state file {}", path.display()))?;
+        let mut reader = Reader {
+            path: path.to_owned(),
+            file: BufReader::new(file),
+            pool: None,
+            expected: Expected::new(0),
+            kills: 0,
+            lines: 1,
+        };
+        let mut first = String::new();
+        reader.file.read_line(&mut first)?;
+        anyhow::ensure!(
+            first.trim_end() == FIRST_LINE,
+            "{} is no expected-state file: it does not begin with `{FIRST_LINE}`",
+            path.display()
+        );
+        reader.read_on()?;
+        Ok(reader)
+    }
+
+    /// Takes note of all lines that were added since.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or holds a line that is none.
+    pub(crate) fn read_on(&mut self) -> anyhow::Result<()> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.file.read_line(&mut line)?;
+            let Some(text) = line.strip_suffix('\n') else {
+                // The end, or a line that is not whole yet: it is read again when it is.
+                let back = i64::try_from(read)?;
+                self.file.seek(SeekFrom::Current(-back))?;
+                return Ok(());
+            };
+            self.lines += 1;
+            let known = Line::parse(text).is_some_and(|line| self.take(line));
+            let (path, number) = (self.path.display(), self.lines);
+            anyhow::ensure!(known, "{path}, line {number}: `{text}` makes no sense");
+        }
+    }
+
+    fn take(&mut self, line: Line) -> bool {
+        match line {
+            Line::Pool(pool) => {
+                self.expected = Expected::new(pool.keys.len());
+                self.pool = Some(pool);
+            }
+            Line::Killed { .. } => self.kills += 1,
+            Line::Event(event) => {
+                let (Event::Sent { key, .. }
+                | Event::Acknowledged { key, .. }
+                | Event::Shown { key, .. }
+                | Event::Found { key, .. }) = event;
+                if !self.expected.knows(key) {
+                    return false;
+                }
+                self.expected.apply(event);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> Vec<Line> {
+        let (key, number, at_ms) = (3, 1, 77);
+        let state = State {
+            number,
+            value: 1,
+            expires_at_ms: 99,
+            promised_at_ms: 0,
+        };
+        vec![
+            Line::Pool(Pool {
+                keys: Keys { connections: 2 },
+                medium: "file".into(),
+                engine: "viper".into(),
+                chunk_bytes: 1,
+                log_bytes: 2,
+                path: "/a pool/of mine".into(),
+            }),
+            Line::Event(Event::Sent { key, state }),
+            Line::Event(Event::Acknowledged { key, number, at_ms }),
+            Line::Event(Event::Shown { key, number, at_ms }),
+            Line::Event(Event::Found { key, number, at_ms }),
+            Line::Killed { at_ms },
+        ]
+    }
+
+    #[test]
+    fn lines_read_back() {
+        for line in lines() {
+            let text = line.to_string();
+            assert_eq!(Line::parse(text.trim_end()), Some(line), "{text}");
+        }
+        for nonsense in ["", "S", "S 1 2 3", "A 1 2 x", "Q 1", "P 1 file", "K 1 2"] {
+            assert_eq!(Line::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_written_half_is_cut_off_and_the_rest_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("expected");
+        let journal = Journal::open(&path).unwrap();
+        let text: String = lines().iter().map(Line::to_string).collect();
+        journal.append(&text).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        assert_eq!(reader.kills, 1);
+        assert_eq!(reader.expected.last(3).value, 1);
+        journal.append("S 3 2 ").unwrap();
+        reader.read_on().unwrap();
+        assert_eq!(reader.expected.last(3).number, 1, "half a line is no line");
+        journal.append("2 0\n").unwrap();
+        reader.read_on().unwrap();
+        assert_eq!(reader.expected.last(3).number, 2);
+        journal.append("S 3 3 3").unwrap();
+        Journal::open(&path).unwrap().append("K 5\n").unwrap();
+        let again = Reader::open(&path).unwrap();
+        assert_eq!((again.kills, again.expected.last(3).number), (2, 2));
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("letter");
+        std::fs::write(&path, "Dear reader,\n").unwrap();
+        assert!(Reader::open(&path).is_err());
+        std::fs::write(&path, format!("{FIRST_LINE}\nA 1 1 1\n")).unwrap();
+        assert!(Reader::open(&path).is_err(), "a key of no pool");
+    }
+}

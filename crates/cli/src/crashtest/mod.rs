@@ -1,0 +1,67 @@
+//! `everdram crashtest`: is anything lost that was acknowledged? Each kind of test is a module; a flag selects it.
+
+mod kill;
+
+use crate::Outcome;
+use rand::RngExt;
+
+/// Look for acknowledged writes that a crash loses.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Looks for acknowledged writes that a crash loses.\n\n\
+                  --kill N starts a real server process, loads it from several connections, kills it with SIGKILL at a \
+                  random moment (also while it recovers from the kill before), starts it again, reads every key, and so \
+                  on, N times. The load mixes SET, GET, DEL, INCR, expiry, MULTI/EXEC and MSET, values from 40 bytes to \
+                  1 MiB, and keys that are overwritten all the time; pools are small, so that growth, compaction and \
+                  checkpoints happen all the time, too.\n\n\
+                  What clients asked for and were told is written to an expected-state file outside the pool before \
+                  anybody relies on it. After each start every key is judged by that file:\n  \
+                  lost          an acknowledged write is gone, or an older one is there\n  \
+                  resurrected   what was deleted, expired or undone by a kill is back\n  \
+                  torn          half of a MULTI/EXEC or MSET is there\n  \
+                  inconsistent  under load, a reader was shown something older than what was promised before\n\
+                  Writes that were under way at the kill may be there or not, but whole.\n\n\
+                  A killed process tests recovery, not the disk: the kernel still holds what the process wrote.\n\n\
+                  Examples:\n  \
+                  everdram crashtest --kill 1000\n  \
+                  everdram crashtest --kill 100 --medium emulated --seed 7\n  \
+                  everdram crashtest --kill 100 --pool ./p --expected ./p.expected     (and again: it goes on)\n  \
+                  everdram crashtest --kill 0 --pool ./p --expected ./p.expected       (only verifies)",
+    after_help = "After a broken promise the pool and the expected-state file are kept, and the command that makes the same \
+                  choices again is printed; the moment of a kill is never the same twice.\n\
+                  Exit codes: 0 nothing was lost; 1 something was, or the test could not run; 2 usage."
+)]
+pub(crate) struct Arguments {
+    /// Kill a loaded server process this many times
+    #[arg(long, value_name = "N", required = true, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    kill: Option<u64>,
+    /// file, or emulated: emulated persistent memory on the tmpfs of /dev/shm
+    #[arg(long, default_value = "file")]
+    medium: String,
+    /// Engine to test
+    #[arg(long, default_value = "viper")]
+    engine: String,
+    /// Seed of everything random; without it, a new one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    kill_flags: kill::Flags,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let common = kill::Common {
+        medium: &arguments.medium,
+        engine: &arguments.engine,
+        seed: arguments
+            .seed
+            .unwrap_or_else(|| rand::rng().random_range(0..1 << 32)),
+        json: arguments.json,
+    };
+    match arguments.kill {
+        Some(kills) => kill::run(kills, &arguments.kill_flags, &common),
+        None => Err(crate::settings::usage("say what to test: --kill N")),
+    }
+}

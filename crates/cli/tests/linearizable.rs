@@ -1,0 +1,275 @@
+//! The running server under several clients, kills included, is linearizable: every answer is explained by some
+//! order of all operations, each at one moment between its call and its return, also across SIGKILLs.
+//!
+//! Histories are recorded from the real program over real sockets and judged twice: by Porcupine, where Go is here,
+//! and by the checker in `support/checker.rs`; both must agree. `EVERDRAM_LINEARIZABLE_SECONDS` makes the runs
+//! longer (then `--release --nocapture` is wise), `EVERDRAM_SEED` repeats a run's choices.
+
+mod support;
+
+use everdram_cli::demo::place;
+use everdram_cli::demo::process::Launch;
+use rand::RngExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::history::{Operation, Step};
+use support::recorder::Plan;
+use support::{checker, porcupine, recorder};
+use tempfile::TempDir;
+
+const CLIENTS: usize = 6;
+/// Kills of one recording; a longer run makes several recordings.
+const KILLS: usize = 10;
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn seed() -> u64 {
+    let seed =
+        from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
+    println!("repeat with EVERDRAM_SEED={seed} cargo test -p everdram-cli --test linearizable");
+    seed
+}
+
+fn plan(directory: &Path, arguments: &[&str], kills: usize, seed: u64) -> Plan {
+    Plan {
+        launch: Launch {
+            program: env!("CARGO_BIN_EXE_everdram").into(),
+            pool: directory.join(format!("pool-{seed}")),
+            log: directory.join("server.log"),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+        },
+        clients: CLIENTS,
+        kills,
+        stretch_ms: 20..=200,
+        seed,
+    }
+}
+
+/// Both opinions. If Porcupine cannot be asked, ours counts alone.
+fn judge(history: &[Operation], directory: &Path, name: &str) -> Result<checker::Judged, String> {
+    let ours = checker::check(history);
+    if let Some(theirs) = porcupine::check(history, directory, name) {
+        let words = ours.as_ref().err();
+        assert_eq!(
+            theirs,
+            ours.is_ok(),
+            "two judges, two verdicts; ours: {words:?}"
+        );
+    }
+    ours
+}
+
+/// Records and judges until the time is over, once at least. The pool is kept as evidence if something is wrong.
+fn must_be_linearizable(directory: TempDir, medium: &str) {
+    let seconds = from_environment("EVERDRAM_LINEARIZABLE_SECONDS").unwrap_or(0);
+    let (begun, seed) = (Instant::now(), seed());
+    let mut all = checker::Judged::default();
+    let mut kills = 0;
+    for recording in 0.. {
+        let arguments = [
+            "--medium",
+            medium,
+            "--chunk-bytes",
+            "1MiB",
+            "--log-bytes",
+            "2MiB",
+        ];
+        let plan = plan(directory.path(), &arguments, KILLS, seed + recording);
+        let history = recorder::record(&plan);
+        let unknown = history.iter().filter(|one| !one.known).count();
+        println!(
+            "{medium}: {} operations, {KILLS} kills, {unknown} killed before their answer",
+            history.len()
+        );
+        match judge(&history, directory.path(), "history") {
+            Ok(judged) => {
+                kills += KILLS;
+                all.operations += judged.operations;
+                all.groups += judged.groups;
+                all.configurations_max = all.configurations_max.max(judged.configurations_max);
+            }
+            Err(words) => panic!(
+                "NOT linearizable, seed {}, kept {}: {words}",
+                plan.seed,
+                directory.keep().display()
+            ),
+        }
+        std::fs::remove_dir_all(&plan.launch.pool).unwrap();
+        if begun.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+    }
+    println!("{medium}: linearizable; {kills} kills, {all:?}");
+    assert!(all.operations > 1000, "the load did happen");
+}
+
+#[test]
+fn histories_on_files_are_linearizable() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    must_be_linearizable(directory, "file");
+}
+
+#[test]
+fn histories_on_emulated_memory_are_linearizable() {
+    match place::for_emulation() {
+        Ok(directory) => must_be_linearizable(directory, "emulated"),
+        Err(reason) => println!("skipped: {reason:#}"),
+    }
+}
+
+/// The engine `model` keeps nothing: what was answered before a kill is not there after it.
+#[test]
+fn a_server_that_forgets_is_convicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--medium", "emulated", "--engine", "model"];
+    let history = recorder::record(&plan(directory.path(), &arguments, 1, seed()));
+    let words = judge(&history, directory.path(), "forgets").unwrap_err();
+    assert!(words.contains("no order explains"), "{words}");
+}
+
+/// Durability `none` answers before anything is synced or even written: a killed process takes it along.
+#[test]
+fn a_server_that_answers_too_early_is_convicted() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let arguments = ["--medium", "file", "--durability", "none"];
+    let history = recorder::record(&plan(directory.path(), &arguments, 3, seed()));
+    let words = judge(&history, directory.path(), "early").unwrap_err();
+    assert!(words.contains("no order explains"), "{words}");
+}
+
+/// A recorded history is fine until one late answer in it is replaced by one from long ago.
+#[test]
+fn a_planted_stale_read_is_convicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut history = recorder::record(&plan(directory.path(), &["--medium", "file"], 2, seed()));
+    assert!(judge(&history, directory.path(), "sound").is_ok());
+    // The last reads are those of one client alone, after the last restart.
+    let last = history.last().unwrap().steps[0].key.clone();
+    let first_value = history.iter().find_map(|operation| {
+        let step = &operation.steps[0];
+        let is_first = step.command == "SET" && step.key == last && operation.known;
+        is_first.then(|| step.argument.clone())
+    });
+    history.last_mut().unwrap().steps[0].answer = format!("${}", first_value.unwrap());
+    let words = judge(&history, directory.path(), "stale").unwrap_err();
+    assert!(words.contains("no order explains"), "{words}");
+    if porcupine::check(&history, directory.path(), "stale").is_some() {
+        assert!(directory.path().join("stale.html").exists(), "no picture");
+    }
+}
+
+fn operation(
+    times: (u64, u64),
+    known: bool,
+    steps: &[(&'static str, &str, &str, &str)],
+) -> Operation {
+    let step = |&(command, key, argument, answer): &(&'static str, &str, &str, &str)| Step {
+        answer: answer.to_owned(),
+        ..Step::new(command, key, argument)
+    };
+    Operation {
+        client: 0,
+        called: times.0,
+        returned: times.1,
+        known,
+        steps: steps.iter().map(step).collect(),
+    }
+}
+
+fn set(times: (u64, u64), value: &str) -> Operation {
+    operation(times, true, &[("SET", "a", value, "+OK")])
+}
+
+fn get(times: (u64, u64), answer: &str) -> Operation {
+    operation(times, true, &[("GET", "a", "", answer)])
+}
+
+/// Small histories whose verdict is plain; both judges must find it.
+#[test]
+fn both_judges_know_right_from_wrong() {
+    let killed = |times| operation(times, false, &[("SET", "a", "2", "")]);
+    let transfer = |known, answer| {
+        let steps = [("SET", "a", "5", answer), ("SET", "b", "5", answer)];
+        operation((3, 4), known, &steps)
+    };
+    let get_b = |times, answer| operation(times, true, &[("GET", "b", "", answer)]);
+    let cases = [
+        ("in order", true, vec![set((1, 2), "1"), get((3, 4), "$1")]),
+        (
+            "stale",
+            false,
+            vec![set((1, 2), "1"), set((3, 4), "2"), get((5, 6), "$1")],
+        ),
+        (
+            "overlapping reads differ",
+            true,
+            vec![set((1, 9), "1"), get((2, 3), "_"), get((4, 5), "$1")],
+        ),
+        (
+            "back and forth",
+            false,
+            vec![set((1, 9), "1"), get((2, 3), "$1"), get((4, 5), "_")],
+        ),
+        (
+            "the killed write happened",
+            true,
+            vec![set((1, 2), "1"), killed((3, 5)), get((6, 7), "$2")],
+        ),
+        (
+            "the killed write did not",
+            true,
+            vec![set((1, 2), "1"), killed((3, 5)), get((6, 7), "$1")],
+        ),
+        (
+            "it happened later",
+            false,
+            vec![
+                set((1, 2), "1"),
+                killed((3, 5)),
+                get((6, 7), "$1"),
+                get((8, 9), "$2"),
+            ],
+        ),
+        (
+            "it happened and was undone",
+            false,
+            vec![
+                set((1, 2), "1"),
+                killed((3, 8)),
+                get((4, 5), "$2"),
+                get((9, 10), "$1"),
+            ],
+        ),
+        (
+            "half a transaction",
+            false,
+            vec![transfer(true, "+OK"), get((5, 6), "$5"), get_b((7, 8), "_")],
+        ),
+        (
+            "half a killed one",
+            false,
+            vec![transfer(false, ""), get((5, 6), "$5"), get_b((7, 8), "_")],
+        ),
+        (
+            "none of a killed one",
+            true,
+            vec![transfer(false, ""), get((5, 6), "_"), get_b((7, 8), "_")],
+        ),
+        (
+            "lost increment",
+            false,
+            vec![
+                operation((1, 5), true, &[("INCR", "a", "", ":1")]),
+                operation((2, 6), true, &[("INCR", "a", "", ":1")]),
+            ],
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (name, expected, history) in cases {
+        let verdict = judge(&history, directory.path(), &name.replace(' ', "-"));
+        assert_eq!(verdict.is_ok(), expected, "{name}: {verdict:?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The engine over heap memory: no files, no mapping, no threads of its own; small enough for Miri, which looks for
+//! undefined behaviour and data races where the other tests look for wrong answers.
+
+use super::Viper;
+use crate::engine::{BatchOp, Change, Engine, EngineSession, Scope};
+use crate::error::Error;
+use crate::options::{EngineKind, Options};
+use everdram_pm::Pool;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Steps of random work: what Miri does in a second takes nobody else a millisecond.
+const STEPS: usize = if cfg!(miri) { 40 } else { 4000 };
+/// Times that each thread changes a counter.
+const ROUNDS: u64 = if cfg!(miri) { 6 } else { 2000 };
+
+fn options(fixed: Option<(u32, u32)>, clock: &Arc<AtomicU64>) -> Options {
+    let clock = Arc::clone(clock);
+    Options {
+        dimms: 1,
+        fixed,
+        initial_bytes: 128 << 10,
+        chunk_bytes: 64 << 10,
+        max_bytes: 4 << 20,
+        sessions_max: 4,
+        recovery_threads: 1,
+        reclaim_background: false,
+        clock: Some(Arc::new(move || clock.load(Ordering::Relaxed))),
+        ..Options::default()
+    }
+}
+
+fn pool(options: &Options) -> Arc<Pool> {
+    let bytes = if cfg!(miri) { 512 << 10 } else { 4 << 20 };
+    let geometry = super::layout::Geometry::new(options.page_bytes, options.dimms, options.fixed);
+    Pool::heap(bytes, super::ENGINE, geometry.unwrap().to_words())
+}
+
+fn over(pool: &Arc<Pool>, options: &Options) -> Arc<Viper> {
+    Viper::over(Arc::clone(pool), Path::new("heap"), options).unwrap()
+}
+
+fn value_of(session: &mut dyn EngineSession, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    session.get(key, &mut value).unwrap().map(|_| value)
+}
+
+/// One random step on a store; the same on the engine and on the model.
+fn step(session: &mut dyn EngineSession, random: &mut StdRng) -> Result<Option<Vec<u8>>, Error> {
+    let key = format!("key-{:04}", random.random_range(0..12)).into_bytes();
+    let other = format!("key-{:04}", random.random_range(0..12)).into_bytes();
+    let length = *[16, 16, 0, 40, 700, 5000].get(random.random_range(0..6)).unwrap();
+    let value = vec![random.random(); length];
+    let expires_at_ms = if random.random_bool(0.1) { 1001 } else { 0 };
+    match random.random_range(0..8) {
+        0..3 => drop(session.put(&key, &value, expires_at_ms)?),
+        3 => drop(session.delete(&key)?),
+        4 => session.modify(&key, &mut |current, into| {
+            into.extend(current.map_or(&b"new"[..], |current| current.value).iter().rev());
+            Change::Put { expires_at_ms: 0 }
+        })?,
+        5 => {
+            let operations = [
+                BatchOp::Delete { key: &other },
+                BatchOp::Put { key: &key, value: &value, expires_at_ms },
+            ];
+            let _ = session.batch(&operations)?;
+        }
+        6 => {
+            let keys = [key.as_slice(), other.as_slice()];
+            let _ = session.transaction(Scope::Keys(&keys), &mut |inside| {
+                let mut value = Vec::new();
+                inside.get(&key, &mut value)?;
+                inside.put(&other, &value, 0)
+            })?;
+        }
+        _ => {
+            let _ = session.update_word(&key, 8, &mut |word| word ^ 0x5555).or_else(|error| match error {
+                Error::WordOutside { .. } => Ok(None),
+                error => Err(error),
+            })?;
+        }
+    }
+    let _ = session.commit()?;
+    let mut found = Vec::new();
+    Ok(session.get(&key, &mut found)?.map(|_| found))
+}
+
+/// The engine answers as the model does, before and after compaction and recovery.
+fn as_the_model(fixed: Option<(u32, u32)>) {
+    let seed = std::env::var("EVERDRAM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random);
+    println!("repeat with EVERDRAM_SEED={seed}");
+    let clock = Arc::new(AtomicU64::new(1000));
+    let options = options(fixed, &clock);
+    let (model, _) = crate::model::open(&Options {
+        engine: EngineKind::Model,
+        ..options.clone()
+    });
+    let mut model = model.session().unwrap();
+    let pool = pool(&options);
+    let mut random = StdRng::seed_from_u64(seed);
+    for part in 0..4 {
+        let viper = over(&pool, &options);
+        let engine: Arc<dyn Engine> = Arc::clone(&viper) as _;
+        let mut session = Arc::clone(&engine).session().unwrap();
+        for number in 0..STEPS / 4 {
+            let same: u64 = random.random();
+            let expected = step(&mut *model, &mut StdRng::seed_from_u64(same)).unwrap();
+            let found = step(&mut *session, &mut StdRng::seed_from_u64(same)).unwrap();
+            assert!(found == expected, "step {number} of part {part}, seed {seed}");
+        }
+        engine.reclaim().unwrap();
+        clock.fetch_add(part % 2, Ordering::Relaxed);
+        for number in 0..12 {
+            let key = format!("key-{number:04}").into_bytes();
+            let (found, expected) = (value_of(&mut *session, &key), value_of(&mut *model, &key));
+            assert!(found == expected, "key {number} after part {part}, seed {seed}");
+        }
+        assert_eq!(engine.check().unwrap().findings, []);
+        // Dropping the engine does not end the pool's memory: the next one recovers what is there.
+    }
+}
+
+#[test]
+fn the_engine_answers_as_the_model_does() {
+    as_the_model(None);
+}
+
+#[test]
+fn fixed_size_pages_answer_as_the_model_does() {
+    as_the_model(Some((8, 16)));
+}
+
+/// Writers of one key, a reader, and compaction at the same time: each change counts once.
+#[test]
+fn threads_meet_on_a_key() {
+    let clock = Arc::new(AtomicU64::new(1000));
+    let options = options(None, &clock);
+    let pool = pool(&options);
+    let engine: Arc<dyn Engine> = over(&pool, &options);
+    let count = || {
+        let mut session = Arc::clone(&engine).session().unwrap();
+        for round in 0..ROUNDS {
+            session
+                .modify(b"count", &mut |current, into| {
+                    let old = current.map_or(0, |current| u64::from_le_bytes(current.value.try_into().unwrap()));
+                    into.extend((old + 1).to_le_bytes());
+                    Change::Put { expires_at_ms: 0 }
+                })
+                .unwrap();
+            let _ = session.commit().unwrap();
+            if round % 3 == 0 {
+                engine.reclaim().unwrap();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(count);
+        scope.spawn(count);
+        let mut session = Arc::clone(&engine).session().unwrap();
+        let mut last = 0;
+        while last < 2 * ROUNDS {
+            let value = value_of(&mut *session, b"count");
+            let now = value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
+            assert!(now >= last, "a count of {now} after {last}");
+            last = now;
+            std::thread::yield_now();
+        }
+    });
+}

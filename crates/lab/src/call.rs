@@ -1,0 +1,115 @@
+//! What a workload asks of an engine, what it was told, and what values there are.
+
+use std::collections::HashMap;
+
+/// A value, by number: [`Values`] has its bytes. Numbers make states small and comparisons cheap.
+pub type ValueId = u32;
+
+/// A key, by number: [`crate::profile::Profile::key`] has its bytes.
+pub type Key = u8;
+
+/// Absolute expiry in the workload's milliseconds; 0 = never.
+pub type Expiry = u64;
+
+/// One call of one session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Stores a value.
+    Put(Key, ValueId, Expiry),
+    /// Reads a value.
+    Get(Key),
+    /// Removes a key.
+    Delete(Key),
+    /// Stores a value and answers with the one before, in one step.
+    Swap(Key, ValueId),
+    /// Adds to the first word of a value, in place where the engine can; answers with the word before.
+    Add(Key, u64),
+    /// Several puts (and, without a value, removals), all or none.
+    Batch(Vec<(Key, Option<ValueId>)>),
+    /// Several puts and removals submitted one after another and committed together.
+    Pipeline(Vec<(Key, Option<ValueId>)>),
+    /// Removes everything.
+    Clear,
+    /// Background work: growth, reclamation, the sweep of expired keys.
+    Tend,
+    /// Reclamation to its end.
+    Reclaim,
+    /// Copies what changed to the image (files only).
+    Checkpoint,
+    /// The clock goes on by so many milliseconds.
+    Advance(u64),
+    /// The process is killed and the pool opened again.
+    Kill,
+    /// The pool is closed and opened again.
+    Reopen,
+}
+
+/// What a caller was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Whether the key was there.
+    Was(bool),
+    /// The value that was there.
+    Value(Option<ValueId>),
+    /// The word that was there.
+    Word(Option<u64>),
+    /// There was no room, and nothing changed.
+    NoRoom,
+}
+
+/// The bytes of every value that a workload stores or makes.
+#[derive(Clone, Debug, Default)]
+pub struct Values {
+    bytes: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, ValueId>,
+}
+
+impl Values {
+    /// The number of these bytes; a new one if they were not known.
+    pub fn number(&mut self, bytes: &[u8]) -> ValueId {
+        if let Some(&number) = self.numbers.get(bytes) {
+            return number;
+        }
+        let number = self.bytes.len() as ValueId;
+        self.bytes.push(bytes.to_vec());
+        self.numbers.insert(bytes.to_vec(), number);
+        number
+    }
+
+    /// The number of these bytes, if they are a value of the workload.
+    #[must_use]
+    pub fn known(&self, bytes: &[u8]) -> Option<ValueId> {
+        self.numbers.get(bytes).copied()
+    }
+
+    /// The bytes of a value.
+    #[must_use]
+    pub fn bytes(&self, number: ValueId) -> &[u8] {
+        self.bytes.get(number as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The value that adding to the first word of another makes; `None` if it has no such word.
+    pub fn added(&mut self, number: ValueId, by: u64) -> Option<(u64, ValueId)> {
+        let mut bytes = self.bytes(number).to_vec();
+        let word = bytes.first_chunk_mut::<8>()?;
+        let before = u64::from_le_bytes(*word);
+        *word = before.wrapping_add(by).to_le_bytes();
+        Some((before, self.number(&bytes)))
+    }
+
+    /// A value of `bytes` bytes that no other number has, as long as there are 4 bytes to tell it by.
+    pub fn make(&mut self, bytes: usize, salt: u64) -> ValueId {
+        let mut made = Vec::with_capacity(bytes + 8);
+        let mut word = salt ^ self.bytes.len() as u64;
+        while made.len() < bytes {
+            word = word
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            made.extend_from_slice(&(word ^ word >> 29).to_le_bytes());
+        }
+        made.truncate(bytes);
+        self.number(&made)
+    }
+}

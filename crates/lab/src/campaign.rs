@@ -1,0 +1,243 @@
+//! Many runs, examined by several workers until time or images are enough.
+
+use crate::examine::{Examiner, Scrutiny, Totals, Violation};
+use crate::image::Medium;
+use crate::plan::Plan;
+use crate::profile::Profile;
+use crate::run::{self, Run};
+use crate::threads;
+use crate::world::Ground;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to do.
+#[derive(Clone)]
+pub struct Campaign {
+    /// What the pools lie on.
+    pub media: Vec<Medium>,
+    /// Kinds of workloads.
+    pub profiles: Vec<Profile>,
+    /// The first seed; the runs take this one and the following.
+    pub seed: u64,
+    /// Calls of a run.
+    pub calls: usize,
+    /// How each run is examined.
+    pub scrutiny: Scrutiny,
+    /// Threads that examine; 0: one for each core.
+    pub workers: usize,
+    /// When to stop.
+    pub limit: Limit,
+    /// Changes how pools are opened, for tests.
+    pub adapt: fn(&mut Ground),
+}
+
+/// When a campaign stops; whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Time.
+    pub time: Option<Duration>,
+    /// Different images of each medium and profile.
+    pub images: Option<u64>,
+    /// Runs of each medium and profile.
+    pub runs: Option<u64>,
+    /// Violations.
+    pub violations: usize,
+}
+
+impl Default for Campaign {
+    fn default() -> Campaign {
+        Campaign {
+            media: Medium::ALL.to_vec(),
+            profiles: Profile::ALL.to_vec(),
+            seed: 1,
+            calls: 60,
+            scrutiny: Scrutiny::default(),
+            workers: 0,
+            limit: Limit {
+                time: Some(Duration::from_secs(60)),
+                images: None,
+                runs: None,
+                violations: 1,
+            },
+            adapt: |_| {},
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Clone)]
+pub struct Finding {
+    /// The run.
+    pub plan: Plan,
+    /// What is wrong. `None`: the run itself failed, see `wrong`.
+    pub violation: Option<Violation>,
+    /// In words.
+    pub wrong: String,
+    /// Different images that had been looked at.
+    pub after: u64,
+}
+
+/// What a campaign did, so far or in the end.
+#[derive(Clone, Default)]
+pub struct Tally {
+    /// By medium and profile.
+    pub rows: BTreeMap<(Medium, Profile), Row>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+/// What was done on one medium with one profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// What was looked at.
+    pub totals: Totals,
+    /// Time of all workers.
+    pub time: Duration,
+    /// Violations.
+    pub violations: u64,
+}
+
+impl Tally {
+    /// All rows together.
+    #[must_use]
+    pub fn sum(&self) -> Row {
+        let mut sum = Row::default();
+        for row in self.rows.values() {
+            sum.totals.add(&row.totals);
+            sum.time += row.time;
+            sum.violations += row.violations;
+        }
+        sum
+    }
+}
+
+/// Calls for a watcher: what was done so far.
+pub type Watch<'a> = &'a (dyn Fn(&Tally) + Sync);
+
+impl Campaign {
+    /// Runs the campaign. `watch` is told after each run. `stop` ends it early.
+    #[must_use]
+    pub fn run(&self, watch: Watch<'_>, stop: &AtomicBool) -> Tally {
+        calm_the_allocator();
+        let begun = Instant::now();
+        let tally = Mutex::new(Tally::default());
+        let next = AtomicU64::new(0);
+        let over = AtomicBool::new(false);
+        let go_on = || {
+            !over.load(Ordering::Relaxed)
+                && !stop.load(Ordering::Relaxed)
+                && self.limit.time.is_none_or(|time| begun.elapsed() < time)
+        };
+        let workers = match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    while go_on() {
+                        let Some((medium, profile, seed)) = self.job(&next, &tally) else {
+                            return;
+                        };
+                        let started = Instant::now();
+                        let (totals, finding) = self.examine(medium, profile, seed, &go_on);
+                        let mut tally = tally.lock();
+                        let row = tally.rows.entry((medium, profile)).or_default();
+                        row.totals.add(&totals);
+                        row.time += started.elapsed();
+                        if let Some(mut finding) = finding {
+                            row.violations += 1;
+                            finding.after = tally.sum().totals.unique;
+                            tally.findings.push(finding);
+                            if tally.findings.len() >= self.limit.violations {
+                                over.store(true, Ordering::Relaxed);
+                            }
+                        }
+                        watch(&tally);
+                    }
+                });
+            }
+        });
+        tally.into_inner()
+    }
+
+    /// What to examine next: media and profiles in turn, each with its own seeds.
+    fn job(&self, next: &AtomicU64, tally: &Mutex<Tally>) -> Option<(Medium, Profile, u64)> {
+        let kinds = (self.media.len() * self.profiles.len()) as u64;
+        let mut skipped = 0;
+        while skipped < kinds {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let (round, kind) = (number / kinds, (number % kinds) as usize);
+            let medium = self.media[kind % self.media.len()];
+            let profile = self.profiles[kind / self.media.len()];
+            let done = tally
+                .lock()
+                .rows
+                .get(&(medium, profile))
+                .map_or(0, |row| row.totals.unique);
+            let enough = self.limit.images.is_some_and(|images| done >= images)
+                || self.limit.runs.is_some_and(|runs| round >= runs);
+            if !enough {
+                return Some((medium, profile, self.seed.wrapping_add(round)));
+            }
+            skipped += 1;
+        }
+        None
+    }
+
+    fn examine(
+        &self,
+        medium: Medium,
+        profile: Profile,
+        seed: u64,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> (Totals, Option<Finding>) {
+        let plan = Plan::draw(medium, profile, seed, self.calls);
+        let mut ground = Ground::new(profile, medium);
+        (self.adapt)(&mut ground);
+        let finding = |violation: Option<Violation>, wrong: String| {
+            Some(Finding {
+                plan: plan.clone(),
+                violation,
+                wrong,
+                after: 0,
+            })
+        };
+        let mut run = match execute(&plan, &ground) {
+            Ok(run) => run,
+            Err(wrong) => return (Totals::default(), finding(None, wrong)),
+        };
+        let scrutiny = Scrutiny {
+            seed,
+            ..self.scrutiny.clone()
+        };
+        let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
+        match examiner.run(&mut run) {
+            Ok(()) => (examiner.totals, None),
+            Err(violation) => {
+                let wrong = violation.wrong.clone();
+                (examiner.totals, finding(Some(violation), wrong))
+            }
+        }
+    }
+}
+
+/// Runs a plan the way its profile is run.
+///
+/// # Errors
+/// What the engine said that it should not have said, a panic included.
+pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
+    crate::judge::guarded(|| match plan.profile {
+        Profile::Threads => threads::run(plan, ground),
+        _ => run::run(plan, ground, false),
+    })
+}
+
+/// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of the
+/// first large block that is given back as a hint that such blocks will be wanted again. Otherwise the lab spends
+/// most of its time on page faults.
+fn calm_the_allocator() {
+    drop(std::hint::black_box(vec![1u8; 24 << 20]));
+}

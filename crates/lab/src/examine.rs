@@ -1,0 +1,354 @@
+//! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible there.
+
+use crate::explore::{self, Effort, Pick};
+use crate::history::{Allowed, Checker, State};
+use crate::image::Image;
+use crate::judge::{Wrong, compare, guarded, judge};
+use crate::lines::Mute;
+use crate::model::Model;
+use crate::profile;
+use crate::recorder::{Record, Recorder};
+use crate::run::{Run, ears};
+use crate::trace::{Step, StepId};
+use crate::world::{Ground, World};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// How to examine.
+#[derive(Clone, Debug)]
+pub struct Scrutiny {
+    /// Images of a crash point.
+    pub effort: Effort,
+    /// One image in so many has its recovery crashed, too; 0: none.
+    pub nested_one_in: u64,
+    /// How deep crashes in recovery nest: 2 is a crash during the recovery from a crash.
+    pub depth: u32,
+    /// Images of a crash point in recovery.
+    pub nested_effort: Effort,
+    /// Events without effect.
+    pub mute: Option<Mute>,
+    /// Decides what is drawn at random.
+    pub seed: u64,
+}
+
+impl Default for Scrutiny {
+    fn default() -> Scrutiny {
+        Scrutiny {
+            effort: Effort::default(),
+            nested_one_in: 64,
+            depth: 2,
+            nested_effort: Effort {
+                exhaustive: 8,
+                random: 1,
+                pairs: 0,
+            },
+            mute: None,
+            seed: 0,
+        }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Runs.
+    pub runs: u64,
+    /// Calls of these runs.
+    pub calls: u64,
+    /// Crash points, those in recovery included.
+    pub points: u64,
+    /// Images drawn.
+    pub drawn: u64,
+    /// Images recovered and judged.
+    pub judged: u64,
+    /// Different ones among them.
+    pub unique: u64,
+    /// Of these, images of crashes during recovery.
+    pub nested: u64,
+    /// The deepest nesting.
+    pub depth: u32,
+}
+
+impl Totals {
+    /// Adds others.
+    pub fn add(&mut self, other: &Totals) {
+        self.runs += other.runs;
+        self.calls += other.calls;
+        self.points += other.points;
+        self.drawn += other.drawn;
+        self.judged += other.judged;
+        self.unique += other.unique;
+        self.nested += other.nested;
+        self.depth = self.depth.max(other.depth);
+    }
+}
+
+/// An image that should not have been possible, or was not recovered as it should.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The crash came before this step of the trace.
+    pub step: StepId,
+    /// Place and contents of what the crash decided: see [`crate::unit::Unit`].
+    pub picked: Vec<(u64, usize)>,
+    /// For a crash during recovery: the step of the recovery's own trace, and so on inwards.
+    pub nested: Vec<(StepId, Vec<(u64, usize)>)>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// Says whether to go on. Called once for each image that was judged.
+pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Examines one run.
+pub struct Examiner<'a> {
+    ground: &'a Ground,
+    scrutiny: &'a Scrutiny,
+    go_on: GoOn<'a>,
+    seen: HashSet<u64>,
+    images: HashSet<u64>,
+    /// What was looked at.
+    pub totals: Totals,
+}
+
+impl<'a> Examiner<'a> {
+    /// An examiner with nothing seen.
+    #[must_use]
+    pub fn new(ground: &'a Ground, scrutiny: &'a Scrutiny, go_on: GoOn<'a>) -> Examiner<'a> {
+        Examiner {
+            ground,
+            scrutiny,
+            go_on,
+            seen: HashSet::new(),
+            images: HashSet::new(),
+            totals: Totals {
+                depth: 1,
+                ..Totals::default()
+            },
+        }
+    }
+
+    /// Looks at a run until the first violation.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn run(&mut self, run: &mut Run) -> Result<(), Violation> {
+        self.totals.runs += 1;
+        self.totals.calls += run.record.history.entries.len() as u64;
+        let mut random = profile::random(self.scrutiny.seed, 2);
+        let capacity = self.ground.profile.capacity();
+        let mut model = Model::new(&run.start, capacity, self.scrutiny.mute);
+        let mut checker = Checker::new(self.ground.profile.keys());
+        let Record {
+            trace,
+            history,
+            values,
+        } = &mut run.record;
+        let mut changed = true;
+        for (id, step) in trace.iter().enumerate() {
+            let id = id as StepId;
+            if model.is_point(step) && changed {
+                let allowed = checker.allowed(history, values).clone();
+                self.ground.clock.set(checker.now());
+                self.point(&model, id, &allowed, values, &mut random)?;
+                changed = false;
+                if !(self.go_on)() {
+                    return Ok(());
+                }
+            }
+            changed |= model.is_change(step) || matches!(step, Step::Return(_));
+            match step {
+                Step::Invoke(call) => checker.invoke(*call),
+                Step::Return(call) => {
+                    checker.ret(*call, history, values).map_err(|wrong| Violation {
+                        step: id,
+                        picked: Vec::new(),
+                        nested: Vec::new(),
+                        wrong,
+                    })?;
+                }
+                Step::Clock(now) => checker.advance(*now),
+                _ => {
+                    model.step(id, step);
+                }
+            }
+        }
+        let allowed = checker.allowed(history, values).clone();
+        self.ground.clock.set(checker.now());
+        self.point(&model, trace.len() as StepId, &allowed, values, &mut random)
+    }
+
+    /// Judges the images of one crash point.
+    fn point(
+        &mut self,
+        model: &Model,
+        step: StepId,
+        allowed: &Allowed,
+        values: &crate::call::Values,
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), Violation> {
+        self.totals.points += 1;
+        let units = model.units(random);
+        let mut found = None;
+        let effort = self.scrutiny.effort;
+        let picked = |pick: &Pick| -> Vec<(u64, usize)> {
+            units.iter().map(|unit| unit.place).zip(pick.iter().copied()).collect()
+        };
+        let _ = explore::explore(&units, &effort, random, &mut |pick| {
+            self.totals.drawn += 1;
+            let hash = model.hash(&units, pick);
+            if !self.seen.insert(hash ^ allowed.number.rotate_left(17)) {
+                return ControlFlow::Continue(());
+            }
+            self.totals.judged += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            let image = model.image(&units, pick);
+            let one_in = self.scrutiny.nested_one_in;
+            let is_nested =
+                self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
+            let kept = is_nested.then(|| image.clone());
+            let wrong = match judge(self.ground, image, allowed, values) {
+                Err(wrong) => Some((wrong, Vec::new())),
+                Ok(state) => kept.and_then(|image| {
+                    self.nested(&image, &state, values, 2, random_of(self.scrutiny.seed, hash))
+                        .err()
+                }),
+            };
+            if let Some((wrong, nested)) = wrong {
+                found = Some(Violation {
+                    step,
+                    picked: picked(pick),
+                    nested,
+                    wrong,
+                });
+                return ControlFlow::Break(());
+            }
+            if (self.go_on)() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        found.map_or(Ok(()), Err)
+    }
+
+    /// Crashes the recovery of an image at each of its crash points; whatever is left must recover to the same
+    /// state as without a crash.
+    fn nested(
+        &mut self,
+        image: &Image,
+        state: &State,
+        values: &crate::call::Values,
+        depth: u32,
+        mut random: rand::rngs::StdRng,
+    ) -> Result<(), (Wrong, Vec<(StepId, Vec<(u64, usize)>)>)> {
+        self.totals.depth = self.totals.depth.max(depth);
+        let trace = record_recovery(self.ground, image).map_err(|wrong| (wrong, Vec::new()))?;
+        let allowed = Allowed {
+            states: HashSet::from([state.clone()]),
+            number: u64::from(depth),
+        };
+        let mut model = Model::new(image, self.ground.profile.capacity(), self.scrutiny.mute);
+        let mut changed = true;
+        for id in 0..=trace.len() {
+            let step = trace.get(id);
+            if changed && step.is_none_or(|step| model.is_point(step)) {
+                changed = false;
+                self.totals.points += 1;
+                self.nested_point(&model, id as StepId, &allowed, values, depth, &mut random)?;
+            }
+            if let Some(step) = step {
+                changed |= model.is_change(step);
+                model.step(id as StepId, step);
+            }
+        }
+        Ok(())
+    }
+
+    fn nested_point(
+        &mut self,
+        model: &Model,
+        step: StepId,
+        allowed: &Allowed,
+        values: &crate::call::Values,
+        depth: u32,
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), (Wrong, Vec<(StepId, Vec<(u64, usize)>)>)> {
+        let units = model.units(random);
+        let mut found = None;
+        let effort = self.scrutiny.nested_effort;
+        let _ = explore::explore(&units, &effort, random, &mut |pick| {
+            let hash = model.hash(&units, pick);
+            self.totals.drawn += 1;
+            if !self.seen.insert(hash ^ u64::from(depth).rotate_left(40)) {
+                return ControlFlow::Continue(());
+            }
+            self.totals.judged += 1;
+            self.totals.nested += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            let image = model.image(&units, pick);
+            let deeper = (depth < self.scrutiny.depth && hash.is_multiple_of(16))
+                .then(|| image.clone());
+            let place = || {
+                let picked = units.iter().map(|unit| unit.place).zip(pick.iter().copied());
+                (step, picked.collect())
+            };
+            match judge(self.ground, image, allowed, values) {
+                Err(wrong) => {
+                    let wrong = format!("after a crash during recovery, {wrong}");
+                    found = Some((wrong, vec![place()]));
+                    return ControlFlow::Break(());
+                }
+                Ok(state) => {
+                    let result = deeper.map_or(Ok(()), |image| {
+                        let random = random_of(self.scrutiny.seed, hash);
+                        self.nested(&image, &state, values, depth + 1, random)
+                    });
+                    if let Err((wrong, mut inner)) = result {
+                        inner.insert(0, place());
+                        found = Some((wrong, inner));
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            if (self.go_on)() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        found.map_or(Ok(()), Err)
+    }
+}
+
+fn random_of(seed: u64, hash: u64) -> rand::rngs::StdRng {
+    profile::random(seed, hash | 1)
+}
+
+/// The trace of a recovery.
+fn record_recovery(ground: &Ground, image: &Image) -> Result<Vec<Step>, Wrong> {
+    guarded(|| {
+        let recorder = Arc::new(Recorder::default());
+        let world = World::open(ground, image.clone(), &ears(&recorder, ground.medium))
+            .map_err(|error| format!("recovery refused it the second time: {error}"))?;
+        recorder.deaf(|| drop(world));
+        Ok(recorder.take().trace)
+    })
+}
+
+/// Reads a recovered image without using it, for replays.
+///
+/// # Errors
+/// What is wrong.
+pub fn look(
+    ground: &Ground,
+    image: Image,
+    allowed: &Allowed,
+    values: &crate::call::Values,
+) -> Result<State, Wrong> {
+    guarded(|| {
+        let world = World::open(ground, image, &crate::world::Ears::default())
+            .map_err(|error| format!("recovery refused it: {error}"))?;
+        compare(&world, allowed, values)
+    })
+}

@@ -1,0 +1,148 @@
+//! Which images of a crash point to look at, when there are more than anybody can.
+//!
+//! A pick names one choice for each unit. If there are few picks, all are tried. Otherwise first those that
+//! mistakes in the order of persistence show in: nothing, everything, everything up to each step; each choice of
+//! each unit with nothing else and with everything else; each commit word with each other unit there, or missing;
+//! and then some at random.
+
+use crate::trace::StepId;
+use crate::unit::Unit;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::ops::ControlFlow;
+
+/// How much to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Try all picks of a crash point that has at most so many.
+    pub exhaustive: u64,
+    /// Random picks of the others.
+    pub random: usize,
+    /// Pairs of a commit word and another unit.
+    pub pairs: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort {
+            exhaustive: 4096,
+            random: 40,
+            pairs: 200,
+        }
+    }
+}
+
+/// One choice for each unit.
+pub type Pick = Vec<usize>;
+
+/// How many picks there are, as far as 64 bits go.
+#[must_use]
+pub fn count(units: &[Unit]) -> u64 {
+    units.iter().fold(1u64, |product, unit| {
+        product.saturating_mul(unit.choices.len() as u64)
+    })
+}
+
+/// Visits picks until all that are wanted were, or the visitor has enough. The same pick may come twice.
+pub fn explore(
+    units: &[Unit],
+    effort: &Effort,
+    random: &mut StdRng,
+    visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    if count(units) <= effort.exhaustive {
+        return all(units, visit);
+    }
+    let least: Pick = vec![0; units.len()];
+    let newest: Pick = units.iter().map(Unit::newest).collect();
+    visit(&least)?;
+    visit(&newest)?;
+    prefixes(units, visit)?;
+    for (place, unit) in units.iter().enumerate() {
+        for choice in 0..unit.choices.len() {
+            visit(&with(&least, &[(place, choice)]))?;
+            visit(&with(&newest, &[(place, choice)]))?;
+        }
+    }
+    pairs(units, effort, &least, &newest, visit)?;
+    for _ in 0..effort.random {
+        let pick: Pick = units
+            .iter()
+            .map(|unit| random.random_range(0..unit.choices.len()))
+            .collect();
+        visit(&pick)?;
+        // Whole lines that are there or not: what caches mostly do.
+        let share = random.random_range(1..8);
+        let pick: Pick = units
+            .iter()
+            .map(|unit| if random.random_range(0..8) < share { unit.newest() } else { 0 })
+            .collect();
+        visit(&pick)?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn all(units: &[Unit], visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>) -> ControlFlow<()> {
+    let mut pick: Pick = vec![0; units.len()];
+    loop {
+        visit(&pick)?;
+        let mut place = 0;
+        loop {
+            let Some(unit) = units.get(place) else {
+                return ControlFlow::Continue(());
+            };
+            if pick[place] < unit.newest() {
+                pick[place] += 1;
+                break;
+            }
+            pick[place] = 0;
+            place += 1;
+        }
+    }
+}
+
+fn prefixes(units: &[Unit], visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>) -> ControlFlow<()> {
+    let mut steps: Vec<StepId> = units
+        .iter()
+        .flat_map(|unit| unit.prefixes.iter().map(|&(step, _)| step))
+        .collect();
+    steps.sort_unstable();
+    steps.dedup();
+    for step in steps {
+        visit(&units.iter().map(|unit| unit.at_step(step)).collect())?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn pairs(
+    units: &[Unit],
+    effort: &Effort,
+    least: &Pick,
+    newest: &Pick,
+    visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let mut left = effort.pairs;
+    for (commit, unit) in units.iter().enumerate().filter(|(_, unit)| unit.commits) {
+        for (other, second) in units.iter().enumerate() {
+            if other == commit {
+                continue;
+            }
+            if left == 0 {
+                return ControlFlow::Continue(());
+            }
+            left -= 1;
+            visit(&with(least, &[(commit, unit.newest()), (other, second.newest())]))?;
+            visit(&with(newest, &[(commit, 0), (other, 0)]))?;
+            visit(&with(newest, &[(other, 0)]))?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn with(pick: &Pick, changes: &[(usize, usize)]) -> Pick {
+    let mut pick = pick.clone();
+    for &(place, choice) in changes {
+        pick[place] = choice;
+    }
+    pick
+}

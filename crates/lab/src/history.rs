@@ -1,0 +1,285 @@
+//! Durable linearizability: which states a crash may leave, given what callers were told until then.
+//!
+//! A history is linearizable if each call can be thought of as happening at one moment between its invocation and
+//! its return, with the answers given. It is *durably* so if after a crash every call that had returned is there,
+//! and of those that had not any may be there, whole. Reads count: what somebody was shown may not vanish.
+//!
+//! The checker keeps every way in which things may have happened so far: a state, and which of the calls that have
+//! not returned are already part of it (just-in-time linearization). A return throws out the ways that do not
+//! explain its answer; if none is left, the engine was wrong while it ran. At a crash the states allowed are those
+//! of all ways, with any of the open calls added.
+
+use crate::call::{Call, Expiry, Key, Outcome, ValueId, Values};
+use std::collections::HashSet;
+
+/// What the keys hold. Index: the key's number.
+pub type State = Vec<Option<(ValueId, Expiry)>>;
+
+/// One call of the history, as far as it got.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The session that called; its open calls happen in order.
+    pub session: u32,
+    /// What was asked.
+    pub call: Call,
+    /// What was answered, if it returned.
+    pub outcome: Option<Outcome>,
+}
+
+/// Everything asked and answered in a run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By number.
+    pub entries: Vec<Entry>,
+}
+
+/// One way in which things may have happened.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Way {
+    state: State,
+    /// Bit i: open call i is part of the state, with this answer.
+    taken: Vec<Option<Outcome>>,
+}
+
+/// All ways, at one moment of a history.
+pub struct Checker {
+    ways: HashSet<Way>,
+    /// Calls that were invoked and have not returned: numbers in the history.
+    open: Vec<u32>,
+    now: u64,
+    allowed: Option<Allowed>,
+}
+
+/// The states that a crash may leave.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// As callers would see them: without expired keys.
+    pub states: HashSet<State>,
+    /// A number that tells sets apart.
+    pub number: u64,
+}
+
+/// The state after a call, and its answer. `None`: the call has no effect on keys.
+fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, Outcome) {
+    let seen = |state: &State, key: Key| {
+        let held = state.get(usize::from(key)).copied().flatten();
+        held.filter(|&(_, expires)| expires == 0 || expires > now)
+    };
+    let mut after = state.clone();
+    let mut set = |key: Key, held: Option<(ValueId, Expiry)>| {
+        if let Some(place) = after.get_mut(usize::from(key)) {
+            *place = held;
+        }
+    };
+    let outcome = match call {
+        Call::Put(key, value, expires) => {
+            set(*key, Some((*value, *expires)));
+            Outcome::Was(seen(state, *key).is_some())
+        }
+        Call::Get(key) => Outcome::Value(seen(state, *key).map(|held| held.0)),
+        Call::Delete(key) => {
+            set(*key, None);
+            Outcome::Was(seen(state, *key).is_some())
+        }
+        Call::Swap(key, value) => {
+            set(*key, Some((*value, 0)));
+            Outcome::Value(seen(state, *key).map(|held| held.0))
+        }
+        Call::Add(key, by) => match seen(state, *key) {
+            None => Outcome::Word(None),
+            Some((value, expires)) => match values.added(value, *by) {
+                None => Outcome::Word(None),
+                Some((before, sum)) => {
+                    set(*key, Some((sum, expires)));
+                    Outcome::Word(Some(before))
+                }
+            },
+        },
+        Call::Batch(parts) | Call::Pipeline(parts) => {
+            for &(key, value) in parts {
+                set(key, value.map(|value| (value, 0)));
+            }
+            Outcome::Done
+        }
+        Call::Clear => {
+            after.iter_mut().for_each(|held| *held = None);
+            Outcome::Done
+        }
+        Call::Tend
+        | Call::Reclaim
+        | Call::Checkpoint
+        | Call::Advance(_)
+        | Call::Kill
+        | Call::Reopen => Outcome::Done,
+    };
+    (after, outcome)
+}
+
+impl Checker {
+    /// Before anything happened: `keys` keys, all absent.
+    #[must_use]
+    pub fn new(keys: usize) -> Checker {
+        Checker::from_state(vec![None; keys], 0)
+    }
+
+    /// From a known state.
+    #[must_use]
+    pub fn from_state(state: State, now: u64) -> Checker {
+        let way = Way {
+            state,
+            taken: Vec::new(),
+        };
+        Checker {
+            ways: HashSet::from([way]),
+            open: Vec::new(),
+            now,
+            allowed: None,
+        }
+    }
+
+    /// The workload's clock.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The clock went on.
+    pub fn advance(&mut self, now: u64) {
+        self.now = now;
+        self.allowed = None;
+    }
+
+    /// Call `number` began.
+    pub fn invoke(&mut self, number: u32) {
+        self.open.push(number);
+        let ways = std::mem::take(&mut self.ways);
+        self.ways = ways
+            .into_iter()
+            .map(|mut way| {
+                way.taken.push(None);
+                way
+            })
+            .collect();
+        self.allowed = None;
+    }
+
+    /// Call `number` returned, with the answer in the history.
+    ///
+    /// # Errors
+    /// No order of the calls explains the answer.
+    pub fn ret(
+        &mut self,
+        number: u32,
+        history: &History,
+        values: &mut Values,
+    ) -> Result<(), String> {
+        let Some(place) = self.open.iter().position(|&open| open == number) else {
+            return Err(format!("call {number} returned without having begun"));
+        };
+        let entry = &history.entries[number as usize];
+        let told = entry.outcome;
+        let mut next = HashSet::new();
+        if told == Some(Outcome::NoRoom) {
+            // It was refused: ways in which it happened are no ways.
+            next.extend(
+                self.ways
+                    .drain()
+                    .filter(|way| way.taken[place].is_none()),
+            );
+        } else {
+            let reachable = self.closure(history, values, false);
+            next.extend(
+                reachable
+                    .into_iter()
+                    .filter(|way| way.taken[place].is_some_and(|found| Some(found) == told)),
+            );
+        }
+        let next: HashSet<Way> = next
+            .into_iter()
+            .map(|mut way| {
+                way.taken.remove(place);
+                way
+            })
+            .collect();
+        if next.is_empty() {
+            return Err(format!(
+                "no order of the calls explains that call {number}, {:?} of session {}, answered {:?}; the states possible before were {:?}",
+                entry.call,
+                entry.session,
+                told,
+                self.ways.iter().map(|way| &way.state).collect::<Vec<_>>(),
+            ));
+        }
+        self.open.remove(place);
+        self.ways = next;
+        self.allowed = None;
+        Ok(())
+    }
+
+    /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left out
+    /// while a later one of its session is there.
+    fn closure(&self, history: &History, values: &mut Values, crashed: bool) -> HashSet<Way> {
+        let mut found: HashSet<Way> = self.ways.clone();
+        let mut work: Vec<Way> = self.ways.iter().cloned().collect();
+        while let Some(way) = work.pop() {
+            for (place, &number) in self.open.iter().enumerate() {
+                if way.taken[place].is_some() {
+                    continue;
+                }
+                let entry = &history.entries[number as usize];
+                let same = |other: usize| {
+                    history.entries[self.open[other] as usize].session == entry.session
+                };
+                let blocked = if crashed {
+                    // What was left out stays out: the calls of a session happen in order.
+                    (place + 1..self.open.len()).any(|later| same(later) && way.taken[later].is_some())
+                } else {
+                    (0..place).any(|earlier| same(earlier) && way.taken[earlier].is_none())
+                };
+                if blocked {
+                    continue;
+                }
+                let (state, outcome) = apply(&way.state, &entry.call, self.now, values);
+                let mut taken = way.taken.clone();
+                taken[place] = Some(outcome);
+                let next = Way { state, taken };
+                if found.insert(next.clone()) {
+                    work.push(next);
+                }
+            }
+        }
+        found
+    }
+
+    /// The states that a crash at this moment may leave, as callers see them.
+    pub fn allowed(&mut self, history: &History, values: &mut Values) -> &Allowed {
+        if self.allowed.is_none() {
+            let states: HashSet<State> = self
+                .closure(history, values, true)
+                .into_iter()
+                .map(|way| self.visible(&way.state))
+                .collect();
+            let mut number = 0u64;
+            for state in &states {
+                let mut bytes = Vec::new();
+                for held in state {
+                    let (value, expires) = held.map_or((u32::MAX, 0), |held| held);
+                    bytes.extend_from_slice(&value.to_le_bytes());
+                    bytes.extend_from_slice(&expires.to_le_bytes());
+                }
+                number ^= xxhash_rust::xxh3::xxh3_64(&bytes);
+            }
+            self.allowed = Some(Allowed { states, number });
+        }
+        self.allowed.get_or_insert_default()
+    }
+
+    /// A state without what has expired.
+    #[must_use]
+    pub fn visible(&self, state: &State) -> State {
+        state
+            .iter()
+            .map(|held| held.filter(|&(_, expires)| expires == 0 || expires > self.now))
+            .collect()
+    }
+}

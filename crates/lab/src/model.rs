@@ -1,0 +1,133 @@
+//! One face for both media: what is certain, what is open, and the images in between.
+
+use crate::image::{Files, Image};
+use crate::lines::{Lines, Mute, Muted, Waste, key};
+use crate::sectors::Sectors;
+use crate::trace::{DiskStep, Step, StepId};
+use crate::unit::{self, Unit};
+use everdram_pm::LINE;
+use rand::rngs::StdRng;
+
+/// The state of a medium at one moment of a run.
+pub enum Model {
+    /// Persistent memory.
+    Memory(Box<Lines>),
+    /// A disk.
+    Disk(Box<Sectors>, Option<Mute>),
+}
+
+impl Model {
+    /// A medium that surely holds `start`; memory may grow to `capacity` bytes.
+    #[must_use]
+    pub fn new(start: &Image, capacity: u64, mute: Option<Mute>) -> Model {
+        match start {
+            Image::Memory(bytes) => Model::Memory(Box::new(Lines::new(bytes, capacity, mute))),
+            Image::Files(files) => Model::Disk(Box::new(Sectors::new(files)), mute),
+        }
+    }
+
+    /// Whether images can get fewer at this step: the moment before it has to be looked at.
+    #[must_use]
+    pub fn is_point(&self, step: &Step) -> bool {
+        match self {
+            Model::Memory(_) => matches!(step, Step::Fence { .. }),
+            Model::Disk(..) => matches!(
+                step,
+                Step::Disk {
+                    step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
+                    ..
+                }
+            ),
+        }
+    }
+
+    /// Takes in one step; says if it was of no use.
+    pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
+        match (self, step) {
+            (Model::Memory(lines), step) => lines.step(id, step),
+            (Model::Disk(sectors, mute), Step::Disk { step, site }) => {
+                let muted =
+                    mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));
+                sectors.step(id, step, muted);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a step changes what a crash can leave.
+    #[must_use]
+    pub fn is_change(&self, step: &Step) -> bool {
+        match self {
+            Model::Memory(_) => matches!(step, Step::Store { .. }),
+            Model::Disk(..) => matches!(step, Step::Disk { .. }),
+        }
+    }
+
+    /// What a crash at this moment leaves open.
+    pub fn units(&self, random: &mut StdRng) -> Vec<Unit> {
+        match self {
+            Model::Memory(lines) => lines.units(random),
+            Model::Disk(sectors, _) => sectors.units(),
+        }
+    }
+
+    /// A hash of the image that a pick makes: equal for equal images of one run.
+    #[must_use]
+    pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
+        let base = match self {
+            Model::Memory(lines) => lines.base_hash(),
+            Model::Disk(sectors, _) => sectors.base_hash(),
+        };
+        units
+            .iter()
+            .zip(pick)
+            .fold(base, |hash, (unit, &choice)| {
+                hash ^ self.place_hash(unit.place) ^ unit.choices[choice].hash
+            })
+    }
+
+    fn place_hash(&self, place: u64) -> u64 {
+        match self {
+            Model::Memory(lines) => {
+                let at = (place * LINE) as usize;
+                unit::hash(place, &lines.base()[at..at + LINE as usize])
+            }
+            Model::Disk(sectors, _) => sectors.place_hash(place),
+        }
+    }
+
+    /// The image that a pick makes.
+    #[must_use]
+    pub fn image(&self, units: &[Unit], pick: &[usize]) -> Image {
+        match self {
+            Model::Memory(lines) => {
+                let mut bytes = lines.base().to_vec();
+                for (unit, &choice) in units.iter().zip(pick) {
+                    let at = (unit.place * LINE) as usize;
+                    bytes[at..at + LINE as usize].copy_from_slice(&unit.choices[choice].bytes);
+                }
+                Image::Memory(bytes)
+            }
+            Model::Disk(sectors, _) => Image::Files(sectors.image(units, pick)),
+        }
+    }
+
+    /// The memory, if it is one.
+    #[must_use]
+    pub fn lines(&self) -> Option<&Lines> {
+        match self {
+            Model::Memory(lines) => Some(lines),
+            Model::Disk(..) => None,
+        }
+    }
+}
+
+/// The files of an image of a disk.
+#[must_use]
+pub fn files(image: &Image) -> Option<&Files> {
+    match image {
+        Image::Files(files) => Some(files),
+        Image::Memory(_) => None,
+    }
+}

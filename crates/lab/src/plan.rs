@@ -1,0 +1,69 @@
+//! A plan: everything that decides a run, so that it can be run again.
+
+use crate::call::{Call, Values};
+use crate::image::Medium;
+use crate::profile::{self, Profile};
+use crate::world::CLOCK_START;
+use rand::RngExt;
+
+/// A run to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the pool lies on.
+    pub medium: Medium,
+    /// The kind of workload.
+    pub profile: Profile,
+    /// Decides keys, values, secrets, schedules.
+    pub seed: u64,
+    /// Session and call, in order (of each session, if there are threads).
+    pub calls: Vec<(u32, Call)>,
+    /// The values that calls name.
+    pub values: Values,
+    /// What goes wrong with the disk.
+    pub fault: Fault,
+}
+
+/// What goes wrong with a disk in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// One sync fails, after so many that do not.
+    Sync(u32),
+    /// The disk is full after so many bytes.
+    Room(u64),
+}
+
+impl Plan {
+    /// Draws `count` calls.
+    #[must_use]
+    pub fn draw(medium: Medium, profile: Profile, seed: u64, count: usize) -> Plan {
+        let mut random = profile::random(seed, 1);
+        let mut values = Values::default();
+        let mut now = CLOCK_START;
+        let calls = (0..count)
+            .map(|_| {
+                let session = random.random_range(0..profile.sessions()) as u32;
+                let call = profile.draw(&mut random, &mut values, now);
+                if let Call::Advance(by) = call {
+                    now += by;
+                }
+                (session, call)
+            })
+            .collect();
+        let fault = match (medium, random.random_range(0..5)) {
+            (Medium::File, 0) => Fault::Sync(random.random_range(4..80)),
+            (Medium::File, 1) => Fault::Room(random.random_range(40_000..250_000)),
+            _ => Fault::None,
+        };
+        Plan {
+            medium,
+            profile,
+            seed,
+            calls,
+            values,
+            fault,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Runs a plan on a recorded pool.
+
+use crate::call::{Call, Outcome};
+use crate::image::{Image, Medium};
+use crate::plan::{Fault, Plan};
+use crate::recorder::{Record, Recorder};
+use crate::world::{Ears, Ground, Numbers, World, perform};
+use everdram::{EngineSession, Error};
+use everdram_pm::lab::{DiskTap, Tap};
+use std::sync::Arc;
+
+/// A run, recorded.
+pub struct Run {
+    /// What the pool was before.
+    pub start: Image,
+    /// What happened.
+    pub record: Record,
+    /// What the program saw in the end.
+    pub end: Image,
+}
+
+impl Numbers for Recorder {
+    fn bytes(&self, number: u32) -> Vec<u8> {
+        self.value(number)
+    }
+
+    fn number(&self, bytes: &[u8]) -> u32 {
+        Recorder::number(self, bytes)
+    }
+}
+
+/// A world being driven.
+struct Driver<'a> {
+    plan: &'a Plan,
+    recorder: &'a Arc<Recorder>,
+    world: World,
+    sessions: Vec<Option<Box<dyn EngineSession>>>,
+}
+
+/// Runs a plan of one thread, from an empty pool.
+///
+/// # Errors
+/// What the engine said that it should not have said.
+pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
+    let start = ground.create(plan.seed).map_err(|error| error.to_string())?;
+    let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, None));
+    match plan.fault {
+        Fault::None => {}
+        Fault::Sync(after) => recorder.faults.fail_sync_after(after),
+        Fault::Room(bytes) => recorder.faults.room(bytes),
+    }
+    let world = World::open(ground, start.clone(), &ears(&recorder, plan.medium))
+        .map_err(|error| format!("opening a new pool: {error}"))?;
+    let mut driver = Driver {
+        plan,
+        recorder: &recorder,
+        world,
+        sessions: Vec::new(),
+    };
+    let outcome = driver.run();
+    let end = driver.world.killed();
+    let Driver {
+        world, sessions, ..
+    } = driver;
+    recorder.deaf(|| {
+        drop(sessions);
+        drop(world);
+    });
+    outcome?;
+    Ok(Run {
+        start,
+        record: recorder.take(),
+        end,
+    })
+}
+
+/// A recorder as a world's ears.
+#[must_use]
+pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
+    Ears {
+        tap: Some(Arc::clone(recorder) as Arc<dyn Tap>),
+        disk: (medium == Medium::File).then(|| Arc::clone(recorder) as Arc<dyn DiskTap>),
+    }
+}
+
+/// Reads after a failure of the disk: what they show must survive, too.
+const READS_AFTER_FAILURE: usize = 4;
+
+impl Driver<'_> {
+    /// Makes the calls. When the disk has failed, calls that write fail, and nobody knows what becomes of the one
+    /// that met the failure; a few reads follow.
+    fn run(&mut self) -> Result<(), String> {
+        let mut reads = 0;
+        for (number, (session, call)) in self.plan.calls.iter().enumerate() {
+            let failed = matches!(self.plan.fault, Fault::Sync(_)) && self.recorder.faults.struck() > 0;
+            if failed && (reads == READS_AFTER_FAILURE || !matches!(call, Call::Get(_))) {
+                continue;
+            }
+            reads += usize::from(failed);
+            match self.call(*session, call) {
+                Ok(()) => {}
+                Err(Error::Pool(_)) if self.recorder.faults.struck() > 0 => {}
+                Err(error) => return Err(format!("call {number}, {call:?}, failed: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn session(&mut self, session: u32) -> Result<&mut Box<dyn EngineSession>, Error> {
+        let place = session as usize;
+        if self.sessions.len() <= place {
+            self.sessions.resize_with(place + 1, || None);
+        }
+        let world = &self.world;
+        let slot = &mut self.sessions[place];
+        if slot.is_none() {
+            *slot = Some(world.session()?);
+        }
+        match slot {
+            Some(session) => Ok(session),
+            None => unreachable!("it was opened just now"),
+        }
+    }
+
+    fn call(&mut self, session: u32, call: &Call) -> Result<(), Error> {
+        match call {
+            Call::Pipeline(parts) => self.pipeline(session, parts),
+            Call::Tend | Call::Reclaim | Call::Checkpoint => {
+                let number = self.recorder.invoke(session, call);
+                let done = match call {
+                    Call::Tend => self.world.opened.tend(),
+                    Call::Reclaim => self.world.opened.engine().reclaim().map(|_| ()),
+                    _ => self.world.pool.checkpoint().map_err(Error::from),
+                };
+                match done {
+                    Ok(()) | Err(Error::NoSpace(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                self.recorder.ret(number, Outcome::Done);
+                Ok(())
+            }
+            Call::Advance(by) => {
+                let now = self.world.ground.clock.now() + by;
+                self.world.ground.clock.set(now);
+                self.recorder.clock(now);
+                Ok(())
+            }
+            Call::Kill => self.kill(),
+            Call::Reopen => self.reopen(),
+            _ => {
+                let profile = self.plan.profile;
+                let recorder = Arc::clone(self.recorder);
+                // Sessions are opened before the call begins: that is no part of it.
+                let session_of = self.session(session)?;
+                let number = recorder.invoke(session, call);
+                let outcome = perform(profile, &mut **session_of, call, &*recorder)?;
+                recorder.ret(number, outcome);
+                Ok(())
+            }
+        }
+    }
+
+    /// Submits several calls, then commits them together.
+    fn pipeline(&mut self, session: u32, parts: &[(u8, Option<u32>)]) -> Result<(), Error> {
+        let profile = self.plan.profile;
+        let recorder = Arc::clone(self.recorder);
+        let open = self.session(session)?;
+        let mut submitted = Vec::new();
+        for &(key, value) in parts {
+            let call = match value {
+                Some(value) => Call::Put(key, value, 0),
+                None => Call::Delete(key),
+            };
+            let number = recorder.invoke(session, &call);
+            let name = profile.key(key);
+            let outcome = match value {
+                Some(value) => open
+                    .put(&name, &recorder.value(value), 0)
+                    .map(|new| Outcome::Was(!new)),
+                None => open.delete(&name).map(Outcome::Was),
+            };
+            let outcome = match outcome {
+                Err(Error::NoSpace(_)) => Outcome::NoRoom,
+                other => other?,
+            };
+            submitted.push((number, outcome));
+        }
+        let ticket = open.commit()?.max(open.last_read());
+        open.wait(ticket)?;
+        for (number, outcome) in submitted {
+            recorder.ret(number, outcome);
+        }
+        Ok(())
+    }
+
+    /// The process dies; its caches live on.
+    fn kill(&mut self) -> Result<(), Error> {
+        let image = self.world.killed();
+        self.open_again(image)
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.sessions.clear();
+        self.world.opened.engine().close()?;
+        let image = self.world.killed();
+        self.open_again(image)
+    }
+
+    fn open_again(&mut self, image: Image) -> Result<(), Error> {
+        let ears = ears(self.recorder, self.plan.medium);
+        let next = World::open(&self.world.ground, image, &ears)?;
+        let sessions = std::mem::take(&mut self.sessions);
+        let before = std::mem::replace(&mut self.world, next);
+        self.recorder.deaf(|| {
+            drop(sessions);
+            drop(before);
+        });
+        Ok(())
+    }
+}

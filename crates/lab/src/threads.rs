@@ -1,0 +1,147 @@
+//! Runs a plan of several threads on a recorded pool, under the scheduler.
+
+use crate::call::Call;
+use crate::plan::Plan;
+use crate::profile;
+use crate::recorder::Recorder;
+use crate::run::{Run, ears};
+use crate::schedule::{Scheduler, Turn};
+use crate::world::{Ground, World, perform};
+use everdram::{EngineSession, Error};
+use everdram_pm::lab::wait_as;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+thread_local! {
+    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Runs a plan: the calls of session n are made by thread n.
+///
+/// # Errors
+/// What the engine said that it should not have said.
+pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
+    let threads = plan.profile.sessions();
+    let start = ground.create(plan.seed).map_err(|error| error.to_string())?;
+    let scheduler = Scheduler::new(threads, profile::random(plan.seed, 3));
+    let turn = {
+        let scheduler = Arc::clone(&scheduler);
+        Arc::new(move || {
+            if let Some(me) = ME.get() {
+                scheduler.event(me);
+            }
+        })
+    };
+    let recorder = Arc::new(Recorder::new(plan.values.clone(), true, Some(turn)));
+    let world = World::open(ground, start.clone(), &ears(&recorder, plan.medium))
+        .map_err(|error| format!("opening a new pool: {error}"))?;
+    let world = Mutex::new(world);
+    let mut sessions = Vec::new();
+    for _ in 0..threads {
+        let session = world.lock().session();
+        sessions.push(session.map_err(|error| format!("opening a session: {error}"))?);
+    }
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for (me, session) in sessions.iter_mut().enumerate() {
+            let (scheduler, recorder, world, failed) = (&scheduler, &recorder, &world, &failed);
+            scope.spawn(move || {
+                let waiter = Arc::new(Turn {
+                    scheduler: Arc::clone(scheduler),
+                    me,
+                });
+                let thread = Thread {
+                    plan,
+                    me,
+                    recorder,
+                    world,
+                };
+                scheduler.begin(me);
+                ME.set(Some(me));
+                let done =
+                    catch_unwind(AssertUnwindSafe(|| wait_as(waiter, || thread.run(&mut **session))));
+                ME.set(None);
+                scheduler.end(me);
+                match done {
+                    Ok(Ok(())) => {}
+                    Ok(Err(wrong)) => {
+                        failed.lock().get_or_insert(wrong);
+                    }
+                    Err(panic) => resume_unwind(panic),
+                }
+            });
+        }
+    });
+    let world = world.into_inner();
+    let end = world.killed();
+    recorder.deaf(|| {
+        drop(sessions);
+        drop(world);
+    });
+    match failed.into_inner() {
+        Some(wrong) => Err(wrong),
+        None => Ok(Run {
+            start,
+            record: recorder.take(),
+            end,
+        }),
+    }
+}
+
+struct Thread<'a> {
+    plan: &'a Plan,
+    me: usize,
+    recorder: &'a Arc<Recorder>,
+    world: &'a Mutex<World>,
+}
+
+impl Thread<'_> {
+    fn run(&self, session: &mut dyn EngineSession) -> Result<(), String> {
+        let mine = self
+            .plan
+            .calls
+            .iter()
+            .filter(|(session, _)| *session as usize == self.me);
+        for (_, call) in mine {
+            self.call(session, call)
+                .map_err(|error| format!("{call:?} of thread {} failed: {error}", self.me))?;
+        }
+        Ok(())
+    }
+
+    fn call(&self, session: &mut dyn EngineSession, call: &Call) -> Result<(), Error> {
+        match call {
+            Call::Tend | Call::Reclaim | Call::Checkpoint => {
+                // One thread at a time looks after the store; another one has better things to do than wait.
+                let Some(mut world) = self.world.try_lock() else {
+                    return Ok(());
+                };
+                let done = match call {
+                    Call::Tend => world.opened.tend(),
+                    Call::Reclaim => world.opened.engine().reclaim().map(|_| ()),
+                    _ => world.pool.checkpoint().map_err(Error::from),
+                };
+                match done {
+                    Err(Error::NoSpace(_)) => Ok(()),
+                    other => other,
+                }
+            }
+            Call::Put(..)
+            | Call::Get(_)
+            | Call::Delete(_)
+            | Call::Swap(..)
+            | Call::Add(..)
+            | Call::Batch(_)
+            | Call::Clear => {
+                let number = self.recorder.invoke(self.me as u32, call);
+                let outcome = perform(self.plan.profile, session, call, &**self.recorder)?;
+                self.recorder.ret(number, outcome);
+                Ok(())
+            }
+            // Threads do not kill each other's process, and clocks and pipelines have profiles of their own.
+            Call::Pipeline(_) | Call::Advance(_) | Call::Kill | Call::Reopen => Ok(()),
+        }
+    }
+}

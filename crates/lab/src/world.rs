@@ -1,0 +1,312 @@
+//! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
+
+use crate::call::{Call, Outcome};
+use crate::history::State;
+use crate::image::{Image, Medium};
+use crate::profile::Profile;
+use everdram::lab::Opened;
+use everdram::{BatchOp, Change, EngineSession, Error, Options};
+use everdram_pm::Pool;
+use everdram_pm::lab::{self, Seed, Tap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Milliseconds that the clock of a workload starts with.
+pub const CLOCK_START: u64 = 1_000_000;
+
+/// A clock that goes on when it is told to.
+#[derive(Clone, Debug)]
+pub struct LabClock(Arc<AtomicU64>);
+
+impl LabClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub fn new(now: u64) -> LabClock {
+        LabClock(Arc::new(AtomicU64::new(now)))
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    fn as_option(&self) -> everdram::Clock {
+        let clock = self.clone();
+        Arc::new(move || clock.now())
+    }
+}
+
+/// How pools of a profile are made and opened.
+#[derive(Clone)]
+pub struct Ground {
+    /// The kind of workload.
+    pub profile: Profile,
+    /// The medium.
+    pub medium: Medium,
+    /// Its options, the clock included.
+    pub options: Options,
+    /// Its clock.
+    pub clock: LabClock,
+    /// Whether the redo log leaves out its write-ahead rule, for a test that this is found.
+    pub break_write_ahead: bool,
+}
+
+impl Ground {
+    /// A ground with a clock of its own.
+    #[must_use]
+    pub fn new(profile: Profile, medium: Medium) -> Ground {
+        let clock = LabClock::new(CLOCK_START);
+        let mut options = profile.options();
+        options.clock = Some(clock.as_option());
+        Ground {
+            profile,
+            medium,
+            options,
+            clock,
+            break_write_ahead: false,
+        }
+    }
+
+    /// The same, with another clock: for another thread.
+    #[must_use]
+    pub fn apart(&self) -> Ground {
+        let mut apart = self.clone();
+        apart.clock = LabClock::new(self.clock.now());
+        apart.options.clock = Some(apart.clock.as_option());
+        apart
+    }
+
+    /// The image of a new pool.
+    ///
+    /// # Errors
+    /// The options do not fit.
+    pub fn create(&self, seed: u64) -> Result<Image, Error> {
+        let (engine, geometry) = everdram::lab::identity(&self.options)?;
+        Ok(match self.medium {
+            Medium::Pmem => Image::Memory(lab::create(Seed(seed), engine, geometry)?),
+            Medium::File => Image::Files(lab::create_files(Seed(seed), engine, geometry)?),
+        })
+    }
+}
+
+/// An open pool with its engine.
+pub struct World {
+    /// How it was opened.
+    pub ground: Ground,
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// The engine.
+    pub opened: Opened,
+    disk: Option<Arc<lab::Disk>>,
+}
+
+/// Who listens to a world.
+#[derive(Clone, Default)]
+pub struct Ears {
+    /// Stores, flushes, fences.
+    pub tap: Option<Arc<dyn Tap>>,
+    /// Writes and syncs of files.
+    pub disk: Option<Arc<dyn lab::DiskTap>>,
+}
+
+impl World {
+    /// Opens what a crash left, with the code that opens every pool, and recovers the engine.
+    ///
+    /// # Errors
+    /// What recovery says of the image.
+    pub fn open(ground: &Ground, image: Image, ears: &Ears) -> Result<World, Error> {
+        let capacity = ground.profile.capacity();
+        let (pool, disk) = match image {
+            Image::Memory(bytes) => (lab::open(&bytes, capacity, ears.tap.clone())?, None),
+            Image::Files(files) => {
+                let disk = Arc::new(lab::Disk::new(files, ears.disk.clone()));
+                let options = lab::FileOptions {
+                    capacity,
+                    log_bytes: LOG_BYTES,
+                    segment_bytes: SEGMENT_BYTES,
+                    durability: everdram::Durability::Always,
+                    break_write_ahead: ground.break_write_ahead,
+                };
+                let pool = lab::open_files(&disk, &options, ears.tap.clone())?;
+                (pool, Some(disk))
+            }
+        };
+        let opened = everdram::lab::open(Arc::clone(&pool), &ground.options)?;
+        Ok(World {
+            ground: ground.clone(),
+            pool,
+            opened,
+            disk,
+        })
+    }
+
+    /// What is left if the process is killed now: everything it wrote, since caches outlive it.
+    #[must_use]
+    pub fn killed(&self) -> Image {
+        match &self.disk {
+            Some(disk) => Image::Files(disk.files()),
+            None => {
+                let mut bytes = vec![0; self.pool.region().len() as usize];
+                self.pool.region().load(0, &mut bytes);
+                Image::Memory(bytes)
+            }
+        }
+    }
+
+    /// A session.
+    ///
+    /// # Errors
+    /// Too many.
+    pub fn session(&self) -> Result<Box<dyn EngineSession>, Error> {
+        self.opened.engine().session()
+    }
+
+    /// What the keys hold, read one by one. `number` gives the numbers of values; `None` for bytes that were
+    /// never a value.
+    ///
+    /// # Errors
+    /// A key cannot be read, or holds what was never stored.
+    pub fn state(
+        &self,
+        session: &mut dyn EngineSession,
+        number: impl Fn(&[u8]) -> Option<u32>,
+    ) -> Result<State, String> {
+        let profile = self.ground.profile;
+        let mut state = State::with_capacity(profile.keys());
+        let mut value = Vec::new();
+        for key in 0..profile.keys() {
+            value.clear();
+            let found = session
+                .get(&profile.key(key as u8), &mut value)
+                .map_err(|error| format!("key {key} cannot be read: {error}"))?;
+            state.push(match found {
+                None => None,
+                Some(found) => match number(&value) {
+                    Some(number) => Some((number, found.expires_at_ms)),
+                    None => {
+                        return Err(format!(
+                            "key {key} holds {} bytes that nobody stored there: {:02x?}",
+                            value.len(),
+                            &value[..value.len().min(32)]
+                        ));
+                    }
+                },
+            });
+        }
+        Ok(state)
+    }
+}
+
+/// Bytes of a segment of the redo log: a few blocks, so that logs wrap.
+const SEGMENT_BYTES: u64 = 16 << 10;
+/// Bytes of redo log, so that checkpoints come often.
+const LOG_BYTES: u64 = 32 << 10;
+
+/// Numbers of values, for [`perform`].
+pub trait Numbers {
+    /// The bytes of a value.
+    fn bytes(&self, number: u32) -> Vec<u8>;
+    /// The number of bytes that were read; a new one if they were never stored.
+    fn number(&self, bytes: &[u8]) -> u32;
+}
+
+/// Makes one call of a session and waits until its answer may be shown. Calls about the whole store, and
+/// pipelines, are not for here.
+///
+/// # Errors
+/// What the engine says, but for a full pool, which is an outcome.
+pub fn perform(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    call: &Call,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    match attempt(profile, session, call, numbers) {
+        Err(Error::NoSpace(_)) => {
+            let ticket = session.commit()?;
+            session.wait(ticket)?;
+            Ok(Outcome::NoRoom)
+        }
+        other => other,
+    }
+}
+
+fn attempt(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    call: &Call,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let outcome = match call {
+        Call::Put(key, value, expires) => {
+            let new = session.put(&profile.key(*key), &numbers.bytes(*value), *expires)?;
+            Outcome::Was(!new)
+        }
+        Call::Get(key) => {
+            let mut value = Vec::new();
+            let found = session.get(&profile.key(*key), &mut value)?;
+            Outcome::Value(found.map(|_| numbers.number(&value)))
+        }
+        Call::Delete(key) => Outcome::Was(session.delete(&profile.key(*key))?),
+        Call::Swap(key, value) => {
+            let mut before = None;
+            let new = numbers.bytes(*value);
+            session.modify(&profile.key(*key), &mut |current, buffer| {
+                before = current.map(|current| numbers.number(current.value));
+                buffer.extend_from_slice(&new);
+                Change::Put { expires_at_ms: 0 }
+            })?;
+            Outcome::Value(before)
+        }
+        Call::Add(key, by) => {
+            let key = profile.key(*key);
+            match session.update_word(&key, 0, &mut |word| word.wrapping_add(*by)) {
+                Err(Error::WordOutside { .. }) => Outcome::Word(None),
+                other => Outcome::Word(other?),
+            }
+        }
+        Call::Batch(parts) => {
+            let parts: Vec<_> = parts
+                .iter()
+                .map(|&(key, value)| (profile.key(key), value.map(|value| numbers.bytes(value))))
+                .collect();
+            let ops: Vec<BatchOp<'_>> = parts
+                .iter()
+                .map(|(key, value)| match value {
+                    Some(value) => BatchOp::Put {
+                        key,
+                        value,
+                        expires_at_ms: 0,
+                    },
+                    None => BatchOp::Delete { key },
+                })
+                .collect();
+            let ticket = session.batch(&ops)?;
+            session.wait(ticket)?;
+            Outcome::Done
+        }
+        Call::Clear => {
+            let ticket = session.clear()?;
+            session.wait(ticket)?;
+            Outcome::Done
+        }
+        _ => Outcome::Done,
+    };
+    let ticket = session.commit()?.max(session.last_read());
+    session.wait(ticket)?;
+    Ok(outcome)
+}
+
+impl Ground {
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.options.page_bytes) * u64::from(self.options.dimms)
+    }
+}

@@ -1,0 +1,31 @@
+//! What fuzzing needs of a pool (feature `fuzzing`): checks made right again after bytes were changed, so that
+//! hostile bytes get past them, and the redo log by itself.
+//!
+//! Nothing here is used by a pool; a program that turns the feature on can forge pools, and nothing else.
+
+pub use crate::log::fuzzing::{Frames, Recovered, Shape, recover, write};
+
+use crate::checksum::Secret;
+use crate::superblock::{self, COPIES_AT, PAGE};
+
+/// Makes the checksum of both superblock copies hold, whatever they say.
+///
+/// # Panics
+/// If the image has no room for them.
+pub fn seal_superblocks(image: &mut [u8]) {
+    for at in COPIES_AT {
+        let copy = &mut image[at as usize..(at + PAGE) as usize];
+        if let Some(block) = copy.first_chunk_mut() {
+            superblock::seal(block, at);
+        }
+    }
+}
+
+/// The key that the first superblock copy of an image states, whether or not the copy verifies.
+///
+/// # Panics
+/// If the image has no room for it.
+#[must_use]
+pub fn secret(image: &[u8]) -> Secret {
+    Secret::expand(&superblock::seed(image))
+}

@@ -1,0 +1,151 @@
+//! Files of the system: one call each, repeated when interrupted, continued when short.
+
+use crate::error::Error;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// A file of the system. The methods are those of [`File`](super::File).
+#[derive(Debug)]
+pub(crate) struct SystemFile {
+    inner: fs::File,
+    path: PathBuf,
+    #[cfg(feature = "faults")]
+    faults: Option<std::sync::Arc<super::faults::Faults>>,
+}
+
+impl Drop for SystemFile {
+    /// Gives a lock back at once. Closing alone does so only when nobody else has the descriptor, and a
+    /// child that another thread is just starting has a copy until it executes its program.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.inner, FlockOperation::Unlock);
+    }
+}
+
+impl SystemFile {
+    pub(super) fn open(path: &Path, create: bool) -> Result<SystemFile, Error> {
+        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if create {
+            flags |= OFlags::CREATE;
+        }
+        Self::open_with(path, flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    pub(super) fn open_to_read(path: &Path) -> Result<SystemFile, Error> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Self::open_with(path, flags, Mode::empty())
+    }
+
+    fn open_with(path: &Path, flags: OFlags, mode: Mode) -> Result<SystemFile, Error> {
+        let opened = rustix::fs::open(path, flags, mode).map_err(|source| Error::Io {
+            path: path.into(),
+            what: "opening the file",
+            source,
+        })?;
+        Ok(Self::wrap(fs::File::from(opened), path))
+    }
+
+    pub(super) fn wrap(inner: fs::File, path: &Path) -> SystemFile {
+        SystemFile {
+            inner,
+            path: path.into(),
+            #[cfg(feature = "faults")]
+            faults: super::faults::Faults::of(path),
+        }
+    }
+
+    pub(super) fn inner(&self) -> &fs::File {
+        &self.inner
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn len(&self) -> Result<u64, Errno> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.inner)?.st_size).unwrap_or(0))
+    }
+
+    pub(super) fn pwrite_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            let read = |from: u64, into: &mut [u8]| read_available(&self.inner, from, into);
+            let write = |at: u64, bytes: &[u8]| write_all(&self.inner, at, bytes);
+            return faults.write(&self.path, at, bytes, self.len()?, &read, &write);
+        }
+        write_all(&self.inner, at, bytes)
+    }
+
+    pub(super) fn pread_exact(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
+        if read_available(&self.inner, at, into)? == into.len() {
+            Ok(())
+        } else {
+            Err(Errno::NODATA)
+        }
+    }
+
+    pub(super) fn data_sync(&self) -> Result<(), Errno> {
+        self.sync_with(&|| rustix::fs::fdatasync(&self.inner))
+    }
+
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        self.sync_with(&|| rustix::fs::fsync(&self.inner))
+    }
+
+    fn sync_with(&self, call: &dyn Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            return faults.sync(&self.path, call);
+        }
+        call()
+    }
+
+    pub(super) fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            faults.claim((at + bytes).saturating_sub(self.len()?.max(at)))?;
+        }
+        retry(|| rustix::fs::fallocate(&self.inner, FallocateFlags::empty(), at, bytes))
+    }
+
+    pub(super) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
+        retry(|| rustix::fs::ftruncate(&self.inner, bytes))
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Writes all of `bytes` at `at`, as [`SystemFile::pwrite_all`] does.
+pub(super) fn write_all(file: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = retry(|| rustix::io::pwrite(&file, bytes, at))?;
+        if written == 0 {
+            return Err(Errno::IO);
+        }
+        at += written as u64;
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Reads until `into` is full or the file ends; returns the bytes read.
+fn read_available(file: impl AsFd, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let count = retry(|| rustix::io::pread(&file, &mut *rest, at + done as u64))?;
+        if count == 0 {
+            break;
+        }
+        done += count;
+    }
+    Ok(done)
+}

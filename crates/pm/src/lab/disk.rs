@@ -1,0 +1,332 @@
+//! A disk in memory: what a running process sees of its files, with a tap on every call that decides what a
+//! crash can leave of them.
+//!
+//! A [`Disk`] holds files as the page cache shows them. What the medium below would hold is not kept here: the
+//! tap hears of each write and each sync, so it can keep that by its own rules. Like on Linux a failed sync leaves
+//! what it covered visible to the process.
+//!
+//! Invariants:
+//! - Every call is told before it takes effect, and takes effect only if the tap lets it.
+//! - A [`FileId`] names one file for as long as the disk is there. A file that is unlinked and created again
+//!   under its name is another file.
+//! - The tap is called without a lock of the disk, so it may look at the disk.
+
+use super::tap::Site;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One file of a disk. The files that a disk starts with have 0, 1 and so on, by name; files created later go
+/// on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A call on a disk that decides what a crash can leave.
+#[derive(Clone, Copy, Debug)]
+pub enum DiskEvent<'a> {
+    /// An empty file appears in the directory. Cannot be skipped: whoever opens a file needs one.
+    Create {
+        /// The file.
+        file: FileId,
+        /// Its name.
+        name: &'a str,
+    },
+    /// Bytes are written; the file grows where it ends earlier.
+    Write {
+        /// The file.
+        file: FileId,
+        /// Offset in the file.
+        at: u64,
+        /// What is written.
+        bytes: &'a [u8],
+    },
+    /// The file is cut, or extended with zeros.
+    SetLen {
+        /// The file.
+        file: FileId,
+        /// Its length from here on.
+        bytes: u64,
+    },
+    /// Room is taken; the file grows, with zeros, where it ends earlier.
+    Allocate {
+        /// The file.
+        file: FileId,
+        /// Offset in the file.
+        at: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Everything written to the file is made durable.
+    Sync {
+        /// The file.
+        file: FileId,
+        /// `fdatasync`, which covers the length too, instead of `fsync`.
+        data_only: bool,
+    },
+    /// The file disappears from the directory. Whoever has it open goes on using it.
+    Unlink {
+        /// The file.
+        file: FileId,
+    },
+    /// The entries of the directory are made durable.
+    SyncDirectory,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It happens.
+    Go,
+    /// It does nothing, and reports success: the call is taken out of the program.
+    Skip,
+    /// It does nothing, and fails.
+    Fail(Errno),
+}
+
+/// Hears every call on a disk, before it happens, and decides what becomes of it. Calls can come from inside
+/// an event of a [`Tap`](super::Tap): a fence that finds the log full writes a checkpoint.
+pub trait DiskTap: Send + Sync {
+    /// A call is about to happen.
+    fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer;
+}
+
+/// A disk in memory, of one directory. See the module text.
+pub struct Disk {
+    /// By [`FileId`].
+    files: Mutex<Vec<Content>>,
+    tap: Option<Arc<dyn DiskTap>>,
+}
+
+struct Content {
+    name: String,
+    bytes: Vec<u8>,
+    /// Whether the directory has it.
+    linked: bool,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// A disk with these files, all of them durable.
+    #[must_use]
+    pub fn new(files: BTreeMap<String, Vec<u8>>, tap: Option<Arc<dyn DiskTap>>) -> Disk {
+        let content = |(name, bytes)| Content {
+            name,
+            bytes,
+            linked: true,
+        };
+        Disk {
+            files: Mutex::new(files.into_iter().map(content).collect()),
+            tap,
+        }
+    }
+
+    /// The files in the directory, as the process sees them: what a crash of the process alone would leave.
+    #[must_use]
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let files = self.files.lock();
+        let linked = files.iter().filter(|content| content.linked);
+        linked
+            .map(|content| (content.name.clone(), content.bytes.clone()))
+            .collect()
+    }
+
+    /// As [`Disk::files`], without a copy.
+    #[must_use]
+    pub fn into_files(self) -> BTreeMap<String, Vec<u8>> {
+        let files = self.files.into_inner();
+        let linked = files.into_iter().filter(|content| content.linked);
+        linked
+            .map(|content| (content.name, content.bytes))
+            .collect()
+    }
+
+    /// The name under which a file was created.
+    ///
+    /// # Panics
+    /// If the disk never had such a file.
+    #[must_use]
+    pub fn name(&self, file: FileId) -> String {
+        self.with(file, |content| content.name.clone())
+    }
+
+    /// Names of the files in the directory.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let files = self.files.lock();
+        let linked = files.iter().filter(|content| content.linked);
+        linked.map(|content| content.name.clone()).collect()
+    }
+
+    /// Opens a file; creates it if `create` and there is none. `path` is for messages.
+    #[track_caller]
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        name: &str,
+        path: &Path,
+        create: bool,
+    ) -> Result<DiskFile, Errno> {
+        let id = match self.find(name) {
+            Some(id) => id,
+            None if create => self.create(name)?,
+            None => return Err(Errno::NOENT),
+        };
+        Ok(DiskFile {
+            disk: Arc::clone(self),
+            id,
+            path: path.into(),
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<FileId> {
+        let files = self.files.lock();
+        let mut ids = (0..).map(FileId).zip(files.iter());
+        ids.find(|(_, content)| content.linked && content.name == name)
+            .map(|(id, _)| id)
+    }
+
+    /// Looks at the bytes of a file.
+    pub(crate) fn read<T>(&self, name: &str, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        let file = self.find(name).ok_or(Errno::NOENT)?;
+        Ok(self.with(file, |content| look(&content.bytes)))
+    }
+
+    #[track_caller]
+    fn create(&self, name: &str) -> Result<FileId, Errno> {
+        let file = {
+            let mut files = self.files.lock();
+            files.push(Content {
+                name: name.into(),
+                bytes: Vec::new(),
+                linked: false,
+            });
+            FileId(files.len() as u32 - 1)
+        };
+        self.ask(DiskEvent::Create { file, name })?;
+        self.with(file, |content| content.linked = true);
+        Ok(file)
+    }
+
+    /// Takes a file out of the directory.
+    #[track_caller]
+    pub(crate) fn unlink(&self, name: &str) -> Result<(), Errno> {
+        let file = self.find(name).ok_or(Errno::NOENT)?;
+        if self.ask(DiskEvent::Unlink { file })? {
+            self.with(file, |content| content.linked = false);
+        }
+        Ok(())
+    }
+
+    /// Makes the entries of the directory durable.
+    #[track_caller]
+    pub(crate) fn sync_directory(&self) -> Result<(), Errno> {
+        self.ask(DiskEvent::SyncDirectory).map(drop)
+    }
+
+    /// Tells the tap; whether the call happens.
+    #[track_caller]
+    fn ask(&self, event: DiskEvent<'_>) -> Result<bool, Errno> {
+        let Some(tap) = &self.tap else {
+            return Ok(true);
+        };
+        match tap.disk(Location::caller(), event) {
+            Answer::Go => Ok(true),
+            Answer::Skip => Ok(false),
+            Answer::Fail(errno) => Err(errno),
+        }
+    }
+
+    fn with<T>(&self, file: FileId, what: impl FnOnce(&mut Content) -> T) -> T {
+        what(&mut self.files.lock()[file.0 as usize])
+    }
+}
+
+/// An open file of a disk. The methods are those of [`File`](crate::io::File).
+#[derive(Debug)]
+pub(crate) struct DiskFile {
+    disk: Arc<Disk>,
+    id: FileId,
+    path: PathBuf,
+}
+
+impl DiskFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn len(&self) -> Result<u64, Errno> {
+        Ok(self
+            .disk
+            .with(self.id, |content| content.bytes.len() as u64))
+    }
+
+    pub(crate) fn pread_exact(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
+        self.disk.with(self.id, |content| {
+            let rest = content.bytes.get(at as usize..).unwrap_or_default();
+            let bytes = rest.get(..into.len()).ok_or(Errno::NODATA)?;
+            into.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn pwrite_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let file = self.id;
+        if self.disk.ask(DiskEvent::Write { file, at, bytes })? {
+            let (from, end) = (at as usize, at as usize + bytes.len());
+            self.disk.with(file, |content| {
+                content.grow(end);
+                content.bytes[from..end].copy_from_slice(bytes);
+            });
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    pub(crate) fn data_sync(&self) -> Result<(), Errno> {
+        let (file, data_only) = (self.id, true);
+        self.disk.ask(DiskEvent::Sync { file, data_only }).map(drop)
+    }
+
+    #[track_caller]
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        let (file, data_only) = (self.id, false);
+        self.disk.ask(DiskEvent::Sync { file, data_only }).map(drop)
+    }
+
+    #[track_caller]
+    pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        let file = self.id;
+        if self.disk.ask(DiskEvent::Allocate { file, at, bytes })? {
+            let end = (at + bytes) as usize;
+            self.disk.with(file, |content| content.grow(end));
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    pub(crate) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
+        let file = self.id;
+        if self.disk.ask(DiskEvent::SetLen { file, bytes })? {
+            let length = bytes as usize;
+            self.disk
+                .with(file, |content| content.bytes.resize(length, 0));
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    /// Extends the file with zeros to at least `end`.
+    fn grow(&mut self, end: usize) {
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Pools of ordinary files for the lab: image and redo log on a [`Disk`], opened by the code that opens any pool.
+//!
+//! The image is not mapped but copied, which is what a private mapping of it is to the process. The log has no
+//! threads: whoever waits writes it, and does the checkpointer's work when there is some. So in one thread the
+//! same calls lead to the same calls on the disk.
+
+use super::disk::Disk;
+use super::memory::Seed;
+use super::tap::TapRef;
+use crate::carrier::ThroughFile;
+use crate::cpu::FlushKind;
+use crate::error::Error;
+use crate::growth::Ground;
+use crate::header::Header;
+use crate::io::{Directory, File};
+use crate::log::Setup;
+use crate::medium::{Durability, Medium, MediumChoice};
+use crate::opening::{self, Parts};
+use crate::place::Place;
+use crate::pool::{Pool, PoolOptions};
+use crate::probe::{IMAGE, Probe};
+use crate::region::{Heap, Region};
+use crate::superblock::{DATA_AT, PAGE};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a pool on a disk of the lab is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    /// The image may grow to this many bytes, a multiple of 4096.
+    pub capacity: u64,
+    /// Redo log bytes to keep; a checkpoint is due when half of them are used. Files are used again, rather than
+    /// deleted, from 8 segments on.
+    pub log_bytes: u64,
+    /// Bytes of a segment of the log, a multiple of 4096; the same at each open of a pool.
+    pub segment_bytes: u64,
+    /// Acknowledgement class.
+    pub durability: Durability,
+    /// Leaves out the write-ahead rule, which a lab that is worth its name notices.
+    pub break_write_ahead: bool,
+}
+
+/// The files of a new pool, all of them durable: an image without extents. The log comes with the first open.
+///
+/// # Errors
+/// None on memory.
+pub fn create_files(
+    seed: Seed,
+    engine: u32,
+    geometry: [u64; 8],
+) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    let image = BTreeMap::from([(IMAGE.into(), vec![0; DATA_AT as usize])]);
+    let disk = Arc::new(Disk::new(image, None));
+    let directory = Directory::simulated(&disk, Path::new("lab"));
+    let carrier = Box::new(ThroughFile(Arc::new(directory.open(IMAGE, false)?)));
+    let superblock = seed.superblock(Medium::File, engine, geometry);
+    Header::create(carrier, directory.path(), superblock)?;
+    Ok(disk.files())
+}
+
+/// Opens the pool on a disk as [`Pool::open`] opens one in a directory. Nothing else may have the disk open.
+///
+/// # Errors
+/// As [`Pool::open`].
+///
+/// # Panics
+/// If the options are no whole pages, or a log is asked for that is shorter than two segments.
+pub fn open_files(
+    disk: &Arc<Disk>,
+    options: &FileOptions,
+    tap: Option<TapRef>,
+) -> Result<Arc<Pool>, Error> {
+    let segment_bytes = options.segment_bytes;
+    assert!(options.capacity.is_multiple_of(PAGE) && segment_bytes.is_multiple_of(PAGE));
+    assert!(segment_bytes > 0 && options.log_bytes >= 2 * segment_bytes);
+    let path = Path::new("lab");
+    let directory = Directory::simulated(disk, path);
+    let file = Arc::new(directory.open(IMAGE, false)?);
+    let (place, pool) = (place(&file), pool_options(options));
+    let found = opening::read_file(path, &file)?;
+    let medium = opening::choose(path, &pool, &found.superblock, &place)?;
+    opening::fit_file(path, &file, &found.superblock, medium)?;
+    let image_bytes = found.superblock.image_bytes;
+    let capacity = options.capacity.max(image_bytes);
+    let heap = disk.read(IMAGE, |image| {
+        Heap::copy_of(&image[..image_bytes as usize], capacity as usize)
+    });
+    let heap = heap.map_err(Error::io(path, "reading the image"))?;
+    let region = Region::simulated(heap, image_bytes, tap);
+    opening::finish(Parts {
+        path,
+        options: &pool,
+        place: &place,
+        medium,
+        found,
+        carrier: Box::new(ThroughFile(Arc::clone(&file))),
+        region: Arc::new(region),
+        kind: FlushKind::Nothing,
+        delay: None,
+        ground: Ground::Simulated { file, capacity },
+        directory,
+        setup: Setup {
+            segment_bytes,
+            background: false,
+            write_ahead: !options.break_write_ahead,
+        },
+    })
+}
+
+/// What a look at the disk would have found.
+fn place(file: &Arc<File>) -> Place {
+    Place {
+        file: Arc::clone(file),
+        created: false,
+        device: None,
+        probe: Probe {
+            medium: Medium::File,
+            why: "the crash lab".into(),
+            volatile: false,
+        },
+    }
+}
+
+fn pool_options(options: &FileOptions) -> PoolOptions {
+    PoolOptions {
+        medium: MediumChoice::Only(Medium::File),
+        create: false,
+        durability: options.durability,
+        max_bytes: options.capacity,
+        log_bytes: options.log_bytes,
+        ..PoolOptions::default()
+    }
+}

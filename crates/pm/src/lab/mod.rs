@@ -1,0 +1,22 @@
+//! The crash lab's way into the pool (feature `lab`): pools in memory, and a tap on everything that decides
+//! what a crash can leave.
+//!
+//! A lab pool runs the code that every pool runs: lanes, superblock, growth, and on the `file` medium the redo
+//! log. What differs is below that: stores go to plain memory without flush instructions, and files are
+//! simulated. The [`Tap`] hears of each event; without one a lab pool is just a very fast pool, which is what
+//! recovering a million images takes.
+
+mod disk;
+mod files;
+mod memory;
+mod tap;
+mod waiting;
+
+pub(crate) use disk::DiskFile;
+pub use disk::{Answer, Disk, DiskEvent, DiskTap, FileId};
+pub use files::{FileOptions, create_files, open_files};
+pub use memory::{Seed, create, open};
+pub use rustix::io::Errno;
+pub(crate) use tap::TapRef;
+pub use tap::{Actor, Event, Perform, Site, Source, StoreKind, Tap};
+pub use waiting::{Waiter, wait_as, waiting};

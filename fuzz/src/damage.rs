@@ -1,0 +1,253 @@
+//! What is done to a pool before it is opened, as an input chooses.
+//!
+//! *Damage* flips bits, loses ranges and copies some over others: whatever a broken medium does. Then a key has one
+//! of its values or none, and no key is there that nobody wrote. *Forgery* makes checks hold over chosen bytes:
+//! whatever somebody with the pool's key does. Then any answer will do, but an answer it must be.
+
+use crate::choices::Choices;
+use crate::pools::{Base, KEYS, NOW_MS, key};
+use everdram::fuzzing::{Forged, Forger, Place};
+use everdram_pm::fuzzing::{seal_superblocks, secret};
+
+/// Offsets of the superblock's numbers, from medium to the first extents.
+const FIELDS: [usize; 22] = [
+    8, 12, 64, 68, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 176, 1688, 1696, 1704, 1712, 1720, 1728, 4088,
+];
+/// Most things done to one pool.
+const STEPS_MAX: usize = 40;
+/// Most bits flipped by damage: so few that no check is met by chance.
+const FLIPS_MAX: usize = 4;
+
+/// Damages `image`. A block never begins with zeros unless it did: that is a block that was never used.
+pub fn damage(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    hurt(image, base, choices);
+    for block in &base.survey.blocks {
+        let head = block.at..block.at + 16;
+        if word_at(image, block.at) == 0 {
+            image[head.clone()].copy_from_slice(&base.image[head]);
+        }
+    }
+}
+
+fn hurt(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let mut flips = 0;
+    for _ in 0..STEPS_MAX {
+        if choices.is_empty() {
+            return;
+        }
+        let at = spot(base, choices);
+        match choices.byte() % 4 {
+            0 | 1 if flips < FLIPS_MAX => {
+                flips += 1;
+                let bit = choices.byte() % 8;
+                if let Some(byte) = image.get_mut(at) {
+                    *byte ^= 1 << bit;
+                }
+            }
+            2 => {
+                let length = 8 << (choices.byte() % 11);
+                let at = at / 8 * 8;
+                let end = (at + length).min(image.len());
+                image.get_mut(at..end).unwrap_or_default().fill(0);
+            }
+            _ => copy(image, at, spot(base, choices), choices),
+        }
+    }
+}
+
+/// Lines or pages that come up elsewhere.
+fn copy(image: &mut [u8], from: usize, to: usize, choices: &mut Choices<'_>) {
+    let unit = if choices.flag() { 4096 } else { 64 };
+    let (from, to) = (from / unit * unit, to / unit * unit);
+    if from.max(to) + unit <= image.len() {
+        image.copy_within(from..from + unit, to);
+    }
+}
+
+/// A byte of the image, as a rule one that means something.
+fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
+    let survey = &base.survey;
+    let places = match choices.byte() % 6 {
+        0 => &survey.records,
+        1 => &survey.blocks,
+        2 => &survey.pieces,
+        3 => &survey.open_ends,
+        4 => return choices.below(8200),
+        _ => return choices.below(base.image.len()),
+    };
+    if places.is_empty() {
+        return 0;
+    }
+    choices.of(places).at + choices.below(72)
+}
+
+/// Forges parts of `image`.
+pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let Some(forger) = Forger::new(secret(image), base.geometry) else {
+        return;
+    };
+    for _ in 0..STEPS_MAX {
+        if choices.is_empty() {
+            return;
+        }
+        match choices.byte() % 10 {
+            0 => superblock(image, choices),
+            1 => forge_page(&forger, image, base, choices),
+            2 => forge_marks(&forger, image, base, choices),
+            3 => forger.floor(image, choices.number()),
+            4 => forge_piece(&forger, image, base, choices),
+            5 => edit_record(&forger, image, base, choices),
+            6 | 7 => forge_record(&forger, image, base, choices),
+            8 => copy(image, spot(base, choices), spot(base, choices), choices),
+            _ => {
+                let at = spot(base, choices);
+                let bytes = choices.take(8);
+                if let Some(into) = image.get_mut(at..at + bytes.len()) {
+                    into.copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+}
+
+fn superblock(image: &mut [u8], choices: &mut Choices<'_>) {
+    let at = *choices.of(&FIELDS);
+    let value = choices.number().to_le_bytes();
+    for copy in [0, 4096] {
+        // The copies may differ: one is written before the other.
+        if choices.byte() % 4 != 3 {
+            image[copy + at..copy + at + 8].copy_from_slice(&value);
+        }
+    }
+    seal_superblocks(image);
+}
+
+/// Page and tail word of a page.
+fn forge_page(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let at = spot(base, choices) / 4096 * 4096;
+    let kind = choices.byte() % 8;
+    let before = forger.epoch_of(image, at);
+    let epoch = match choices.byte() % 4 {
+        0 => before.wrapping_add(1),
+        1 => choices.word() as u32,
+        _ => before,
+    };
+    match choices.byte() % 4 {
+        0 => forger.page(image, at, kind, epoch),
+        1 => {
+            forger.page(image, at, kind, epoch);
+            forger.tail(image, at, epoch, choices.number() as u32);
+        }
+        _ => forger.tail(image, at, epoch, choices.number() as u32),
+    }
+}
+
+fn forge_marks(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let page = forger.page_of(image, spot(base, choices));
+    let at = page + 16 + 8 * choices.below(8);
+    let bits = match choices.byte() % 3 {
+        0 => 0,
+        1 => u64::MAX,
+        _ => choices.word(),
+    };
+    forger.marks(image, at, forger.epoch_of(image, page), bits);
+}
+
+/// A piece that leads anywhere, itself included.
+fn forge_piece(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let Some(place) = pick(&base.survey.pieces, choices) else {
+        return;
+    };
+    let mut words = [16, 24, 32, 56].map(|word| word_at(image, place.at + word));
+    let index = choices.below(words.len());
+    words[index] = match choices.byte() % 3 {
+        0 => words[index].wrapping_add_signed(i64::from(choices.byte() as i8)),
+        1 => (place.at / forger.block_bytes()) as u64,
+        _ => choices.number(),
+    };
+    forger.piece(image, place.at, place.epoch, words);
+}
+
+/// Some bytes of a record, its head and what says where its value lies included.
+fn edit_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let Some(place) = pick(&base.survey.records, choices) else {
+        return;
+    };
+    for _ in 0..choices.byte() % 4 {
+        let at = place.at + choices.below(place.bytes.min(128));
+        let byte = choices.byte();
+        if let Some(into) = image.get_mut(at) {
+            *into = byte;
+        }
+    }
+    forger.seal(image, place.at, place.epoch);
+}
+
+/// A whole record of the input's making, at the open end of a page or over another one.
+fn forge_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+    let over = choices.byte() % 3 == 0;
+    let places = if over { &base.survey.records } else { &base.survey.open_ends };
+    let Some(place) = pick(places, choices) else {
+        return;
+    };
+    let mut at = place.at;
+    for _ in 0..=choices.byte() % 3 {
+        let kind = choices.byte() % 6;
+        let key = key(choices.below(KEYS));
+        let key = if kind == 5 { &key[..key.len().min(64)] } else { &key[..key.len().min(2000)] };
+        let value = match kind {
+            2 | 4 | 5 => chain(base, choices),
+            3 => journal(choices),
+            _ => choices.string().to_vec(),
+        };
+        let forged = Forged {
+            kind,
+            key,
+            value: &value,
+            expires_at_ms: *choices.of(&[0, 0, 1, NOW_MS, NOW_MS + 1, u64::MAX]),
+            version: choices.number(),
+            moves: if choices.flag() { choices.short() } else { 0 },
+            first: choices.flag(),
+        };
+        at += forger.record(image, at, place.epoch, &forged);
+    }
+}
+
+/// Where a chained value is said to lie: bytes, first block and pieces, bytes of key, name.
+fn chain(base: &Base, choices: &mut Choices<'_>) -> Vec<u8> {
+    let block_bytes = base.geometry[0] * base.geometry[1];
+    let piece = pick(&base.survey.pieces, choices);
+    let (first, name) = piece.map_or((0, 0), |place| {
+        (place.at as u64 / block_bytes, word_at(&base.image, place.at + 56))
+    });
+    let first = if choices.flag() { choices.number() } else { first };
+    let pieces = choices.number();
+    let bytes = if choices.flag() { choices.number() } else { pieces.wrapping_mul(block_bytes - 64) };
+    let words = [bytes, first & 0xffff_ffff | pieces << 32, choices.number(), name];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Operations of a batch, sound as a rule.
+fn journal(choices: &mut Choices<'_>) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for _ in 0..=choices.byte() % 4 {
+        let operation = u64::from(choices.byte() % 5);
+        let key = if operation == 3 { Vec::new() } else { key(choices.below(KEYS)) };
+        let value = if operation == 1 { choices.string() } else { &[] };
+        let key_bytes = if choices.byte() == 255 { choices.number() } else { key.len() as u64 };
+        let words = [operation | key_bytes << 8, value.len() as u64, choices.number(), 0];
+        payload.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        payload.extend_from_slice(&key);
+        payload.extend_from_slice(value);
+    }
+    payload
+}
+
+fn pick(places: &[Place], choices: &mut Choices<'_>) -> Option<Place> {
+    (!places.is_empty()).then(|| *choices.of(places))
+}
+
+fn word_at(image: &[u8], at: usize) -> u64 {
+    let bytes = image.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,155 @@
+//! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each start.
+
+use everdram::lab;
+use everdram::{BatchOp, Engine, EngineSession, Error, Options};
+use everdram_pm::fuzzing::secret;
+use everdram_pm::lab::{self as pm, Seed};
+use everdram::fuzzing::{Forger, Survey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Bytes that the image of a pool may grow to.
+pub const CAPACITY: u64 = 384 << 10;
+/// What the clock says, always.
+pub const NOW_MS: u64 = 1_000_000;
+/// Keys that are so long that they lie with the value.
+const LONG_KEY_BYTES: usize = 5000;
+
+/// A pool, and what was ever written to it.
+pub struct Base {
+    /// Its bytes.
+    pub image: Vec<u8>,
+    /// Geometry words.
+    pub geometry: [u64; 8],
+    /// All values of each key, those included that are not there any more.
+    pub written: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+    /// What verifies in it.
+    pub survey: Survey,
+}
+
+/// One of each kind.
+#[must_use]
+pub fn all() -> Vec<Base> {
+    let shapes = [(1, None), (1, Some((8, 16))), (3, None)];
+    let mut bases = Vec::new();
+    for (number, (dimms, fixed)) in shapes.into_iter().enumerate() {
+        for closed in [false, true] {
+            bases.push(base(Seed(number as u64), dimms, fixed, closed));
+        }
+    }
+    bases
+}
+
+/// Options of every store here.
+#[must_use]
+pub fn options() -> Options {
+    let mut options = Options::default();
+    options.initial_bytes = 96 << 10;
+    options.chunk_bytes = 32 << 10;
+    options.max_bytes = CAPACITY;
+    options.sessions_max = 4;
+    options.recovery_threads = 1;
+    options.reclaim_background = false;
+    options.clock = Some(Arc::new(|| NOW_MS));
+    options
+}
+
+fn base(seed: Seed, dimms: u32, fixed: Option<(u32, u32)>, closed: bool) -> Base {
+    let mut options = options();
+    options.dimms = dimms;
+    options.fixed = fixed;
+    let (number, geometry) = lab::identity(&options).expect("these options are sound");
+    let empty = pm::create(seed, number, geometry).expect("memory does not fail");
+    let pool = pm::open(&empty, CAPACITY, None).expect("a new pool opens");
+    let engine = lab::open(Arc::clone(&pool), &options).expect("a new pool recovers");
+    let engine = engine.engine();
+    let mut written = BTreeMap::new();
+    fill(&engine, &mut written).expect("a new pool has room");
+    if closed {
+        engine.close().expect("memory does not fail");
+    }
+    let image = image_of(&pool);
+    let forger = Forger::new(secret(&image), geometry).expect("the engine's own words");
+    let survey = forger.survey(&image);
+    Base {
+        image,
+        geometry,
+        written,
+        survey,
+    }
+}
+
+/// The bytes of a pool, as a crash at a quiet moment leaves them.
+#[must_use]
+pub fn image_of(pool: &everdram_pm::Pool) -> Vec<u8> {
+    let mut image = vec![0; pool.region().len() as usize];
+    pool.region().load(0, &mut image);
+    image
+}
+
+/// The `number`th key; some are of the length that fixed-size pages take.
+#[must_use]
+pub fn key(number: usize) -> Vec<u8> {
+    match number {
+        0..12 => format!("key-{number:04}").into_bytes(),
+        12..20 => format!("k{number}").into_bytes(),
+        _ => vec![number as u8; LONG_KEY_BYTES],
+    }
+}
+
+/// How many keys there are.
+pub const KEYS: usize = 21;
+
+fn value(number: usize, round: usize) -> Vec<u8> {
+    let lengths = [16, 16, 0, 16, 40, 300, 16, 1000, 16, 6000];
+    vec![(number * 16 + round) as u8; lengths[(number + 3 * round) % lengths.len()]]
+}
+
+/// Puts, overwrites, removals, words changed in place, an atomic batch, expiries; records of every kind stay.
+fn fill(
+    engine: &Arc<dyn Engine>,
+    written: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+) -> Result<(), Error> {
+    let mut session = Arc::clone(engine).session()?;
+    for round in 0..2 {
+        for number in 0..KEYS {
+            if round == 1 && number % 3 == 0 {
+                continue;
+            }
+            let (key, value) = (key(number), value(number, round));
+            let expires_at_ms = if number % 5 == 4 { NOW_MS + 5 } else { 0 };
+            session.put(&key, &value, expires_at_ms)?;
+            let _ = session.commit()?;
+            written.entry(key).or_default().insert(value);
+        }
+    }
+    session.delete(&key(3))?;
+    session.delete(&key(20))?;
+    let _ = session.commit()?;
+    let (kept, before) = (key(6), value(6, 0));
+    session.update_word(&kept, 8, &mut |word| word ^ 0xff)?;
+    let _ = session.commit()?;
+    let mut edited = before;
+    edited[8] ^= 0xff;
+    written.entry(kept).or_default().insert(edited);
+    batch(&mut *session, written)
+}
+
+fn batch(
+    session: &mut dyn EngineSession,
+    written: &mut BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+) -> Result<(), Error> {
+    let (put, gone) = (key(1), key(13));
+    let operations = [
+        BatchOp::Put {
+            key: &put,
+            value: b"in the batch",
+            expires_at_ms: 0,
+        },
+        BatchOp::Delete { key: &gone },
+    ];
+    let _ = session.batch(&operations)?;
+    let values = written.entry(put).or_default();
+    values.insert(b"in the batch".to_vec());
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! One test machine: QEMU with two NVDIMMs that are files here, and keep their bytes when the machine is gone.
+//!
+//! Invariant: no machine outlives its time. Whoever starts one waits with a limit, and QEMU itself is ended by
+//! the kernel when the process that started it is.
+
+use super::host;
+use super::kernel::Kernel;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Bytes of each NVDIMM.
+const NVDIMM_BYTES: u64 = 256 << 20;
+
+/// What executes the machine's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accelerator {
+    /// This processor.
+    Kvm,
+    /// QEMU, which is some twenty times slower.
+    Software,
+}
+
+impl Accelerator {
+    fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Software => "tcg",
+        }
+    }
+
+    /// KVM if a machine that runs on it says hello. That `/dev/kvm` is there does not mean that it works: in
+    /// some virtual machines it opens, and then hangs or crashes QEMU.
+    pub(crate) fn find(kernel: &Kernel, archive: &Path) -> Result<Accelerator, String> {
+        let kvm = File::options().read(true).write(true).open("/dev/kvm");
+        if kvm.is_err() {
+            return Ok(Accelerator::Software);
+        }
+        let machine = Machine::new("hello", kernel, archive, Accelerator::Kvm)?;
+        let mut greeted = false;
+        let ended = machine.run("everdram.do=hello", HELLO_MAX, |line| {
+            greeted |= line.contains("@@ hello")
+        });
+        machine.discard();
+        Ok(if greeted && ended.is_ok() {
+            Accelerator::Kvm
+        } else {
+            Accelerator::Software
+        })
+    }
+}
+
+/// With KVM the first process starts within a second or two.
+const HELLO_MAX: Duration = Duration::from_secs(8);
+
+/// The parts of a machine.
+pub(crate) struct Machine {
+    kernel: PathBuf,
+    archive: PathBuf,
+    accelerator: Accelerator,
+    /// The firmware says that the processor's caches persist, too.
+    pub(crate) caches_persist: bool,
+    /// The first becomes fsdax, the second devdax; the third is virtio-pmem, which is no persistent memory.
+    nvdimms: [PathBuf; 3],
+}
+
+impl Machine {
+    /// A machine with blank NVDIMMs; `name` tells its files from those of others.
+    pub(crate) fn new(
+        name: &str,
+        kernel: &Kernel,
+        archive: &Path,
+        accelerator: Accelerator,
+    ) -> Result<Machine, String> {
+        let cache = host::cache()?;
+        let nvdimms = [0, 1, 2].map(|number| cache.join(format!("{name}-{number}.nvdimm")));
+        for nvdimm in &nvdimms {
+            File::create(nvdimm)
+                .and_then(|file| file.set_len(NVDIMM_BYTES))
+                .map_err(|error| format!("{}: {error}", nvdimm.display()))?;
+        }
+        Ok(Machine {
+            kernel: kernel.image.clone(),
+            archive: archive.to_path_buf(),
+            accelerator,
+            caches_persist: false,
+            nvdimms,
+        })
+    }
+
+    /// Removes the NVDIMMs.
+    pub(crate) fn discard(self) {
+        for nvdimm in &self.nvdimms {
+            let _gone_already = std::fs::remove_file(nvdimm);
+        }
+    }
+
+    /// QEMU's arguments; `orders` are for the guest, on the kernel's command line.
+    pub(crate) fn arguments(&self, orders: &str) -> Vec<String> {
+        let mut all: Vec<String> = [
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "2G,slots=4,maxmem=4G",
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-device",
+            "virtio-rng-pci",
+            // A byte written to this port ends QEMU with an exit code that is not 0.
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=0x01",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let persistence = if self.caches_persist {
+            ",nvdimm-persistence=cpu"
+        } else {
+            ""
+        };
+        all.extend(["-machine".into(), format!("q35,nvdimm=on{persistence}")]);
+        all.extend(["-accel".to_owned(), self.accelerator.name().to_owned()]);
+        for (number, nvdimm) in self.nvdimms.iter().enumerate() {
+            let device = if number < 2 {
+                "nvdimm"
+            } else {
+                "virtio-pmem-pci"
+            };
+            all.push("-object".into());
+            all.push(format!(
+                "memory-backend-file,id=memory{number},share=on,mem-path={},size={NVDIMM_BYTES}",
+                nvdimm.display()
+            ));
+            all.push("-device".into());
+            all.push(format!("{device},id=nvdimm{number},memdev=memory{number}"));
+        }
+        all.extend(["-kernel".into(), self.kernel.display().to_string()]);
+        all.extend(["-initrd".into(), self.archive.display().to_string()]);
+        let command_line =
+            format!("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable {orders}");
+        all.extend(["-append".into(), command_line]);
+        all
+    }
+
+    /// Runs the machine until it turns itself off, handing on what it prints, and ends it after `limit`.
+    pub(crate) fn run(
+        &self,
+        orders: &str,
+        limit: Duration,
+        mut line: impl FnMut(&str),
+    ) -> Result<(), String> {
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        qemu.args(self.arguments(orders)).args(["-serial", "stdio"]);
+        let mut child = qemu
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("qemu: {error}"))?;
+        let printed = child
+            .stdout
+            .take()
+            .map(lines_of)
+            .ok_or("qemu has no output")?;
+        let deadline = Instant::now() + limit;
+        loop {
+            match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(text) => line(&text),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(format!(
+                        "the machine hung, and was ended after {limit:?}: {}",
+                        end(&mut child)
+                    ));
+                }
+            }
+        }
+        match child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("the machine ended with {status}")),
+            Err(error) => Err(format!("waiting for qemu: {error}")),
+        }
+    }
+}
+
+fn end(child: &mut Child) -> String {
+    match child.kill().and_then(|()| child.wait()) {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The lines of a stream, from a thread of their own, so that waiting for one can have a limit.
+pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while stream
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|count| count > 0)
+        {
+            let text = String::from_utf8_lossy(&line);
+            if sender.send(text.trim_end().to_owned()).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}

@@ -1,0 +1,168 @@
+//! `cargo xtask vm`: the `pmem` medium on real DAX, in a machine of QEMU's with emulated NVDIMMs.
+//!
+//! The machine starts from an archive that holds a small system, the program and the test binaries, makes an
+//! ext4 with `dax=always` of one NVDIMM and a devdax device of the other, and does what `plan.rs` says on both.
+//! Then a machine that serves is ended under load, again and again, and what it had acknowledged is looked for
+//! (`power.rs`). `docs/testing.md` says what that shows and what it does not: an emulated NVDIMM has no caches
+//! that lose lines.
+
+mod host;
+mod image;
+mod kernel;
+mod machine;
+mod plan;
+mod power;
+mod programs;
+mod steps;
+
+use image::Image;
+use kernel::Kernel;
+use machine::{Accelerator, Machine};
+pub(crate) use plan::Scope;
+use programs::Programs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use steps::{Follower, Item, Step, Verdict};
+
+/// What the guest's first process is.
+const INIT: &str = include_str!("../../vm/init.sh");
+/// How long a machine may need to start.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Power cuts are left out if there is less time than this.
+const LEAST: Duration = Duration::from_secs(60);
+
+/// How a run ended.
+pub(crate) enum Outcome {
+    /// Items that passed and failed.
+    Ran { passed: u64, failed: u64 },
+    /// It cannot run here, and why.
+    Skipped(String),
+}
+
+/// The chore: prints what happens, and fails if something did, or nothing could.
+pub(crate) fn chore(scope: Scope) -> ExitCode {
+    match run(scope) {
+        Outcome::Ran { failed: 0, .. } => ExitCode::SUCCESS,
+        Outcome::Ran { .. } => ExitCode::FAILURE,
+        Outcome::Skipped(why) => {
+            println!("vm: cannot run here: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds, boots, runs, and prints a table of how it went.
+pub(crate) fn run(scope: Scope) -> Outcome {
+    if let Some(why) = host::missing() {
+        return Outcome::Skipped(why);
+    }
+    let kernel = match Kernel::get() {
+        Ok(kernel) => kernel,
+        Err(why) => return Outcome::Skipped(format!("no kernel for the machine: {why}")),
+    };
+    let mut items = Vec::new();
+    if let Err(error) = run_with(scope, &kernel, &mut items) {
+        items.push(Item::new("the rest", Verdict::Failed, error, 0));
+    }
+    println!("\n== pmem on emulated NVDIMMs");
+    for item in &items {
+        let verdict = match item.verdict {
+            Verdict::Passed => "pass",
+            Verdict::Failed => "FAIL",
+            Verdict::LeftOut => "----",
+        };
+        let (name, seconds, remark) = (&item.name, item.seconds, &item.remark);
+        println!("{verdict}  {name:<36} {seconds:>4} s  {remark}");
+    }
+    let count = |verdict| {
+        let of_it = items.iter().filter(|item| item.verdict == verdict);
+        of_it.count() as u64
+    };
+    let (passed, failed) = (count(Verdict::Passed), count(Verdict::Failed));
+    let left_out = count(Verdict::LeftOut);
+    println!("vm: {passed} passed, {failed} failed, {left_out} left out");
+    Outcome::Ran { passed, failed }
+}
+
+fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), String> {
+    let _alone = host::alone()?;
+    let programs = Programs::build(scope == Scope::Full)?;
+    let end = Instant::now() + scope.time();
+    let small = write_archive("archive", kernel, &programs, None)?;
+    let accelerator = Accelerator::find(kernel, &small)?;
+    for boot in plan::boots(scope) {
+        println!("\n== {} ({accelerator:?})", boot.name);
+        let archive = write_archive("archive-with-tests", kernel, &programs, Some(&boot.steps))?;
+        let mut machine = Machine::new("steps", kernel, &archive, accelerator)?;
+        machine.caches_persist = boot.caches_persist;
+        items.extend(run_steps(&machine, &boot.steps, end));
+        machine.discard();
+    }
+    for mut campaign in plan::campaigns(scope) {
+        println!("\n== {} ({accelerator:?})", campaign.name);
+        let left = end.saturating_duration_since(Instant::now());
+        if left < LEAST {
+            let (left, all) = (left.as_secs(), scope.time().as_secs());
+            let remark = format!("{left} s were left of {all}");
+            items.push(Item::new(campaign.name, Verdict::LeftOut, remark, 0));
+            continue;
+        }
+        campaign.limit = campaign.limit.min(left);
+        let machine = Machine::new("power", kernel, &small, accelerator)?;
+        items.push(campaign.run(&machine, programs.test("power")?));
+        machine.discard();
+    }
+    Ok(())
+}
+
+/// Boots a machine that does the steps, until `end` at most.
+fn run_steps(machine: &Machine, steps: &[Step], end: Instant) -> Vec<Item> {
+    let mut follower = Follower::default();
+    let all: Duration = steps.iter().map(|step| step.limit).sum();
+    let limit = (START_MAX + all).min(end.saturating_duration_since(Instant::now()));
+    let ended = machine.run("everdram.do=steps everdram.fresh=yes", limit, |line| {
+        println!("  | {line}");
+        follower.take(line);
+    });
+    if let Err(error) = ended {
+        println!("{error}");
+        follower.failed.get_or_insert(error);
+    }
+    follower.finish(steps)
+}
+
+/// The archive that a machine starts from; with the test binaries if there are steps.
+fn write_archive(
+    name: &str,
+    kernel: &Kernel,
+    programs: &Programs,
+    steps: Option<&[Step]>,
+) -> Result<PathBuf, String> {
+    let mut image = Image::default();
+    image.script("/init", INIT);
+    let mut modules = String::new();
+    for module in &kernel.modules {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = host::read(module)?;
+        image.file(&format!("/lib/modules/{name}"), &bytes);
+        modules.push_str(&format!("/lib/modules/{name}\n"));
+    }
+    image.file("/modules", modules.as_bytes());
+    image.program("/bin/busybox", &host::find("busybox")?)?;
+    image.program("/usr/bin/ndctl", &host::find("ndctl")?)?;
+    image.program("/usr/sbin/mkfs.ext4", &host::find("mkfs.ext4")?)?;
+    image.program("/usr/bin/everdram", &programs.everdram)?;
+    if let Some(steps) = steps {
+        image.file("/steps", steps::script(steps).as_bytes());
+        // The kill loop starts the program that was built with it; here it finds the one that is tested.
+        let expected = programs.everdram_of_tests.to_string_lossy();
+        image.program(&expected, &programs.everdram)?;
+        for test in plan::TESTS {
+            image.program(&format!("/tests/{test}"), programs.test(test)?)?;
+        }
+    }
+    let archive = host::cache()?.join(name);
+    host::write(&archive, &image.finish())?;
+    Ok(archive)
+}

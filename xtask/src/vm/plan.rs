@@ -1,0 +1,184 @@
+//! What is run, and for how long at most.
+
+use super::power::Campaign;
+use super::steps::Step;
+use std::time::Duration;
+
+/// Where the guest has the DAX file system, and the device.
+const DAX_DIRECTORY: &str = "/mnt/pmem";
+const DAX_DEVICE: &str = "/dev/dax1.0";
+
+/// The test binaries that the steps name.
+pub(crate) const TESTS: [&str; 7] = [
+    "media",
+    "pool",
+    "growth",
+    "view",
+    "contract",
+    "regressions",
+    "kill",
+];
+
+/// How much is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// What CI has time for, with the program as the tests build it.
+    Quick,
+    /// Everything, with the release build.
+    Full,
+}
+
+impl Scope {
+    /// Time for all machines together. The build before is not counted: CI has built the tests already.
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_secs(match self {
+            Scope::Quick => 270,
+            Scope::Full => 7200,
+        })
+    }
+
+    fn pick(self, quick: u64, full: u64) -> u64 {
+        match self {
+            Scope::Quick => quick,
+            Scope::Full => full,
+        }
+    }
+}
+
+/// One start of a machine with blank NVDIMMs, and what it does.
+pub(crate) struct Boot {
+    pub(crate) name: &'static str,
+    /// As with eADR: the firmware says that caches are inside the persistence domain.
+    pub(crate) caches_persist: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+pub(crate) fn boots(scope: Scope) -> Vec<Boot> {
+    let mut boots = vec![Boot {
+        name: "two NVDIMMs",
+        caches_persist: false,
+        steps: steps(scope),
+    }];
+    if scope == Scope::Full {
+        boots.push(Boot {
+            name: "two NVDIMMs, caches that persist",
+            caches_persist: true,
+            steps: steps_with_persistent_caches(),
+        });
+    }
+    boots
+}
+
+fn steps(scope: Scope) -> Vec<Step> {
+    let mut steps = vec![
+        doctor("fsdax", DAX_DIRECTORY, "pmem: ext4 .*MAP_SYNC granted"),
+        doctor("devdax", DAX_DEVICE, "pmem: a devdax device of"),
+        virtio(),
+    ];
+    for (name, place) in [("fsdax", DAX_DIRECTORY), ("devdax", DAX_DEVICE)] {
+        steps.push(test("media tests", "media", name, place));
+        steps.push(test("engine contract", "contract", name, place));
+        steps.push(kill_loop(scope, name, place));
+        if scope == Scope::Full {
+            steps.push(test("engine regressions", "regressions", name, place));
+        }
+    }
+    // The tests left a pool there.
+    steps.push(doctor(
+        "devdax with a pool",
+        DAX_DEVICE,
+        "one small durable write",
+    ));
+    let look = format!("everdram inspect {DAX_DEVICE} && everdram check {DAX_DEVICE}");
+    steps.push(Step::new("inspect and check, devdax", 60, look));
+    if scope == Scope::Full {
+        for binary in ["pool", "growth", "view"] {
+            let name = format!("{binary} tests in a DAX directory");
+            let command = format!("TMPDIR={DAX_DIRECTORY} /tests/{binary} --test-threads 1");
+            steps.push(Step::new(&name, 600, command));
+        }
+    }
+    steps
+}
+
+fn steps_with_persistent_caches() -> Vec<Step> {
+    let mut steps = vec![doctor(
+        "fsdax, eADR",
+        DAX_DIRECTORY,
+        "sfence alone: the caches persist",
+    )];
+    for (name, place) in [("fsdax, eADR", DAX_DIRECTORY), ("devdax, eADR", DAX_DEVICE)] {
+        steps.push(test("media tests", "media", name, place));
+        steps.push(test("engine contract", "contract", name, place));
+        steps.push(kill_loop(Scope::Quick, name, place));
+    }
+    steps
+}
+
+/// What doctor says about a path is shown, and has to contain `wanted`.
+fn doctor(name: &str, path: &str, wanted: &str) -> Step {
+    Step::new(&format!("doctor, {name}"), 30, ask_doctor(path, wanted))
+}
+
+fn ask_doctor(path: &str, wanted: &str) -> String {
+    format!(
+        "everdram doctor {path} >/tmp/said; code=$?; cat /tmp/said; grep -q '{wanted}' /tmp/said && exit $code"
+    )
+}
+
+/// virtio-pmem has DAX, and needs a flush by the host that no instruction makes: it must not be taken for
+/// persistent memory.
+fn virtio() -> Step {
+    let (device, place) = ("/dev/pmem2", "/mnt/virtio");
+    let make = format!("mkdir {place} && mkfs.ext4 -q -F -b 4096 {device}");
+    let mount = format!("mount -t ext4 -o dax=always {device} {place}");
+    let ask = ask_doctor(place, "file: ext4 refuses MAP_SYNC");
+    Step::new(
+        "doctor, virtio-pmem: must be file",
+        60,
+        format!("{make} && {mount} && {{ {ask}; }}"),
+    )
+}
+
+/// A test binary with its pools at `place`. A device holds one pool, so its tests run one at a time.
+fn test(what: &str, binary: &str, name: &str, place: &str) -> Step {
+    Step::new(&format!("{what}, {name}"), 600, run_test(binary, place))
+}
+
+fn run_test(binary: &str, place: &str) -> String {
+    format!("EVERDRAM_TEST_PMEM={place} TMPDIR={DAX_DIRECTORY} /tests/{binary} --test-threads 1")
+}
+
+fn kill_loop(scope: Scope, name: &str, place: &str) -> Step {
+    // The test takes half of the kills for one medium.
+    let kills = 2 * scope.pick(6, 60);
+    let test = run_test("kill", place);
+    let command = format!("EVERDRAM_KILLS={kills} {test} --nocapture kills_on_persistent_memory");
+    Step::new(&format!("kill loop, {name}"), 900, command)
+}
+
+/// The power cuts.
+pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
+    let limit = Duration::from_secs(scope.pick(150, 2400));
+    let campaign = |name, pool, cuts, forgets| Campaign {
+        name,
+        pool,
+        cuts,
+        forgets,
+        limit,
+    };
+    let pool = "/mnt/pmem/pool";
+    let mut campaigns = vec![
+        campaign("power cuts, fsdax", pool, scope.pick(2, 20), false),
+        campaign("power cuts, devdax", DAX_DEVICE, scope.pick(1, 20), false),
+    ];
+    if scope == Scope::Full {
+        campaigns.push(campaign(
+            "power cuts, all lost: must be seen",
+            pool,
+            1,
+            true,
+        ));
+    }
+    campaigns
+}

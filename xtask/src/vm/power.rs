@@ -1,0 +1,153 @@
+//! Power cuts: a machine that serves a pool on persistent memory is ended under load, and started again.
+//!
+//! The judge is the test `power` of the program, which runs here, outside the machine, and so does its ledger
+//! of acknowledged writes. It is given a script that looks like `everdram serve` and becomes QEMU: to kill
+//! that process is to cut the power of the machine. Everything the guest held in memory is gone then, the
+//! journal of its file system as far as it was not written, too. The NVDIMMs are files of this machine's page
+//! cache, so what the guest's stores reached is there.
+
+use super::host;
+use super::machine::{Machine, lines_of};
+use super::steps::{Item, Verdict, keep_better};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What is cut, and how often.
+pub(crate) struct Campaign {
+    pub(crate) name: &'static str,
+    /// The pool, as the guest sees it.
+    pub(crate) pool: &'static str,
+    pub(crate) cuts: u64,
+    /// The NVDIMMs are made anew at each start, so that everything is lost; the judge has to say so.
+    pub(crate) forgets: bool,
+    pub(crate) limit: Duration,
+}
+
+impl Campaign {
+    /// Runs `judge` over `machine`, whose NVDIMMs are blank.
+    pub(crate) fn run(&self, machine: &Machine, judge: &Path) -> Item {
+        let begun = Instant::now();
+        let mut remark = String::new();
+        let result = self.judge(machine, judge, &mut remark);
+        let (verdict, remark) = match result {
+            Ok(()) => (Verdict::Passed, remark),
+            Err(error) => (Verdict::Failed, format!("{error} {remark}")),
+        };
+        Item::new(self.name, verdict, remark, begun.elapsed().as_secs())
+    }
+
+    fn judge(&self, machine: &Machine, judge: &Path, remark: &mut String) -> Result<(), String> {
+        let switch = self.write_switch(machine)?;
+        let mut child = Command::new(judge)
+            .args(["--nocapture", "--test-threads", "1"])
+            .env("EVERDRAM_POWER_SWITCH", &switch)
+            .env("EVERDRAM_POWER_CUTS", self.cuts.to_string())
+            .env(
+                "EVERDRAM_POWER_FORGETS",
+                if self.forgets { "yes" } else { "no" },
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", judge.display()))?;
+        let printed = child
+            .stdout
+            .take()
+            .map(lines_of)
+            .ok_or("the judge has no output")?;
+        let deadline = Instant::now() + self.limit;
+        loop {
+            match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    println!("  | {line}");
+                    keep_better(remark, &line);
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    // The machine ends with it.
+                    let _ended = child.kill().and_then(|()| child.wait());
+                    return Err(format!("it hung, and was ended after {:?};", self.limit));
+                }
+            }
+        }
+        match child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("{status};")),
+            Err(error) => Err(format!("waiting for the judge: {error};")),
+        }
+    }
+
+    /// The script that stands for `everdram serve`: standard input and output are the guest's channel `door`,
+    /// the console goes to standard error. The first start makes the NVDIMMs' namespaces, later ones find them.
+    fn write_switch(&self, machine: &Machine) -> Result<PathBuf, String> {
+        let file = host::cache()?.join("switch.sh");
+        let used = file.with_extension("used");
+        let _absent = std::fs::remove_file(&used);
+        let port = free_port()?;
+        let pool = self.pool;
+        let orders =
+            format!("everdram.do=serve everdram.pool={pool} everdram.port={port} everdram.fresh=");
+        let mut arguments = machine.arguments(&orders);
+        for argument in [
+            "-chardev",
+            "stdio,id=door,signal=off",
+            "-device",
+            "virtio-serial-pci",
+            "-device",
+            "virtserialport,chardev=door,name=door",
+            "-chardev",
+            "file,id=console,path=/dev/stderr,append=on",
+            "-serial",
+            "chardev:console",
+            "-device",
+            "virtio-net-pci,netdev=net",
+            "-netdev",
+        ] {
+            arguments.push(argument.to_owned());
+        }
+        arguments.push(format!(
+            "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:{port}"
+        ));
+        let quoted: Vec<String> = arguments.iter().map(|argument| quote(argument)).collect();
+        let command = quoted
+            .join(" ")
+            .replace("everdram.fresh='", "everdram.fresh='$fresh");
+        let used = quote(&used.display().to_string());
+        let later = if self.forgets { "yes" } else { "no" };
+        let text = format!(
+            "#!/bin/sh\n# Becomes a machine that serves a pool; to kill it is to cut its power.\n\
+             fresh=yes\n[ -e {used} ] && fresh={later}\n: >{used}\n\
+             exec setpriv --pdeathsig KILL qemu-system-x86_64 {command}\n"
+        );
+        host::write(&file, text.as_bytes())?;
+        std::fs::set_permissions(&file, Permissions::from_mode(0o755))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(file)
+    }
+}
+
+/// A word for the shell.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A port that was free a moment ago. The guest listens on the same number, so that what it says is right here.
+fn free_port() -> Result<u16, String> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| format!("looking for a free port: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_are_quoted_for_the_shell() {
+        assert_eq!(super::quote("a b"), "'a b'");
+        assert_eq!(super::quote("it's"), "'it'\\''s'");
+    }
+}

@@ -1,0 +1,150 @@
+//! The program and the test binaries that go into the test machine.
+
+use crate::{ci, tidy};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The steps of CI that have the tests. Built with the same words, nothing is built twice.
+const STEPS: [&str; 2] = ["test", "kill loop"];
+const RELEASE: [&str; 6] = [
+    "build",
+    "--release",
+    "--package",
+    "everdram-cli",
+    "--bin",
+    "everdram",
+];
+
+/// Executables, by the names of their targets.
+pub(crate) struct Programs {
+    built: BTreeMap<String, PathBuf>,
+    /// The program that is tested: the release build, or the one of the tests.
+    pub(crate) everdram: PathBuf,
+    /// Where the tests of the program look for it.
+    pub(crate) everdram_of_tests: PathBuf,
+}
+
+impl Programs {
+    /// Builds all that is needed.
+    pub(crate) fn build(with_release: bool) -> Result<Programs, String> {
+        let mut built = BTreeMap::new();
+        for step in STEPS {
+            built.extend(executables(&words(step)?)?);
+        }
+        let name = "everdram";
+        let everdram_of_tests = built.get(name).cloned().ok_or("cargo built no everdram")?;
+        let everdram = if with_release {
+            executables(&RELEASE)?
+                .remove(name)
+                .ok_or("cargo built no release of everdram")?
+        } else {
+            everdram_of_tests.clone()
+        };
+        Ok(Programs {
+            built,
+            everdram,
+            everdram_of_tests,
+        })
+    }
+
+    /// The binary of an integration test.
+    pub(crate) fn test(&self, name: &str) -> Result<&Path, String> {
+        let found = self.built.get(name).map(PathBuf::as_path);
+        found.ok_or_else(|| format!("cargo built no test `{name}`"))
+    }
+}
+
+/// What builds the tests of a step of CI, and does not run them.
+fn words(step: &str) -> Result<Vec<&'static str>, String> {
+    let found = ci::TESTS.iter().find(|found| found.name == step);
+    let step = found.ok_or_else(|| format!("CI has no step `{step}`"))?;
+    let of_cargo = step.arguments.split(|word| *word == "--").next();
+    let mut words = of_cargo.unwrap_or_default().to_vec();
+    words.push("--no-run");
+    Ok(words)
+}
+
+fn executables(arguments: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
+    println!("cargo {}", arguments.join(" "));
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(program)
+        .args(arguments)
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(tidy::root())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo {} failed", arguments.join(" ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(executable)
+        .collect())
+}
+
+/// Name and executable of an integration test or a program, from a line of cargo's messages. Their unit tests
+/// have the same names, and are not meant.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
+    let (_, target) = line.split_once("\"target\":{")?;
+    let (target, rest) = target.split_once("\"profile\":{")?;
+    let (profile, _) = rest.split_once('}')?;
+    let is_harness = profile.contains("\"test\":true");
+    let is_meant = match text_after(target, "\"kind\":[\"")? {
+        "test" => is_harness,
+        "bin" => !is_harness,
+        _ => false,
+    };
+    let name = text_after(target, "\"name\":\"")?;
+    let path = text_after(rest, "\"executable\":\"")?;
+    is_meant.then(|| (name.to_owned(), path.into()))
+}
+
+/// What stands between `before` and the next quotation mark. Paths with escapes in them are not understood.
+fn text_after<'a>(line: &'a str, before: &str) -> Option<&'a str> {
+    let (_, after) = line.split_once(before)?;
+    after.split_once('"').map(|(text, _)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_of_ci_are_built_and_not_run() {
+        for step in STEPS {
+            let words = words(step).unwrap();
+            assert_eq!(
+                (words.first(), words.last()),
+                (Some(&"test"), Some(&"--no-run"))
+            );
+            assert!(!words.contains(&"--"), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn executables_are_read_from_cargos_messages() {
+        let message = |kind: &str, test: bool, executable: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"target\":{{\"kind\":[\"{kind}\"],\"name\":\"x\",\"test\":true}},\
+                 \"profile\":{{\"opt_level\":\"1\",\"test\":{test}}},\"features\":[],\"executable\":{executable}}}"
+            )
+        };
+        let wanted = Some(("x".to_owned(), PathBuf::from("/t/x-1")));
+        assert_eq!(executable(&message("test", true, "\"/t/x-1\"")), wanted);
+        assert_eq!(executable(&message("bin", false, "\"/t/x-1\"")), wanted);
+        assert_eq!(
+            executable(&message("bin", true, "\"/t/x-1\"")),
+            None,
+            "unit tests of the program"
+        );
+        assert_eq!(executable(&message("lib", true, "\"/t/x-1\"")), None);
+        assert_eq!(executable(&message("lib", false, "null")), None);
+        assert_eq!(
+            executable("{\"reason\":\"build-finished\",\"success\":true}"),
+            None
+        );
+    }
+}
