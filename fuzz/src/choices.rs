@@ -46,7 +46,9 @@ impl<'a> Choices<'a> {
     pub fn number(&mut self) -> u64 {
         match self.byte() {
             kind @ 0..=199 => u64::from(kind),
-            kind @ 200..=231 => (1_u64 << (2 * (u32::from(kind) - 200)).min(63)).saturating_sub(self.byte().into()),
+            kind @ 200..=231 => {
+                (1_u64 << (2 * (u32::from(kind) - 200)).min(63)).saturating_sub(self.byte().into())
+            }
             232..=239 => u64::from(self.short()),
             240..=247 => u64::MAX - u64::from(self.byte()),
             _ => self.word(),
@@ -95,7 +97,10 @@ mod tests {
     fn an_input_that_is_used_up_chooses_zero() {
         let mut choices = Choices::new(&[5, 1, 2]);
         assert_eq!(choices.string(), [1, 2]);
-        assert_eq!((choices.byte(), choices.word(), choices.below(9)), (0, 0, 0));
+        assert_eq!(
+            (choices.byte(), choices.word(), choices.below(9)),
+            (0, 0, 0)
+        );
         assert!(choices.is_empty());
     }
 

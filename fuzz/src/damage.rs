@@ -11,7 +11,8 @@ use everdram_pm::fuzzing::{seal_superblocks, secret};
 
 /// Offsets of the superblock's numbers, from medium to the first extents.
 const FIELDS: [usize; 22] = [
-    8, 12, 64, 68, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 176, 1688, 1696, 1704, 1712, 1720, 1728, 4088,
+    8, 12, 64, 68, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 176, 1688, 1696, 1704, 1712, 1720,
+    1728, 4088,
 ];
 /// Most things done to one pool.
 const STEPS_MAX: usize = 40;
@@ -185,8 +186,12 @@ fn edit_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Cho
 
 /// A whole record of the input's making, at the open end of a page or over another one.
 fn forge_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
-    let over = choices.byte() % 3 == 0;
-    let places = if over { &base.survey.records } else { &base.survey.open_ends };
+    let over = choices.byte().is_multiple_of(3);
+    let places = if over {
+        &base.survey.records
+    } else {
+        &base.survey.open_ends
+    };
     let Some(place) = pick(places, choices) else {
         return;
     };
@@ -194,7 +199,11 @@ fn forge_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Ch
     for _ in 0..=choices.byte() % 3 {
         let kind = choices.byte() % 6;
         let key = key(choices.below(KEYS));
-        let key = if kind == 5 { &key[..key.len().min(64)] } else { &key[..key.len().min(2000)] };
+        let key = if kind == 5 {
+            &key[..key.len().min(64)]
+        } else {
+            &key[..key.len().min(2000)]
+        };
         let value = match kind {
             2 | 4 | 5 => chain(base, choices),
             3 => journal(choices),
@@ -218,12 +227,28 @@ fn chain(base: &Base, choices: &mut Choices<'_>) -> Vec<u8> {
     let block_bytes = base.geometry[0] * base.geometry[1];
     let piece = pick(&base.survey.pieces, choices);
     let (first, name) = piece.map_or((0, 0), |place| {
-        (place.at as u64 / block_bytes, word_at(&base.image, place.at + 56))
+        (
+            place.at as u64 / block_bytes,
+            word_at(&base.image, place.at + 56),
+        )
     });
-    let first = if choices.flag() { choices.number() } else { first };
+    let first = if choices.flag() {
+        choices.number()
+    } else {
+        first
+    };
     let pieces = choices.number();
-    let bytes = if choices.flag() { choices.number() } else { pieces.wrapping_mul(block_bytes - 64) };
-    let words = [bytes, first & 0xffff_ffff | pieces << 32, choices.number(), name];
+    let bytes = if choices.flag() {
+        choices.number()
+    } else {
+        pieces.wrapping_mul(block_bytes - 64)
+    };
+    let words = [
+        bytes,
+        first & 0xffff_ffff | pieces << 32,
+        choices.number(),
+        name,
+    ];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -232,10 +257,27 @@ fn journal(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut payload = Vec::new();
     for _ in 0..=choices.byte() % 4 {
         let operation = u64::from(choices.byte() % 5);
-        let key = if operation == 3 { Vec::new() } else { key(choices.below(KEYS)) };
-        let value = if operation == 1 { choices.string() } else { &[] };
-        let key_bytes = if choices.byte() == 255 { choices.number() } else { key.len() as u64 };
-        let words = [operation | key_bytes << 8, value.len() as u64, choices.number(), 0];
+        let key = if operation == 3 {
+            Vec::new()
+        } else {
+            key(choices.below(KEYS))
+        };
+        let value = if operation == 1 {
+            choices.string()
+        } else {
+            &[]
+        };
+        let key_bytes = if choices.byte() == 255 {
+            choices.number()
+        } else {
+            key.len() as u64
+        };
+        let words = [
+            operation | key_bytes << 8,
+            value.len() as u64,
+            choices.number(),
+            0,
+        ];
         payload.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         payload.extend_from_slice(&key);
         payload.extend_from_slice(value);

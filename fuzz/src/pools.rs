@@ -1,10 +1,10 @@
 //! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each start.
 
+use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;
 use everdram::{BatchOp, Engine, EngineSession, Error, Options};
 use everdram_pm::fuzzing::secret;
 use everdram_pm::lab::{self as pm, Seed};
-use everdram::fuzzing::{Forger, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -49,7 +49,10 @@ fn reply(bytes: &[u8], at: usize, depth: usize) -> Result<usize, (usize, &'stati
 
 fn line(bytes: &[u8], at: usize) -> Result<(&[u8], usize), (usize, &'static str)> {
     let rest = bytes.get(at..).unwrap_or_default();
-    let end = rest.iter().position(|&byte| byte == b'\n').ok_or((at, "no end of line"))?;
+    let end = rest
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .ok_or((at, "no end of line"))?;
     match rest[..end].split_last() {
         Some((b'\r', line)) if !line.contains(&b'\r') => Ok((line, at + end + 1)),
         _ => Err((at, "a line that does not end in CR LF")),
@@ -66,8 +69,18 @@ mod tests {
 
     #[test]
     fn replies_are_counted_and_judged() {
-        assert_eq!(count(b"+OK\r\n*2\r\n:1\r\n$1\r\na\r\n%1\r\n_\r\n#t\r\n"), Ok(3));
-        for bad in [&b"+OK"[..], b"$3\r\nab\r\n", b"*2\r\n:1\r\n", b":x\r\n", b"?\r\n", b"+a\rb\r\n"] {
+        assert_eq!(
+            count(b"+OK\r\n*2\r\n:1\r\n$1\r\na\r\n%1\r\n_\r\n#t\r\n"),
+            Ok(3)
+        );
+        for bad in [
+            &b"+OK"[..],
+            b"$3\r\nab\r\n",
+            b"*2\r\n:1\r\n",
+            b":x\r\n",
+            b"?\r\n",
+            b"+a\rb\r\n",
+        ] {
             assert!(count(bad).is_err(), "{}", bad.escape_ascii());
         }
     }

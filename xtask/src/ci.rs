@@ -38,6 +38,22 @@ const CLIPPY: Step = Step {
     ],
     counts: Counts::Step,
 };
+/// The fuzzing targets are a workspace of their own, and turn on features that nothing else does.
+const CLIPPY_FUZZ: Step = Step {
+    name: "clippy, fuzz",
+    arguments: &[
+        "clippy",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target-dir",
+        "target/fuzz/clippy",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ],
+    counts: Counts::Step,
+};
 /// Unit, contract, wire and differential tests of the libraries; then those of the program with the kill
 /// loop, whose output is shown because it carries the seeds and the counts.
 pub(crate) const TESTS: [Step; 3] = [
@@ -91,6 +107,7 @@ pub(crate) fn ci() -> ExitCode {
     tally.run(&FORMAT);
     tally.tidy();
     tally.run(&CLIPPY);
+    tally.run(&CLIPPY_FUZZ);
     TESTS.iter().for_each(|step| tally.run(step));
     tally.miri();
     tally.fuzz();
@@ -173,6 +190,26 @@ impl Tally {
             println!("{what}");
         }
         self.count_step("fuzz", outcome.is_ok(), begun);
+    }
+
+    /// The `pmem` medium on emulated NVDIMMs; where that cannot be had, this says why and goes on.
+    fn vm(&mut self) {
+        let begun = Instant::now();
+        println!("== vm");
+        match vm::run(vm::Scope::Quick) {
+            vm::Outcome::Skipped(why) => println!("== vm: skipped: {why}"),
+            vm::Outcome::Ran { passed, failed } => {
+                self.passed += passed;
+                self.failed += failed;
+                if failed > 0 {
+                    self.failed_steps.push("vm");
+                }
+                println!(
+                    "-- vm: {passed} passed, {failed} failed, {}",
+                    seconds(begun)
+                );
+            }
+        }
     }
 
     fn run(&mut self, step: &Step) {

@@ -98,7 +98,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             }
             name => {
                 let known = TARGETS.into_iter().find(|target| *target == name);
-                plan.targets.push(known.ok_or(format!("no target `{name}`"))?);
+                plan.targets
+                    .push(known.ok_or(format!("no target `{name}`"))?);
             }
         }
     }
@@ -119,12 +120,21 @@ fn fuzz(plan: &Plan) -> Result<(), String> {
     if let (Some(input), [target]) = (&plan.input, plan.targets.as_slice()) {
         let status = Command::new(programs.join(target)).arg(input).status();
         let sound = status.map_err(|error| error.to_string())?.success();
-        return if sound { Ok(()) } else { Err(format!("{target} fails on {}", input.display())) };
+        return if sound {
+            Ok(())
+        } else {
+            Err(format!("{target} fails on {}", input.display()))
+        };
     }
     let waiting = Mutex::new(VecDeque::from(plan.targets.clone()));
     let done = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = || waiting.lock().ok().and_then(|mut waiting| waiting.pop_front());
+    let next = || {
+        waiting
+            .lock()
+            .ok()
+            .and_then(|mut waiting| waiting.pop_front())
+    };
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
@@ -144,7 +154,7 @@ fn fuzz(plan: &Plan) -> Result<(), String> {
 fn build() -> Result<PathBuf, String> {
     let triple = host()?;
     let status = cargo()
-        .args(["build", "--release", "--locked", "--bins", "--target", &triple])
+        .args(["build", "--release", "--bins", "--target", &triple])
         .arg("--manifest-path")
         .arg(tidy::root().join("fuzz/Cargo.toml"))
         .arg("--target-dir")
@@ -171,7 +181,8 @@ fn host() -> Result<String, String> {
     let output = output.map_err(|error| format!("rustc: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "rustc does not say what it runs on".into())
+    host.map(str::to_owned)
+        .ok_or_else(|| "rustc does not say what it runs on".into())
 }
 
 /// A place for what fuzzing keeps between runs.
@@ -188,7 +199,10 @@ fn one(programs: &Path, target: &'static str, seconds: u64) -> Result<Tally, Str
     std::fs::create_dir_all(&failures).map_err(io)?;
     let log = place(target).with_extension("log");
     let mut command = Command::new(programs.join(target));
-    let dictionary = tidy::root().join("fuzz").join(target).with_extension("dict");
+    let dictionary = tidy::root()
+        .join("fuzz")
+        .join(target)
+        .with_extension("dict");
     if dictionary.exists() {
         command.arg(format!("-dict={}", dictionary.display()));
     }
@@ -212,7 +226,10 @@ fn one(programs: &Path, target: &'static str, seconds: u64) -> Result<Tally, Str
     if tally.failed {
         println!("{}", evidence(&text, target));
     }
-    println!("-- fuzz {target}: {} executions in {seconds} s", tally.executions);
+    println!(
+        "-- fuzz {target}: {} executions in {seconds} s",
+        tally.executions
+    );
     Ok(tally)
 }
 
@@ -238,11 +255,16 @@ fn read_log(text: &str) -> Tally {
 fn evidence(text: &str, target: &str) -> String {
     const LINES: usize = 60;
     let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().position(|line| line.contains("panicked at") || line.contains("ERROR:"));
+    let first = lines
+        .iter()
+        .position(|line| line.contains("panicked at") || line.contains("ERROR:"));
     let first = first.unwrap_or(lines.len().saturating_sub(LINES));
     let shown = lines.iter().skip(first).take(LINES);
     let mut shown: String = shown.flat_map(|line| [*line, "\n"]).collect();
-    if let Some(written) = lines.iter().find_map(|line| line.split_once("Test unit written to ")) {
+    if let Some(written) = lines
+        .iter()
+        .find_map(|line| line.split_once("Test unit written to "))
+    {
         shown += &format!("again: cargo xtask fuzz {target} --input {}\n", written.1);
     }
     shown
@@ -256,7 +278,10 @@ fn report(plan: &Plan, done: Vec<(&'static str, Result<Tally, String>)>) -> Resu
             Ok(tally) => {
                 let rate = tally.executions / plan.seconds.max(1);
                 let (reached, kept) = (tally.coverage, tally.inputs);
-                println!("{target:<8}{:>12}{rate:>20}{reached:>17}{kept:>14}", tally.executions);
+                println!(
+                    "{target:<8}{:>12}{rate:>20}{reached:>17}{kept:>14}",
+                    tally.executions
+                );
                 if tally.failed {
                     failed.push(target);
                 }
@@ -283,15 +308,26 @@ mod tests {
             "#12\tNEW    cov: 30 ft: 40 corp: 5/60b lim: 4\n#99\tDONE   cov: 31 ft: 44 corp: 6/70b\n\
              stat::number_of_executed_units: 1234\n",
         );
-        assert_eq!((tally.executions, tally.coverage, tally.inputs), (1234, 31, 6));
+        assert_eq!(
+            (tally.executions, tally.coverage, tally.inputs),
+            (1234, 31, 6)
+        );
     }
 
     #[test]
     fn arguments_are_understood() {
         let plan = |words: &str| parse(words.split_whitespace().map(str::to_owned));
         assert!(plan("").is_ok_and(|plan| plan.targets == TARGETS && plan.seconds == SECONDS));
-        assert!(plan("log --seconds 5").is_ok_and(|plan| plan.targets == ["log"] && plan.seconds == 5));
-        for wrong in ["nothing", "--seconds", "--seconds x", "--input file", "log pool --input file"] {
+        assert!(
+            plan("log --seconds 5").is_ok_and(|plan| plan.targets == ["log"] && plan.seconds == 5)
+        );
+        for wrong in [
+            "nothing",
+            "--seconds",
+            "--seconds x",
+            "--input file",
+            "log pool --input file",
+        ] {
             assert!(plan(wrong).is_err(), "{wrong}");
         }
     }

@@ -45,7 +45,7 @@ if [ "$(word fresh)" = yes ]; then
 fi
 mount -t ext4 -o dax=always /dev/pmem0 /mnt/pmem || fail "no DAX mount"
 [ -c /dev/dax1.0 ] || fail "no devdax device"
-echo "@@ up linux $(uname -r) at $(cut -d' ' -f1 /proc/uptime) s, $(mount | grep pmem), caches: $(cat /sys/bus/nd/devices/region?/persistence_domain | tr '\n' ' ')"
+echo "@@ up linux $(uname -r) at $(cut -d' ' -f1 /proc/uptime) s, $(mount | grep pmem), caches: $(cat /sys/bus/nd/devices/region?/persistence_domain 2>/dev/null | tr '\n' ' ')"
 
 run_steps() {
     while IFS='|' read -r name limit command; do

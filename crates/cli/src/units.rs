@@ -70,6 +70,31 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(refuse)
 }
 
+/// A time such as `500ms`, `60s`, `30m`, `2h`, for the command line.
+///
+/// # Errors
+/// Says what a time looks like.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("time `{text}`: a number with a unit, such as 500ms, 60s, 30m or 2h");
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or_else(refuse)?;
+    let (digits, unit) = trimmed.split_at(split);
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    let unit_ms = match unit.trim() {
+        "ms" => 1,
+        "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(refuse()),
+    };
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(refuse)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +114,24 @@ mod tests {
             ("99999999TiB", None),
         ] {
             assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_read_back() {
+        for (text, expected_ms) in [
+            ("500ms", Some(500)),
+            ("60s", Some(60_000)),
+            ("30 m", Some(1_800_000)),
+            ("2h", Some(7_200_000)),
+            ("60", None),
+            ("s", None),
+            ("-1s", None),
+            ("99999999999999999999s", None),
+            ("9999999999999999999h", None),
+        ] {
+            let expected = expected_ms.map(Duration::from_millis);
+            assert_eq!(parse_time(text).ok(), expected, "{text}");
         }
     }
 

@@ -33,7 +33,7 @@ fn main() {
             let scrutiny = Scrutiny { seed, ..Scrutiny::default() };
             let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
             if let Err(violation) = examiner.run(&mut done) {
-                println!("{profile} {seed}: step {} of {}: {}", violation.step, done.record.trace.len(), violation.wrong);
+                println!("{:?} {profile} {seed}: step {} of {}: {}", plan.fault, violation.step, done.record.trace.len(), violation.wrong);
                 for step in done.record.trace[violation.step.saturating_sub(12) as usize..].iter().take(14) {
                     match step {
                         everdram_lab::trace::Step::Store { at, bytes, kind, site, .. } => println!("   store {at} {} {kind:?} {}", bytes.len(), everdram_lab::trace::name(site)),
@@ -43,7 +43,7 @@ fn main() {
                         other => println!("   {:?}", format!("{other:?}").chars().take(150).collect::<String>()),
                     }
                 }
-                println!("   picked {:?} nested {:?}", violation.picked.iter().filter(|p| p.1 > 0).collect::<Vec<_>>(), violation.nested);
+                println!("   picked {:?} nested {:?}", violation.picked.len(), violation.nested.len());
             }
             totals.add(&examiner.totals);
         }

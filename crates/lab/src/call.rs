@@ -44,6 +44,20 @@ pub enum Call {
     Reopen,
 }
 
+impl Call {
+    /// The values that it stores.
+    pub fn values_mut(&mut self) -> Vec<&mut ValueId> {
+        match self {
+            Call::Put(_, value, _) | Call::Swap(_, value) => vec![value],
+            Call::Batch(parts) | Call::Pipeline(parts) => parts
+                .iter_mut()
+                .filter_map(|(_, value)| value.as_mut())
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// What a caller was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {

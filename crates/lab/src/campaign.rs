@@ -9,6 +9,7 @@ use crate::threads;
 use crate::world::Ground;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,8 @@ pub struct Finding {
     pub wrong: String,
     /// Different images that had been looked at.
     pub after: u64,
+    /// The run, as far as there was one.
+    pub run: Option<Arc<Run>>,
 }
 
 /// What a campaign did, so far or in the end.
@@ -86,6 +89,8 @@ pub struct Tally {
     pub rows: BTreeMap<(Medium, Profile), Row>,
     /// What was found.
     pub findings: Vec<Finding>,
+    /// What was examined last.
+    pub latest: Option<(Medium, Profile)>,
 }
 
 /// What was done on one medium with one profile.
@@ -113,11 +118,11 @@ impl Tally {
     }
 }
 
-/// Calls for a watcher: what was done so far.
+/// Told what was done so far.
 pub type Watch<'a> = &'a (dyn Fn(&Tally) + Sync);
 
 impl Campaign {
-    /// Runs the campaign. `watch` is told after each run. `stop` ends it early.
+    /// Runs the campaign. `watch` is told after each crash point. `stop` ends it early.
     #[must_use]
     pub fn run(&self, watch: Watch<'_>, stop: &AtomicBool) -> Tally {
         calm_the_allocator();
@@ -141,21 +146,18 @@ impl Campaign {
                         let Some((medium, profile, seed)) = self.job(&next, &tally) else {
                             return;
                         };
-                        let started = Instant::now();
-                        let (totals, finding) = self.examine(medium, profile, seed, &go_on);
-                        let mut tally = tally.lock();
-                        let row = tally.rows.entry((medium, profile)).or_default();
-                        row.totals.add(&totals);
-                        row.time += started.elapsed();
-                        if let Some(mut finding) = finding {
-                            row.violations += 1;
-                            finding.after = tally.sum().totals.unique;
-                            tally.findings.push(finding);
-                            if tally.findings.len() >= self.limit.violations {
-                                over.store(true, Ordering::Relaxed);
-                            }
+                        let account = Account {
+                            kind: (medium, profile),
+                            tally: &tally,
+                            entered: Mutex::new((Totals::default(), Instant::now())),
+                            watch,
+                        };
+                        let heard = |totals: &Totals| account.enter(totals, None);
+                        let (totals, finding) = self.examine(medium, profile, seed, &go_on, &heard);
+                        account.enter(&totals, finding);
+                        if tally.lock().findings.len() >= self.limit.violations {
+                            over.store(true, Ordering::Relaxed);
                         }
-                        watch(&tally);
                     }
                 });
             }
@@ -187,22 +189,31 @@ impl Campaign {
         None
     }
 
+    /// How pools of this campaign are opened.
+    #[must_use]
+    pub fn ground(&self, medium: Medium, profile: Profile) -> Ground {
+        let mut ground = Ground::new(profile, medium);
+        (self.adapt)(&mut ground);
+        ground
+    }
+
     fn examine(
         &self,
         medium: Medium,
         profile: Profile,
         seed: u64,
         go_on: &(dyn Fn() -> bool + Sync),
+        heard: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
         let plan = Plan::draw(medium, profile, seed, self.calls);
-        let mut ground = Ground::new(profile, medium);
-        (self.adapt)(&mut ground);
+        let ground = self.ground(medium, profile);
         let finding = |violation: Option<Violation>, wrong: String| {
             Some(Finding {
                 plan: plan.clone(),
                 violation,
                 wrong,
                 after: 0,
+                run: None,
             })
         };
         let mut run = match execute(&plan, &ground) {
@@ -214,13 +225,46 @@ impl Campaign {
             ..self.scrutiny.clone()
         };
         let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
+        examiner.heard = Some(heard);
         match examiner.run(&mut run) {
             Ok(()) => (examiner.totals, None),
             Err(violation) => {
                 let wrong = violation.wrong.clone();
-                (examiner.totals, finding(Some(violation), wrong))
+                let totals = examiner.totals;
+                let mut finding = finding(Some(violation), wrong);
+                if let Some(finding) = &mut finding {
+                    finding.run = Some(Arc::new(run));
+                }
+                (totals, finding)
             }
         }
+    }
+}
+
+/// Enters into the tally what a run adds, as it goes.
+struct Account<'a> {
+    kind: (Medium, Profile),
+    tally: &'a Mutex<Tally>,
+    /// What was entered, and when.
+    entered: Mutex<(Totals, Instant)>,
+    watch: Watch<'a>,
+}
+
+impl Account<'_> {
+    fn enter(&self, totals: &Totals, finding: Option<Finding>) {
+        let mut entered = self.entered.lock();
+        let mut tally = self.tally.lock();
+        tally.latest = Some(self.kind);
+        let row = tally.rows.entry(self.kind).or_default();
+        row.totals.add(&totals.since(&entered.0));
+        row.time += entered.1.elapsed();
+        *entered = (*totals, Instant::now());
+        if let Some(mut finding) = finding {
+            row.violations += 1;
+            finding.after = tally.sum().totals.unique;
+            tally.findings.push(finding);
+        }
+        (self.watch)(&tally);
     }
 }
 

@@ -3,14 +3,17 @@
 use crate::explore::{self, Effort, Pick};
 use crate::history::{Allowed, Checker, State};
 use crate::image::Image;
-use crate::judge::{Wrong, compare, guarded, judge};
+use crate::judge::{Wrong, compare, guarded, judge, judge_lazily};
+use crate::lazy::Oracle;
 use crate::lines::Mute;
 use crate::model::Model;
 use crate::profile;
 use crate::recorder::{Record, Recorder};
 use crate::run::{Run, ears};
 use crate::trace::{Step, StepId};
+use crate::unit::{self, Unit};
 use crate::world::{Ground, World};
+use rand::RngExt;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,6 +27,8 @@ pub struct Scrutiny {
     pub nested_one_in: u64,
     /// How deep crashes in recovery nest: 2 is a crash during the recovery from a crash.
     pub depth: u32,
+    /// Images of a crash point that are decided as recovery reads; 0: none.
+    pub lazy: usize,
     /// Images of a crash point in recovery.
     pub nested_effort: Effort,
     /// Events without effect.
@@ -38,6 +43,7 @@ impl Default for Scrutiny {
             effort: Effort::default(),
             nested_one_in: 64,
             depth: 2,
+            lazy: 24,
             nested_effort: Effort {
                 exhaustive: 8,
                 random: 1,
@@ -64,8 +70,10 @@ pub struct Totals {
     pub judged: u64,
     /// Different ones among them.
     pub unique: u64,
-    /// Of these, images of crashes during recovery.
+    /// Of those judged, images of crashes during recovery.
     pub nested: u64,
+    /// Of those judged, images decided as recovery read them.
+    pub lazy: u64,
     /// The deepest nesting.
     pub depth: u32,
 }
@@ -80,7 +88,24 @@ impl Totals {
         self.judged += other.judged;
         self.unique += other.unique;
         self.nested += other.nested;
+        self.lazy += other.lazy;
         self.depth = self.depth.max(other.depth);
+    }
+
+    /// What was added since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Totals) -> Totals {
+        Totals {
+            runs: self.runs - before.runs,
+            calls: self.calls - before.calls,
+            points: self.points - before.points,
+            drawn: self.drawn - before.drawn,
+            judged: self.judged - before.judged,
+            unique: self.unique - before.unique,
+            nested: self.nested - before.nested,
+            lazy: self.lazy - before.lazy,
+            depth: self.depth,
+        }
     }
 }
 
@@ -89,12 +114,22 @@ impl Totals {
 pub struct Violation {
     /// The crash came before this step of the trace.
     pub step: StepId,
-    /// Place and contents of what the crash decided: see [`crate::unit::Unit`].
-    pub picked: Vec<(u64, usize)>,
+    /// What the crash decided.
+    pub picked: Picked,
     /// For a crash during recovery: the step of the recovery's own trace, and so on inwards.
-    pub nested: Vec<(StepId, Vec<(u64, usize)>)>,
+    pub nested: Vec<(StepId, Picked)>,
     /// What is wrong.
     pub wrong: Wrong,
+}
+
+/// Place and contents of what a crash decided: see [`Unit`].
+pub type Picked = Vec<(u64, Box<[u8]>)>;
+
+fn picked(units: &[Unit], pick: &Pick) -> Picked {
+    let chosen = units.iter().zip(pick);
+    chosen
+        .map(|(unit, &choice)| (unit.place, unit.choices[choice].bytes.clone()))
+        .collect()
 }
 
 /// Says whether to go on. Called once for each image that was judged.
@@ -109,6 +144,10 @@ pub struct Examiner<'a> {
     images: HashSet<u64>,
     /// What was looked at.
     pub totals: Totals,
+    /// Told after each crash point of the run what was looked at so far.
+    pub heard: Option<&'a (dyn Fn(&Totals) + Sync)>,
+    /// Crash points before this step are passed over.
+    pub from: StepId,
 }
 
 impl<'a> Examiner<'a> {
@@ -125,6 +164,8 @@ impl<'a> Examiner<'a> {
                 depth: 1,
                 ..Totals::default()
             },
+            heard: None,
+            from: 0,
         }
     }
 
@@ -147,11 +188,14 @@ impl<'a> Examiner<'a> {
         let mut changed = true;
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
-            if model.is_point(step) && changed {
+            if model.is_point(step) && changed && id >= self.from {
                 let allowed = checker.allowed(history, values).clone();
                 self.ground.clock.set(checker.now());
                 self.point(&model, id, &allowed, values, &mut random)?;
                 changed = false;
+                if let Some(heard) = self.heard {
+                    heard(&self.totals);
+                }
                 if !(self.go_on)() {
                     return Ok(());
                 }
@@ -191,9 +235,6 @@ impl<'a> Examiner<'a> {
         let units = model.units(random);
         let mut found = None;
         let effort = self.scrutiny.effort;
-        let picked = |pick: &Pick| -> Vec<(u64, usize)> {
-            units.iter().map(|unit| unit.place).zip(pick.iter().copied()).collect()
-        };
         let _ = explore::explore(&units, &effort, random, &mut |pick| {
             self.totals.drawn += 1;
             let hash = model.hash(&units, pick);
@@ -217,7 +258,7 @@ impl<'a> Examiner<'a> {
             if let Some((wrong, nested)) = wrong {
                 found = Some(Violation {
                     step,
-                    picked: picked(pick),
+                    picked: picked(&units, pick),
                     nested,
                     wrong,
                 });
@@ -229,7 +270,67 @@ impl<'a> Examiner<'a> {
                 ControlFlow::Break(())
             }
         });
-        found.map_or(Ok(()), Err)
+        if let Some(violation) = found {
+            return Err(violation);
+        }
+        self.lazily(model, step, &units, allowed, values, random)
+    }
+
+    /// Judges images whose lines are decided when recovery reads them.
+    fn lazily(
+        &mut self,
+        model: &Model,
+        step: StepId,
+        units: &[Unit],
+        allowed: &Allowed,
+        values: &crate::call::Values,
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), Violation> {
+        // What can be tried exhaustively was.
+        if model.lines().is_none() || explore::count(units) <= self.scrutiny.effort.exhaustive {
+            return Ok(());
+        }
+        let base = model.image(&[], &[]);
+        let base_hash = model.hash(&[], &[]);
+        let mut script = Vec::new();
+        for leaf in 0..self.scrutiny.lazy {
+            if !(self.go_on)() {
+                break;
+            }
+            // Depth first changes what is read last; every other leaf goes somewhere else.
+            let tried = if leaf % 2 == 0 {
+                script.clone()
+            } else {
+                (0..64).map(|_| random.random_range(0..64)).collect()
+            };
+            let oracle = Arc::new(Oracle::new(units, tried));
+            let judged = judge_lazily(self.ground, base.clone(), &oracle, allowed, values, |unit| {
+                random.random_range(0..unit.choices.len())
+            });
+            let picked = oracle.chosen();
+            let hash = picked.iter().fold(base_hash, |hash, (place, bytes)| {
+                hash ^ model.place_hash(*place) ^ unit::hash(*place, bytes)
+            });
+            self.totals.judged += 1;
+            self.totals.drawn += 1;
+            self.totals.lazy += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            if let Err(wrong) = judged {
+                return Err(Violation {
+                    step,
+                    picked,
+                    nested: Vec::new(),
+                    wrong,
+                });
+            }
+            if leaf % 2 == 0 {
+                match oracle.next() {
+                    Some(next) => script = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Crashes the recovery of an image at each of its crash points; whatever is left must recover to the same
@@ -241,7 +342,7 @@ impl<'a> Examiner<'a> {
         values: &crate::call::Values,
         depth: u32,
         mut random: rand::rngs::StdRng,
-    ) -> Result<(), (Wrong, Vec<(StepId, Vec<(u64, usize)>)>)> {
+    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
         self.totals.depth = self.totals.depth.max(depth);
         let trace = record_recovery(self.ground, image).map_err(|wrong| (wrong, Vec::new()))?;
         let allowed = Allowed {
@@ -273,7 +374,7 @@ impl<'a> Examiner<'a> {
         values: &crate::call::Values,
         depth: u32,
         random: &mut rand::rngs::StdRng,
-    ) -> Result<(), (Wrong, Vec<(StepId, Vec<(u64, usize)>)>)> {
+    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
         let units = model.units(random);
         let mut found = None;
         let effort = self.scrutiny.nested_effort;
@@ -289,10 +390,7 @@ impl<'a> Examiner<'a> {
             let image = model.image(&units, pick);
             let deeper = (depth < self.scrutiny.depth && hash.is_multiple_of(16))
                 .then(|| image.clone());
-            let place = || {
-                let picked = units.iter().map(|unit| unit.place).zip(pick.iter().copied());
-                (step, picked.collect())
-            };
+            let place = || (step, picked(&units, pick));
             match judge(self.ground, image, allowed, values) {
                 Err(wrong) => {
                     let wrong = format!("after a crash during recovery, {wrong}");
@@ -326,7 +424,7 @@ fn random_of(seed: u64, hash: u64) -> rand::rngs::StdRng {
 }
 
 /// The trace of a recovery.
-fn record_recovery(ground: &Ground, image: &Image) -> Result<Vec<Step>, Wrong> {
+pub(crate) fn record_recovery(ground: &Ground, image: &Image) -> Result<Vec<Step>, Wrong> {
     guarded(|| {
         let recorder = Arc::new(Recorder::default());
         let world = World::open(ground, image.clone(), &ears(&recorder, ground.medium))

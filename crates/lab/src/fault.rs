@@ -3,13 +3,15 @@
 use everdram_pm::lab::{Answer, DiskEvent, Errno};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Faults to come. None by default.
 #[derive(Debug)]
 pub struct Faults {
     /// Syncs that still succeed before one fails; negative: none fails.
     syncs: AtomicI64,
+    /// Whether the sync that fails was never made: the process died before it.
+    killed: AtomicBool,
     /// Bytes that files may still grow by.
     room: AtomicI64,
     /// How many calls failed.
@@ -22,6 +24,7 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             syncs: AtomicI64::new(-1),
+            killed: AtomicBool::new(false),
             room: AtomicI64::new(i64::MAX),
             struck: AtomicU64::new(0),
             lengths: Mutex::default(),
@@ -33,6 +36,18 @@ impl Faults {
     /// After so many more syncs, one fails.
     pub fn fail_sync_after(&self, syncs: u32) {
         self.syncs.store(i64::from(syncs), Ordering::Relaxed);
+    }
+
+    /// After so many more syncs, the process dies before one.
+    pub fn die_before_sync(&self, syncs: u32) {
+        self.killed.store(true, Ordering::Relaxed);
+        self.fail_sync_after(syncs);
+    }
+
+    /// Whether a sync that fails never reaches the disk.
+    #[must_use]
+    pub fn is_death(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
     }
 
     /// The disk is full after so many more bytes.

@@ -7,9 +7,16 @@
 use crate::call::Values;
 use crate::history::{Allowed, State};
 use crate::image::Image;
+use crate::lazy::Oracle;
+use crate::unit::Unit;
+use crate::trace::name;
 use crate::world::{Ears, Ground, World};
 use everdram::{EngineSession, Error};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use everdram_pm::lab::Tap;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Arc;
+use std::sync::Once;
 
 /// What is wrong with an image.
 pub type Wrong = String;
@@ -33,21 +40,73 @@ pub fn judge(
     })
 }
 
+/// As [`judge`], for memory whose uncertain lines `oracle` decides as they are read; `choose` decides the rest.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_lazily(
+    ground: &Ground,
+    base: Image,
+    oracle: &Arc<Oracle>,
+    allowed: &Allowed,
+    values: &Values,
+    choose: impl FnMut(&Unit) -> usize,
+) -> Result<State, Wrong> {
+    guarded(|| {
+        let ears = Ears {
+            tap: Some(Arc::clone(oracle) as Arc<dyn Tap>),
+            disk: None,
+        };
+        let world = World::open(ground, base, &ears)
+            .map_err(|error| format!("recovery refused it: {error}"))?;
+        oracle.decide_rest(world.pool.region(), choose);
+        let state = compare(&world, allowed, values)?;
+        probe(world, &state)?;
+        Ok(state)
+    })
+}
+
 /// Runs `body`; a panic is something wrong, like any other.
 ///
 /// # Errors
 /// As `body`, or its panic.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => result,
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("it panicked: {}", text.unwrap_or("without a word")))
-        }
-    }
+    hush();
+    let outer = JUDGED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(body));
+    JUDGED.set(outer);
+    result.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        let place = PANICKED_AT.take().unwrap_or_default();
+        let text = text.unwrap_or("without a word");
+        Err(format!("it panicked{place}: {text}"))
+    })
+}
+
+thread_local! {
+    /// Whether this thread runs code whose panic is a finding, and is told as one.
+    static JUDGED: Cell<bool> = const { Cell::new(false) };
+    /// Where in the source it panicked last.
+    static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Keeps panics of judged code off standard error: among a million images that would be all there is to see. Other
+/// panics are told as before.
+fn hush() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if JUDGED.get() {
+                PANICKED_AT.set(panic.location().map(|site| format!(" at {}", name(site))));
+            } else {
+                before(panic);
+            }
+        }));
+    });
 }
 
 /// Reads every key of a recovered store; what it holds must be allowed.

@@ -135,6 +135,12 @@ impl Lines {
         self.dirty.iter().map(|(&line, held)| (line, held))
     }
 
+    /// A line that is not certain.
+    #[must_use]
+    pub fn line(&self, line: u64) -> Option<&Line> {
+        self.dirty.get(&line)
+    }
+
     fn is_muted(&self, what: Muted, site: Site) -> bool {
         self.mute
             .is_some_and(|mute| mute.what == what && mute.site == key(site))
@@ -336,6 +342,12 @@ impl Atom {
         self.actor
     }
 
+    /// How it was stored.
+    #[must_use]
+    pub fn kind(&self) -> StoreKind {
+        self.kind
+    }
+
     /// Whether nobody waits for it.
     #[must_use]
     pub fn is_late(&self) -> bool {
@@ -346,6 +358,30 @@ impl Atom {
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.flushed
+    }
+
+    /// Which word of its line.
+    #[must_use]
+    pub fn word(&self) -> usize {
+        self.word
+    }
+
+    /// What was stored.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Whether it went past the cache.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.kind == StoreKind::Stream
+    }
+
+    /// Whether it is there after any crash, although something before it is not.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.certain
     }
 
     /// Byte of the image that its word starts at, in a line.
@@ -359,6 +395,12 @@ impl Line {
     /// The places in the source that stored what is uncertain here.
     pub fn sites(&self) -> impl Iterator<Item = Site> {
         self.atoms.iter().filter(|atom| !atom.certain).map(|atom| atom.site)
+    }
+
+    /// What was stored and is not all certain, in order.
+    #[must_use]
+    pub fn atoms(&self) -> &[Atom] {
+        &self.atoms
     }
 
     fn applied(&self, certain: &[u8], takes: impl Fn(usize, &Atom) -> bool) -> Vec<u8> {

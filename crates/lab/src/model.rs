@@ -87,7 +87,9 @@ impl Model {
             })
     }
 
-    fn place_hash(&self, place: u64) -> u64 {
+    /// The hash of what is certain at a place.
+    #[must_use]
+    pub fn place_hash(&self, place: u64) -> u64 {
         match self {
             Model::Memory(lines) => {
                 let at = (place * LINE) as usize;

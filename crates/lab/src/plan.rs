@@ -29,8 +29,11 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// One sync fails, after so many that do not.
+    /// One sync fails, after so many that do not; then the process is started again, which finds in the page cache
+    /// what the disk may not have.
     Sync(u32),
+    /// The process is killed between a write and its sync, after so many syncs.
+    Kill(u32),
     /// The disk is full after so many bytes.
     Room(u64),
 }
@@ -54,7 +57,8 @@ impl Plan {
             .collect();
         let fault = match (medium, random.random_range(0..5)) {
             (Medium::File, 0) => Fault::Sync(random.random_range(4..80)),
-            (Medium::File, 1) => Fault::Room(random.random_range(40_000..250_000)),
+            (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
+            (Medium::File, 2) => Fault::Kill(random.random_range(4..80)),
             _ => Fault::None,
         };
         Plan {

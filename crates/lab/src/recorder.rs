@@ -172,6 +172,9 @@ impl DiskTap for Recorder {
         self.turn();
         let answer = self.faults.answer(&event);
         let ok = answer == Answer::Go;
+        if !ok && self.faults.is_death() {
+            return answer;
+        }
         let step = match event {
             DiskEvent::Sync { file, .. } => DiskStep::Sync { file: file.0, ok },
             DiskEvent::SyncDirectory => DiskStep::SyncDirectory { ok },

@@ -10,6 +10,7 @@ use everdram_pm::lab::{DiskTap, Tap};
 use std::sync::Arc;
 
 /// A run, recorded.
+#[derive(Clone)]
 pub struct Run {
     /// What the pool was before.
     pub start: Image,
@@ -35,6 +36,8 @@ struct Driver<'a> {
     recorder: &'a Arc<Recorder>,
     world: World,
     sessions: Vec<Option<Box<dyn EngineSession>>>,
+    /// Processes that were killed: their sessions are not those of the next.
+    killed: u32,
 }
 
 /// Runs a plan of one thread, from an empty pool.
@@ -44,18 +47,31 @@ struct Driver<'a> {
 pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     let start = ground.create(plan.seed).map_err(|error| error.to_string())?;
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, None));
+    let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
+        Ok(world) => world,
+        // A disk without room for a pool: what it left is looked at all the same.
+        Err(_) if recorder.faults.struck() > 0 => {
+            return Ok(Run {
+                end: start.clone(),
+                start,
+                record: recorder.take(),
+            });
+        }
+        Err(error) => return Err(format!("opening a new pool: {error}")),
+    };
+    // A pool that cannot be made has nothing to lose.
     match plan.fault {
         Fault::None => {}
         Fault::Sync(after) => recorder.faults.fail_sync_after(after),
+        Fault::Kill(after) => recorder.faults.die_before_sync(after),
         Fault::Room(bytes) => recorder.faults.room(bytes),
     }
-    let world = World::open(ground, start.clone(), &ears(&recorder, plan.medium))
-        .map_err(|error| format!("opening a new pool: {error}"))?;
     let mut driver = Driver {
         plan,
         recorder: &recorder,
         world,
         sessions: Vec::new(),
+        killed: 0,
     };
     let outcome = driver.run();
     let end = driver.world.killed();
@@ -83,27 +99,26 @@ pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
     }
 }
 
-/// Reads after a failure of the disk: what they show must survive, too.
-const READS_AFTER_FAILURE: usize = 4;
-
 impl Driver<'_> {
-    /// Makes the calls. When the disk has failed, calls that write fail, and nobody knows what becomes of the one
-    /// that met the failure; a few reads follow.
+    /// Makes the calls. When the disk has failed, or the process has died before a sync, nobody knows what becomes
+    /// of the call that met it; the process is started again on what the page cache has, and goes on.
     fn run(&mut self) -> Result<(), String> {
-        let mut reads = 0;
+        let mut struck = false;
         for (number, (session, call)) in self.plan.calls.iter().enumerate() {
-            let failed = matches!(self.plan.fault, Fault::Sync(_)) && self.recorder.faults.struck() > 0;
-            if failed && (reads == READS_AFTER_FAILURE || !matches!(call, Call::Get(_))) {
-                continue;
-            }
-            reads += usize::from(failed);
-            match self.call(*session, call) {
-                Ok(()) => {}
-                Err(Error::Pool(_)) if self.recorder.faults.struck() > 0 => {}
-                Err(error) => return Err(format!("call {number}, {call:?}, failed: {error}")),
-            }
+            let said = match self.call(*session, call) {
+                Err(Error::Pool(_)) if !struck && self.is_struck() => {
+                    struck = true;
+                    self.kill()
+                }
+                other => other,
+            };
+            said.map_err(|error| format!("call {number}, {call:?}, failed: {error}"))?;
         }
         Ok(())
+    }
+
+    fn is_struck(&self) -> bool {
+        !matches!(self.plan.fault, Fault::Room(_)) && self.recorder.faults.struck() > 0
     }
 
     fn session(&mut self, session: u32) -> Result<&mut Box<dyn EngineSession>, Error> {
@@ -126,7 +141,7 @@ impl Driver<'_> {
         match call {
             Call::Pipeline(parts) => self.pipeline(session, parts),
             Call::Tend | Call::Reclaim | Call::Checkpoint => {
-                let number = self.recorder.invoke(session, call);
+                let number = self.recorder.invoke(self.name(session), call);
                 let done = match call {
                     Call::Tend => self.world.opened.tend(),
                     Call::Reclaim => self.world.opened.engine().reclaim().map(|_| ()),
@@ -145,14 +160,22 @@ impl Driver<'_> {
                 self.recorder.clock(now);
                 Ok(())
             }
-            Call::Kill => self.kill(),
-            Call::Reopen => self.reopen(),
+            Call::Kill | Call::Reopen => {
+                let number = self.recorder.invoke(self.name(session), call);
+                match call {
+                    Call::Kill => self.kill()?,
+                    _ => self.reopen()?,
+                }
+                self.recorder.ret(number, Outcome::Done);
+                Ok(())
+            }
             _ => {
                 let profile = self.plan.profile;
                 let recorder = Arc::clone(self.recorder);
                 // Sessions are opened before the call begins: that is no part of it.
+                let name = self.name(session);
                 let session_of = self.session(session)?;
-                let number = recorder.invoke(session, call);
+                let number = recorder.invoke(name, call);
                 let outcome = perform(profile, &mut **session_of, call, &*recorder)?;
                 recorder.ret(number, outcome);
                 Ok(())
@@ -164,6 +187,7 @@ impl Driver<'_> {
     fn pipeline(&mut self, session: u32, parts: &[(u8, Option<u32>)]) -> Result<(), Error> {
         let profile = self.plan.profile;
         let recorder = Arc::clone(self.recorder);
+        let name = self.name(session);
         let open = self.session(session)?;
         let mut submitted = Vec::new();
         for &(key, value) in parts {
@@ -171,13 +195,13 @@ impl Driver<'_> {
                 Some(value) => Call::Put(key, value, 0),
                 None => Call::Delete(key),
             };
-            let number = recorder.invoke(session, &call);
-            let name = profile.key(key);
+            let number = recorder.invoke(name, &call);
+            let bytes = profile.key(key);
             let outcome = match value {
                 Some(value) => open
-                    .put(&name, &recorder.value(value), 0)
+                    .put(&bytes, &recorder.value(value), 0)
                     .map(|new| Outcome::Was(!new)),
-                None => open.delete(&name).map(Outcome::Was),
+                None => open.delete(&bytes).map(Outcome::Was),
             };
             let outcome = match outcome {
                 Err(Error::NoSpace(_)) => Outcome::NoRoom,
@@ -193,22 +217,16 @@ impl Driver<'_> {
         Ok(())
     }
 
+    /// What the history calls a session: a call that a kill cut off is not before those of the next process.
+    fn name(&self, session: u32) -> u32 {
+        session + 100 * self.killed
+    }
+
     /// The process dies; its caches live on.
     fn kill(&mut self) -> Result<(), Error> {
-        let image = self.world.killed();
-        self.open_again(image)
-    }
-
-    fn reopen(&mut self) -> Result<(), Error> {
-        self.sessions.clear();
-        self.world.opened.engine().close()?;
-        let image = self.world.killed();
-        self.open_again(image)
-    }
-
-    fn open_again(&mut self, image: Image) -> Result<(), Error> {
+        self.killed += 1;
         let ears = ears(self.recorder, self.plan.medium);
-        let next = World::open(&self.world.ground, image, &ears)?;
+        let next = self.world.reopened(&ears)?;
         let sessions = std::mem::take(&mut self.sessions);
         let before = std::mem::replace(&mut self.world, next);
         self.recorder.deaf(|| {
@@ -216,5 +234,11 @@ impl Driver<'_> {
             drop(before);
         });
         Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.sessions.clear();
+        self.world.opened.engine().close()?;
+        self.kill()
     }
 }

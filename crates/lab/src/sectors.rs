@@ -44,6 +44,28 @@ struct File {
     presences: Vec<Version<bool>>,
 }
 
+/// What a unit of a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A sector, by number.
+    Sector(u64),
+    /// How long the file is.
+    Length,
+    /// Whether the directory has it.
+    Presence,
+}
+
+/// The file, by number, and the part of it that a unit's place names.
+#[must_use]
+pub fn part(place: u64) -> (u32, Part) {
+    let part = match place & ((1 << 40) - 1) {
+        LENGTH => Part::Length,
+        PRESENCE => Part::Presence,
+        sector => Part::Sector(sector),
+    };
+    ((place >> 40) as u32, part)
+}
+
 /// The state of a disk.
 pub struct Sectors {
     files: BTreeMap<u32, File>,
@@ -79,6 +101,12 @@ impl Sectors {
     #[must_use]
     pub fn base_hash(&self) -> u64 {
         self.base_hash
+    }
+
+    /// The name of a file.
+    #[must_use]
+    pub fn name(&self, file: u32) -> Option<&str> {
+        self.files.get(&file).map(|file| file.name.as_str())
     }
 
     /// Takes in one step. `muted` syncs have no effect.

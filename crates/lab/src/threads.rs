@@ -1,6 +1,7 @@
 //! Runs a plan of several threads on a recorded pool, under the scheduler.
 
 use crate::call::Call;
+use crate::judge::guarded;
 use crate::plan::Plan;
 use crate::profile;
 use crate::recorder::Recorder;
@@ -11,7 +12,6 @@ use everdram::{EngineSession, Error};
 use everdram_pm::lab::wait_as;
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 thread_local! {
@@ -60,16 +60,11 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
                 };
                 scheduler.begin(me);
                 ME.set(Some(me));
-                let done =
-                    catch_unwind(AssertUnwindSafe(|| wait_as(waiter, || thread.run(&mut **session))));
+                let done = guarded(|| wait_as(waiter, || thread.run(&mut **session)));
                 ME.set(None);
                 scheduler.end(me);
-                match done {
-                    Ok(Ok(())) => {}
-                    Ok(Err(wrong)) => {
-                        failed.lock().get_or_insert(wrong);
-                    }
-                    Err(panic) => resume_unwind(panic),
+                if let Err(wrong) = done {
+                    failed.lock().get_or_insert(wrong);
                 }
             });
         }

@@ -124,7 +124,7 @@ pub type Trace = Vec<Step>;
 
 /// `file:line` of a place in the source, without the folders above the crate.
 #[must_use]
-pub fn name(site: Site) -> String {
+pub fn name(site: &std::panic::Location<'_>) -> String {
     let file = site.file();
     let short = file.rsplit_once("crates/").map_or(file, |(_, rest)| rest);
     format!("{short}:{}", site.line())

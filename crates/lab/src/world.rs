@@ -121,22 +121,48 @@ impl World {
     /// # Errors
     /// What recovery says of the image.
     pub fn open(ground: &Ground, image: Image, ears: &Ears) -> Result<World, Error> {
-        let capacity = ground.profile.capacity();
-        let (pool, disk) = match image {
-            Image::Memory(bytes) => (lab::open(&bytes, capacity, ears.tap.clone())?, None),
+        match image {
+            Image::Memory(bytes) => {
+                let capacity = ground.profile.capacity();
+                let pool = lab::open(&bytes, capacity, ears.tap.clone())?;
+                World::over(ground, pool, None)
+            }
             Image::Files(files) => {
                 let disk = Arc::new(lab::Disk::new(files, ears.disk.clone()));
-                let options = lab::FileOptions {
-                    capacity,
-                    log_bytes: LOG_BYTES,
-                    segment_bytes: SEGMENT_BYTES,
-                    durability: everdram::Durability::Always,
-                    break_write_ahead: ground.break_write_ahead,
-                };
-                let pool = lab::open_files(&disk, &options, ears.tap.clone())?;
-                (pool, Some(disk))
+                World::open_files(ground, disk, ears)
             }
+        }
+    }
+
+    fn open_files(ground: &Ground, disk: Arc<lab::Disk>, ears: &Ears) -> Result<World, Error> {
+        let options = lab::FileOptions {
+            capacity: ground.profile.capacity(),
+            log_bytes: LOG_BYTES,
+            segment_bytes: SEGMENT_BYTES,
+            durability: everdram::Durability::Always,
+            break_write_ahead: ground.break_write_ahead,
         };
+        let pool = lab::open_files(&disk, &options, ears.tap.clone())?;
+        World::over(ground, pool, Some(disk))
+    }
+
+    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it. A disk
+    /// stays the same disk, with the numbers of its files.
+    ///
+    /// # Errors
+    /// What recovery says of it.
+    pub fn reopened(&self, ears: &Ears) -> Result<World, Error> {
+        match &self.disk {
+            Some(disk) => World::open_files(&self.ground, Arc::clone(disk), ears),
+            None => World::open(&self.ground, self.killed(), ears),
+        }
+    }
+
+    fn over(
+        ground: &Ground,
+        pool: Arc<Pool>,
+        disk: Option<Arc<lab::Disk>>,
+    ) -> Result<World, Error> {
         let opened = everdram::lab::open(Arc::clone(&pool), &ground.options)?;
         Ok(World {
             ground: ground.clone(),
@@ -204,9 +230,10 @@ impl World {
 }
 
 /// Bytes of a segment of the redo log: a few blocks, so that logs wrap.
-const SEGMENT_BYTES: u64 = 16 << 10;
-/// Bytes of redo log, so that checkpoints come often.
-const LOG_BYTES: u64 = 32 << 10;
+const SEGMENT_BYTES: u64 = 8 << 10;
+/// Bytes of redo log: so few that checkpoints come often, and so many that segments are used again instead of
+/// being made anew.
+const LOG_BYTES: u64 = 8 * SEGMENT_BYTES;
 
 /// Numbers of values, for [`perform`].
 pub trait Numbers {

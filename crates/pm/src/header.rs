@@ -137,14 +137,20 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Takes over what [`read`] found, and first makes both copies carry it.
+    /// Takes over what [`read`] found, and first makes both copies carry it, durably. What was read may not be
+    /// what the medium has: a process that died before its sync, or whose sync failed, leaves in caches what a
+    /// power loss takes. So the copies that were good are written again, the same bytes to the same place, before
+    /// the others are touched.
     pub(crate) fn adopt(
         carrier: Box<dyn Carrier>,
         path: &Path,
         found: Found,
     ) -> Result<Header, Error> {
         let header = Self::new(carrier, path, found.superblock);
-        for (at, _) in found.stale {
+        let is_stale = |at: u64| found.stale.iter().any(|(stale, _)| *stale == at);
+        let good = COPIES_AT.into_iter().filter(|&at| !is_stale(at));
+        let stale = COPIES_AT.into_iter().filter(|&at| is_stale(at));
+        for at in good.chain(stale) {
             let block = header.current.lock().encode(at);
             header.write(at, &block)?;
         }

@@ -90,8 +90,25 @@ fn create_directory(path: &Path) -> Result<(), Error> {
             what: "creating the pool's directory",
             source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
+    sync_parent(path)
+}
+
+fn sync_parent(path: &Path) -> Result<(), Error> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     Directory::from(parent.unwrap_or(Path::new("."))).sync()
+}
+
+/// Makes the names of the image and of the pool's directory durable.
+fn sync_names(path: &Path) -> Result<(), Error> {
+    Directory::from(path).sync()?;
+    match sync_parent(path) {
+        // A folder above that may not be opened was there before the pool.
+        Err(Error::Io {
+            source: Errno::ACCESS | Errno::PERM,
+            ..
+        }) => Ok(()),
+        other => other,
+    }
 }
 
 fn open_device(path: &Path, stat: &Stat, options: &PoolOptions) -> Result<Place, Error> {
@@ -132,6 +149,10 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
         Ok(file) => {
             lock(&file, path, options)?;
             check_file(&file, &name)?;
+            if !options.read_only {
+                // Whoever made the pool may have died before its name was durable.
+                sync_names(path)?;
+            }
             let file = Arc::new(File::wrap(fs::File::from(file), &name));
             Ok(Place {
                 file,

@@ -108,7 +108,16 @@ impl Region {
     /// If the range is not mapped or not aligned.
     #[cfg(feature = "lab")]
     pub fn imprint(&self, at: u64, bytes: &[u8]) {
-        self.store(at, bytes);
+        self.store_untold(at, bytes);
+    }
+
+    /// Tells the tap of a store to come.
+    #[inline]
+    fn tell_store(&self, _at: u64, _bytes: u64) {
+        #[cfg(feature = "lab")]
+        if let Some(tap) = &self.tap {
+            tap.before_store(self, _at, _bytes);
+        }
     }
 
     /// Makes what lies behind `from` zero, up to the end of the backing.
@@ -196,6 +205,12 @@ impl Region {
 
     #[inline]
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
+        self.tell_store(at, bytes.len() as u64);
+        self.store_untold(at, bytes);
+    }
+
+    #[inline]
+    fn store_untold(&self, at: u64, bytes: &[u8]) {
         for (word, chunk) in self
             .words(at, bytes.len() as u64)
             .iter()
@@ -207,11 +222,13 @@ impl Region {
 
     #[inline]
     pub(crate) fn store_word(&self, at: u64, word: u64) {
+        self.tell_store(at, 8);
         self.words(at, 8)[0].store(word.to_le(), Ordering::Release);
     }
 
     #[inline]
     pub(crate) fn exchange_word(&self, at: u64, old: u64, new: u64) -> Result<(), u64> {
+        self.tell_store(at, 8);
         self.words(at, 8)[0]
             .compare_exchange(
                 old.to_le(),

@@ -481,7 +481,10 @@ mod tests {
             assert!(forge(at, &(1u64 << 40).to_le_bytes()).is_ok(), "byte {at}");
             for count in [u64::MAX, u64::MAX - 4095, (1 << 62) + 1] {
                 let outcome = forge(at, &count.to_le_bytes());
-                assert!(matches!(outcome, Err(Flaw::Damaged { .. })), "byte {at}: {count}");
+                assert!(
+                    matches!(outcome, Err(Flaw::Damaged { .. })),
+                    "byte {at}: {count}"
+                );
             }
         }
     }

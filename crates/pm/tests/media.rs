@@ -268,6 +268,8 @@ fn persistent_memory_keeps_what_was_fenced_without_a_close() {
     }
 }
 
+/// A pool on a devdax device let go of its lock as soon as it was open, so that a second server could open, and
+/// ruin, the same pool: the mapping stayed, and nothing kept the open device.
 #[test]
 fn persistent_memory_has_one_owner() {
     let Some(ground) = persistent_memory() else {
@@ -294,6 +296,35 @@ fn persistent_memory_has_one_owner() {
     pool.close().unwrap();
     drop(pool);
     assert!(Pool::open(&ground.path, &automatic()).unwrap().was_clean());
+}
+
+/// `Pool::inspect` refused every devdax device, because none can be read, and with it did `everdram inspect`,
+/// which promises to take one. What can be mapped can be looked at, also while it is open elsewhere.
+#[test]
+fn persistent_memory_can_be_inspected() {
+    let Some(ground) = persistent_memory() else {
+        return;
+    };
+    let nothing = Pool::inspect(&ground.path);
+    assert!(
+        matches!(
+            nothing,
+            Err(Error::NotAPool { .. } | Error::NotFound { .. })
+        ),
+        "{nothing:?}"
+    );
+    let pool = Pool::open(&ground.path, &automatic()).unwrap();
+    pool.allocate(3, 1 << 20, 4096).unwrap();
+    let info = Pool::inspect(&ground.path).unwrap();
+    assert_eq!(
+        (info.medium, info.open, info.clean),
+        (Medium::Pmem, true, false)
+    );
+    assert_eq!(info.extents.len(), 1);
+    pool.close().unwrap();
+    drop(pool);
+    let info = Pool::inspect(&ground.path).unwrap();
+    assert_eq!((info.open, info.clean), (false, true));
 }
 
 #[test]

@@ -191,7 +191,9 @@ impl Bench {
             connection.publish(&self.shared);
             loop {
                 connection.flush(statistics);
-                let taken = far.as_deref_mut().map_or(0, |far| take(far, &mut outcome.replies));
+                let taken = far
+                    .as_deref_mut()
+                    .map_or(0, |far| take(far, &mut outcome.replies));
                 if taken == 0 {
                     break;
                 }
@@ -212,8 +214,15 @@ impl Bench {
             };
         }
         restore!(
-            maxclients, timeout_s, query_buffer_bytes, proto_max_bulk_len, output_hard_bytes,
-            output_soft_bytes, output_soft_s, slowlog_slower_than_us, slowlog_max_len
+            maxclients,
+            timeout_s,
+            query_buffer_bytes,
+            proto_max_bulk_len,
+            output_hard_bytes,
+            output_soft_bytes,
+            output_soft_s,
+            slowlog_slower_than_us,
+            slowlog_max_len
         );
         let password = self.shared.settings.password.clone();
         config.set_password(password.map(String::into_bytes));

@@ -26,10 +26,16 @@ fuzz_target!(|input: &[u8]| {
     let small = read(text, 1 + usize::from(how >> 1) % 16);
     // Relative expiries count from the moment of reading.
     let stripped = |read: &Read| {
-        let changes = read.0.iter().map(|(key, value, _)| (key.clone(), value.clone()));
+        let changes = read
+            .0
+            .iter()
+            .map(|(key, value, _)| (key.clone(), value.clone()));
         (changes.collect::<Vec<_>>(), read.1.clone())
     };
-    assert!(stripped(&whole) == stripped(&small), "the buffer makes a difference");
+    assert!(
+        stripped(&whole) == stripped(&small),
+        "the buffer makes a difference"
+    );
     comes_back(&whole.0, read, write);
 });
 

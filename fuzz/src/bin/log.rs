@@ -52,8 +52,9 @@ fn base(number: u64) -> Vec<Vec<u8>> {
     let disk = Arc::new(Disk::new(BTreeMap::new(), None));
     let steps: Vec<(bool, Vec<(u64, u8)>)> = (0..6)
         .map(|step: u64| {
-            let lines = (0..=(step + number) % 3).map(|line| (ROOT_AT + 64 * (step * 5 + line), step as u8 + 1));
-            (step % (number + 1) == 0, lines.collect())
+            let lines = (0..=(step + number) % 3)
+                .map(|line| (ROOT_AT + 64 * (step * 5 + line), step as u8 + 1));
+            (step.is_multiple_of(number + 1), lines.collect())
         })
         .collect();
     let shape = Shape {
@@ -63,7 +64,9 @@ fn base(number: u64) -> Vec<Vec<u8>> {
     };
     fuzzing::write(&disk, shape, &steps).expect("a new log takes writes");
     let mut files = disk.files();
-    (0..FILES).map_while(|number| files.remove(&name(number))).collect()
+    (0..FILES)
+        .map_while(|number| files.remove(&name(number)))
+        .collect()
 }
 
 /// Files that are nothing but input.
@@ -139,7 +142,9 @@ fn forge(files: &mut [Vec<u8>], choices: &mut Choices<'_>) {
     let Some(into) = files[file].get_mut(at..at + 8) else {
         return;
     };
-    let before = into.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let before = into
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let after = match choices.byte() % 4 {
         0 => before.wrapping_add_signed(64 * i64::from(choices.byte() as i8)),
         1 => before.wrapping_add_signed(4096 * i64::from(choices.byte() as i8)),
@@ -153,8 +158,12 @@ fn judge(files: &[Vec<u8>], shape: Shape, go_on: bool) {
     let disk = Arc::new(Disk::new(named.collect(), None));
     let looked = fuzzing::recover(&disk, shape, false);
     let mut after = disk.files();
-    let unchanged = |(number, file): (usize, &Vec<u8>)| after.remove(&name(number)).as_ref() == Some(file);
-    assert!(files.iter().enumerate().all(unchanged), "looking has changed a file");
+    let unchanged =
+        |(number, file): (usize, &Vec<u8>)| after.remove(&name(number)).as_ref() == Some(file);
+    assert!(
+        files.iter().enumerate().all(unchanged),
+        "looking has changed a file"
+    );
     let opened = fuzzing::recover(&disk, shape, true);
     match (looked, opened) {
         (Ok(looked), Ok(opened)) => {
@@ -186,7 +195,10 @@ fn continues(disk: &Arc<Disk>, shape: Shape, before: &[u8]) {
             let after = fuzzing::recover(disk, shape, false).expect("its own log is refused");
             let mut expected = before.to_vec();
             expected[at as usize..at as usize + 64].fill(byte);
-            assert!(after.image == expected, "what was acknowledged is not there");
+            assert!(
+                after.image == expected,
+                "what was acknowledged is not there"
+            );
         }
         // The only other way out: there are more segments in use than the log may have.
         Err(error) => assert!(matches!(error, Error::NoSpace { .. }), "{error}"),

@@ -85,7 +85,9 @@ fn read_all(session: &mut dyn EngineSession) -> Contents {
             _ => break,
         }
     }
-    keys.into_iter().map(|key| (key.clone(), read(session, &key))).collect()
+    keys.into_iter()
+        .map(|key| (key.clone(), read(session, &key)))
+        .collect()
 }
 
 fn read(session: &mut dyn EngineSession, key: &[u8]) -> Result<Option<Vec<u8>>, ()> {
@@ -111,7 +113,10 @@ fn only_what_was_written(base: &Base, contents: &Contents) {
         if let Ok(Some(value)) = value {
             let written = base.written.get(key);
             let written = written.is_some_and(|values| values.contains(value));
-            assert!(written, "{key:?} reads as {value:?}, which was never written");
+            assert!(
+                written,
+                "{key:?} reads as {value:?}, which was never written"
+            );
         }
     }
 }
@@ -122,7 +127,11 @@ fn exercise(session: &mut dyn EngineSession) {
         let (key, value) = (key(number), vec![0x55; length]);
         let stored = session.put(&key, &value, 0).and_then(|_| session.commit());
         if stored.is_ok() {
-            assert_eq!(read(session, &key), Ok(Some(value)), "{key:?} was stored just now");
+            assert_eq!(
+                read(session, &key),
+                Ok(Some(value)),
+                "{key:?} was stored just now"
+            );
         }
     }
     let gone = key(4);
@@ -131,7 +140,11 @@ fn exercise(session: &mut dyn EngineSession) {
     }
     let (one, two) = (key(5), key(14));
     let operations = [
-        BatchOp::Put { key: &one, value: b"batch", expires_at_ms: 0 },
+        BatchOp::Put {
+            key: &one,
+            value: b"batch",
+            expires_at_ms: 0,
+        },
         BatchOp::Delete { key: &two },
     ];
     if session.batch(&operations).is_ok() {

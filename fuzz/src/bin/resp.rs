@@ -27,14 +27,21 @@ fuzz_target!(|input: &[u8]| {
     let mut choices = Choices::new(input);
     let how = choices.byte();
     let (first, second) = (usize::from(choices.byte()), usize::from(choices.byte()));
-    let stream = if how & 1 == 0 { choices.rest().to_vec() } else { commands::requests(&mut choices) };
+    let stream = if how & 1 == 0 {
+        choices.rest().to_vec()
+    } else {
+        commands::requests(&mut choices)
+    };
     if stream.len() > STREAM_BYTES_MAX {
         return;
     }
     let pieces = cut(&stream, first, second);
     let authenticated = how & 6 != 6;
     let whole = parse(&[&stream], authenticated);
-    assert!(parse(&pieces, authenticated) == whole, "the pieces make a difference");
+    assert!(
+        parse(&pieces, authenticated) == whole,
+        "the pieces make a difference"
+    );
     run(&pieces, authenticated);
 });
 
@@ -53,12 +60,17 @@ fn run(pieces: &[&[u8]], authenticated: bool) {
             *place = None;
         }
         match replies::count(&outcome.replies) {
-            Ok(count) if outcome.complete => assert_eq!(count, outcome.counted, "replies and requests"),
+            Ok(count) if outcome.complete => {
+                assert_eq!(count, outcome.counted, "replies and requests")
+            }
             Ok(_) => {}
             Err(_) if !outcome.complete => {}
             Err((at, what)) => {
                 let around = outcome.replies.get(at..).unwrap_or_default();
-                panic!("byte {at} of the replies: {what}: {}", around.escape_ascii());
+                panic!(
+                    "byte {at} of the replies: {what}: {}",
+                    around.escape_ascii()
+                );
             }
         }
     });

@@ -8,12 +8,15 @@ use super::kernel::Kernel;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Bytes of each NVDIMM.
 const NVDIMM_BYTES: u64 = 256 << 20;
+/// What each machine has. A byte written to the port of `isa-debug-exit` ends QEMU with an exit code that is not 0.
+const ALWAYS: &str = "-cpu max -smp 2 -m 2G,slots=4,maxmem=4G -nodefaults -no-user-config -display none -no-reboot \
+                      -device virtio-rng-pci -device isa-debug-exit,iobase=0xf4,iosize=0x01";
 
 /// What executes the machine's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ impl Accelerator {
         let ended = machine.run("everdram.do=hello", HELLO_MAX, |line| {
             greeted |= line.contains("@@ hello")
         });
-        machine.discard();
+        machine.discard(false);
         Ok(if greeted && ended.is_ok() {
             Accelerator::Kvm
         } else {
@@ -91,43 +94,29 @@ impl Machine {
         })
     }
 
-    /// Removes the NVDIMMs.
-    pub(crate) fn discard(self) {
+    /// Removes the NVDIMMs, unless they are `evidence`. Those stay until the next run.
+    pub(crate) fn discard(self, evidence: bool) {
         for nvdimm in &self.nvdimms {
-            let _gone_already = std::fs::remove_file(nvdimm);
+            if evidence {
+                println!("kept: {}", nvdimm.display());
+            } else {
+                let _gone_already = std::fs::remove_file(nvdimm);
+            }
         }
     }
 
     /// QEMU's arguments; `orders` are for the guest, on the kernel's command line.
     pub(crate) fn arguments(&self, orders: &str) -> Vec<String> {
-        let mut all: Vec<String> = [
-            "-cpu",
-            "max",
-            "-smp",
-            "2",
-            "-m",
-            "2G,slots=4,maxmem=4G",
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-device",
-            "virtio-rng-pci",
-            // A byte written to this port ends QEMU with an exit code that is not 0.
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=0x01",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let persistence = if self.caches_persist {
-            ",nvdimm-persistence=cpu"
-        } else {
-            ""
-        };
-        all.extend(["-machine".into(), format!("q35,nvdimm=on{persistence}")]);
-        all.extend(["-accel".to_owned(), self.accelerator.name().to_owned()]);
-        for (number, nvdimm) in self.nvdimms.iter().enumerate() {
+        let mut all: Vec<String> = ALWAYS.split_whitespace().map(str::to_owned).collect();
+        let mut board = "q35,nvdimm=on".to_owned();
+        if self.caches_persist {
+            board.push_str(",nvdimm-persistence=cpu");
+        }
+        all.extend(["-machine".into(), board]);
+        all.extend(["-accel".into(), self.accelerator.name().into()]);
+        // Caches count as persistent only if every region says so, and that of virtio-pmem never does.
+        let count = if self.caches_persist { 2 } else { 3 };
+        for (number, nvdimm) in self.nvdimms.iter().take(count).enumerate() {
             let device = if number < 2 {
                 "nvdimm"
             } else {
@@ -159,46 +148,49 @@ impl Machine {
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         qemu.args(self.arguments(orders)).args(["-serial", "stdio"]);
-        let mut child = qemu
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("qemu: {error}"))?;
-        let printed = child
-            .stdout
-            .take()
-            .map(lines_of)
-            .ok_or("qemu has no output")?;
-        let deadline = Instant::now() + limit;
+        follow(&mut qemu, "the machine", limit, &mut line)
+    }
+}
+
+/// Runs a command to its end, handing on what it prints on standard output; it is ended after `limit`.
+pub(crate) fn follow(
+    command: &mut Command,
+    what: &str,
+    limit: Duration,
+    line: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{what}: {error}");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let deadline = Instant::now() + limit;
+    if let Some(printed) = child.stdout.take().map(lines_of) {
         loop {
             match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(text) => line(&text),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
+                    child.kill().and_then(|()| child.wait()).map_err(failed)?;
                     return Err(format!(
-                        "the machine hung, and was ended after {limit:?}: {}",
-                        end(&mut child)
+                        "{what} was not done after {} s, and was ended",
+                        limit.as_secs()
                     ));
                 }
             }
         }
-        match child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("the machine ended with {status}")),
-            Err(error) => Err(format!("waiting for qemu: {error}")),
-        }
     }
-}
-
-fn end(child: &mut Child) -> String {
-    match child.kill().and_then(|()| child.wait()) {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
+    let status = child.wait().map_err(failed)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{what} ended with {status}"))
     }
 }
 
 /// The lines of a stream, from a thread of their own, so that waiting for one can have a limit.
-pub(crate) fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut stream = BufReader::new(stream);

@@ -57,6 +57,11 @@ pub(crate) fn run(scope: Scope) -> Outcome {
     if let Some(why) = host::missing() {
         return Outcome::Skipped(why);
     }
+    // Held to the end: two runs would overwrite each other's files.
+    let _alone = match host::alone() {
+        Ok(lock) => lock,
+        Err(error) => return print(&[Item::new("starting", Verdict::Failed, error, 0)]),
+    };
     let kernel = match Kernel::get() {
         Ok(kernel) => kernel,
         Err(why) => return Outcome::Skipped(format!("no kernel for the machine: {why}")),
@@ -65,8 +70,13 @@ pub(crate) fn run(scope: Scope) -> Outcome {
     if let Err(error) = run_with(scope, &kernel, &mut items) {
         items.push(Item::new("the rest", Verdict::Failed, error, 0));
     }
+    print(&items)
+}
+
+/// Prints the table, and counts.
+fn print(items: &[Item]) -> Outcome {
     println!("\n== pmem on emulated NVDIMMs");
-    for item in &items {
+    for item in items {
         let verdict = match item.verdict {
             Verdict::Passed => "pass",
             Verdict::Failed => "FAIL",
@@ -86,7 +96,6 @@ pub(crate) fn run(scope: Scope) -> Outcome {
 }
 
 fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), String> {
-    let _alone = host::alone()?;
     let programs = Programs::build(scope == Scope::Full)?;
     let end = Instant::now() + scope.time();
     let small = write_archive("archive", kernel, &programs, None)?;
@@ -96,8 +105,9 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
         let archive = write_archive("archive-with-tests", kernel, &programs, Some(&boot.steps))?;
         let mut machine = Machine::new("steps", kernel, &archive, accelerator)?;
         machine.caches_persist = boot.caches_persist;
-        items.extend(run_steps(&machine, &boot.steps, end));
-        machine.discard();
+        let found = run_steps(&machine, &boot.steps, end);
+        machine.discard(found.iter().any(|item| item.verdict == Verdict::Failed));
+        items.extend(found);
     }
     for mut campaign in plan::campaigns(scope) {
         println!("\n== {} ({accelerator:?})", campaign.name);
@@ -110,8 +120,9 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
         }
         campaign.limit = campaign.limit.min(left);
         let machine = Machine::new("power", kernel, &small, accelerator)?;
-        items.push(campaign.run(&machine, programs.test("power")?));
-        machine.discard();
+        let item = campaign.run(&machine, programs.test("power")?);
+        machine.discard(item.verdict == Verdict::Failed);
+        items.push(item);
     }
     Ok(())
 }

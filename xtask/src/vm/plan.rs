@@ -16,7 +16,7 @@ pub(crate) const TESTS: [&str; 7] = [
     "view",
     "contract",
     "regressions",
-    "kill",
+    "pmem",
 ];
 
 /// How much is run.
@@ -89,7 +89,8 @@ fn steps(scope: Scope) -> Vec<Step> {
         DAX_DEVICE,
         "one small durable write",
     ));
-    let look = format!("everdram inspect {DAX_DEVICE} && everdram check {DAX_DEVICE}");
+    let look =
+        format!("everdram inspect --json {DAX_DEVICE} && everdram check --json {DAX_DEVICE}");
     steps.push(Step::new("inspect and check, devdax", 60, look));
     if scope == Scope::Full {
         for binary in ["pool", "growth", "view"] {
@@ -150,10 +151,8 @@ fn run_test(binary: &str, place: &str) -> String {
 }
 
 fn kill_loop(scope: Scope, name: &str, place: &str) -> Step {
-    // The test takes half of the kills for one medium.
-    let kills = 2 * scope.pick(6, 60);
-    let test = run_test("kill", place);
-    let command = format!("EVERDRAM_KILLS={kills} {test} --nocapture kills_on_persistent_memory");
+    let (kills, test) = (scope.pick(6, 60), run_test("pmem", place));
+    let command = format!("EVERDRAM_KILLS={kills} {test} --nocapture");
     Step::new(&format!("kill loop, {name}"), 900, command)
 }
 
@@ -169,8 +168,8 @@ pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
     };
     let pool = "/mnt/pmem/pool";
     let mut campaigns = vec![
-        campaign("power cuts, fsdax", pool, scope.pick(2, 20), false),
-        campaign("power cuts, devdax", DAX_DEVICE, scope.pick(1, 20), false),
+        campaign("power cuts, fsdax", pool, scope.pick(1, 10), false),
+        campaign("power cuts, devdax", DAX_DEVICE, scope.pick(1, 10), false),
     ];
     if scope == Scope::Full {
         campaigns.push(campaign(

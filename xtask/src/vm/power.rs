@@ -7,14 +7,19 @@
 //! cache, so what the guest's stores reached is there.
 
 use super::host;
-use super::machine::{Machine, lines_of};
+use super::machine::{Machine, follow};
 use super::steps::{Item, Verdict, keep_better};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// The guest's channel `door` is standard input and output, its console standard error. A network follows.
+const DOOR: &str = "-chardev stdio,id=door,signal=off -device virtio-serial-pci \
+                    -device virtserialport,chardev=door,name=door \
+                    -chardev file,id=console,path=/dev/stderr,append=on -serial chardev:console \
+                    -device virtio-net-pci,netdev=net -netdev";
 
 /// What is cut, and how often.
 pub(crate) struct Campaign {
@@ -35,50 +40,27 @@ impl Campaign {
         let result = self.judge(machine, judge, &mut remark);
         let (verdict, remark) = match result {
             Ok(()) => (Verdict::Passed, remark),
-            Err(error) => (Verdict::Failed, format!("{error} {remark}")),
+            Err(error) => (Verdict::Failed, format!("{error}; {remark}")),
         };
         Item::new(self.name, verdict, remark, begun.elapsed().as_secs())
     }
 
     fn judge(&self, machine: &Machine, judge: &Path, remark: &mut String) -> Result<(), String> {
         let switch = self.write_switch(machine)?;
-        let mut child = Command::new(judge)
+        let mut command = Command::new(judge);
+        command
             .args(["--nocapture", "--test-threads", "1"])
             .env("EVERDRAM_POWER_SWITCH", &switch)
             .env("EVERDRAM_POWER_CUTS", self.cuts.to_string())
             .env(
                 "EVERDRAM_POWER_FORGETS",
                 if self.forgets { "yes" } else { "no" },
-            )
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("{}: {error}", judge.display()))?;
-        let printed = child
-            .stdout
-            .take()
-            .map(lines_of)
-            .ok_or("the judge has no output")?;
-        let deadline = Instant::now() + self.limit;
-        loop {
-            match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    println!("  | {line}");
-                    keep_better(remark, &line);
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // The machine ends with it.
-                    let _ended = child.kill().and_then(|()| child.wait());
-                    return Err(format!("it hung, and was ended after {:?};", self.limit));
-                }
-            }
-        }
-        match child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("{status};")),
-            Err(error) => Err(format!("waiting for the judge: {error};")),
-        }
+            );
+        // If the judge hangs and is ended, its machine ends with it.
+        follow(&mut command, "the judge", self.limit, &mut |line| {
+            println!("  | {line}");
+            keep_better(remark, line);
+        })
     }
 
     /// The script that stands for `everdram serve`: standard input and output are the guest's channel `door`,
@@ -92,23 +74,7 @@ impl Campaign {
         let orders =
             format!("everdram.do=serve everdram.pool={pool} everdram.port={port} everdram.fresh=");
         let mut arguments = machine.arguments(&orders);
-        for argument in [
-            "-chardev",
-            "stdio,id=door,signal=off",
-            "-device",
-            "virtio-serial-pci",
-            "-device",
-            "virtserialport,chardev=door,name=door",
-            "-chardev",
-            "file,id=console,path=/dev/stderr,append=on",
-            "-serial",
-            "chardev:console",
-            "-device",
-            "virtio-net-pci,netdev=net",
-            "-netdev",
-        ] {
-            arguments.push(argument.to_owned());
-        }
+        arguments.extend(DOOR.split_whitespace().map(str::to_owned));
         arguments.push(format!(
             "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:{port}"
         ));

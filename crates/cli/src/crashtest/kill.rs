@@ -27,7 +27,7 @@ use tempfile::TempDir;
 #[derive(clap::Args)]
 pub(crate) struct Flags {
     /// With --kill: connections that load and write
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
     /// With --kill: one pool for all kills, kept afterwards; without it, a new small one every few dozen kills
     #[arg(long, value_name = "DIR", requires = "expected")]
@@ -144,7 +144,10 @@ fn print(plan: &Plan, summary: &Summary, took: Duration) {
     row("  while growing", units::count(summary.kills_in_growth));
     if plan.medium == "file" {
         let image = units::count(summary.kills_in_image_write);
-        row("  writing the image", format_args!("{image} (checkpoints)"));
+        row(
+            "  while writing image",
+            format_args!("{image} (checkpoints, growth)"),
+        );
     }
     let reclaimed = units::count(summary.blocks_reclaimed);
     let grown = units::bytes(summary.grown_bytes);

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(arena.bytes(), 0);
         arena.allocate(1).unwrap();
         let one = arena.bytes();
-        assert!((512 << 10..514 << 10).contains(&one), "{one}");
+        assert!((128 << 10..130 << 10).contains(&one), "{one}");
         for _ in 0..32 {
             arena.allocate(8).unwrap();
         }

@@ -21,7 +21,9 @@ use std::sync::{Arc, OnceLock};
 pub(crate) const OWNER: u32 = 1;
 /// Blocks that only compaction may take, so that a full pool can still free space.
 const RESERVE: usize = 4;
-const CHUNK: usize = 1 << 14;
+/// Bytes that extents are multiples of.
+const POOL_PAGE: u64 = 4096;
+const CHUNK: usize = if cfg!(miri) { 1 << 6 } else { 1 << 14 };
 
 /// Where a block is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,7 +343,8 @@ impl Blocks {
     }
 
     fn grow_alone(&self, blocks: u64, touch: bool) -> Result<(), Error> {
-        let least = blocks * self.geometry.block_bytes;
+        // Extents go by whole pages of the pool, whatever a block has.
+        let least = (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
         let wanted = self.chunk_bytes.max(least);
         let align = self.geometry.block_bytes;
         let end = self.ranges().last().map_or(0, |range| u64::from(range.end));

@@ -68,7 +68,11 @@ impl Forger {
     pub fn page_of(&self, image: &[u8], at: usize) -> usize {
         let block = at / self.block_bytes() * self.block_bytes();
         let large = word_at(image, block) & 0xff == Kind::Large as u64;
-        let bytes = if large { self.block_bytes() } else { self.geometry.page_bytes as usize };
+        let bytes = if large {
+            self.block_bytes()
+        } else {
+            self.geometry.page_bytes as usize
+        };
         at / bytes * bytes
     }
 
@@ -99,7 +103,11 @@ impl Forger {
     /// The version up to which nothing counts.
     pub fn floor(&self, image: &mut [u8], floor: u64) {
         let floor = floor & ((1 << 47) - 1);
-        put(image, ROOT_AT as usize, floor_word(&self.secret, ROOT_AT, floor));
+        put(
+            image,
+            ROOT_AT as usize,
+            floor_word(&self.secret, ROOT_AT, floor),
+        );
     }
 
     /// Makes the check of whatever lies at `at` hold, as a record of the length it states.
@@ -133,7 +141,14 @@ impl Forger {
             first: forged.first,
         };
         let mut bytes = Vec::new();
-        record::encode(&mut bytes, kind, forged.key, forged.value, forged.expires_at_ms, stamp);
+        record::encode(
+            &mut bytes,
+            kind,
+            forged.key,
+            forged.value,
+            forged.expires_at_ms,
+            stamp,
+        );
         record::seal(&self.secret, &mut bytes, at as u64, epoch);
         let rest = image.get_mut(at..).unwrap_or_default();
         let count = bytes.len().min(rest.len());
@@ -145,7 +160,9 @@ impl Forger {
     pub fn piece(&self, image: &mut [u8], at: usize, epoch: u32, words: [u64; 4]) {
         let [next, piece, bytes, name] = words;
         let data = image.get(at + 64..).unwrap_or_default();
-        let data = data.get(..usize::try_from(bytes).unwrap_or(0)).unwrap_or_default();
+        let data = data
+            .get(..usize::try_from(bytes).unwrap_or(0))
+            .unwrap_or_default();
         let head = ChainHead {
             next,
             piece,
@@ -170,10 +187,18 @@ impl Forger {
             else {
                 continue;
             };
-            survey.blocks.push(Place { at, bytes: block_bytes, epoch });
+            survey.blocks.push(Place {
+                at,
+                bytes: block_bytes,
+                epoch,
+            });
             match kind {
                 Kind::Free => {}
-                Kind::Overflow => survey.pieces.push(Place { at, bytes: block_bytes, epoch }),
+                Kind::Overflow => survey.pieces.push(Place {
+                    at,
+                    bytes: block_bytes,
+                    epoch,
+                }),
                 _ => self.walk((number, at), kind, epoch, bytes, &mut survey),
             }
         }
@@ -206,7 +231,11 @@ impl Forger {
         });
         for (page_at, end) in walked.map_or(Vec::new(), |walked| walked.open_pages) {
             let at = (page_at as usize + end as usize).next_multiple_of(GRAIN as usize);
-            survey.open_ends.push(Place { at, bytes: 0, epoch });
+            survey.open_ends.push(Place {
+                at,
+                bytes: 0,
+                epoch,
+            });
         }
     }
 }

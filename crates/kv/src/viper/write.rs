@@ -12,7 +12,7 @@ use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
-use everdram_pm::Ordered;
+use everdram_pm::{Dirty, Ordered};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
@@ -197,14 +197,17 @@ impl ViperSession {
     }
 
     /// Marks a record dead: stored and flushed, not fenced.
+    #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
+        let dirty = self.set_mark(old)?;
+        self.unfenced.add(self.lane.flush(dirty));
+        Ok(())
+    }
+
+    #[cfg_attr(feature = "lab", track_caller)]
+    fn set_mark(&mut self, old: &Old) -> Result<Dirty, Error> {
         let at = old.location.get() * UNIT;
-        let ViperSession {
-            engine,
-            lane,
-            unfenced,
-            ..
-        } = self;
+        let ViperSession { engine, lane, .. } = self;
         let reader = engine.reader();
         let spot = reader.spot(at)?;
         let (mark_at, bit) = reader.mark_of(&spot);
@@ -216,10 +219,7 @@ impl ViperSession {
             };
             let new = mark_word(secret, mark_at, spot.info.epoch, bits | bit);
             match lane.exchange_word(mark_at, word, new) {
-                Ok(dirty) => {
-                    unfenced.add(lane.flush(dirty));
-                    return Ok(());
-                }
+                Ok(dirty) => return Ok(dirty),
                 // Another record of the page died at the same moment.
                 Err(_) => std::hint::spin_loop(),
             }
@@ -240,13 +240,16 @@ impl ViperSession {
             place.store(mark_at, Ordering::Relaxed);
             shared.marks_len.store(len + 1, Ordering::Release);
         }
-        self.mark(old)?;
+        // If the mark is lost, recovery finds two records and the higher version wins.
+        let dirty = self.set_mark(old)?;
+        self.unfenced.add(self.lane.flush_late(dirty));
         if len + 1 >= MARKS_MAX {
             self.fence();
         }
         Ok(())
     }
 
+    #[cfg_attr(feature = "lab", track_caller)]
     fn fence(&mut self) -> Option<Ordered> {
         let flushed = self.unfenced.take()?;
         let ordered = self.lane.fence(flushed);
@@ -269,6 +272,7 @@ impl ViperSession {
     }
 
     /// Streams what is left of open lines and fences everything.
+    #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn settle_and_fence(&mut self) {
         self.settle();
         self.fence();

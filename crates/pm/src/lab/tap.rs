@@ -74,6 +74,10 @@ pub trait Tap: Send + Sync {
     /// `false`, which takes the event out of the program.
     fn event(&self, source: Source, event: Event<'_>, perform: Perform<'_>) -> bool;
 
+    /// Somebody is about to store to `at .. at + bytes` of `region`: comes within the event, for those who have to
+    /// decide first what was there.
+    fn before_store(&self, _region: &Region, _at: u64, _bytes: u64) {}
+
     /// Somebody is about to read `at .. at + bytes` of `region`.
     fn load(&self, region: &Region, at: u64, bytes: u64);
 }

@@ -78,7 +78,8 @@ impl Header {
         secret: &Secret,
     ) -> Option<(Header, u64, &'a [u8])> {
         let header = Header::peek(bytes)?;
-        if header.lsn != lsn {
+        // No frame lies in what was durable before it was written; one that says so is not ours.
+        if header.lsn != lsn || header.durable > lsn {
             return None;
         }
         let length = usize::try_from(header.body_bytes)

@@ -125,7 +125,11 @@ impl Frames {
             while at + HEADER <= file.len() {
                 let next = at.next_multiple_of(BLOCK as usize).max(at + BLOCK as usize);
                 let Some(header) = Header::peek(&file[at..]) else {
-                    at = if at.is_multiple_of(BLOCK as usize) { next } else { at.next_multiple_of(BLOCK as usize) };
+                    at = if at.is_multiple_of(BLOCK as usize) {
+                        next
+                    } else {
+                        at.next_multiple_of(BLOCK as usize)
+                    };
                     continue;
                 };
                 places.push((index, at, header.lsn));

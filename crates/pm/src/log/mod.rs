@@ -183,6 +183,8 @@ impl Log {
     pub(crate) fn open(options: LogOptions) -> Result<Log, Error> {
         let setup = options.setup;
         let dirty = DirtyPages::default();
+        // A process that died while it prepared a segment leaves a file that only caches know to be there.
+        options.directory.sync()?;
         let recovered = recover::recover(&options, &dirty)?;
         let mut segments = Segments::new(&options, &recovered);
         segments.prepare_ahead(recovered.start)?;

@@ -250,8 +250,13 @@ impl<'a> Reader<'a> {
         let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else {
             return Ok(false);
         };
+        let segment = lsn / self.options.setup.segment_bytes;
+        // A file holds one segment, and a segment lies in one file: a frame elsewhere went astray, and would be
+        // overwritten with what really belongs there.
+        let astray = |&(other, index): &(u64, usize)| (other == segment) != (index == file);
         if run.chain.is_some_and(|chain| chain != header.chain)
             || header.incarnation < run.incarnation
+            || run.files.iter().any(astray)
         {
             return Ok(false);
         }
@@ -271,7 +276,6 @@ impl<'a> Reader<'a> {
         run.chain = Some(sum);
         run.incarnation = header.incarnation;
         run.durable = run.durable.max(header.durable);
-        let segment = lsn / self.options.setup.segment_bytes;
         if run.files.last().is_none_or(|&(last, _)| last != segment) {
             run.files.push((segment, file));
         }

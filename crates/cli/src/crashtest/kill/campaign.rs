@@ -30,6 +30,12 @@ const CHUNKS: [u64; 3] = [512 << 10, 1 << 20, 4 << 20];
 /// Sizes of the redo log. Half of it starts a checkpoint; a segment has 4 MiB.
 const LOGS: [u64; 3] = [2 << 20, 8 << 20, 16 << 20];
 
+/// Delay models of the emulated medium, by name; none at all is one more. With slow flushes and fences a kill
+/// lands more often between two that belong together.
+const DELAYS: [&str; 3] = ["rdmp-kv", "ndhedis-pcm", "ndhedis-3dxpoint-storage"];
+/// How long the server of an earlier campaign may take to give its pool back.
+const ORPHAN_MAX: Duration = Duration::from_secs(20);
+
 /// What a campaign does.
 pub(crate) struct Plan {
     /// The `everdram` program.
@@ -128,10 +134,12 @@ impl Campaign<'_> {
     fn one_pool(&mut self) -> anyhow::Result<()> {
         let pool = match (&self.plan.pool, self.reader.pool.clone()) {
             (Some(path), Some(pool)) => {
-                let theirs = pool.path.display();
+                let (theirs, medium, engine) = (pool.path.display(), &pool.medium, &pool.engine);
                 anyhow::ensure!(
-                    pool.path == *path,
-                    "the expected-state file is about the pool {theirs}"
+                    pool.path == *path
+                        && *medium == self.plan.medium
+                        && *engine == self.plan.engine,
+                    "the expected-state file is about --pool {theirs} --medium {medium} --engine {engine}"
                 );
                 pool
             }
@@ -143,7 +151,7 @@ impl Campaign<'_> {
             None => self.summary.kills + self.random.random_range(POOL_KILLS),
         };
         let launch = self.launch(&pool);
-        let mut process = launch.start()?;
+        let mut process = start_once_free(&launch)?;
         self.verify(pool.keys, process.port)?;
         while self.summary.kills < kills_end.min(self.plan.kills) {
             if self.summary.broken() > 0 {
@@ -190,9 +198,9 @@ impl Campaign<'_> {
         Ok(pool)
     }
 
-    fn launch(&self, pool: &Pool) -> Launch {
+    fn launch(&mut self, pool: &Pool) -> Launch {
         let (chunk, log) = (pool.chunk_bytes.to_string(), pool.log_bytes.to_string());
-        let arguments = [
+        let mut arguments = vec![
             "--medium",
             &pool.medium,
             "--engine",
@@ -204,11 +212,15 @@ impl Campaign<'_> {
             "--log-bytes",
             &log,
         ];
+        let delay = DELAYS.get(self.random.random_range(0..=DELAYS.len()));
+        if let Some(delay) = delay.filter(|_| pool.medium == "emulated") {
+            arguments.extend(["--delay", delay]);
+        }
         Launch {
             program: self.plan.program.clone(),
             pool: pool.path.clone(),
             log: self.plan.directory.join("server.log"),
-            arguments: arguments.map(str::to_owned).to_vec(),
+            arguments: arguments.into_iter().map(str::to_owned).collect(),
         }
     }
 
@@ -319,6 +331,22 @@ impl Campaign<'_> {
             remove(&pool.path)?;
         }
         Ok(())
+    }
+}
+
+/// A campaign that was killed leaves a server that notices, closes in order and gives the pool back soon.
+fn start_once_free(launch: &Launch) -> anyhow::Result<Process> {
+    let begun = Instant::now();
+    loop {
+        match launch.start() {
+            Err(error)
+                if format!("{error:#}").contains("open elsewhere")
+                    && begun.elapsed() < ORPHAN_MAX =>
+            {
+                thread::sleep(EVERY);
+            }
+            started => return started,
+        }
     }
 }
 

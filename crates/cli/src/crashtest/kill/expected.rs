@@ -366,7 +366,8 @@ impl Entry {
             Breach::Damaged
         } else if self.undone.iter().any(undone) || possible().any(|state| gone(&state)) {
             Breach::Resurrected
-        } else if value > newest {
+        } else if possible().all(|state| state.value < value) {
+            // Nobody asked for it yet.
             Breach::Damaged
         } else {
             Breach::Lost

@@ -167,12 +167,12 @@ impl Mixer<'_> {
         let keys = self.shared.keys;
         let chosen = self.random.random_range(0..1 << 30);
         match self.random.random_range(0..1000) {
-            0..250 => self.read(self.random_key(chosen), client),
-            250..600 => self.put(keys.document(self.connection, chosen), client),
-            600..660 => self.delete(keys.document(self.connection, chosen), client),
-            660..700 => self.expire(keys.document(self.connection, chosen), client),
-            700..704 => self.put(keys.large(self.connection, chosen), client),
-            704..850 => self.increment(keys.counter(self.connection, chosen), client),
+            0..220 => self.read(self.random_key(chosen), client),
+            220..500 => self.put(keys.document(self.connection, chosen), client),
+            500..560 => self.delete(keys.document(self.connection, chosen), client),
+            560..600 => self.expire(keys.document(self.connection, chosen), client),
+            600..604 => self.put(keys.large(self.connection, chosen), client),
+            604..700 => self.increment(keys.counter(self.connection, chosen), client),
             _ => self.put_batch(keys.batch(self.connection, chosen), client),
         }
     }

@@ -194,6 +194,37 @@ fn groups_of_an_incarnation_that_never_was_are_an_error() {
     );
 }
 
+/// A frame that verifies and says that the log was durable far behind itself, found by fuzzing: recovery rounded that
+/// position up, past the end of all numbers.
+#[test]
+fn a_frame_from_before_its_own_time_is_none() {
+    let outcome = recovered_with(|sum| {
+        let (mut bytes, _) = frame(4096, sum, DATA + 64, 2);
+        let header = Header {
+            durable: u64::MAX - 5,
+            ..Header::peek(&bytes).unwrap()
+        };
+        header.seal(&mut bytes, &Secret::expand(&[7; 32]));
+        bytes
+    });
+    assert_eq!(outcome.unwrap(), [1, 0]);
+}
+
+/// A block that was written to the wrong file, found by fuzzing: recovery took a frame of the first segment from the
+/// file of the second, and the log, which went on in that file, wrote over an acknowledged group.
+#[test]
+fn a_segment_does_not_lie_in_two_files() {
+    let bench = Bench::new(64 << 10);
+    let (first, sum) = frame(0, 0, DATA, 1);
+    let (second, _) = frame(4096, sum, DATA + 64, 2);
+    std::fs::write(bench.path().join("log-000000"), first).unwrap();
+    let astray = [vec![0; 4096], second].concat();
+    std::fs::write(bench.path().join("log-000001"), astray).unwrap();
+    let open = bench.open().unwrap();
+    let shown = [DATA, DATA + 64].map(|at| open.region.load_word(at));
+    assert_eq!(shown, [1, 0]);
+}
+
 #[test]
 fn a_missing_segment_with_acknowledged_groups_is_an_error() {
     let bench = Bench::new(64 << 10);

@@ -1,0 +1,290 @@
+//! One particular crash of a run: rebuilt, and judged again.
+//!
+//! A crash is told by its step of the trace and by what the places held that it decided; places that are not named
+//! held everything that was stored. Inside a crash there may be one of the recovery that followed, and so on.
+//!
+//! Contents are compared with what the model says is possible at that step. A run that went another way has no such
+//! step, and its images are not the ones that were meant.
+
+use crate::examine::{Picked, Violation, record_recovery};
+use crate::explore::Pick;
+use crate::history::{Allowed, Checker};
+use crate::image::Image;
+use crate::judge::{Wrong, judge};
+use crate::lines::Mute;
+use crate::model::Model;
+use crate::plan::Plan;
+use crate::profile;
+use crate::run::Run;
+use crate::trace::{DiskStep, Step, StepId};
+use crate::unit::Unit;
+use crate::world::Ground;
+use everdram_pm::LINE;
+use std::collections::{BTreeMap, HashSet};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// One crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// It came before this step.
+    pub step: StepId,
+    /// What places held; the others held everything.
+    pub held: Picked,
+}
+
+/// Something wrong, with all that it takes to show it.
+#[derive(Clone)]
+pub struct Found {
+    /// The workload.
+    pub plan: Plan,
+    /// What it did; `None` if it did not get to its end.
+    pub run: Option<Run>,
+    /// The crash, then the one in its recovery, and so on. None: the run itself was wrong.
+    pub crashes: Vec<Crash>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+impl Violation {
+    /// The crash, and those in its recovery.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        let outer = (self.step, self.picked.clone());
+        std::iter::once(outer)
+            .chain(self.nested.iter().cloned())
+            .map(|(step, held)| Crash { step, held })
+            .collect()
+    }
+}
+
+/// What is to be said about a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// What it leaves is wrong.
+    Wrong(Wrong),
+    /// It is not.
+    Right,
+    /// The run never was where this crash could happen.
+    Impossible,
+}
+
+/// A medium just before a step of a trace.
+pub struct Moment {
+    /// What is certain.
+    pub model: Model,
+    /// What a crash decides.
+    pub units: Vec<Unit>,
+}
+
+impl Moment {
+    /// The moment before `step`, from `start` on.
+    #[must_use]
+    pub fn before(
+        step: StepId,
+        start: &Image,
+        trace: &[Step],
+        capacity: u64,
+        mute: Option<Mute>,
+    ) -> Moment {
+        let mut model = Model::new(start, capacity, mute);
+        for (id, step) in trace.iter().enumerate().take(step as usize) {
+            model.step(id as StepId, step);
+        }
+        // Which of many subsets are drawn is of no interest: contents are named.
+        let units = model.units(&mut profile::random(0, 0));
+        Moment { model, units }
+    }
+
+    /// Whether a unit can hold these bytes. Not every choice of a memory was drawn; there, each word has to be one
+    /// that was stored, or the certain one.
+    fn is_possible(&self, unit: &Unit, bytes: &[u8]) -> bool {
+        if unit.choices.iter().any(|choice| *choice.bytes == *bytes) {
+            return true;
+        }
+        let Some(line) = self.model.lines().and_then(|lines| lines.line(unit.place)) else {
+            return false;
+        };
+        let certain = &unit.choices[0].bytes;
+        let mut words = bytes.as_chunks::<8>().0.iter().enumerate();
+        bytes.len() as u64 == LINE
+            && words.all(|(number, word)| {
+                let mut stored = line.atoms().iter().filter(|atom| atom.word() == number);
+                certain[number * 8..][..8] == *word
+                    || stored.any(|atom| atom.value().to_le_bytes() == *word)
+            })
+    }
+
+    /// The image that a crash leaves, if it is possible.
+    #[must_use]
+    pub fn image(&self, crash: &Crash) -> Option<Image> {
+        let mut held: BTreeMap<u64, &[u8]> = BTreeMap::new();
+        held.extend(crash.held.iter().map(|(place, bytes)| (*place, &**bytes)));
+        let mut decided = Vec::with_capacity(self.units.len());
+        for unit in &self.units {
+            let bytes = match held.remove(&unit.place) {
+                None => &unit.choices[unit.newest()].bytes,
+                Some(bytes) if self.is_possible(unit, bytes) => bytes,
+                Some(_) => return None,
+            };
+            decided.push(Unit::new(unit.place, bytes.into()));
+        }
+        let pick: Pick = vec![0; decided.len()];
+        held.is_empty().then(|| self.model.image(&decided, &pick))
+    }
+}
+
+/// The moment of a crash in a run, and what may be left then.
+pub struct Scene<'a> {
+    ground: &'a Ground,
+    mute: Option<Mute>,
+    /// The run.
+    pub run: &'a Run,
+    /// The medium.
+    pub moment: Moment,
+    allowed: Allowed,
+    now: u64,
+    /// What was wrong with the answers of the run until then.
+    told: Option<Wrong>,
+}
+
+impl<'a> Scene<'a> {
+    /// The moment before `step`.
+    #[must_use]
+    pub fn before(
+        step: StepId,
+        run: &'a mut Run,
+        ground: &'a Ground,
+        mute: Option<Mute>,
+    ) -> Scene<'a> {
+        let mut checker = Checker::new(ground.profile.keys());
+        let record = &mut run.record;
+        let mut told = None;
+        for (id, event) in record.trace.iter().enumerate().take(step as usize + 1) {
+            let is_last = id == step as usize;
+            match event {
+                Step::Return(call) => {
+                    let answer = checker.ret(*call, &record.history, &mut record.values);
+                    if let Err(wrong) = answer {
+                        told = Some(wrong);
+                        break;
+                    }
+                }
+                Step::Invoke(call) if !is_last => checker.invoke(*call),
+                Step::Clock(now) if !is_last => checker.advance(*now),
+                _ => {}
+            }
+        }
+        let allowed = checker.allowed(&record.history, &mut record.values);
+        let allowed = allowed.clone();
+        let run: &'a Run = run;
+        let capacity = ground.profile.capacity();
+        Scene {
+            ground,
+            mute,
+            run,
+            moment: Moment::before(step, &run.start, &run.record.trace, capacity, mute),
+            allowed,
+            now: checker.now(),
+            told,
+        }
+    }
+
+    /// Judges what these crashes leave, one inside the other; the first one is of this scene.
+    #[must_use]
+    pub fn verdict(&self, crashes: &[Crash]) -> Verdict {
+        if let Some(wrong) = &self.told {
+            return Verdict::Wrong(wrong.clone());
+        }
+        let mut allowed = self.allowed.clone();
+        let mut left: Option<Image> = None;
+        for crash in crashes {
+            let stage = match self.stage(left.as_ref(), crash) {
+                Ok(stage) => stage,
+                Err(verdict) => return verdict,
+            };
+            let values = &self.run.record.values;
+            match judge(self.ground, stage.image.clone(), &allowed, values) {
+                Ok(state) => allowed.states = HashSet::from([state]),
+                Err(wrong) if left.is_some() => {
+                    return Verdict::Wrong(format!("after a crash during recovery, {wrong}"));
+                }
+                Err(wrong) => return Verdict::Wrong(wrong),
+            }
+            left = Some(stage.image);
+        }
+        match left.map(|image| record_recovery(self.ground, &image)) {
+            Some(Err(wrong)) => Verdict::Wrong(wrong),
+            _ => Verdict::Right,
+        }
+    }
+
+    /// A crash of the run or, if there is an image that another crash left, of its recovery.
+    ///
+    /// # Errors
+    /// It cannot happen, or recovery does not get there.
+    pub fn stage(&self, left: Option<&Image>, crash: &Crash) -> Result<Stage, Verdict> {
+        self.ground.clock.set(self.now);
+        let Some(before) = left else {
+            let image = self.moment.image(crash).ok_or(Verdict::Impossible)?;
+            return Ok(Stage {
+                recovery: None,
+                image,
+            });
+        };
+        let trace = record_recovery(self.ground, before).map_err(Verdict::Wrong)?;
+        if crash.step as usize > trace.len() {
+            return Err(Verdict::Impossible);
+        }
+        let capacity = self.ground.profile.capacity();
+        let moment = Moment::before(crash.step, before, &trace, capacity, self.mute);
+        let image = moment.image(crash).ok_or(Verdict::Impossible)?;
+        Ok(Stage {
+            recovery: Some((trace, moment)),
+            image,
+        })
+    }
+}
+
+/// A crash, happened.
+pub struct Stage {
+    /// If it is one of a recovery: what that did, and the medium at the moment of the crash.
+    pub recovery: Option<(Vec<Step>, Moment)>,
+    /// What is left.
+    pub image: Image,
+}
+
+/// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order. Contents
+/// do not count, nor do lines of the source.
+#[must_use]
+pub fn shape(trace: &[Step]) -> u64 {
+    trace.iter().fold(0, |hash, step| {
+        let words = match step {
+            Step::Store {
+                actor, at, bytes, ..
+            } => [1, u64::from(*actor), *at, bytes.len() as u64],
+            Step::Flush {
+                actor, at, bytes, ..
+            } => [2, u64::from(*actor), *at, *bytes],
+            Step::Fence { actor, .. } => [3, u64::from(*actor), 0, 0],
+            Step::Load { .. } => [4, 0, 0, 0],
+            Step::Disk { step, .. } => disk_shape(step),
+            Step::Invoke(call) => [5, u64::from(*call), 0, 0],
+            Step::Return(call) => [6, u64::from(*call), 0, 0],
+            Step::Clock(now) => [7, *now, 0, 0],
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        xxh3_64_with_seed(&bytes, hash)
+    })
+}
+
+fn disk_shape(step: &DiskStep) -> [u64; 4] {
+    match step {
+        DiskStep::Create { file, .. } => [8, u64::from(*file), 0, 0],
+        DiskStep::Unlink { file } => [9, u64::from(*file), 0, 0],
+        DiskStep::Write { file, at, bytes } => [10, u64::from(*file), *at, bytes.len() as u64],
+        DiskStep::SetLen { file, bytes } => [11, u64::from(*file), *bytes, 0],
+        DiskStep::Allocate { file, at, bytes } => [12, u64::from(*file), *at, *bytes],
+        DiskStep::Sync { file, ok } => [13, u64::from(*file), u64::from(*ok), 0],
+        DiskStep::SyncDirectory { ok } => [14, u64::from(*ok), 0, 0],
+    }
+}

@@ -1,0 +1,497 @@
+//! Plans as text: what `everdram crashtest` writes down when it has found something, and reads to do it again.
+//!
+//! ```text
+//! everdram crash plan 1
+//! medium pmem
+//! profile variable
+//! seed 7
+//! fault none                     or: sync 12 (one fails after so many), kill 12 (before one), room 40000 (bytes)
+//! value 0 8f02a1                 bytes in hexadecimal, `-` for none
+//! call s0 put k3 v0 until 1000153
+//! call s1 batch k1=v0 k2-
+//! crash 812 9f86d081884c7d65     the step that it came before, and the shape of the run until then
+//! hold 73 00000000c0ffee00...    a place, and what it held; other places held all that was stored
+//! recovery 14                    a crash in the recovery from that; its holds follow
+//! ```
+//!
+//! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and sessions
+//! against the profile, lengths against limits.
+
+use crate::call::{Call, Key, ValueId, Values};
+use crate::crash::Crash;
+use crate::image::Medium;
+use crate::plan::{Fault, Plan};
+use crate::profile::Profile;
+use std::collections::HashMap;
+use std::fmt::{Display, Formatter, Write};
+use std::str::{FromStr, SplitWhitespace};
+
+/// The first line: kind of file and version.
+const TITLE: &str = "everdram crash plan 1";
+/// Bytes of a value.
+const VALUE_BYTES: usize = 1 << 20;
+/// Calls of a plan.
+const CALLS: usize = 100_000;
+/// Crashes inside each other.
+const CRASHES: usize = 8;
+/// Milliseconds that the clock goes on at once.
+const ADVANCE: u64 = 1 << 40;
+
+/// A plan and what was found with it.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// The workload.
+    pub plan: Plan,
+    /// The crash, then the one in its recovery, and so on.
+    pub crashes: Vec<Crash>,
+    /// The shape of the run until the crash: see [`crate::crash::shape`].
+    pub shape: u64,
+}
+
+/// A text that is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// Which line, from 1 on.
+    pub line: usize,
+    /// What would have been right.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+impl Display for TextError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let TextError {
+            line,
+            expected,
+            found,
+        } = self;
+        write!(f, "line {line}: expected {expected}, found {found}")
+    }
+}
+
+impl std::error::Error for TextError {}
+
+/// Writes a plan down.
+#[must_use]
+pub fn write(saved: &Saved) -> String {
+    let plan = &saved.plan;
+    let fault = match plan.fault {
+        Fault::None => "none".to_owned(),
+        Fault::Sync(after) => format!("sync {after}"),
+        Fault::Kill(after) => format!("kill {after}"),
+        Fault::Room(bytes) => format!("room {bytes}"),
+    };
+    let mut text = format!(
+        "{TITLE}\nmedium {}\nprofile {}\nseed {}\nfault {fault}\n",
+        plan.medium, plan.profile, plan.seed
+    );
+    let mut calls = plan.calls.clone();
+    let named = calls.iter_mut().flat_map(|(_, call)| call.values_mut());
+    let mut named: Vec<ValueId> = named.map(|value| *value).collect();
+    named.sort_unstable();
+    named.dedup();
+    for value in named {
+        line(
+            &mut text,
+            &["value", &value.to_string(), &hex(plan.values.bytes(value))],
+        );
+    }
+    for (session, call) in &plan.calls {
+        line(
+            &mut text,
+            &["call", &format!("s{session}"), &call_text(call)],
+        );
+    }
+    for (level, crash) in saved.crashes.iter().enumerate() {
+        let step = crash.step.to_string();
+        match level {
+            0 => line(
+                &mut text,
+                &["crash", &step, &format!("{:016x}", saved.shape)],
+            ),
+            _ => line(&mut text, &["recovery", &step]),
+        }
+        for (place, bytes) in &crash.held {
+            line(&mut text, &["hold", &place.to_string(), &hex(bytes)]);
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, words: &[&str]) {
+    text.push_str(&words.join(" "));
+    text.push('\n');
+}
+
+fn call_text(call: &Call) -> String {
+    let parts = |name: &str, parts: &[(Key, Option<ValueId>)]| {
+        parts
+            .iter()
+            .fold(name.to_owned(), |text, (key, value)| match value {
+                Some(value) => format!("{text} k{key}=v{value}"),
+                None => format!("{text} k{key}-"),
+            })
+    };
+    match call {
+        Call::Put(key, value, 0) => format!("put k{key} v{value}"),
+        Call::Put(key, value, until) => format!("put k{key} v{value} until {until}"),
+        Call::Get(key) => format!("get k{key}"),
+        Call::Delete(key) => format!("delete k{key}"),
+        Call::Swap(key, value) => format!("swap k{key} v{value}"),
+        Call::Add(key, by) => format!("add k{key} {by}"),
+        Call::Batch(several) => parts("batch", several),
+        Call::Pipeline(several) => parts("pipeline", several),
+        Call::Advance(by) => format!("advance {by}"),
+        Call::Clear => "clear".into(),
+        Call::Tend => "tend".into(),
+        Call::Reclaim => "reclaim".into(),
+        Call::Checkpoint => "checkpoint".into(),
+        Call::Kill => "kill".into(),
+        Call::Reopen => "reopen".into(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "-".into();
+    }
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// Reads a plan.
+///
+/// # Errors
+/// The first line that is not as it should be.
+pub fn read(text: &str) -> Result<Saved, TextError> {
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .map(|(number, line)| Words::of(number + 1, line))
+        .filter(|words| !words.line.is_empty() && !words.line.starts_with('#'));
+    let last = text.lines().count();
+    let mut next = |expected: &str| {
+        let missing = || TextError {
+            line: last,
+            expected: expected.into(),
+            found: "the end".into(),
+        };
+        lines.next().ok_or_else(missing)
+    };
+    let title = next(&format!("`{TITLE}`"))?;
+    if title.line != TITLE {
+        return Err(title.wrong(&format!("`{TITLE}`")));
+    }
+    let medium: Medium =
+        next("`medium pmem`")?.named("medium", "`medium pmem` or `medium file`")?;
+    let profile: Profile = next("`profile NAME`")?.named("profile", &profiles())?;
+    let seed = next("`seed N`")?.named("seed", "`seed N`, N a number")?;
+    let fault = next("`fault none`")?.fault()?;
+    let mut reading = Reading {
+        plan: Plan {
+            medium,
+            profile,
+            seed,
+            calls: Vec::new(),
+            values: Values::default(),
+            fault,
+        },
+        values: HashMap::new(),
+        crashes: Vec::new(),
+        shape: 0,
+    };
+    for words in lines {
+        reading.line(words)?;
+    }
+    Ok(Saved {
+        plan: reading.plan,
+        crashes: reading.crashes,
+        shape: reading.shape,
+    })
+}
+
+fn profiles() -> String {
+    let known = Profile::ALL.map(Profile::name).join(", ");
+    format!("`profile NAME`, NAME one of {known}")
+}
+
+/// A plan of which some lines were read.
+struct Reading {
+    plan: Plan,
+    /// Numbers of values in the text, and in the plan.
+    values: HashMap<ValueId, ValueId>,
+    crashes: Vec<Crash>,
+    shape: u64,
+}
+
+/// What may follow the first lines.
+const LINE: &str = "`value`, `call`, `crash`, `hold` or `recovery`";
+
+impl Reading {
+    fn line(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        match words.next() {
+            Some("value") => self.value(words),
+            Some("call") => self.call(words),
+            Some("crash") if self.crashes.is_empty() => self.crash(words),
+            Some("recovery") if (1..CRASHES).contains(&self.crashes.len()) => self.recovery(words),
+            Some("hold") if !self.crashes.is_empty() => self.hold(words),
+            _ => Err(words.wrong(LINE)),
+        }
+    }
+
+    fn value(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        let expected = "`value N BYTES`, N a number not used before, BYTES in hexadecimal or `-`";
+        let number = words.number(expected)?;
+        let bytes = words.bytes(expected)?;
+        words.end(expected)?;
+        let number = u32::try_from(number).ok();
+        let Some(number) = number.filter(|number| !self.values.contains_key(number)) else {
+            return Err(words.wrong(expected));
+        };
+        self.values.insert(number, self.plan.values.number(&bytes));
+        Ok(())
+    }
+
+    fn call(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        let sessions = self.plan.profile.sessions() as u64;
+        let expected = format!("`call sN NAME ...` with N below {sessions}");
+        let session = words.marked('s', &expected)?;
+        if session >= sessions || self.plan.calls.len() >= CALLS {
+            return Err(words.wrong(&expected));
+        }
+        let call = self.named_call(&mut words)?;
+        words.end("nothing more in this call")?;
+        self.plan.calls.push((session as u32, call));
+        Ok(())
+    }
+
+    fn named_call(&self, words: &mut Words<'_>) -> Result<Call, TextError> {
+        Ok(match words.next().unwrap_or_default() {
+            "put" => {
+                let (key, value) = (self.key(words)?, self.stored(words)?);
+                let until = match words.next() {
+                    None => 0,
+                    Some("until") => words.number("`until N`")?,
+                    Some(_) => return Err(words.wrong("`until N`, or nothing")),
+                };
+                Call::Put(key, value, until)
+            }
+            "get" => Call::Get(self.key(words)?),
+            "delete" => Call::Delete(self.key(words)?),
+            "swap" => Call::Swap(self.key(words)?, self.stored(words)?),
+            "add" => Call::Add(self.key(words)?, words.number("`add kN NUMBER`")?),
+            "batch" => Call::Batch(self.parts(words)?),
+            "pipeline" => Call::Pipeline(self.parts(words)?),
+            "advance" => match words.number("`advance N`")? {
+                by if by <= ADVANCE => Call::Advance(by),
+                _ => return Err(words.wrong(&format!("at most {ADVANCE} milliseconds"))),
+            },
+            "clear" => Call::Clear,
+            "tend" => Call::Tend,
+            "reclaim" => Call::Reclaim,
+            "checkpoint" => Call::Checkpoint,
+            "kill" => Call::Kill,
+            "reopen" => Call::Reopen,
+            _ => {
+                let known = "put, get, delete, swap, add, batch, pipeline, advance, clear, tend, \
+                             reclaim, checkpoint, kill or reopen";
+                return Err(words.wrong(known));
+            }
+        })
+    }
+
+    fn key(&self, words: &mut Words<'_>) -> Result<Key, TextError> {
+        let keys = self.plan.profile.keys() as u64;
+        let expected = format!("a key, `kN` with N below {keys}");
+        match words.marked('k', &expected)? {
+            key if key < keys => Ok(key as Key),
+            _ => Err(words.wrong(&expected)),
+        }
+    }
+
+    fn stored(&self, words: &mut Words<'_>) -> Result<ValueId, TextError> {
+        let expected = "a value, `vN`, that a line before says";
+        let number = words.marked('v', expected)?;
+        let number = u32::try_from(number).ok();
+        let known = number.and_then(|number| self.values.get(&number));
+        known.copied().ok_or_else(|| words.wrong(expected))
+    }
+
+    fn parts(&self, words: &mut Words<'_>) -> Result<Vec<(Key, Option<ValueId>)>, TextError> {
+        let mut parts = Vec::new();
+        while let Some(word) = words.next() {
+            let mut inner = match word.split_once('=') {
+                Some((key, value)) => words.instead(&[key, value]),
+                None => words.instead(&[word.strip_suffix('-').unwrap_or_default()]),
+            };
+            let key = self.key(&mut inner)?;
+            let value = word
+                .contains('=')
+                .then(|| self.stored(&mut inner))
+                .transpose()?;
+            parts.push((key, value));
+        }
+        if parts.is_empty() {
+            return Err(words.wrong("parts, `kN=vN` or `kN-`"));
+        }
+        Ok(parts)
+    }
+
+    fn crash(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        let expected = "`crash STEP SHAPE`, a number and 16 hexadecimal digits";
+        self.push(&mut words, expected)?;
+        let shape = words
+            .next()
+            .and_then(|word| u64::from_str_radix(word, 16).ok());
+        self.shape = shape.ok_or_else(|| words.wrong(expected))?;
+        words.end(expected)
+    }
+
+    fn recovery(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        self.push(&mut words, "`recovery STEP`")?;
+        words.end("`recovery STEP`")
+    }
+
+    fn push(&mut self, words: &mut Words<'_>, expected: &str) -> Result<(), TextError> {
+        self.crashes.push(Crash {
+            step: words.small_number(expected)?,
+            held: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn hold(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
+        let expected = "`hold PLACE BYTES`, a number and bytes in hexadecimal";
+        let place = words.number(expected)?;
+        let bytes = words.bytes(expected)?;
+        words.end(expected)?;
+        if let Some(crash) = self.crashes.last_mut() {
+            crash.held.push((place, bytes.into()));
+        }
+        Ok(())
+    }
+}
+
+/// The words of a line that were not read yet.
+struct Words<'a> {
+    number: usize,
+    line: &'a str,
+    left: Left<'a>,
+}
+
+enum Left<'a> {
+    Line(SplitWhitespace<'a>),
+    /// Parts of one word, the last first.
+    Parts(Vec<&'a str>),
+}
+
+impl<'a> Words<'a> {
+    fn of(number: usize, line: &'a str) -> Words<'a> {
+        let line = line.trim();
+        Words {
+            number,
+            line,
+            left: Left::Line(line.split_whitespace()),
+        }
+    }
+
+    /// The same line, with these words to be read.
+    fn instead(&self, words: &[&'a str]) -> Words<'a> {
+        Words {
+            number: self.number,
+            line: self.line,
+            left: Left::Parts(words.iter().rev().copied().collect()),
+        }
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        match &mut self.left {
+            Left::Line(words) => words.next(),
+            Left::Parts(words) => words.pop(),
+        }
+    }
+
+    fn wrong(&self, expected: &str) -> TextError {
+        let mut found: String = self.line.chars().take(60).collect();
+        if found.len() < self.line.len() {
+            found.push_str("...");
+        }
+        TextError {
+            line: self.number,
+            expected: expected.into(),
+            found: format!("{found:?}"),
+        }
+    }
+
+    fn end(&mut self, expected: &str) -> Result<(), TextError> {
+        match self.next() {
+            None => Ok(()),
+            Some(_) => Err(self.wrong(expected)),
+        }
+    }
+
+    fn number(&mut self, expected: &str) -> Result<u64, TextError> {
+        let number = self.next().and_then(|word| word.parse().ok());
+        number.ok_or_else(|| self.wrong(expected))
+    }
+
+    fn small_number(&mut self, expected: &str) -> Result<u32, TextError> {
+        let number = u32::try_from(self.number(expected)?);
+        number.map_err(|_| self.wrong(expected))
+    }
+
+    /// A number behind a letter.
+    fn marked(&mut self, mark: char, expected: &str) -> Result<u64, TextError> {
+        let digits = self.next().and_then(|word| word.strip_prefix(mark));
+        let number = digits.and_then(|digits| digits.parse().ok());
+        number.ok_or_else(|| self.wrong(expected))
+    }
+
+    fn bytes(&mut self, expected: &str) -> Result<Vec<u8>, TextError> {
+        let word = self.next().unwrap_or_default();
+        if word == "-" {
+            return Ok(Vec::new());
+        }
+        let digits = word.as_bytes();
+        let is_right = !digits.is_empty() && digits.len().is_multiple_of(2);
+        if !is_right || digits.len() / 2 > VALUE_BYTES {
+            return Err(self.wrong(expected));
+        }
+        let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
+        let bytes = digits.as_chunks::<2>().0.iter();
+        let bytes: Option<Vec<u8>> = bytes
+            .map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?))
+            .collect();
+        bytes.ok_or_else(|| self.wrong(expected))
+    }
+
+    /// The value of a line that has a name and a value.
+    fn named<T: FromStr>(mut self, name: &str, expected: &str) -> Result<T, TextError> {
+        let is_named = self.next() == Some(name);
+        let value = self.next().and_then(|word| word.parse().ok());
+        self.end(expected)?;
+        value
+            .filter(|_| is_named)
+            .ok_or_else(|| self.wrong(expected))
+    }
+
+    fn fault(mut self) -> Result<Fault, TextError> {
+        let expected = "`fault none`, `fault sync N`, `fault kill N` or `fault room N`";
+        let is_named = self.next() == Some("fault");
+        let fault = match self.next() {
+            Some("none") if is_named => Fault::None,
+            Some("sync") if is_named => Fault::Sync(self.small_number(expected)?),
+            Some("kill") if is_named => Fault::Kill(self.small_number(expected)?),
+            Some("room") if is_named => Fault::Room(self.number(expected)?),
+            _ => return Err(self.wrong(expected)),
+        };
+        self.end(expected)?;
+        Ok(fault)
+    }
+}

@@ -1,0 +1,77 @@
+//! Every workload on both media: no image that a crash could leave loses anything.
+//!
+//! `cargo xtask lab` runs this in release mode over a million different images (`EVERDRAM_LAB_IMAGES`); without
+//! optimisation it looks at fewer. `EVERDRAM_SEED` repeats a run.
+
+use everdram_lab::campaign::{Campaign, Limit, Tally};
+use everdram_lab::image::Medium;
+use everdram_lab::profile::Profile;
+use std::sync::atomic::AtomicBool;
+
+const IMAGES: u64 = if cfg!(debug_assertions) { 24_000 } else { 1_000_000 };
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn show(tally: &Tally) {
+    println!(
+        "{:6} {:12} {:>5} {:>6} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7} {:>10}",
+        "medium", "profile", "runs", "calls", "points", "images", "unique", "nested", "lazy", "cpu s", "violations"
+    );
+    let line = |medium: &str, profile: &str, row: &everdram_lab::campaign::Row| {
+        let totals = &row.totals;
+        println!(
+            "{medium:6} {profile:12} {:>5} {:>6} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7.1} {:>10}",
+            totals.runs,
+            totals.calls,
+            totals.points,
+            totals.judged,
+            totals.unique,
+            totals.nested,
+            totals.lazy,
+            row.time.as_secs_f64(),
+            row.violations
+        );
+    };
+    for ((medium, profile), row) in &tally.rows {
+        line(&medium.to_string(), profile.name(), row);
+    }
+    line("both", "all", &tally.sum());
+}
+
+#[test]
+fn no_crash_loses_anything() {
+    let images = from_environment("EVERDRAM_LAB_IMAGES").unwrap_or(IMAGES);
+    let seed = from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::random_range(0..1 << 32));
+    println!("repeat with EVERDRAM_SEED={seed} cargo xtask lab");
+    let kinds = (Medium::ALL.len() * Profile::ALL.len()) as u64;
+    let campaign = Campaign {
+        seed,
+        limit: Limit {
+            time: None,
+            images: Some(images.div_ceil(kinds)),
+            runs: None,
+            violations: 1,
+        },
+        ..Campaign::default()
+    };
+    let tally = campaign.run(&|_| {}, &AtomicBool::new(false));
+    show(&tally);
+    for finding in &tally.findings {
+        println!(
+            "{} {} seed {}: {}",
+            finding.plan.medium, finding.plan.profile, finding.plan.seed, finding.wrong
+        );
+    }
+    assert!(tally.findings.is_empty());
+    let sum = tally.sum();
+    assert!(sum.totals.unique >= images, "{} images", sum.totals.unique);
+    assert_eq!(sum.totals.depth, 2);
+    for ((medium, profile), row) in &tally.rows {
+        assert!(row.totals.unique > 0, "{medium} {profile}");
+    }
+    assert_eq!(tally.rows.len() as u64, kinds);
+}

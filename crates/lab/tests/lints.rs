@@ -1,0 +1,28 @@
+//! The lints find nothing that loses data, and little that wastes time.
+
+use everdram_lab::lint::survey;
+use everdram_lab::profile::Profile;
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 6 };
+
+#[test]
+fn nothing_is_dirty_when_it_is_acknowledged() {
+    let (lints, totals) = survey(&Profile::ALL, 1..1 + SEEDS, 80).unwrap();
+    println!("{} calls: {lints:#?}", totals.calls);
+    assert!(lints.flushes > 1000 && lints.garbled > 1000);
+    assert!(lints.is_sound());
+    // Compaction flushes the marks of others without knowing whether they were; everything else does so once.
+    let wasted: u64 = lints
+        .redundant_flush
+        .iter()
+        .chain(&lints.empty_fence)
+        .filter(|(place, _)| !place.contains("reclaim.rs"))
+        .map(|(_, count)| count)
+        .sum();
+    assert!(
+        wasted * 200 <= lints.flushes + lints.fences,
+        "{wasted} of {} flushes and {} fences did nothing",
+        lints.flushes,
+        lints.fences
+    );
+}
