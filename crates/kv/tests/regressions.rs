@@ -271,3 +271,22 @@ fn a_batch_without_room_changes_nothing() {
     assert_eq!(store.len(), 1);
     bed.verify(&store);
 }
+
+/// A batch that only removed keys which were absent already had nothing to write, and was acknowledged without
+/// waiting for the removal that had made them absent: of another session, and not durable yet. After a crash the
+/// keys were back.
+#[test]
+fn a_batch_that_finds_nothing_to_do_waits_for_what_it_found() {
+    each_bed(|bed| {
+        let store = bed.open();
+        let (mut first, mut second) = (store.session().unwrap(), store.session().unwrap());
+        first.put(b"key", b"value").unwrap();
+        first.submit_delete(b"key").unwrap();
+        let removed = first.commit().unwrap();
+        let nothing = second
+            .engine()
+            .batch(&[BatchOp::Delete { key: b"key" }])
+            .unwrap();
+        assert!(nothing >= removed, "{nothing:?} is before {removed:?}");
+    });
+}

@@ -5,8 +5,9 @@
 //! 2. A file that was cut or extended and not synced has any of the lengths it has had since.
 //! 3. A file that was created or unlinked is there or not until the directory is synced; a sync of the file does
 //!    not help.
-//! 4. A sync that succeeds makes certain what was written before it. A sync that fails makes nothing certain, and
-//!    what it covered is no longer dirty to the kernel: no later sync saves it.
+//! 4. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes nothing
+//!    certain, and what it covered is no longer dirty to the kernel: no later sync saves it. Names are metadata,
+//!    which kernels keep: after a failed sync of the directory a later one may succeed.
 //!
 //! Between two syncs the images only get more, so it is enough to look just before each, and at the end.
 
@@ -334,7 +335,10 @@ impl File {
 
     fn sync_presence(&mut self, number: u64, ok: bool) -> u64 {
         let place = number << 40 | PRESENCE;
-        match settle(&mut self.presences, ok) {
+        if !ok {
+            return 0;
+        }
+        match settle(&mut self.presences, true) {
             None => 0,
             Some(present) => {
                 let before = unit::hash(place, &[u8::from(self.present)]);

@@ -165,6 +165,12 @@ impl ViperSession {
     }
 
     /// Applies operations whose stripes are held; `clear` removes everything else first (all stripes held).
+    /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
+    fn nothing_to_do(&self, stripes: &[StripeId]) -> Ticket {
+        let found = stripes.iter().map(|&stripe| self.engine.stripes.stamp(stripe));
+        Ticket(found.fold(self.last_ticket.0, u64::max))
+    }
+
     pub(super) fn apply_locked(
         &mut self,
         clear: bool,
@@ -179,7 +185,7 @@ impl ViperSession {
         });
         let mut steps = self.steps(clear, ops, floor)?;
         match (&clearing, steps.len()) {
-            (None, 0) => return Ok(Ticket(self.last_ticket.0)),
+            (None, 0) => return Ok(self.nothing_to_do(stripes)),
             (Some(clearing), 0) => return self.clear_locked(clearing, stripes),
             _ => {}
         }

@@ -80,9 +80,7 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
     }
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
-    for &at in &found.journals.clone() {
-        apply_journal(viper, &mut session, at, &mut found)?;
-    }
+    apply_journals(viper, &mut session, &mut found)?;
     // Only after the journals, which name versions: what comes later must be newer than any of them.
     let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
     Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
@@ -146,26 +144,39 @@ fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn apply_journal(
+/// Applies all live journals. Several may name one key, and they come in no order; so all puts come first, of which
+/// the highest version stays, and then all removals, which take what is older than they are. A removal leaves no
+/// record behind that could stop an older put.
+fn apply_journals(
     viper: &Viper,
     session: &mut ViperSession,
-    at: u64,
     found: &mut Found,
 ) -> Result<(), Error> {
-    let payload = journal_payload(viper, at)?;
     let floor = viper.floor.load(Ordering::Acquire);
-    for op in parsed(at, &payload)? {
-        match op {
-            JournalOp::Put {
+    let mut payloads = Vec::with_capacity(found.journals.len());
+    for &at in &found.journals {
+        payloads.push((at, journal_payload(viper, at)?));
+    }
+    for (at, payload) in &payloads {
+        for op in parsed(*at, payload)? {
+            if let JournalOp::Put {
                 key,
                 value,
                 expires_at_ms,
                 version,
-            } if version > floor => {
+            } = op
+                && version > floor
+            {
                 found.version_max = found.version_max.max(version);
                 put_again(viper, session, (key, value), expires_at_ms, version, found)?;
             }
-            JournalOp::Delete { key, version } if version > floor => {
+        }
+    }
+    for (at, payload) in &payloads {
+        for op in parsed(*at, payload)? {
+            if let JournalOp::Delete { key, version } = op
+                && version > floor
+            {
                 found.version_max = found.version_max.max(version);
                 let stamp = Stamp {
                     version,
@@ -174,7 +185,6 @@ fn apply_journal(
                 };
                 bury(viper, session, key, stamp, found)?;
             }
-            _ => {}
         }
     }
     Ok(())

@@ -1,0 +1,108 @@
+//! What the lab found. Each test opens with what went wrong.
+
+use everdram_lab::call::{Call, Values};
+use everdram_lab::campaign::execute;
+use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::image::Medium;
+use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::profile::Profile;
+use everdram_lab::world::Ground;
+
+/// A plan of these calls, by session.
+fn plan(
+    medium: Medium,
+    profile: Profile,
+    calls: impl Fn(&mut Values) -> Vec<(u32, Call)>,
+) -> Plan {
+    let mut plan = Plan::draw(medium, profile, 1, 0);
+    plan.fault = Fault::None;
+    plan.calls = calls(&mut plan.values);
+    plan
+}
+
+/// Runs the plan and judges every image it can leave; says how many crash points there were.
+fn judge(plan: &Plan) -> u64 {
+    let ground = Ground::new(plan.profile, plan.medium);
+    let mut run = execute(plan, &ground).unwrap();
+    let scrutiny = Scrutiny {
+        nested_one_in: 8,
+        ..Scrutiny::default()
+    };
+    let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+    if let Err(violation) = examiner.run(&mut run) {
+        panic!(
+            "{} {} {:?}: before step {}: {}",
+            plan.medium, plan.profile, plan.fault, violation.step, violation.wrong
+        );
+    }
+    examiner.totals.points
+}
+
+/// Two batches of different sessions crashed before either of their journals was marked dead. Recovery applied them
+/// in the order in which it met them: the newer one removed a key, then the older one put it there again, so that
+/// half of the newer batch was missing, and a removal that had been acknowledged was undone.
+#[test]
+fn journals_that_name_one_key_are_applied_by_version() {
+    for medium in Medium::ALL {
+        // Who opens a block first has the lower one, which recovery meets first.
+        for first in 0..2 {
+            let plan = plan(medium, Profile::Batch, |values| {
+                let value = |values: &mut Values| Some(values.make(40, 0));
+                let other = 1 - first;
+                vec![
+                    (0, Call::Batch(vec![(4, value(values)), (5, value(values))])),
+                    (1, Call::Batch(vec![(6, value(values)), (7, value(values))])),
+                    (first, Call::Batch(vec![(0, value(values)), (1, value(values))])),
+                    (other, Call::Batch(vec![(0, None), (2, value(values))])),
+                    (other, Call::Get(0)),
+                ]
+            });
+            judge(&plan);
+        }
+    }
+}
+
+/// The page that a block's log ends in and the pages behind it were sealed under one fence. A crash in between
+/// could seal the first and not the others; a record in a later page, which had not counted while the page before it
+/// was open, counted then. So a recovery that was interrupted came to another state than one that was not.
+#[test]
+fn interrupted_recovery_comes_to_the_same_state() {
+    for length in [150, 200, 230] {
+        let plan = plan(Medium::Pmem, Profile::Variable, |values| {
+            let mut calls = Vec::new();
+            for _ in 0..6 {
+                calls.push((0, Call::Put(1, values.make(length, 7), 0)));
+            }
+            calls
+        });
+        judge(&plan);
+    }
+}
+
+/// A process died between writing a copy of the superblock and syncing it. The next one read that copy from the page
+/// cache, took it for good, and wrote the other copy, the only one that the disk had: a power loss then tore both.
+/// And a process that died between making a file of the log and syncing the directory left one that the next process
+/// used, and that a power loss took.
+#[test]
+fn what_only_caches_have_is_made_durable_first() {
+    let mut points = 0;
+    for profile in [Profile::Fixed, Profile::Growth] {
+        for syncs in 0..40 {
+            for fault in [Fault::Kill(syncs), Fault::Sync(syncs)] {
+                let mut plan = plan(Medium::File, profile, |values| {
+                    let mut calls = Vec::new();
+                    for key in 0..8 {
+                        calls.push((0, Call::Put(key, values.make(48, 3), 0)));
+                        if key % 3 == 2 {
+                            calls.push((0, Call::Checkpoint));
+                        }
+                    }
+                    calls
+                });
+                plan.fault = fault;
+                points += judge(&plan);
+            }
+        }
+    }
+    assert!(points > 5_000, "{points}");
+}
