@@ -82,16 +82,20 @@ fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
     choices.of(places).at + choices.below(72)
 }
 
-/// Forges parts of `image`.
-pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
+/// Forges parts of `image`. Says whether the lives of its blocks are as they were: somebody who sets those back, or
+/// moves bytes, makes records of an earlier life count in the next one, and then no order can be asked for.
+pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) -> bool {
+    let mut lives = true;
     let Some(forger) = Forger::new(secret(image), base.geometry) else {
-        return;
+        return lives;
     };
     for _ in 0..STEPS_MAX {
         if choices.is_empty() {
-            return;
+            break;
         }
-        match choices.byte() % 10 {
+        let step = choices.byte() % 10;
+        lives &= !matches!(step, 0 | 1 | 8 | 9);
+        match step {
             0 => superblock(image, choices),
             1 => forge_page(&forger, image, base, choices),
             2 => forge_marks(&forger, image, base, choices),
@@ -109,6 +113,7 @@ pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
             }
         }
     }
+    lives
 }
 
 fn superblock(image: &mut [u8], choices: &mut Choices<'_>) {

@@ -110,6 +110,7 @@ pub(crate) fn ci() -> ExitCode {
     tally.run(&CLIPPY_FUZZ);
     TESTS.iter().for_each(|step| tally.run(step));
     tally.miri();
+    tally.tsan();
     tally.fuzz();
     tally.vm();
     tally.finish(begun)
@@ -127,7 +128,7 @@ pub(crate) fn miri() -> ExitCode {
 pub(crate) fn tsan() -> ExitCode {
     let begun = Instant::now();
     let mut tally = Tally::default();
-    tally.watched("tsan", sanitizers::tsan_lacks(), &TSAN);
+    tally.tsan();
     tally.finish(begun)
 }
 
@@ -167,6 +168,10 @@ impl Tally {
 
     fn miri(&mut self) {
         self.watched("miri", sanitizers::miri_lacks(), &MIRI);
+    }
+
+    fn tsan(&mut self) {
+        self.watched("tsan", sanitizers::tsan_lacks(), &TSAN);
     }
 
     /// Steps under a tool that may not be there; then this says how to get it and goes on.

@@ -14,13 +14,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Chores of everdram. Usage: cargo xtask <chore>
 
-  ci      all that CI runs: fmt, tidy, clippy, test, miri, fuzz; ends with a line `N passed, N failed`
+  ci      all that CI runs: fmt, tidy, clippy, test, miri, tsan, fuzz; ends with a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
   fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
-  tsan    the contract of the engines and the server under ThreadSanitizer: a quarter of an hour, so CI leaves it
-          out (needs a nightly with rust-src)
+  tsan    key locks, epochs, viper on the heap, the contract of the engines and the server under ThreadSanitizer
+          (needs a nightly with rust-src)
   fmt     format the code
   vm      the pmem medium on emulated NVDIMMs in a QEMU machine; `vm --quick` is the part that CI runs
   tidy    the repository's own rules: file sizes, headers, reasons for dependencies, leftovers

@@ -10,6 +10,7 @@
 
 use crate::ci::{Counts, Step};
 use crate::tidy;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// What Miri runs.
@@ -133,7 +134,10 @@ pub(crate) fn environment(step: &Step) -> Vec<(&'static str, String)> {
         return Vec::new();
     }
     let suppressions = tidy::root().join("xtask/tsan.supp");
-    let target = tidy::root().join("target/tsan");
+    // What is built with it goes with nothing else.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| tidy::root().join("target"));
+    let target = target.join("tsan");
     vec![
         ("RUSTFLAGS", "-Zsanitizer=thread".to_owned()),
         (

@@ -46,6 +46,7 @@ impl Default for Scrutiny {
             lazy: 24,
             nested_effort: Effort {
                 exhaustive: 8,
+                singles: true,
                 random: 1,
                 pairs: 0,
             },

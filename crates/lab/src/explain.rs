@@ -96,7 +96,7 @@ fn calls(run: &Run, step: StepId) -> Vec<Told> {
                 let entry = &history.entries[*number as usize];
                 calls.push(Told {
                     number: *number,
-                    session: entry.session,
+                    session: entry.planned_session(),
                     call: words(&entry.call, &run.record.values),
                     answer: None,
                 });

@@ -16,7 +16,9 @@ use std::ops::ControlFlow;
 pub struct Effort {
     /// Try all picks of a crash point that has at most so many.
     pub exhaustive: u64,
-    /// Random picks of the others.
+    /// Of the others: each choice of each unit by itself, and each by itself missing.
+    pub singles: bool,
+    /// Random picks.
     pub random: usize,
     /// Pairs of a commit word and another unit.
     pub pairs: usize,
@@ -26,6 +28,7 @@ impl Default for Effort {
     fn default() -> Effort {
         Effort {
             exhaustive: 4096,
+            singles: true,
             random: 40,
             pairs: 200,
         }
@@ -58,7 +61,7 @@ pub fn explore(
     visit(&least)?;
     visit(&newest)?;
     prefixes(units, visit)?;
-    for (place, unit) in units.iter().enumerate() {
+    for (place, unit) in units.iter().enumerate().filter(|_| effort.singles) {
         for choice in 0..unit.choices.len() {
             visit(&with(&least, &[(place, choice)]))?;
             visit(&with(&newest, &[(place, choice)]))?;

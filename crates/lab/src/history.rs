@@ -26,6 +26,17 @@ pub struct Entry {
     pub outcome: Option<Outcome>,
 }
 
+/// Sessions of one process; those of the next process have numbers from here on, and so forth.
+pub const SESSIONS: u32 = 100;
+
+impl Entry {
+    /// The session as the plan calls it, in whichever process.
+    #[must_use]
+    pub fn planned_session(&self) -> u32 {
+        self.session % SESSIONS
+    }
+}
+
 /// Everything asked and answered in a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {

@@ -16,7 +16,7 @@ use crate::world::Ground;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One event taken out.
 #[derive(Clone, Debug)]
@@ -79,15 +79,33 @@ impl Default for Mutation {
     }
 }
 
-/// How a mutant is looked for: many crash points, few images of each.
-fn scrutiny(seed: u64, mute: Mute) -> Scrutiny {
+/// How a mutant is looked for: a few images of all crash points first, then more.
+const EFFORTS: [Effort; 3] = [
+    Effort {
+        exhaustive: 4,
+        singles: false,
+        random: 1,
+        pairs: 4,
+    },
+    Effort {
+        exhaustive: 16,
+        singles: false,
+        random: 6,
+        pairs: 40,
+    },
+    Effort {
+        exhaustive: 64,
+        singles: true,
+        random: 8,
+        pairs: 40,
+    },
+];
+
+fn scrutiny(effort: Effort, seed: u64, mute: Mute) -> Scrutiny {
     Scrutiny {
-        effort: Effort {
-            exhaustive: 64,
-            random: 8,
-            pairs: 40,
-        },
-        nested_one_in: 48,
+        effort,
+        nested_one_in: 16,
+        lazy: 0,
         mute: Some(mute),
         seed,
         ..Scrutiny::default()
@@ -178,8 +196,8 @@ impl Mutation {
             .filter(|(_, _, run)| mutes(&run.record.trace).any(|other| other == mute))
             .collect();
         let mut images = 0;
-        for limit in [1_000, 10_000, u64::MAX] {
-            let caught = self.hunt_for(&concerned, mute, limit, &mut images);
+        for effort in EFFORTS {
+            let caught = self.hunt_with(effort, &concerned, mute, &mut images);
             if caught.is_some() {
                 return caught;
             }
@@ -187,20 +205,17 @@ impl Mutation {
         None
     }
 
-    /// Looks at up to `limit` images of each run.
-    fn hunt_for(
+    fn hunt_with(
         &self,
+        effort: Effort,
         runs: &[&(u64, Profile, Run)],
         mute: Mute,
-        limit: u64,
         images: &mut u64,
     ) -> Option<Caught> {
         for (seed, profile, run) in runs {
-            let seen = AtomicU64::new(0);
-            let go_on = || seen.fetch_add(1, Ordering::Relaxed) < limit;
             let ground = Ground::new(*profile, self.medium);
-            let scrutiny = scrutiny(*seed, mute);
-            let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
+            let scrutiny = scrutiny(effort, *seed, mute);
+            let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
             let outcome = examiner.run(&mut Run {
                 start: run.start.clone(),
                 record: run.record.clone(),

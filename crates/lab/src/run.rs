@@ -1,6 +1,7 @@
 //! Runs a plan on a recorded pool.
 
 use crate::call::{Call, Outcome};
+use crate::history::SESSIONS;
 use crate::image::{Image, Medium};
 use crate::plan::{Fault, Plan};
 use crate::recorder::{Record, Recorder};
@@ -219,7 +220,7 @@ impl Driver<'_> {
 
     /// What the history calls a session: a call that a kill cut off is not before those of the next process.
     fn name(&self, session: u32) -> u32 {
-        session + 100 * self.killed
+        session + SESSIONS * self.killed
     }
 
     /// The process dies; its caches live on.

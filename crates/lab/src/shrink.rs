@@ -156,7 +156,7 @@ impl Shrinker<'_> {
         let mut begun = vec![0usize; self.best.plan.profile.sessions()];
         for step in run.record.trace.iter().take(crash.step as usize + 1) {
             if let Step::Invoke(call) = step {
-                let session = run.record.history.entries[*call as usize].session;
+                let session = run.record.history.entries[*call as usize].planned_session();
                 begun[session as usize] += 1;
             }
         }

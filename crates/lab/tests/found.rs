@@ -106,3 +106,27 @@ fn what_only_caches_have_is_made_durable_first() {
     }
     assert!(points > 5_000, "{points}");
 }
+
+/// A mark that lets a newer record win was stored, and flushed, and the process was killed before any fence. The next
+/// process read the mark, and compaction dropped the newer record, which had been removed meanwhile, on the strength
+/// of it; a power loss then took the mark, and the older record was back.
+#[test]
+fn what_a_killed_process_left_in_caches_is_made_durable() {
+    let plan = plan(Medium::Pmem, Profile::Reclamation, |values| {
+        let mut calls = vec![
+            (1, Call::Put(5, values.make(76, 1), 0)),
+            (1, Call::Put(5, values.make(250, 2), 0)),
+            (0, Call::Kill),
+        ];
+        for _ in 0..4 {
+            calls.push((1, Call::Put(3, values.make(250, 3), 0)));
+        }
+        calls.extend([
+            (0, Call::Delete(5)),
+            (1, Call::Reclaim),
+            (1, Call::Reclaim),
+        ]);
+        calls
+    });
+    judge(&plan);
+}

@@ -6,7 +6,10 @@
 use everdram_lab::image::Medium;
 use everdram_lab::mutation::{Mutant, Mutation};
 
-/// Flushes that make nothing safer, and why they stay: `file`, a piece of the line's text.
+/// What makes nothing safer and stays all the same, by file: the sync of a segment's zeros, so that the first syncs of
+/// what is written there later do not pay for the file system's metadata.
+const FOR_SPEED: [&str; 1] = ["pm/src/log/segment.rs"];
+
 fn score(medium: Medium) {
     let mutation = Mutation {
         medium,
@@ -37,7 +40,12 @@ fn score(medium: Medium) {
         mutants.len()
     );
     assert!(mutants.len() >= 8, "{} mutants", mutants.len());
-    assert!(survivors.is_empty(), "{survivors:?}");
+    // Each place of the list excuses one.
+    let excused = FOR_SPEED
+        .iter()
+        .filter(|place| survivors.iter().any(|survivor| survivor.contains(**place)))
+        .count();
+    assert_eq!(survivors.len(), excused, "{survivors:?}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Workload {
             scrutiny.nested_one_in = 0;
             scrutiny.effort = Effort {
                 exhaustive: 16,
+                singles: true,
                 random: 0,
                 pairs: 0,
             };

@@ -303,6 +303,26 @@ impl Lane {
         self.flush(Dirty { at, bytes })
     }
 
+    /// Flushes what was there when the pool was opened. A process that was killed leaves stores that can be read and
+    /// are in caches only; whoever relies on them makes them durable first. Without the delay model: lines that
+    /// are clean cost nothing. On files there is nothing to do, since memory was read from what is durable.
+    ///
+    /// # Panics
+    /// If the range is outside the pool.
+    #[cfg_attr(feature = "lab", track_caller)]
+    pub fn flush_found(&mut self, at: u64, bytes: u64) -> Flushed {
+        let region = self.pool.region();
+        assert!(region.contains(at, bytes));
+        let persist = &mut self.persist;
+        told!(self, Flush { at, bytes, late: false }, {
+            if let Persist::Lines { kind, .. } = persist {
+                region.flush(*kind, at, bytes);
+            }
+            true
+        });
+        Flushed(())
+    }
+
     /// Orders everything this lane flushed before everything it stores later.
     #[inline]
     #[cfg_attr(feature = "lab", track_caller)]

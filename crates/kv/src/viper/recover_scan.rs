@@ -1,7 +1,7 @@
 //! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
 
 use super::blocks::{Info, State};
-use super::claim::page_order;
+use super::claim::{Unfenced, page_order};
 use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, corrupt};
@@ -11,6 +11,7 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::options::{Options, Progress};
 use crate::stripe::{Stripes, VERSION_MAX};
+use everdram_pm::{Lane, ROOT_AT};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -115,6 +116,9 @@ fn scan_share(
         owner,
         scratch: Vec::new(),
         found: Found::default(),
+        // After a clean shutdown everything is durable.
+        certain: (!viper.pool.was_clean() && viper.durable_at_fence && !viper.read_only)
+            .then(|| Certain::new(viper)),
     };
     let mut image = Vec::new();
     loop {
@@ -133,7 +137,38 @@ fn scan_share(
             break;
         }
     }
+    if let Some(certain) = scan.certain {
+        certain.fence();
+    }
     Ok(scan.found)
+}
+
+/// Makes durable what recovery relies on: a killed process leaves what only caches have. A record that is shown, or
+/// a mark that lets compaction drop the newer record, must not go with the power later.
+struct Certain {
+    lane: Lane,
+    unfenced: Unfenced,
+}
+
+impl Certain {
+    fn new(viper: &Viper) -> Certain {
+        let mut certain = Certain {
+            lane: viper.pool.lane(),
+            unfenced: Unfenced::default(),
+        };
+        certain.flush(ROOT_AT, 8);
+        certain
+    }
+
+    fn flush(&mut self, at: u64, bytes: u64) {
+        self.unfenced.add(self.lane.flush_found(at, bytes));
+    }
+
+    fn fence(mut self) {
+        if let Some(flushed) = self.unfenced.take() {
+            let _ordered = self.lane.fence(flushed);
+        }
+    }
 }
 
 /// One thread's part of the scan.
@@ -143,6 +178,7 @@ struct Scan<'a> {
     owner: u16,
     scratch: Vec<u8>,
     found: Found,
+    certain: Option<Certain>,
 }
 
 impl Scan<'_> {
@@ -161,6 +197,14 @@ impl Scan<'_> {
             word => parse_page_word(secret, at, word)
                 .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
         };
+        if let Some(certain) = &mut self.certain {
+            // Of a free block only its first line says anything.
+            let bytes = match kind {
+                Kind::Free => 16,
+                _ => viper.geometry.block_bytes,
+            };
+            certain.flush(at, bytes);
+        }
         match viper.believed_kind(block, kind) {
             Kind::Free => {
                 self.really_free(block, at, epoch)?;

@@ -1,0 +1,75 @@
+//! The write-ahead rule of the redo log: without it, a checkpoint puts stores into the image that depend on what the
+//! log has not made durable yet. The lab finds that.
+
+use everdram_lab::call::{Call, Values};
+use everdram_lab::campaign::execute;
+use everdram_lab::examine::{Examiner, Scrutiny, Totals};
+use everdram_lab::image::Medium;
+use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::profile::Profile;
+use everdram_lab::world::Ground;
+
+/// Runs, which differ in the schedule.
+const SEEDS: u64 = 400;
+/// Images that finding it may take.
+const IMAGES: u64 = 400_000;
+
+/// One thread writes checkpoints, two write.
+fn plan(seed: u64) -> Plan {
+    let mut plan = Plan::draw(Medium::File, Profile::Threads, seed, 0);
+    plan.fault = Fault::None;
+    let value = |values: &mut Values| values.make(60, seed);
+    for round in 0..6 {
+        plan.calls.push((0, Call::Checkpoint));
+        for session in 1..3 {
+            for key in 0..2u8 {
+                let held = value(&mut plan.values);
+                let key = 2 * (session as u8 - 1) + key;
+                plan.calls.push((session, match (round + key) % 3 {
+                    0 => Call::Delete(key),
+                    _ => Call::Put(key, held, 0),
+                }));
+            }
+        }
+    }
+    plan
+}
+
+/// Looks at runs until something is wrong.
+fn hunt(break_write_ahead: bool, images: u64) -> (Totals, Option<String>) {
+    let mut totals = Totals::default();
+    for seed in 0..SEEDS {
+        if totals.unique >= images {
+            break;
+        }
+        let plan = plan(seed);
+        let mut ground = Ground::new(plan.profile, plan.medium);
+        ground.break_write_ahead = break_write_ahead;
+        let mut run = execute(&plan, &ground).unwrap();
+        let scrutiny = Scrutiny {
+            seed,
+            nested_one_in: 0,
+            ..Scrutiny::default()
+        };
+        let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+        let outcome = examiner.run(&mut run);
+        totals.add(&examiner.totals);
+        if let Err(violation) = outcome {
+            return (totals, Some(format!("seed {seed}: {}", violation.wrong)));
+        }
+    }
+    (totals, None)
+}
+
+#[test]
+fn a_checkpoint_ahead_of_the_log_is_found() {
+    let (totals, wrong) = hunt(true, IMAGES);
+    let wrong = wrong.unwrap_or_else(|| panic!("nothing in {} images", totals.unique));
+    println!(
+        "write-ahead rule: caught after {} images ({} crash points, {} runs): {wrong}",
+        totals.unique, totals.points, totals.runs
+    );
+    let (same, wrong) = hunt(false, totals.unique);
+    assert_eq!(wrong, None, "with the rule in force");
+    assert!(same.unique >= totals.unique);
+}
