@@ -64,6 +64,8 @@ pub(crate) const TESTS: [Step; 3] = [
             "--workspace",
             "--exclude",
             "everdram-cli",
+            "--exclude",
+            "everdram-lab",
             "--features",
             "everdram-pm/faults",
             "--all-targets",
@@ -93,6 +95,42 @@ pub(crate) const TESTS: [Step; 3] = [
     },
 ];
 
+/// The crash lab, in release mode: a million images, the mutation score, the lints, the holes opened on purpose.
+/// Its output is shown because it carries the seeds and the counts.
+pub(crate) const LAB: [Step; 2] = [
+    Step {
+        name: "holes",
+        arguments: &[
+            "test",
+            "--package",
+            "everdram",
+            "--features",
+            "broken,lab",
+            "--test",
+            "broken",
+        ],
+        counts: Counts::Tests,
+    },
+    Step {
+        name: "lab",
+        arguments: &[
+            "test",
+            "--release",
+            "--package",
+            "everdram-lab",
+            "--features",
+            "broken",
+            "--tests",
+            "--no-fail-fast",
+            "--",
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ],
+        counts: Counts::Tests,
+    },
+];
+
 #[derive(Default)]
 struct Tally {
     passed: u64,
@@ -109,6 +147,7 @@ pub(crate) fn ci() -> ExitCode {
     tally.run(&CLIPPY);
     tally.run(&CLIPPY_FUZZ);
     TESTS.iter().for_each(|step| tally.run(step));
+    LAB.iter().for_each(|step| tally.run(step));
     tally.miri();
     tally.tsan();
     tally.fuzz();
@@ -129,6 +168,14 @@ pub(crate) fn tsan() -> ExitCode {
     let begun = Instant::now();
     let mut tally = Tally::default();
     tally.tsan();
+    tally.finish(begun)
+}
+
+/// The crash lab alone.
+pub(crate) fn lab() -> ExitCode {
+    let begun = Instant::now();
+    let mut tally = Tally::default();
+    LAB.iter().for_each(|step| tally.run(step));
     tally.finish(begun)
 }
 

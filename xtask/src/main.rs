@@ -14,8 +14,10 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Chores of everdram. Usage: cargo xtask <chore>
 
-  ci      all that CI runs: fmt, tidy, clippy, test, miri, tsan, fuzz; ends with a line `N passed, N failed`
+  ci      all that CI runs: fmt, tidy, clippy, test, lab, miri, tsan, fuzz, vm; ends with a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
+  lab     the crash lab in release mode: a million images (EVERDRAM_LAB_IMAGES=N), the mutation score, lints, holes
+          opened on purpose
   fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     match chore.as_deref() {
         Some("ci") => ci::ci(),
         Some("test") => ci::test(),
+        Some("lab") => ci::lab(),
         Some("miri") => ci::miri(),
         Some("tsan") => ci::tsan(),
         Some("fmt") => ci::format(),

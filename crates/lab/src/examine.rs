@@ -205,12 +205,14 @@ impl<'a> Examiner<'a> {
             match step {
                 Step::Invoke(call) => checker.invoke(*call),
                 Step::Return(call) => {
-                    checker.ret(*call, history, values).map_err(|wrong| Violation {
-                        step: id,
-                        picked: Vec::new(),
-                        nested: Vec::new(),
-                        wrong,
-                    })?;
+                    checker
+                        .ret(*call, history, values)
+                        .map_err(|wrong| Violation {
+                            step: id,
+                            picked: Vec::new(),
+                            nested: Vec::new(),
+                            wrong,
+                        })?;
                 }
                 Step::Clock(now) => checker.advance(*now),
                 _ => {
@@ -246,14 +248,19 @@ impl<'a> Examiner<'a> {
             self.totals.unique += u64::from(self.images.insert(hash));
             let image = model.image(&units, pick);
             let one_in = self.scrutiny.nested_one_in;
-            let is_nested =
-                self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
+            let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
             let kept = is_nested.then(|| image.clone());
             let wrong = match judge(self.ground, image, allowed, values) {
                 Err(wrong) => Some((wrong, Vec::new())),
                 Ok(state) => kept.and_then(|image| {
-                    self.nested(&image, &state, values, 2, random_of(self.scrutiny.seed, hash))
-                        .err()
+                    self.nested(
+                        &image,
+                        &state,
+                        values,
+                        2,
+                        random_of(self.scrutiny.seed, hash),
+                    )
+                    .err()
                 }),
             };
             if let Some((wrong, nested)) = wrong {
@@ -305,9 +312,14 @@ impl<'a> Examiner<'a> {
                 (0..64).map(|_| random.random_range(0..64)).collect()
             };
             let oracle = Arc::new(Oracle::new(units, tried));
-            let judged = judge_lazily(self.ground, base.clone(), &oracle, allowed, values, |unit| {
-                random.random_range(0..unit.choices.len())
-            });
+            let judged = judge_lazily(
+                self.ground,
+                base.clone(),
+                &oracle,
+                allowed,
+                values,
+                |unit| random.random_range(0..unit.choices.len()),
+            );
             let picked = oracle.chosen();
             let hash = picked.iter().fold(base_hash, |hash, (place, bytes)| {
                 hash ^ model.place_hash(*place) ^ unit::hash(*place, bytes)
@@ -389,8 +401,8 @@ impl<'a> Examiner<'a> {
             self.totals.nested += 1;
             self.totals.unique += u64::from(self.images.insert(hash));
             let image = model.image(&units, pick);
-            let deeper = (depth < self.scrutiny.depth && hash.is_multiple_of(16))
-                .then(|| image.clone());
+            let deeper =
+                (depth < self.scrutiny.depth && hash.is_multiple_of(16)).then(|| image.clone());
             let place = || (step, picked(&units, pick));
             match judge(self.ground, image, allowed, values) {
                 Err(wrong) => {

@@ -78,7 +78,13 @@ pub fn explore(
         let share = random.random_range(1..8);
         let pick: Pick = units
             .iter()
-            .map(|unit| if random.random_range(0..8) < share { unit.newest() } else { 0 })
+            .map(|unit| {
+                if random.random_range(0..8) < share {
+                    unit.newest()
+                } else {
+                    0
+                }
+            })
             .collect();
         visit(&pick)?;
     }
@@ -134,7 +140,10 @@ fn pairs(
                 return ControlFlow::Continue(());
             }
             left -= 1;
-            visit(&with(least, &[(commit, unit.newest()), (other, second.newest())]))?;
+            visit(&with(
+                least,
+                &[(commit, unit.newest()), (other, second.newest())],
+            ))?;
             visit(&with(newest, &[(commit, 0), (other, 0)]))?;
             visit(&with(newest, &[(other, 0)]))?;
         }

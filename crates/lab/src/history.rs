@@ -192,11 +192,7 @@ impl Checker {
         let mut next = HashSet::new();
         if told == Some(Outcome::NoRoom) {
             // It was refused: ways in which it happened are no ways.
-            next.extend(
-                self.ways
-                    .drain()
-                    .filter(|way| way.taken[place].is_none()),
-            );
+            next.extend(self.ways.drain().filter(|way| way.taken[place].is_none()));
         } else {
             let reachable = self.closure(history, values, false);
             next.extend(
@@ -243,7 +239,8 @@ impl Checker {
                 };
                 let blocked = if crashed {
                     // What was left out stays out: the calls of a session happen in order.
-                    (place + 1..self.open.len()).any(|later| same(later) && way.taken[later].is_some())
+                    (place + 1..self.open.len())
+                        .any(|later| same(later) && way.taken[later].is_some())
                 } else {
                     (0..place).any(|earlier| same(earlier) && way.taken[earlier].is_none())
                 };

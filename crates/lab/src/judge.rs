@@ -8,8 +8,8 @@ use crate::call::Values;
 use crate::history::{Allowed, State};
 use crate::image::Image;
 use crate::lazy::Oracle;
-use crate::unit::Unit;
 use crate::trace::name;
+use crate::unit::Unit;
 use crate::world::{Ears, Ground, World};
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::Tap;
@@ -215,7 +215,10 @@ fn room(world: &World) -> Result<(), Wrong> {
     let stats = world.opened.engine().stats();
     let blocks = (stats.used_bytes / world.ground.block_bytes()) as usize;
     if stats.keys > 0 {
-        return Err(format!("after use, an empty store counts {} keys", stats.keys));
+        return Err(format!(
+            "after use, an empty store counts {} keys",
+            stats.keys
+        ));
     }
     if blocks > BLOCKS_LEFT {
         return Err(format!(

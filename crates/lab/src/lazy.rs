@@ -37,7 +37,10 @@ impl Oracle {
     #[must_use]
     pub fn new(units: &[Unit], script: Script) -> Oracle {
         Oracle {
-            units: units.iter().map(|unit| (unit.place, unit.clone())).collect(),
+            units: units
+                .iter()
+                .map(|unit| (unit.place, unit.clone()))
+                .collect(),
             state: Mutex::new(State {
                 script,
                 ..State::default()

@@ -224,10 +224,7 @@ impl Lines {
             let Some(held) = self.dirty.get_mut(&line) else {
                 continue;
             };
-            useful |= held
-                .atoms
-                .iter()
-                .any(|atom| !atom.flushed && !atom.certain);
+            useful |= held.atoms.iter().any(|atom| !atom.flushed && !atom.certain);
             for atom in &mut held.atoms {
                 if !atom.flushed {
                     atom.flushed = true;
@@ -319,8 +316,7 @@ impl Lines {
             held.atoms
                 .iter()
                 .filter(move |atom| {
-                    !atom.certain
-                        && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
+                    !atom.certain && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
                 })
                 .map(move |atom| (line, atom))
         })
@@ -394,7 +390,10 @@ impl Atom {
 impl Line {
     /// The places in the source that stored what is uncertain here.
     pub fn sites(&self) -> impl Iterator<Item = Site> {
-        self.atoms.iter().filter(|atom| !atom.certain).map(|atom| atom.site)
+        self.atoms
+            .iter()
+            .filter(|atom| !atom.certain)
+            .map(|atom| atom.site)
     }
 
     /// What was stored and is not all certain, in order.

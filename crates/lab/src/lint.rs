@@ -12,9 +12,9 @@
 //! Torn commit words cannot be written: the interface has aligned words only.
 
 use crate::examine::Totals;
+use crate::examine::look;
 use crate::history::Checker;
 use crate::image::{Image, Medium};
-use crate::examine::look;
 use crate::lines::{Lines, Waste};
 use crate::profile;
 use crate::recorder::Record;
@@ -60,7 +60,10 @@ impl Lints {
                 *into.entry(place).or_default() += count;
             }
         };
-        add(&mut self.dirty_at_acknowledgement, other.dirty_at_acknowledgement);
+        add(
+            &mut self.dirty_at_acknowledgement,
+            other.dirty_at_acknowledgement,
+        );
         add(&mut self.read_before_durable, other.read_before_durable);
         add(&mut self.redundant_flush, other.redundant_flush);
         add(&mut self.empty_fence, other.empty_fence);
@@ -202,7 +205,11 @@ impl Linter<'_> {
         for turn in 0..GARBLED_OF_A_POINT {
             let mut bytes = self.lines.base().to_vec();
             for unit in &units {
-                let choice = if turn == 0 { unit.newest() } else { self.random.random_range(0..unit.choices.len()) };
+                let choice = if turn == 0 {
+                    unit.newest()
+                } else {
+                    self.random.random_range(0..unit.choices.len())
+                };
                 let at = (unit.place * LINE) as usize;
                 bytes[at..at + LINE as usize].copy_from_slice(&unit.choices[choice].bytes);
             }
@@ -210,11 +217,16 @@ impl Linter<'_> {
             let garbage: u64 = self.random.random();
             bytes[at..at + 8].copy_from_slice(&garbage.to_le_bytes());
             self.lints.garbled += 1;
-            let allowed = self.checker.allowed(&record.history, &mut record.values).clone();
+            let allowed = self
+                .checker
+                .allowed(&record.history, &mut record.values)
+                .clone();
             self.ground.clock.set(self.checker.now());
             match look(self.ground, Image::Memory(bytes), &allowed, &record.values) {
                 Err(wrong) if !wrong.starts_with("recovery refused it") => {
-                    self.lints.trusting.push(format!("garbage at byte {at}: {wrong}"));
+                    self.lints
+                        .trusting
+                        .push(format!("garbage at byte {at}: {wrong}"));
                 }
                 _ => {}
             }

@@ -79,12 +79,9 @@ impl Model {
             Model::Memory(lines) => lines.base_hash(),
             Model::Disk(sectors, _) => sectors.base_hash(),
         };
-        units
-            .iter()
-            .zip(pick)
-            .fold(base, |hash, (unit, &choice)| {
-                hash ^ self.place_hash(unit.place) ^ unit.choices[choice].hash
-            })
+        units.iter().zip(pick).fold(base, |hash, (unit, &choice)| {
+            hash ^ self.place_hash(unit.place) ^ unit.choices[choice].hash
+        })
     }
 
     /// The hash of what is certain at a place.

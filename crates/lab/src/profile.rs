@@ -156,7 +156,9 @@ impl Profile {
             (_, 46..58) => Call::Delete(key),
             (_, 58..63) => Call::Swap(key, value(values)),
             (Profile::Fixed, 63..78) => Call::Add(key, salt % 1000),
-            (Profile::Fixed | Profile::Variable, 78..84) => Call::Pipeline(self.several(random, values)),
+            (Profile::Fixed | Profile::Variable, 78..84) => {
+                Call::Pipeline(self.several(random, values))
+            }
             (Profile::Batch, 63..80) => Call::Batch(self.several(random, values)),
             (Profile::Batch, 80..88) => Call::Pipeline(self.several(random, values)),
             (Profile::Batch, 88..90) => Call::Clear,

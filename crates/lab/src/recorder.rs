@@ -1,8 +1,8 @@
 //! Writes down what a run does, in the order in which it happens.
 
 use crate::call::{Call, Outcome, Values};
-use crate::history::{Entry, History};
 use crate::fault::Faults;
+use crate::history::{Entry, History};
 use crate::trace::{DiskStep, Step, Trace};
 use everdram_pm::Region;
 use everdram_pm::lab::{Actor, Answer, DiskEvent, DiskTap, Event, Perform, Site, Source, Tap};

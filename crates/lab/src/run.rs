@@ -46,7 +46,9 @@ struct Driver<'a> {
 /// # Errors
 /// What the engine said that it should not have said.
 pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
-    let start = ground.create(plan.seed).map_err(|error| error.to_string())?;
+    let start = ground
+        .create(plan.seed)
+        .map_err(|error| error.to_string())?;
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, None));
     let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
         Ok(world) => world,

@@ -60,7 +60,9 @@ impl Scheduler {
         } else {
             let depth = random.random_range(1..5);
             Way::Priorities {
-                of: (0..threads).map(|_| random.random_range(1 << 32..1 << 33)).collect(),
+                of: (0..threads)
+                    .map(|_| random.random_range(1 << 32..1 << 33))
+                    .collect(),
                 changes: (0..depth).map(|_| random.random_range(0..EVENTS)).collect(),
             }
         };
@@ -154,7 +156,11 @@ impl State {
                     of[me] = self.lowest;
                 }
                 let of = of.clone();
-                if let Some(first) = self.ready(None).into_iter().max_by_key(|&thread| of[thread]) {
+                if let Some(first) = self
+                    .ready(None)
+                    .into_iter()
+                    .max_by_key(|&thread| of[thread])
+                {
                     self.turn = first;
                 }
             }

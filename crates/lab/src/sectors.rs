@@ -187,7 +187,9 @@ impl Sectors {
             let number = (unit.place >> 40) as u32;
             match unit.place & ((1 << 40) - 1) {
                 LENGTH => {
-                    let length = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+                    let length = bytes
+                        .first_chunk()
+                        .map_or(0, |word| u64::from_le_bytes(*word));
                     lengths.insert(number, length);
                 }
                 PRESENCE => {
@@ -255,7 +257,11 @@ impl File {
     }
 
     fn seen(&self, sector: u64) -> Vec<u8> {
-        match self.sectors.get(&sector).and_then(|versions| versions.last()) {
+        match self
+            .sectors
+            .get(&sector)
+            .and_then(|versions| versions.last())
+        {
             Some(last) => last.content.to_vec(),
             None => self.certain(sector),
         }
@@ -267,7 +273,8 @@ impl File {
         }
         if bytes < self.seen_length() {
             // What is cut off is zero if the file grows again.
-            for sector in bytes.div_ceil(SECTOR as u64)..self.seen_length().div_ceil(SECTOR as u64) {
+            for sector in bytes.div_ceil(SECTOR as u64)..self.seen_length().div_ceil(SECTOR as u64)
+            {
                 self.push(step, sector, vec![0; SECTOR]);
             }
             if !bytes.is_multiple_of(SECTOR as u64) {
@@ -349,20 +356,23 @@ impl File {
     }
 
     fn units(&self, place: u64, units: &mut Vec<Unit>) {
-        let mut push = |at: u64, least: Vec<u8>, versions: Vec<(StepId, Vec<u8>)>, commits: bool| {
-            let mut unit = Unit::new(place | at, least.into());
-            unit.commits = commits;
-            let mut newest = 0;
-            for (step, content) in versions {
-                newest = unit.add(&content);
-                unit.prefixes.push((step, newest));
-            }
-            unit.put_last(newest);
-            units.push(unit);
-        };
+        let mut push =
+            |at: u64, least: Vec<u8>, versions: Vec<(StepId, Vec<u8>)>, commits: bool| {
+                let mut unit = Unit::new(place | at, least.into());
+                unit.commits = commits;
+                let mut newest = 0;
+                for (step, content) in versions {
+                    newest = unit.add(&content);
+                    unit.prefixes.push((step, newest));
+                }
+                unit.put_last(newest);
+                units.push(unit);
+            };
         if !self.presences.is_empty() {
             let versions = self.presences.iter();
-            let versions = versions.map(|v| (v.step, vec![u8::from(v.content)])).collect();
+            let versions = versions
+                .map(|v| (v.step, vec![u8::from(v.content)]))
+                .collect();
             push(PRESENCE, vec![u8::from(self.present)], versions, true);
         }
         if !self.lengths.is_empty() {
@@ -374,7 +384,10 @@ impl File {
         }
         for (&sector, versions) in &self.sectors {
             let least = self.certain(sector);
-            let versions = versions.iter().map(|v| (v.step, v.content.to_vec())).collect();
+            let versions = versions
+                .iter()
+                .map(|v| (v.step, v.content.to_vec()))
+                .collect();
             push(sector, least, versions, false);
         }
     }

@@ -24,7 +24,9 @@ thread_local! {
 /// What the engine said that it should not have said.
 pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
     let threads = plan.profile.sessions();
-    let start = ground.create(plan.seed).map_err(|error| error.to_string())?;
+    let start = ground
+        .create(plan.seed)
+        .map_err(|error| error.to_string())?;
     let scheduler = Scheduler::new(threads, profile::random(plan.seed, 3));
     let turn = {
         let scheduler = Arc::clone(&scheduler);

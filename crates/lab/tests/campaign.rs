@@ -8,7 +8,11 @@ use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
 use std::sync::atomic::AtomicBool;
 
-const IMAGES: u64 = if cfg!(debug_assertions) { 24_000 } else { 1_000_000 };
+const IMAGES: u64 = if cfg!(debug_assertions) {
+    24_000
+} else {
+    1_000_000
+};
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -19,7 +23,17 @@ fn from_environment(name: &str) -> Option<u64> {
 fn show(tally: &Tally) {
     println!(
         "{:6} {:12} {:>5} {:>6} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7} {:>10}",
-        "medium", "profile", "runs", "calls", "points", "images", "unique", "nested", "lazy", "cpu s", "violations"
+        "medium",
+        "profile",
+        "runs",
+        "calls",
+        "points",
+        "images",
+        "unique",
+        "nested",
+        "lazy",
+        "cpu s",
+        "violations"
     );
     let line = |medium: &str, profile: &str, row: &everdram_lab::campaign::Row| {
         let totals = &row.totals;

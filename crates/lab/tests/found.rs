@@ -9,11 +9,7 @@ use everdram_lab::profile::Profile;
 use everdram_lab::world::Ground;
 
 /// A plan of these calls, by session.
-fn plan(
-    medium: Medium,
-    profile: Profile,
-    calls: impl Fn(&mut Values) -> Vec<(u32, Call)>,
-) -> Plan {
+fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u32, Call)>) -> Plan {
     let mut plan = Plan::draw(medium, profile, 1, 0);
     plan.fault = Fault::None;
     plan.calls = calls(&mut plan.values);
@@ -52,7 +48,10 @@ fn journals_that_name_one_key_are_applied_by_version() {
                 vec![
                     (0, Call::Batch(vec![(4, value(values)), (5, value(values))])),
                     (1, Call::Batch(vec![(6, value(values)), (7, value(values))])),
-                    (first, Call::Batch(vec![(0, value(values)), (1, value(values))])),
+                    (
+                        first,
+                        Call::Batch(vec![(0, value(values)), (1, value(values))]),
+                    ),
                     (other, Call::Batch(vec![(0, None), (2, value(values))])),
                     (other, Call::Get(0)),
                 ]
@@ -121,11 +120,7 @@ fn what_a_killed_process_left_in_caches_is_made_durable() {
         for _ in 0..4 {
             calls.push((1, Call::Put(3, values.make(250, 3), 0)));
         }
-        calls.extend([
-            (0, Call::Delete(5)),
-            (1, Call::Reclaim),
-            (1, Call::Reclaim),
-        ]);
+        calls.extend([(0, Call::Delete(5)), (1, Call::Reclaim), (1, Call::Reclaim)]);
         calls
     });
     judge(&plan);

@@ -25,10 +25,13 @@ fn plan(seed: u64) -> Plan {
             for key in 0..2u8 {
                 let held = value(&mut plan.values);
                 let key = 2 * (session as u8 - 1) + key;
-                plan.calls.push((session, match (round + key) % 3 {
-                    0 => Call::Delete(key),
-                    _ => Call::Put(key, held, 0),
-                }));
+                plan.calls.push((
+                    session,
+                    match (round + key) % 3 {
+                        0 => Call::Delete(key),
+                        _ => Call::Put(key, held, 0),
+                    },
+                ));
             }
         }
     }

@@ -164,10 +164,18 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
         let region = self.pool.region();
-        told!(self, Store { at, bytes, kind: crate::lab::StoreKind::Bulk }, {
-            region.store(at, bytes);
-            true
-        });
+        told!(
+            self,
+            Store {
+                at,
+                bytes,
+                kind: crate::lab::StoreKind::Bulk
+            },
+            {
+                region.store(at, bytes);
+                true
+            }
+        );
         Dirty {
             at,
             bytes: bytes.len() as u64,
@@ -182,10 +190,18 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn store_word(&mut self, at: u64, word: u64) -> Dirty {
         let region = self.pool.region();
-        told!(self, Store { at, bytes: &word.to_le_bytes(), kind: crate::lab::StoreKind::Word }, {
-            region.store_word(at, word);
-            true
-        });
+        told!(
+            self,
+            Store {
+                at,
+                bytes: &word.to_le_bytes(),
+                kind: crate::lab::StoreKind::Word
+            },
+            {
+                region.store_word(at, word);
+                true
+            }
+        );
         Dirty { at, bytes: 8 }
     }
 
@@ -201,15 +217,23 @@ impl Lane {
     pub fn exchange_word(&mut self, at: u64, old: u64, new: u64) -> Result<Dirty, u64> {
         let region = self.pool.region();
         let mut found = old;
-        told!(self, Store { at, bytes: &new.to_le_bytes(), kind: crate::lab::StoreKind::Word }, {
-            match region.exchange_word(at, old, new) {
-                Ok(()) => true,
-                Err(other) => {
-                    found = other;
-                    false
+        told!(
+            self,
+            Store {
+                at,
+                bytes: &new.to_le_bytes(),
+                kind: crate::lab::StoreKind::Word
+            },
+            {
+                match region.exchange_word(at, old, new) {
+                    Ok(()) => true,
+                    Err(other) => {
+                        found = other;
+                        false
+                    }
                 }
             }
-        })
+        )
         .then_some(Dirty { at, bytes: 8 })
         .ok_or(found)
     }
@@ -234,23 +258,31 @@ impl Lane {
     pub fn stream(&mut self, at: u64, lines: &[u8]) -> Flushed {
         let region = self.pool.region();
         let persist = &mut self.persist;
-        told!(self, Store { at, bytes: lines, kind: crate::lab::StoreKind::Stream }, {
-            match persist {
-                Persist::Lines { kind, delay } => {
-                    region.stream(*kind, at, lines);
-                    if let Some(delay) = delay {
-                        delay.flush(lines.len() as u64 / LINE);
+        told!(
+            self,
+            Store {
+                at,
+                bytes: lines,
+                kind: crate::lab::StoreKind::Stream
+            },
+            {
+                match persist {
+                    Persist::Lines { kind, delay } => {
+                        region.stream(*kind, at, lines);
+                        if let Some(delay) = delay {
+                            delay.flush(lines.len() as u64 / LINE);
+                        }
                     }
+                    Persist::Redo(group) => {
+                        region.store(at, lines);
+                        group.push_lines(at, lines);
+                    }
+                    #[cfg(feature = "lab")]
+                    Persist::Simulated => region.store(at, lines),
                 }
-                Persist::Redo(group) => {
-                    region.store(at, lines);
-                    group.push_lines(at, lines);
-                }
-                #[cfg(feature = "lab")]
-                Persist::Simulated => region.store(at, lines),
+                true
             }
-            true
-        });
+        );
         Flushed(())
     }
 
@@ -314,12 +346,20 @@ impl Lane {
         let region = self.pool.region();
         assert!(region.contains(at, bytes));
         let persist = &mut self.persist;
-        told!(self, Flush { at, bytes, late: false }, {
-            if let Persist::Lines { kind, .. } = persist {
-                region.flush(*kind, at, bytes);
+        told!(
+            self,
+            Flush {
+                at,
+                bytes,
+                late: false
+            },
+            {
+                if let Persist::Lines { kind, .. } = persist {
+                    region.flush(*kind, at, bytes);
+                }
+                true
             }
-            true
-        });
+        );
         Flushed(())
     }
 

@@ -532,7 +532,8 @@ mod tests {
             },
         };
         flock(place.file.inner(), lock).unwrap();
-        let pool = open_device(named.path(), &PoolOptions::default(), &place, device, None).unwrap();
+        let pool =
+            open_device(named.path(), &PoolOptions::default(), &place, device, None).unwrap();
         drop(place);
         let second = || flock(named.as_file(), lock);
         assert_eq!(second(), Err(Errno::WOULDBLOCK));

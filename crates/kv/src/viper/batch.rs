@@ -167,7 +167,9 @@ impl ViperSession {
     /// Applies operations whose stripes are held; `clear` removes everything else first (all stripes held).
     /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
     fn nothing_to_do(&self, stripes: &[StripeId]) -> Ticket {
-        let found = stripes.iter().map(|&stripe| self.engine.stripes.stamp(stripe));
+        let found = stripes
+            .iter()
+            .map(|&stripe| self.engine.stripes.stamp(stripe));
         Ticket(found.fold(self.last_ticket.0, u64::max))
     }
 

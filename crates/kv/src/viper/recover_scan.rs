@@ -70,14 +70,8 @@ pub(super) fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, E
     let all = Mutex::new(Found::default());
     let failure = Mutex::new(None);
     let progress = options.progress.as_ref();
-    let work = |owner: usize| match scan_share(
-        viper,
-        owner as u16,
-        &blocks,
-        &next,
-        &done,
-        progress,
-    ) {
+    let work = |owner: usize| match scan_share(viper, owner as u16, &blocks, &next, &done, progress)
+    {
         Ok(found) => all.lock().merge(found),
         Err(error) => {
             // One is enough; the other threads stop at their next block.

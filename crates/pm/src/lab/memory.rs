@@ -43,7 +43,11 @@ impl Seed {
 /// # Errors
 /// None on memory.
 pub fn create(seed: Seed, engine: u32, geometry: [u64; 8]) -> Result<Vec<u8>, Error> {
-    let region = Arc::new(Region::simulated(Heap::new(DATA_AT as usize), DATA_AT, None));
+    let region = Arc::new(Region::simulated(
+        Heap::new(DATA_AT as usize),
+        DATA_AT,
+        None,
+    ));
     let carrier = Box::new(ThroughTap::new(Arc::clone(&region)));
     let superblock = seed.superblock(Medium::Emulated, engine, geometry);
     Header::create(carrier, Path::new("lab"), superblock)?;
