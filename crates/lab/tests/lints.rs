@@ -11,12 +11,13 @@ fn nothing_is_dirty_when_it_is_acknowledged() {
     println!("{} calls: {lints:#?}", totals.calls);
     assert!(lints.flushes > 1000 && lints.garbled > 1000);
     assert!(lints.is_sound());
-    // Compaction flushes the marks of others without knowing whether they were; everything else does so once.
+    // Compaction flushes the marks of others, and recovery what it found, without knowing whether that was done
+    // before; everything else flushes once.
     let wasted: u64 = lints
         .redundant_flush
         .iter()
         .chain(&lints.empty_fence)
-        .filter(|(place, _)| !place.contains("reclaim.rs"))
+        .filter(|(place, _)| !place.contains("reclaim.rs") && !place.contains("recover_scan.rs"))
         .map(|(_, count)| count)
         .sum();
     assert!(
