@@ -271,6 +271,7 @@ pub fn shape(trace: &[Step]) -> u64 {
             Step::Invoke(call) => [5, u64::from(*call), 0, 0],
             Step::Return(call) => [6, u64::from(*call), 0, 0],
             Step::Clock(now) => [7, *now, 0, 0],
+            Step::Death => [100, 0, 0, 0],
         };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         xxh3_64_with_seed(&bytes, hash)

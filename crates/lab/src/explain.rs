@@ -182,6 +182,7 @@ pub fn event(step: &Step) -> String {
         Step::Invoke(call) => return format!("call {call} began"),
         Step::Return(call) => return format!("call {call} returned"),
         Step::Clock(now) => return format!("the clock showed {now}"),
+        Step::Death => return "the process died".into(),
     };
     format!("{what} at {}", name(site))
 }

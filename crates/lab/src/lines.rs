@@ -6,6 +6,7 @@
 //!    but not after a later word store to the same line.
 //! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with respect to
 //!    other stores to the line.
+//!    When their process dies, that is done for them: entering the kernel empties the buffers they were in.
 //! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain once
 //!    the same actor fences.
 //! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet, and
@@ -178,7 +179,24 @@ impl Lines {
                 }
                 self.fence(*actor).then_some(Waste::Fence)
             }
+            Step::Death => {
+                self.drain();
+                None
+            }
             _ => None,
+        }
+    }
+
+    /// Everything streamed is certain.
+    fn drain(&mut self) {
+        let lines: Vec<u64> = self.dirty.keys().copied().collect();
+        for line in lines {
+            if let Some(held) = self.dirty.get_mut(&line) {
+                for atom in &mut held.atoms {
+                    atom.certain |= atom.kind == StoreKind::Stream;
+                }
+            }
+            self.settle(line);
         }
     }
 

@@ -30,7 +30,7 @@ impl Model {
     #[must_use]
     pub fn is_point(&self, step: &Step) -> bool {
         match self {
-            Model::Memory(_) => matches!(step, Step::Fence { .. }),
+            Model::Memory(_) => matches!(step, Step::Fence { .. } | Step::Death),
             Model::Disk(..) => matches!(
                 step,
                 Step::Disk {

@@ -1,6 +1,7 @@
 //! Writes down what a run does, in the order in which it happens.
 
 use crate::call::{Call, Outcome, Values};
+use crate::death::{Death, Died};
 use crate::fault::Faults;
 use crate::history::{Entry, History};
 use crate::trace::{DiskStep, Step, Trace};
@@ -8,6 +9,7 @@ use everdram_pm::Region;
 use everdram_pm::lab::{Actor, Answer, DiskEvent, DiskTap, Event, Perform, Site, Source, Tap};
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::panic::panic_any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -40,6 +42,8 @@ pub struct Recorder {
     turn: Option<Yield>,
     /// What goes wrong with the disk.
     pub faults: Faults,
+    /// When the process dies in the middle of a call.
+    pub death: Death,
 }
 
 impl Recorder {
@@ -104,6 +108,12 @@ impl Recorder {
         done
     }
 
+    /// The process is dead; writes down what the next one does.
+    pub fn died(&self) {
+        self.deaf.store(false, Ordering::SeqCst);
+        self.write(Step::Death);
+    }
+
     /// What was written down so far.
     pub fn take(&self) -> Record {
         std::mem::take(&mut *self.record.lock())
@@ -129,6 +139,10 @@ impl Tap for Recorder {
 
     fn event(&self, source: Source, event: Event<'_>, perform: Perform<'_>) -> bool {
         self.turn();
+        if !self.deaf.load(Ordering::SeqCst) && self.death.comes() {
+            self.deaf.store(true, Ordering::SeqCst);
+            panic_any(Died);
+        }
         let Source { actor, site } = source;
         let done = perform();
         match event {

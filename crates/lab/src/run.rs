@@ -1,6 +1,7 @@
 //! Runs a plan on a recorded pool.
 
 use crate::call::{Call, Outcome};
+use crate::death::Died;
 use crate::history::SESSIONS;
 use crate::image::{Image, Medium};
 use crate::plan::{Fault, Plan};
@@ -8,6 +9,7 @@ use crate::recorder::{Record, Recorder};
 use crate::world::{Ears, Ground, Numbers, World, perform};
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::{DiskTap, Tap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// A run, recorded.
@@ -66,6 +68,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     match plan.fault {
         Fault::None => {}
         Fault::Sync(after) => recorder.faults.fail_sync_after(after),
+        Fault::Kill(after) if plan.medium == Medium::Pmem => recorder.death.after(after),
         Fault::Kill(after) => recorder.faults.die_before_sync(after),
         Fault::Room(bytes) => recorder.faults.room(bytes),
     }
@@ -108,7 +111,7 @@ impl Driver<'_> {
     fn run(&mut self) -> Result<(), String> {
         let mut struck = false;
         for (number, (session, call)) in self.plan.calls.iter().enumerate() {
-            let said = match self.call(*session, call) {
+            let said = match self.call_or_die(*session, call) {
                 Err(Error::Pool(_)) if !struck && self.is_struck() => {
                     struck = true;
                     self.kill()
@@ -118,6 +121,41 @@ impl Driver<'_> {
             said.map_err(|error| format!("call {number}, {call:?}, failed: {error}"))?;
         }
         Ok(())
+    }
+
+    /// Makes a call. If the process dies meanwhile, the next one is started on what is left, and the call stays
+    /// open.
+    fn call_or_die(&mut self, session: u32, call: &Call) -> Result<(), Error> {
+        self.recorder.death.of(&self.world.pool);
+        match catch_unwind(AssertUnwindSafe(|| self.call(session, call))) {
+            Ok(said) => said,
+            Err(panic) if panic.is::<Died>() => self.bury(),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Starts the next process on what a dead one left.
+    fn bury(&mut self) -> Result<(), Error> {
+        self.recorder.died();
+        self.killed += 1;
+        let left = self
+            .recorder
+            .death
+            .left()
+            .unwrap_or_else(|| self.world.killed());
+        let ears = ears(self.recorder, self.plan.medium);
+        let next = World::open(&self.world.ground, left, &ears)?;
+        self.replace(next);
+        Ok(())
+    }
+
+    fn replace(&mut self, next: World) {
+        let sessions = std::mem::take(&mut self.sessions);
+        let before = std::mem::replace(&mut self.world, next);
+        self.recorder.deaf(|| {
+            drop(sessions);
+            drop(before);
+        });
     }
 
     fn is_struck(&self) -> bool {
@@ -228,14 +266,10 @@ impl Driver<'_> {
     /// The process dies; its caches live on.
     fn kill(&mut self) -> Result<(), Error> {
         self.killed += 1;
+        self.recorder.died();
         let ears = ears(self.recorder, self.plan.medium);
         let next = self.world.reopened(&ears)?;
-        let sessions = std::mem::take(&mut self.sessions);
-        let before = std::mem::replace(&mut self.world, next);
-        self.recorder.deaf(|| {
-            drop(sessions);
-            drop(before);
-        });
+        self.replace(next);
         Ok(())
     }
 

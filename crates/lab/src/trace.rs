@@ -61,6 +61,8 @@ pub enum Step {
     Invoke(u32),
     /// It returned: its caller was told.
     Return(u32),
+    /// The process died. What it had streamed past the caches left the processor's buffers when the kernel took over.
+    Death,
     /// The clock shows so many milliseconds.
     Clock(u64),
 }

@@ -66,13 +66,19 @@ fn journals_that_name_one_key_are_applied_by_version() {
 /// was open, counted then. So a recovery that was interrupted came to another state than one that was not.
 #[test]
 fn interrupted_recovery_comes_to_the_same_state() {
-    for length in [150, 200, 230] {
+    // Records that are submitted together: none of them is fenced when the last ones begin the next page.
+    let shapes = [(150, 4), (100, 6), (200, 3)];
+    let shapes = match cfg!(debug_assertions) {
+        true => &shapes[..1],
+        false => &shapes[..],
+    };
+    for &(length, records) in shapes {
         let plan = plan(Medium::Pmem, Profile::Variable, |values| {
-            let mut calls = Vec::new();
-            for _ in 0..6 {
-                calls.push((0, Call::Put(1, values.make(length, 7), 0)));
-            }
-            calls
+            let mut pipeline = |salt| {
+                let records = (0..records).map(|key| (key, Some(values.make(length, salt))));
+                Call::Pipeline(records.collect())
+            };
+            vec![(0, pipeline(7)), (0, pipeline(8))]
         });
         judge(&plan);
     }
@@ -84,10 +90,15 @@ fn interrupted_recovery_comes_to_the_same_state() {
 /// used, and that a power loss took.
 #[test]
 fn what_only_caches_have_is_made_durable_first() {
-    let mut points = 0;
-    for profile in [Profile::Fixed, Profile::Growth] {
-        for syncs in 0..40 {
-            for fault in [Fault::Kill(syncs), Fault::Sync(syncs)] {
+    // Unoptimized, only what is nearest to the start, where both happened.
+    let (profiles, syncs) = match cfg!(debug_assertions) {
+        true => (&[Profile::Fixed][..], 8),
+        false => (&[Profile::Fixed, Profile::Growth][..], 32),
+    };
+    let (mut runs, mut points) = (0, 0);
+    for &profile in profiles {
+        for sync in 0..syncs {
+            for fault in [Fault::Kill(sync), Fault::Sync(sync)] {
                 let mut plan = plan(Medium::File, profile, |values| {
                     let mut calls = Vec::new();
                     for key in 0..8 {
@@ -100,10 +111,11 @@ fn what_only_caches_have_is_made_durable_first() {
                 });
                 plan.fault = fault;
                 points += judge(&plan);
+                runs += 1;
             }
         }
     }
-    assert!(points > 5_000, "{points}");
+    assert!(points > 25 * runs, "{points} crash points in {runs} runs");
 }
 
 /// A mark that lets a newer record win was stored, and flushed, and the process was killed before any fence. The next

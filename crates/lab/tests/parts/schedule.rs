@@ -1,0 +1,134 @@
+//! The scheduler: one thread at a time, the same way for the same seed, and never for good.
+//!
+//! A thread that a busy machine keeps from running looks to the scheduler like one that blocks on a lock, and loses
+//! its turn. So what holds of a run is asked of several, and has to be seen in one.
+
+use everdram_lab::profile;
+use everdram_lab::schedule::Scheduler;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::Duration;
+
+const THREADS: usize = 3;
+const EVENTS: usize = 60;
+/// Runs that may be disturbed.
+const TRIES: usize = 20;
+/// When a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `body` on each thread, under a scheduler; `false` if it does not come to its end.
+fn scheduled(seed: u64, body: impl Fn(&Scheduler, usize) + Send + Sync + 'static) -> bool {
+    let scheduler = Scheduler::new(THREADS, profile::random(seed, 3));
+    let body = Arc::new(body);
+    let together = Arc::new(Barrier::new(THREADS));
+    let (done, all_done) = mpsc::channel();
+    for me in 0..THREADS {
+        let (scheduler, body) = (Arc::clone(&scheduler), Arc::clone(&body));
+        let (done, together) = (done.clone(), Arc::clone(&together));
+        std::thread::spawn(move || {
+            together.wait();
+            scheduler.begin(me);
+            body(&scheduler, me);
+            scheduler.end(me);
+            let _ = done.send(());
+        });
+    }
+    (0..THREADS).all(|_| all_done.recv_timeout(PATIENCE).is_ok())
+}
+
+/// Who ran, event by event, and whether two ever ran at once.
+fn course(seed: u64) -> (Vec<usize>, bool) {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let running = Arc::new(AtomicUsize::new(0));
+    let both = Arc::new(AtomicBool::new(false));
+    let (kept, met) = (Arc::clone(&log), Arc::clone(&both));
+    let ended = scheduled(seed, move |scheduler, me| {
+        for _ in 0..EVENTS {
+            if running.fetch_add(1, Ordering::SeqCst) > 0 {
+                both.store(true, Ordering::SeqCst);
+            }
+            log.lock().unwrap().push(me);
+            // Long enough for another thread to get in the way, if it may.
+            for turn in 0..2_000 {
+                std::hint::black_box(turn);
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+            scheduler.event(me);
+        }
+    });
+    assert!(ended, "seed {seed}: threads hang");
+    let course = std::mem::take(&mut *kept.lock().unwrap());
+    (course, met.load(Ordering::SeqCst))
+}
+
+#[test]
+fn one_thread_runs_at_a_time() {
+    for seed in 0..8 {
+        let alone = (0..TRIES).any(|_| !course(seed).1);
+        assert!(alone, "seed {seed}: two threads run at once, each time");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_schedule() {
+    let mut courses = Vec::new();
+    for seed in 0..8 {
+        let (first, _) = course(seed);
+        assert_eq!(first.len(), THREADS * EVENTS);
+        let again = (0..TRIES).any(|_| course(seed).0 == first);
+        let again = again || {
+            // The first one may have been the one that was disturbed.
+            let (second, _) = course(seed);
+            (0..TRIES).any(|_| course(seed).0 == second)
+        };
+        assert!(again, "seed {seed}: no schedule came twice");
+        courses.push(first);
+    }
+    let switches =
+        |course: &Vec<usize>| course.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(
+        courses.iter().map(switches).max() > Some(20),
+        "some switch often"
+    );
+    courses.sort();
+    courses.dedup();
+    assert!(courses.len() > 4, "other seeds, other schedules");
+}
+
+/// Nobody tells the scheduler that a thread waits for a lock whose holder does not have the turn.
+#[test]
+fn a_thread_that_blocks_does_not_stop_the_others() {
+    for seed in 0..8 {
+        let lock = Arc::new(Mutex::new(()));
+        let ended = scheduled(seed, move |scheduler, me| {
+            for _ in 0..4 {
+                scheduler.event(me);
+                let held = lock.lock();
+                scheduler.event(me);
+                drop(held);
+            }
+        });
+        assert!(ended, "seed {seed}: threads hang");
+    }
+}
+
+/// A thread that says that it waits gives the turn to one that may do what it waits for.
+#[test]
+fn a_thread_that_waits_lets_others_run() {
+    for seed in 0..8 {
+        let finished = Arc::new(AtomicUsize::new(0));
+        let ended = scheduled(seed, move |scheduler, me| {
+            if me == 0 {
+                while finished.load(Ordering::SeqCst) < THREADS - 1 {
+                    scheduler.wait(me);
+                }
+                return;
+            }
+            for _ in 0..EVENTS {
+                scheduler.event(me);
+            }
+            finished.fetch_add(1, Ordering::SeqCst);
+        });
+        assert!(ended, "seed {seed}: threads hang");
+    }
+}
