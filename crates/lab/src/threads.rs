@@ -1,6 +1,6 @@
 //! Runs a plan of several threads on a recorded pool, under the scheduler.
 
-use crate::call::Call;
+use crate::call::{Call, Outcome};
 use crate::judge::guarded;
 use crate::plan::Plan;
 use crate::profile;
@@ -115,13 +115,17 @@ impl Thread<'_> {
                 let Some(mut world) = self.world.try_lock() else {
                     return Ok(());
                 };
+                let number = self.recorder.invoke(self.me as u32, call);
                 let done = match call {
                     Call::Tend => world.opened.tend(),
                     Call::Reclaim => world.opened.engine().reclaim().map(|_| ()),
                     _ => world.pool.checkpoint().map_err(Error::from),
                 };
                 match done {
-                    Err(Error::NoSpace(_)) => Ok(()),
+                    Ok(()) | Err(Error::NoSpace(_)) => {
+                        self.recorder.ret(number, Outcome::Done);
+                        Ok(())
+                    }
                     other => other,
                 }
             }
