@@ -16,7 +16,7 @@ use crate::world::Ground;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// One event taken out.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub struct Mutation {
     pub calls: usize,
     /// Threads.
     pub workers: usize,
+    /// Images after which the search for one mutant ends.
+    pub images: u64,
 }
 
 impl Default for Mutation {
@@ -75,6 +77,7 @@ impl Default for Mutation {
             seeds: 1..4,
             calls: 80,
             workers: 2,
+            images: u64::MAX,
         }
     }
 }
@@ -215,7 +218,9 @@ impl Mutation {
         for (seed, profile, run) in runs {
             let ground = Ground::new(*profile, self.medium);
             let scrutiny = scrutiny(effort, *seed, mute);
-            let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+            let seen = AtomicU64::new(*images);
+            let go_on = || seen.fetch_add(1, Ordering::Relaxed) < self.images;
+            let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
             let outcome = examiner.run(&mut Run {
                 start: run.start.clone(),
                 record: run.record.clone(),
