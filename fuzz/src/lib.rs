@@ -4,6 +4,10 @@
 //! same. The targets are in `bin/`; what belongs to one of them alone is in the module of its name.
 #![forbid(unsafe_code)]
 
+// Tests are built as the targets are, with coverage, for which the engine has the counters.
+#[cfg(test)]
+use libfuzzer_sys as _;
+
 pub mod choices;
 pub mod commands;
 pub mod damage;

@@ -4,12 +4,14 @@
 //! the fuzzing engine. Inputs that reach something new stay in `target/fuzz/corpus`, those that fail in
 //! `target/fuzz/failures`; `fuzz/seeds` is where each run starts, and has every input that failed once.
 
-use crate::tidy;
+use crate::cargo::{cargo, root, target};
+use crate::child;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 const TARGETS: [&str; 4] = ["pool", "log", "resp", "import"];
 /// Seconds for each target without `--seconds`.
@@ -18,6 +20,10 @@ const SECONDS: u64 = 60;
 const INPUT_BYTES_MAX: u32 = 4096;
 /// An input that takes longer than this, in seconds, hangs.
 const TIMEOUT_S: u32 = 10;
+/// A run that is not over so long after its seconds hangs in a way that the engine does not see.
+const GRACE: Duration = Duration::from_secs(300);
+/// For building the targets, or their tests.
+const BUILD_MAX: Duration = Duration::from_secs(900);
 /// Resident memory at which a run ends; the targets limit what they allocate themselves.
 const MEMORY_MIB_MAX: u32 = 1024;
 
@@ -60,13 +66,16 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What CI runs: every target for a minute. Says why if something failed, or could not be run.
+/// What CI runs: every target for a minute, and the tests of what they share. Says why if something failed, or could
+/// not be run.
 pub(crate) fn minute() -> Result<(), String> {
-    fuzz(&Plan {
+    let fuzzed = fuzz(&Plan {
         targets: TARGETS.to_vec(),
         seconds: SECONDS,
         input: None,
-    })
+    });
+    let tested = test();
+    fuzzed.and(tested)
 }
 
 /// Why this machine cannot fuzz, if it cannot.
@@ -153,25 +162,35 @@ fn fuzz(plan: &Plan) -> Result<(), String> {
 /// Builds all targets; returns where they are.
 fn build() -> Result<PathBuf, String> {
     let triple = host()?;
-    let status = cargo()
-        .args(["build", "--release", "--bins", "--target", &triple])
-        .arg("--manifest-path")
-        .arg(tidy::root().join("fuzz/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(place("build"))
-        .env("RUSTFLAGS", COVERAGE)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_TARGET_DIR")
-        .status()
-        .map_err(|error| format!("cargo: {error}"))?;
-    if !status.success() {
-        return Err("the fuzzing targets do not build".into());
-    }
+    run_cargo(&triple, ["build", "--bins"], "the build of the targets")?;
     Ok(place("build").join(triple).join("release"))
 }
 
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+/// Runs the tests of what the targets share. Built as the targets are, they need nothing but themselves.
+fn test() -> Result<(), String> {
+    run_cargo(
+        &host()?,
+        ["test", "--lib"],
+        "the test of what the targets share",
+    )
+}
+
+/// Runs cargo in the workspace of the targets.
+fn run_cargo(triple: &str, arguments: [&str; 2], what: &str) -> Result<(), String> {
+    let mut command = cargo();
+    command
+        .args(arguments)
+        .args(["--release", "--target", triple])
+        .args(["--manifest-path", "fuzz/Cargo.toml"])
+        .env("CARGO_TARGET_DIR", place("build"))
+        .env("RUSTFLAGS", COVERAGE)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let mut show = |bytes: &[u8]| print!("{}", String::from_utf8_lossy(bytes));
+    match child::follow(&mut command, Some(BUILD_MAX), &mut show) {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(format!("{what} failed")),
+        Err(trouble) => Err(format!("{what} {trouble}")),
+    }
 }
 
 /// The platform that the compiler runs on: with an explicit target, coverage spares build scripts and macros.
@@ -187,9 +206,7 @@ fn host() -> Result<String, String> {
 
 /// A place for what fuzzing keeps between runs.
 fn place(name: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| tidy::root().join("target"));
-    target.join("fuzz").join(name)
+    target().join("fuzz").join(name)
 }
 
 fn one(programs: &Path, target: &'static str, seconds: u64) -> Result<Tally, String> {
@@ -199,32 +216,30 @@ fn one(programs: &Path, target: &'static str, seconds: u64) -> Result<Tally, Str
     std::fs::create_dir_all(&failures).map_err(io)?;
     let log = place(target).with_extension("log");
     let mut command = Command::new(programs.join(target));
-    let dictionary = tidy::root()
-        .join("fuzz")
-        .join(target)
-        .with_extension("dict");
+    let dictionary = root().join("fuzz").join(target).with_extension("dict");
     if dictionary.exists() {
         command.arg(format!("-dict={}", dictionary.display()));
     }
-    let status = command
+    command
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-timeout={TIMEOUT_S}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
         .arg(format!("-artifact_prefix={}/", failures.display()))
         .arg("-print_final_stats=1")
-        .args([corpus, tidy::root().join("fuzz/seeds").join(target)])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log).map_err(io)?)
-        .status()
-        .map_err(io)?;
+        .args([corpus, root().join("fuzz/seeds").join(target)])
+        .stderr(File::create(&log).map_err(io)?);
+    let limit = Duration::from_secs(seconds).saturating_add(GRACE);
+    let ended = child::follow(&mut command, Some(limit), &mut |_| ());
     let text = std::fs::read(&log).map_err(io)?;
     let text = String::from_utf8_lossy(&text);
     let mut tally = read_log(&text);
-    tally.failed = !status.success();
+    tally.failed = !ended.as_ref().is_ok_and(ExitStatus::success);
     if tally.failed {
         println!("{}", evidence(&text, target));
+    }
+    if let Err(trouble) = ended {
+        println!("fuzz {target} {trouble}");
     }
     println!(
         "-- fuzz {target}: {} executions in {seconds} s",
@@ -282,7 +297,8 @@ fn report(plan: &Plan, done: Vec<(&'static str, Result<Tally, String>)>) -> Resu
                     "{target:<8}{:>12}{rate:>20}{reached:>17}{kept:>14}",
                     tally.executions
                 );
-                if tally.failed {
+                // One that executed nothing was not run, whatever its exit code says.
+                if tally.failed || tally.executions == 0 {
                     failed.push(target);
                 }
             }
@@ -295,7 +311,10 @@ fn report(plan: &Plan, done: Vec<(&'static str, Result<Tally, String>)>) -> Resu
     if failed.is_empty() {
         return Ok(());
     }
-    Err(format!("fuzzing found something: {}", failed.join(", ")))
+    Err(format!(
+        "fuzzing found something, or did not run: {}",
+        failed.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -312,6 +331,26 @@ mod tests {
             (tally.executions, tally.coverage, tally.inputs),
             (1234, 31, 6)
         );
+    }
+
+    #[test]
+    fn a_target_that_failed_or_did_nothing_is_reported() {
+        let outcome = |executions, failed| {
+            let plan = Plan {
+                targets: vec!["log"],
+                seconds: 1,
+                input: None,
+            };
+            let tally = Tally {
+                executions,
+                failed,
+                ..Tally::default()
+            };
+            report(&plan, vec![("log", Ok(tally))])
+        };
+        assert!(outcome(1, false).is_ok());
+        assert!(outcome(1, true).is_err());
+        assert!(outcome(0, false).is_err());
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //! CI runs `cargo xtask ci` and nothing else, so whatever CI says can be had at home with the same words.
 #![forbid(unsafe_code)]
 
+mod cargo;
+mod child;
 mod ci;
 mod fuzz;
 mod sanitizers;
+mod step;
+mod tally;
 mod tidy;
 mod vm;
 
@@ -14,9 +18,10 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Chores of everdram. Usage: cargo xtask <chore>
 
-  ci      all that CI runs: fmt, tidy, clippy, test, lab, miri, tsan, fuzz, vm; ends with a line `N passed, N failed`
+  ci      all that CI runs: fmt, tidy, clippy, test, lab, miri, tsan, fuzz, vm, each with a limit; ends with what was
+          skipped, what failed, and a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
-  lab     the crash lab in release mode: a million images (EVERDRAM_LAB_IMAGES=N), the mutation score, lints, holes
+  lab     the crash lab, optimised: a million images (EVERDRAM_LAB_IMAGES=N), the mutation score, lints, holes
           opened on purpose
   fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again

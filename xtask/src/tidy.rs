@@ -4,6 +4,7 @@
 //! * Nothing is left to do: no marks of unfinished work.
 //! * Each dependency of the workspace has its reason in a comment above it.
 
+use crate::cargo::root;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,12 +16,6 @@ const MARKS: [&str; 4] = [
     concat!("X", "XX"),
     concat!("unimplement", "ed!"),
 ];
-
-/// The root of the workspace.
-pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
-}
 
 /// Prints what breaks a rule.
 pub(crate) fn run() -> ExitCode {

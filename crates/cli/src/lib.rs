@@ -1,11 +1,15 @@
 //! The command line of everdram: serve a pool, prove that it survives, look into it, move data.
 //!
 //! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is
-//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense.
+//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense; 130 it was
+//! interrupted.
 //!
 //! The library exists for the program and its tests only; [`demo`] carries the checker of acknowledged
 //! writes that the kill loop test uses too.
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod output;
 
 mod check;
 pub mod client;
@@ -35,7 +39,7 @@ use std::process::ExitCode;
                   See it survive:   everdram demo\n\
                   Use it:           everdram serve --pool ./data\n\
                   Know your disk:   everdram doctor .",
-    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage.",
+    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage; 130 interrupted.",
     propagate_version = true,
     max_term_width = 100
 )]
@@ -56,19 +60,25 @@ enum Command {
     Export(transfer::export::Arguments),
 }
 
-/// What a command that ran to its end found.
+/// Exit code of what Ctrl-C ended, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What a command found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All is well.
     Sound,
     /// Data was lost or is damaged; the command has said what.
     Damaged,
+    /// Nothing was wrong until Ctrl-C ended the work early.
+    Interrupted,
 }
 
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    let is_export = matches!(arguments.command, Command::Export(_));
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -82,7 +92,9 @@ pub fn run() -> ExitCode {
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,
         Ok(Outcome::Damaged) => ExitCode::from(1),
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Outcome::Interrupted) => ExitCode::from(INTERRUPTED),
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) if is_export && is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("everdram: {error:#}");
             ExitCode::from(if error.is::<settings::UsageError>() {
@@ -94,8 +106,8 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// `everdram export ... | head` is no failure.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
+/// Export writes without end, and not through [`output`]: there the kind of the error has to do.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,15 +1,17 @@
 //! Colour and progress for a person who watches, plain lines for everyone else.
 //!
 //! Colour appears only if the stream is a terminal and `NO_COLOR` is not set. A progress bar is drawn
-//! on standard error; without a terminal the same facts come as whole lines, one every few seconds.
+//! on standard error; without a terminal the same facts come as whole lines, soon at first and then once a minute.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often progress is said without a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(2);
+/// Time until progress is said without a terminal. Each line doubles it.
+const FIRST_LINE: Duration = Duration::from_secs(2);
+/// Until it is this.
+const LINES_APART: Duration = Duration::from_secs(60);
 
 /// What a piece of text is about.
 #[derive(Clone, Copy)]
@@ -45,9 +47,32 @@ pub(crate) struct Progress {
 
 enum Shown {
     Bar(ProgressBar),
-    /// When the last line was printed.
-    Lines(Mutex<Instant>),
+    Lines(Mutex<Lines>),
     Nothing,
+}
+
+struct Lines {
+    last: Instant,
+    apart: Duration,
+}
+
+impl Lines {
+    fn new() -> Lines {
+        Lines {
+            last: Instant::now(),
+            apart: FIRST_LINE,
+        }
+    }
+
+    /// Whether it is time for a line.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = now.duration_since(self.last) >= self.apart;
+        if is_due {
+            self.last = now;
+            self.apart = (self.apart * 2).min(LINES_APART);
+        }
+        is_due
+    }
 }
 
 impl Progress {
@@ -58,7 +83,7 @@ impl Progress {
         } else if std::io::stderr().is_terminal() {
             Shown::Bar(bar(title, total))
         } else {
-            Shown::Lines(Mutex::new(Instant::now()))
+            Shown::Lines(Mutex::new(Lines::new()))
         };
         Progress {
             shown,
@@ -73,10 +98,9 @@ impl Progress {
                 bar.set_position(position);
                 bar.set_message(words.to_owned());
             }
-            Shown::Lines(last) => {
-                let Ok(mut last) = last.lock() else { return };
-                if last.elapsed() >= LINE_EVERY {
-                    *last = Instant::now();
+            Shown::Lines(lines) => {
+                let Ok(mut lines) = lines.lock() else { return };
+                if lines.is_due(Instant::now()) {
                     self.line(words);
                 }
             }
@@ -117,4 +141,20 @@ fn bar(title: &str, total: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_prefix(title.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_an_hour_of_work_is_told_in_few_lines() {
+        let mut lines = Lines::new();
+        let begun = lines.last;
+        let told: Vec<u64> = (1..=1800)
+            .filter(|second| lines.is_due(begun + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(told[..7], [2, 6, 14, 30, 62, 122, 182]);
+        assert_eq!(told.len(), 33);
+    }
 }

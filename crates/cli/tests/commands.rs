@@ -296,6 +296,31 @@ fn check_finds_one_damaged_byte() {
     assert!(said.contains("byte "), "{said}");
 }
 
+/// A reader that goes away early (`| head`) is no failure and no panic; what the command found still decides.
+#[test]
+fn nobody_has_to_read_the_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    store_contents(&pool, &random_contents());
+    let run_unread = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = everdram();
+        command.args(arguments).env("TMPDIR", directory.path());
+        let output = command.stdout(writer).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!error.contains("panicked"), "{arguments:?}: {error}");
+        (output.status.code(), error)
+    };
+    for command in ["inspect", "check", "export"] {
+        let (code, error) = run_unread(&[command, text(&pool)]);
+        assert_eq!(code, Some(0), "{command}: {error}");
+    }
+    let lost = ["crashtest", "--kill", "1", "--engine", "model"];
+    let (code, error) = run_unread(&lost);
+    assert_eq!(code, Some(1), "{error}");
+}
+
 #[test]
 fn inspect_and_doctor_say_what_there_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! `everdram crashtest` without `--kill`, as a script sees it: tables, JSON, plans, exit codes.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn crashtest(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everdram"));
@@ -43,6 +44,8 @@ fn one_run_gives_a_table_with_what_was_done() {
     assert_eq!((&row["runs"], &row["medium"]), (&1.into(), &"pmem".into()));
     assert!(row["unique_images"].as_u64() > Some(10), "{json}");
     assert_eq!((&json["sound"], &json["seed"]), (&true.into(), &5.into()));
+    assert_eq!(json["complete"], true);
+    assert_eq!(json["not_reached"].as_array().map(Vec::len), Some(0));
     let left = std::fs::read_dir(directory.path()).unwrap().count();
     assert_eq!(left, 0, "nothing was found, and nothing is saved");
 }
@@ -94,6 +97,30 @@ fn a_saved_plan_is_done_again() {
 }
 
 #[test]
+fn an_interrupted_exploration_is_not_called_sound() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_everdram"));
+    let mut child = command
+        .args(["crashtest", "--budget", "2h", "--profile", "fixed"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is said once Ctrl-C is listened to.
+    let mut first = String::new();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    told.read_line(&mut first).unwrap();
+    assert!(first.contains("the first run"), "{first}");
+    let interrupt = ["-INT", &child.id().to_string()];
+    let sent = Command::new("kill").args(interrupt).status().unwrap();
+    assert!(sent.success());
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    let text = said(&child.wait_with_output().unwrap(), 130);
+    assert!(text.contains("interrupted"), "{text}");
+    assert!(!text.contains("sound"), "{text}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_as_usage() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(
@@ -106,6 +133,10 @@ fn what_makes_no_sense_is_refused_as_usage() {
         (&["--medium", "emulated"], "--kill"),
         (&["--profile", "strange"], "reclamation"),
         (&["--budget", "60"], "30m"),
+        (&["--budget", "0s"], "in no time"),
+        (&["--runs", "0"], "not in 1.."),
+        (&["--images", "0"], "not in 1.."),
+        (&["--threads", "1000000"], "0..=256"),
         (&["--depth", "4"], "1..=3"),
         (&["--ops", "0"], "1..="),
         (&["--engine", "steam"], "viper"),
@@ -119,6 +150,20 @@ fn what_makes_no_sense_is_refused_as_usage() {
     ] {
         let text = said(&crashtest(directory.path(), arguments), 2);
         assert!(text.contains(words), "{arguments:?}: {text}");
+    }
+    for flag in [
+        ["--seed", "1"],
+        ["--profile", "fixed"],
+        ["--medium", "pmem"],
+        ["--ops", "9"],
+        ["--images", "9"],
+        ["--runs", "9"],
+        ["--threads", "2"],
+        ["--kill", "1"],
+    ] {
+        let arguments = [&["--plan", "bad.plan"], &flag[..]].concat();
+        let text = said(&crashtest(directory.path(), &arguments), 2);
+        assert!(text.contains("cannot be used with"), "{flag:?}: {text}");
     }
     let text = said(&crashtest(directory.path(), &["--plan", "none.plan"]), 1);
     assert!(text.contains("reading none.plan"), "{text}");

@@ -5,42 +5,22 @@
 //! `EVERDRAM_SEED` repeats a run's choices. The campaigns of `everdram crashtest --kill` are run here, too, as a user
 //! runs them: few kills, but every kind of write.
 
-use everdram_cli::demo::campaign::{self, Plan, Summary};
-use everdram_cli::demo::corpus::Corpus;
+#[path = "support/kill_loop.rs"]
+mod kill_loop;
+
+use everdram_cli::client::Client;
 use everdram_cli::demo::place;
 use everdram_cli::demo::process::Launch;
-use rand::RngExt;
+use kill_loop::{DOCUMENTS, from_environment, launch, must_be_sound, run, seed};
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
-const CONNECTIONS: usize = 6;
-const DOCUMENTS: usize = 2000;
-
-fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-}
-
-fn seed() -> u64 {
-    let seed =
-        from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
-    println!("repeat with EVERDRAM_SEED={seed} cargo test -p everdram-cli --test kill");
-    seed
-}
-
-/// Half of the kills of a test run, at least one.
-fn kills_for_one_medium() -> usize {
-    usize::try_from(from_environment("EVERDRAM_KILLS").unwrap_or(50))
-        .unwrap()
-        .div_ceil(2)
-        .max(1)
-}
-
-fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
-    let seed = seed();
+/// A server of a pool in `directory`.
+fn server(directory: &TempDir, medium: &str, engine: &str) -> Launch {
     let arguments = [
         "--medium",
         medium,
@@ -49,67 +29,27 @@ fn run(directory: &Path, medium: &str, engine: &str, kills: usize) -> Summary {
         "--durability",
         "always",
     ];
-    let plan = Plan {
-        launch: Launch {
-            program: env!("CARGO_BIN_EXE_everdram").into(),
-            pool: directory.join("pool"),
-            log: directory.join("server.log"),
-            arguments: arguments.map(str::to_owned).to_vec(),
-        },
-        corpus: Corpus::generated(DOCUMENTS, seed),
-        connections: CONNECTIONS,
-        kills,
-        stretch_ms: 30..=400,
-        kill_in_recovery: true,
-        seed,
-    };
-    let summary = campaign::run(&plan, &|_, _, _| ()).unwrap_or_else(|error| panic!("{error:#}"));
-    println!(
-        "{medium}: {} kills, {} writes acknowledged, {} verified, {} reads judged, {} lost, {} inconsistent",
-        summary.kills,
-        summary.acknowledged,
-        summary.verified,
-        summary.reads,
-        summary.lost,
-        summary.inconsistent
-    );
-    summary
+    launch(directory, directory.path().join("pool"), &arguments)
 }
 
-/// The pool is kept as evidence if a promise was broken.
-fn must_be_sound(directory: tempfile::TempDir, medium: &str) {
-    let kills = kills_for_one_medium();
-    let summary = run(directory.path(), medium, "viper", kills);
-    if !summary.is_sound() {
-        panic!(
-            "kept {}:\n{}",
-            directory.keep().display(),
-            summary.told.join("\n")
-        );
-    }
-    assert_eq!(summary.kills, kills as u64);
-    assert_eq!(
-        summary.verified, summary.acknowledged,
-        "every acknowledged write is accounted for"
-    );
-    assert!(
-        summary.reads > 0 && summary.acknowledged > DOCUMENTS as u64,
-        "the load did happen"
-    );
+/// Half of the kills of a test run, at least one.
+fn nothing_is_lost(directory: TempDir, medium: &str) {
+    let kills = from_environment("EVERDRAM_KILLS").unwrap_or(50);
+    let kills = kills.div_ceil(2).max(1).try_into().unwrap();
+    let launch = server(&directory, medium, "viper");
+    must_be_sound(directory, launch, kills, seed("kill"));
 }
 
 #[test]
 fn kills_on_files_lose_nothing() {
-    must_be_sound(
-        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
-        "file",
-    );
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    nothing_is_lost(directory, "file");
 }
 
 #[test]
 fn kills_on_emulated_memory_lose_nothing() {
     match place::for_emulation() {
-        Ok(directory) => must_be_sound(directory, "emulated"),
+        Ok(directory) => nothing_is_lost(directory, "emulated"),
         Err(reason) => println!("skipped: {reason:#}"),
     }
 }
@@ -118,7 +58,8 @@ fn kills_on_emulated_memory_lose_nothing() {
 #[test]
 fn a_store_that_loses_everything_is_found_out() {
     let directory = tempfile::tempdir().unwrap();
-    let summary = run(directory.path(), "emulated", "model", 1);
+    let launch = server(&directory, "emulated", "model");
+    let summary = run(launch, 1, seed("kill"));
     assert!(!summary.is_sound());
     assert!(
         summary.lost > DOCUMENTS as u64 / 2,
@@ -151,7 +92,7 @@ fn summary(output: &Output) -> Value {
 #[test]
 fn campaigns_lose_nothing() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let seed = seed().to_string();
+    let seed = seed("kill").to_string();
     for medium in ["file", "emulated"] {
         let arguments = ["--kill", "20", "--medium", medium, "--seed", &seed];
         let output = crashtest(directory.path(), &arguments).output().unwrap();
@@ -161,9 +102,17 @@ fn campaigns_lose_nothing() {
             panic!("kept {}: {summary}", directory.keep().display());
         }
         assert_eq!(summary["kills"], 20);
-        for count in ["lost", "resurrected", "damaged", "inconsistent"] {
+        for count in [
+            "lost",
+            "resurrected",
+            "damaged",
+            "inconsistent",
+            "findings_in_pools",
+            "failures",
+        ] {
             assert_eq!(summary[count], 0, "{count}");
         }
+        assert_eq!(summary["complete"], true);
         for count in [
             "writes_acknowledged",
             "reads_under_load",
@@ -192,7 +141,147 @@ fn a_campaign_convicts_and_keeps_the_evidence() {
         .find_map(|line| line.strip_prefix("expected state kept: "));
     let text = std::fs::read_to_string(kept.expect(&error)).unwrap();
     assert!(text.lines().any(|line| line.starts_with("K ")), "no kill");
-    assert!(error.contains("judge once more:"), "{error}");
+    let again = command_after(&error, "judge once more:");
+    assert!(again.contains("--pool") && again.contains(kept.unwrap()));
+    let again = command_after(&error, "same choices again:");
+    assert_eq!(again, summary["repeat"].as_str().unwrap());
+}
+
+/// A command to be copied is a line of its own.
+fn command_after<'a>(text: &'a str, title: &str) -> &'a str {
+    let mut lines = text.lines().skip_while(|&line| line != title).skip(1);
+    lines.next().expect(text).trim()
+}
+
+/// A pool that does not open after a kill was an error of the campaign; it is a finding like lost writes.
+#[test]
+fn a_pool_that_does_not_open_is_a_broken_promise() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name| directory.path().join(name).display().to_string();
+    let (pool, expected) = (path("a pool"), path("expected"));
+    let run = |kills| {
+        let arguments = ["--kill", kills, "--pool", &pool, "--expected", &expected];
+        crashtest(directory.path(), &arguments).output().unwrap()
+    };
+    assert_eq!(run("1").status.code(), Some(0));
+    let image = directory.path().join("a pool/image");
+    let bytes = std::fs::metadata(&image).unwrap().len();
+    std::fs::write(&image, vec![0xa5; bytes.try_into().unwrap()]).unwrap();
+    let output = run("0");
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(1), "{summary}");
+    assert_eq!(summary["failures"], 1, "{summary}");
+    let words = summary["broken"][0].as_str().unwrap();
+    assert!(words.contains("the server did not start"), "{words}");
+    assert!(words.contains("Its log ends:"), "{words}");
+    let repeat = summary["repeat"].as_str().unwrap();
+    let given = format!("--pool '{pool}' --expected {expected}");
+    assert!(repeat.ends_with(&given), "{repeat}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(command_after(&error, "same choices again:"), repeat);
+}
+
+/// A key that no client asked for is read by nobody.
+#[test]
+fn a_key_that_nobody_asked_for_is_a_broken_promise() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (pool, expected) = (
+        directory.path().join("pool"),
+        directory.path().join("expected"),
+    );
+    let run = |kills| {
+        let mut command = crashtest(directory.path(), &["--kill", kills]);
+        let command = command.arg("--pool").arg(&pool);
+        command.arg("--expected").arg(&expected).output().unwrap()
+    };
+    assert_eq!(run("1").status.code(), Some(0));
+    let server = server(&directory, "file", "viper").start().unwrap();
+    let mut client = Client::connect(("127.0.0.1", server.port)).unwrap();
+    client.call(&[b"SET", b"whence?", b"value"]).unwrap();
+    server.close().unwrap();
+    let output = run("0");
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(1), "{summary}");
+    assert_ne!(summary["resurrected"], 0, "{summary}");
+    let words = summary["broken"][0].as_str().unwrap();
+    assert!(words.contains("which nobody wrote"), "{words}");
+}
+
+/// What cannot be is refused before anything is made, and what is there stays as it is.
+#[test]
+fn campaigns_that_cannot_be_are_refused_as_usage() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (pool, expected, letter) = (path("pool"), path("expected"), path("letter"));
+    let new = path("new");
+    let made = ["--kill", "0", "--pool", &pool, "--expected", &expected];
+    let made = crashtest(directory.path(), &made).output().unwrap();
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    std::fs::write(&letter, "Dear reader").unwrap();
+    let before = contents(directory.path());
+    for arguments in [
+        &["--engine", "steam"][..],
+        &["--medium", "tape"],
+        &["--medium", "pmem"],
+        &["--pool", &pool, "--expected", &new],
+        &["--pool", &new, "--expected", &expected],
+        &["--pool", &pool, "--expected", &letter],
+        &["--pool", &new, "--expected", &letter],
+        &[
+            "--pool",
+            &pool,
+            "--expected",
+            &expected,
+            "--medium",
+            "emulated",
+        ],
+    ] {
+        let mut command = crashtest(directory.path(), &["--kill", "1"]);
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        assert_eq!(contents(directory.path()), before, "{arguments:?}");
+    }
+}
+
+/// Names and lengths of what is in a directory.
+fn contents(directory: &Path) -> Vec<(String, u64)> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, entry.metadata().unwrap().len())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Ctrl-C: the round is finished, what was found is said, and nothing is left behind.
+#[test]
+fn an_interrupted_campaign_says_so_and_cleans_up() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut command = crashtest(directory.path(), &["--kill", "100000", "--seed", "6"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let campaign = command.process_group(0).spawn().unwrap();
+    wait_until("a kill was survived, and a server is under load", || {
+        let mut files = std::fs::read_dir(directory.path()).unwrap();
+        files.any(|entry| is_loaded_again(&entry.unwrap().path().join("expected")))
+    });
+    // To the whole group, as a terminal does it: the server must not hear it.
+    let group = format!("-{}", campaign.id());
+    let sent = Command::new("kill").args(["-INT", "--", &group]).status();
+    assert!(sent.unwrap().success());
+    let output = campaign.wait_with_output().unwrap();
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(summary["complete"], false);
+    assert_eq!(summary["failures"], 0, "{summary}");
+    assert!(summary["kills"].as_u64().unwrap() > 0);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("interrupted after"), "{error}");
+    command_after(&error, "same choices again:");
+    assert_eq!(contents(directory.path()), [], "something was left behind");
 }
 
 /// The campaign itself is killed; what it wrote down is enough to go on, and to judge.
@@ -210,10 +299,7 @@ fn a_killed_campaign_goes_on_where_it_was() {
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
     let mut first = run("1000");
-    let kills = || {
-        let text = std::fs::read_to_string(&expected).unwrap_or_default();
-        text.lines().filter(|line| line.starts_with("K ")).count()
-    };
+    let kills = || kills_in(&expected);
     wait_until("two kills were survived", || kills() >= 2);
     first.kill().unwrap();
     first.wait().unwrap();
@@ -227,6 +313,20 @@ fn a_killed_campaign_goes_on_where_it_was() {
         assert!(summary["reads_after_start"].as_u64().unwrap() > 1000);
     }
     assert_eq!(kills(), before + 3);
+}
+
+/// Whether writes were acknowledged after the last of some kills.
+fn is_loaded_again(expected: &Path) -> bool {
+    let text = std::fs::read_to_string(expected).unwrap_or_default();
+    let since = text.rsplit_once("\nK ");
+    since.is_some_and(|(_, since)| since.contains("\nA "))
+}
+
+/// Kills that an expected-state file knows of.
+fn kills_in(expected: &Path) -> u64 {
+    let text = std::fs::read_to_string(expected).unwrap_or_default();
+    let kills = text.lines().filter(|line| line.starts_with("K "));
+    kills.count() as u64
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {

@@ -42,13 +42,16 @@ impl Opened {
     }
 }
 
-/// Recovers the engine of a pool. Nothing runs in the background, and whoever waits for durability works for it.
+/// Recovers the engine of a pool. Nothing runs in the background, whoever waits for durability works for it, and what
+/// is random otherwise is decided by the pool's secret and how often it was opened.
 ///
 /// # Errors
 /// As opening a store.
 pub fn open(pool: Arc<Pool>, options: &Options) -> Result<Opened, Error> {
+    let mut options = options.clone();
+    options.seed = Some(pool.secret().sum(&pool.incarnation().to_le_bytes()));
     Ok(Opened {
-        engine: Viper::over(pool, Path::new("lab"), options)?,
+        engine: Viper::over(pool, Path::new("lab"), &options)?,
         cursor: 0,
     })
 }

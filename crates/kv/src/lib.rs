@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod broken;
+mod chance;
 mod engine;
 mod epoch;
 mod error;

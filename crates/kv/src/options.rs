@@ -2,6 +2,7 @@
 
 #[cfg(feature = "broken")]
 use crate::broken::Hole;
+use crate::chance::Chance;
 use crate::error::Error;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
@@ -90,6 +91,10 @@ pub struct Options {
     pub clock: Option<Clock>,
     /// Called during recovery.
     pub progress: Option<Progress>,
+    /// Decides what is otherwise drawn at random, so that a run can be repeated.
+    #[cfg(feature = "lab")]
+    #[doc(hidden)]
+    pub seed: Option<u64>,
     /// Opens a hole on purpose.
     #[cfg(feature = "broken")]
     #[doc(hidden)]
@@ -118,6 +123,8 @@ impl Default for Options {
             recovery_threads: 0,
             clock: None,
             progress: None,
+            #[cfg(feature = "lab")]
+            seed: None,
             #[cfg(feature = "broken")]
             broken: None,
         }
@@ -125,6 +132,15 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Where random words come from.
+    pub(crate) fn chance(&self) -> Chance {
+        #[cfg(feature = "lab")]
+        if let Some(seed) = self.seed {
+            return Chance::seeded(seed);
+        }
+        Chance::default()
+    }
+
     /// Refuses what cannot work, before anything is touched.
     ///
     /// # Errors

@@ -7,7 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use support::{Bed, each_bed, seed};
+use support::keys::independent_keys;
+use support::{Bed, Counted, each_bed, seed};
 
 /// Value lengths that meet every place a record can lie: slot, page, block, chain.
 const LENGTHS: [usize; 9] = [0, 1, 16, 200, 3_000, 4_200, 20_000, 30_000, 120_000];
@@ -315,15 +316,18 @@ fn submitted_writes_appear_together_and_are_the_sessions_own_before() {
     each_bed(|bed| {
         let store = bed.open();
         let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
-        writer.submit_put(b"a", b"1").unwrap();
-        writer.submit_put(b"b", b"2").unwrap();
-        assert_eq!(reader.get(b"a").unwrap(), None);
-        assert_eq!(writer.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
-        writer.submit_delete(b"b").unwrap();
+        // A session that needs a lock which it holds already commits first.
+        let [a, b] = independent_keys(&store);
+        writer.submit_put(&a, b"1").unwrap();
+        writer.submit_put(&b, b"2").unwrap();
+        assert_eq!(reader.get(&a).unwrap(), None);
+        assert_eq!(reader.get(&b).unwrap(), None);
+        assert_eq!(writer.get(&a).unwrap().as_deref(), Some(&b"1"[..]));
+        writer.submit_delete(&b).unwrap();
         let ticket = writer.commit().unwrap();
         writer.wait(ticket).unwrap();
-        assert_eq!(reader.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
-        assert_eq!(reader.get(b"b").unwrap(), None);
+        assert_eq!(reader.get(&a).unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(reader.get(&b).unwrap(), None);
     });
 }
 
@@ -462,37 +466,41 @@ fn transfers_keep_their_sum_for_every_reader() {
 #[test]
 fn reclamation_gives_space_back_under_readers_and_writers() {
     each_bed(|bed| {
-        let store = bed.open();
+        let store = &bed.open();
         let keys = 400u32;
-        let rounds = bed.scaled(30);
-        let done = &AtomicBool::new(false);
-        let store = &store;
+        let rounds = bed.scaled(30) as u64;
+        let write = |session: &mut Session, numbers: &mut dyn Iterator<Item = u32>, round: u64| {
+            for number in numbers {
+                let value = [round, u64::from(number)].map(u64::to_le_bytes);
+                let value = value.concat().repeat(40);
+                session.submit_put(&number.to_le_bytes(), &value).unwrap();
+            }
+            let ticket = session.commit().unwrap();
+            session.wait(ticket).unwrap();
+        };
+        write(&mut store.session().unwrap(), &mut (0..keys), 0);
+        let (ended, passes) = (&AtomicU64::new(0), &AtomicU64::new(0));
         std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..2u32)
-                .map(|writer| {
-                    scope.spawn(move || {
-                        let mut session = store.session().unwrap();
-                        for round in 0..rounds as u64 {
-                            for number in (writer..keys).step_by(2) {
-                                let value = [round.to_le_bytes(), u64::from(number).to_le_bytes()]
-                                    .concat()
-                                    .repeat(40);
-                                session.submit_put(&number.to_le_bytes(), &value).unwrap();
-                            }
-                            let ticket = session.commit().unwrap();
-                            session.wait(ticket).unwrap();
+            for writer in 0..2u32 {
+                scope.spawn(move || {
+                    let _ended = Counted(ended);
+                    let mut session = store.session().unwrap();
+                    // On until the reader has met every key while it was being written.
+                    for round in 1.. {
+                        if round >= rounds && passes.load(Ordering::Relaxed) > 0 {
+                            break;
                         }
-                    })
-                })
-                .collect();
+                        write(&mut session, &mut (writer..keys).step_by(2), round);
+                    }
+                });
+            }
             scope.spawn(move || {
                 let mut session = store.session().unwrap();
                 let mut newest = vec![0u64; keys as usize];
-                while !done.load(Ordering::Relaxed) {
+                while ended.load(Ordering::Relaxed) < 2 {
+                    let _pass = Counted(passes);
                     for number in 0..keys {
-                        let Some(value) = session.get(&number.to_le_bytes()).unwrap() else {
-                            continue;
-                        };
+                        let value = session.get(&number.to_le_bytes()).unwrap().unwrap();
                         let words: Vec<u64> = value
                             .chunks_exact(8)
                             .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
@@ -513,10 +521,6 @@ fn reclamation_gives_space_back_under_readers_and_writers() {
                     }
                 }
             });
-            for writer in writers {
-                writer.join().unwrap();
-            }
-            done.store(true, Ordering::Relaxed);
         });
         store.engine().reclaim().unwrap();
         let stats = store.stats();

@@ -76,13 +76,19 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost() {
                 .unwrap_err()
         ));
         assert!(store.sync().is_err());
+        // One of them may share its key lock with the key whose write failed, and lock by lock is how an engine knows
+        // what a read depends on.
+        let mut refused = 0;
         for (key, value) in &model {
-            assert_eq!(
-                other.get(key).unwrap().as_ref(),
-                Some(value),
-                "sync {survive}"
-            );
+            match other.get(key) {
+                Ok(found) => assert_eq!(found.as_ref(), Some(value), "sync {survive}"),
+                Err(error) => {
+                    assert!(is_poisoned(&error), "{error}");
+                    refused += 1;
+                }
+            }
         }
+        assert!(refused <= 1, "sync {survive}: {refused} reads refused");
         drop((session, other));
         assert!(
             store.close().is_err(),
@@ -114,9 +120,13 @@ fn nobody_reads_a_write_whose_sync_failed() {
     let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
     writer.put(b"key", b"durable").unwrap();
     faults.fail_sync_after(0);
-    writer.submit_put(b"key", b"lost").unwrap();
-    let ticket = writer.commit().unwrap();
-    assert!(is_poisoned(&writer.wait(ticket).unwrap_err()));
+    // The sync that fails may also be one of the log's own, for a segment ahead: then the first call hears of it.
+    let refused = writer
+        .submit_put(b"key", b"lost")
+        .and_then(|_| writer.commit())
+        .and_then(|ticket| writer.wait(ticket))
+        .unwrap_err();
+    assert!(is_poisoned(&refused), "{refused}");
     match reader.get(b"key") {
         Ok(value) => assert_eq!(value.as_deref(), Some(&b"durable"[..])),
         Err(error) => assert!(is_poisoned(&error), "{error}"),

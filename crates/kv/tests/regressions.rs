@@ -3,8 +3,8 @@
 mod support;
 
 use everdram::{BatchOp, Change, Error};
-use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Bed, each_bed};
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::{Bed, Counted, each_bed};
 
 /// Room left at the end of pages counted as garbage, so blocks of 2 KiB values were compacted into blocks
 /// that looked just as bad, for ever.
@@ -66,20 +66,20 @@ fn a_smaller_size_limit_hides_nothing() {
 fn large_values_read_whole_while_they_are_replaced() {
     each_bed(|bed| {
         let store = bed.open();
-        let done = AtomicBool::new(false);
+        let ended = AtomicU64::new(0);
         let value = |fill: u8| vec![fill; 100_000];
         store.session().unwrap().put(b"large", &value(0)).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let _ended = Counted(&ended);
                 let mut session = store.session().unwrap();
                 for round in 0..bed.scaled(300) {
                     session.put(b"large", &value(round as u8)).unwrap();
                     session.put(b"other", &value(!(round as u8))).unwrap();
                 }
-                done.store(true, Ordering::Relaxed);
             });
             let mut session = store.session().unwrap();
-            while !done.load(Ordering::Relaxed) {
+            while ended.load(Ordering::Relaxed) == 0 {
                 let seen = session.get(b"large").unwrap().unwrap();
                 assert!(seen.len() == 100_000 && seen.iter().all(|&byte| byte == seen[0]));
             }

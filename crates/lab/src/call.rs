@@ -42,9 +42,17 @@ pub enum Call {
     Kill,
     /// The pool is closed and opened again.
     Reopen,
+    /// The session is closed; its next call opens another one.
+    Leave,
 }
 
 impl Call {
+    /// Whether the call is about the process itself, and returns in the next one.
+    #[must_use]
+    pub fn outlives_process(&self) -> bool {
+        matches!(self, Call::Kill | Call::Reopen)
+    }
+
     /// The values that it stores.
     pub fn values_mut(&mut self) -> Vec<&mut ValueId> {
         match self {
@@ -96,6 +104,18 @@ impl Values {
     #[must_use]
     pub fn known(&self, bytes: &[u8]) -> Option<ValueId> {
         self.numbers.get(bytes).copied()
+    }
+
+    /// How many there are: numbers are below this.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// The bytes of a value.

@@ -6,21 +6,24 @@
 //! Contents are compared with what the model says is possible at that step. A run that went another way has no such
 //! step, and its images are not the ones that were meant.
 
-use crate::examine::{Picked, Violation, record_recovery};
+use crate::aftermath::aftermath;
+use crate::call::Values;
+use crate::examine::{Picked, Violation};
 use crate::explore::Pick;
-use crate::history::{Allowed, Checker};
+use crate::history::{Allowed, Checker, State};
 use crate::image::Image;
 use crate::judge::{Wrong, judge};
 use crate::lines::Mute;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::profile;
+use crate::recorder::Record;
 use crate::run::Run;
 use crate::trace::{DiskStep, Step, StepId};
 use crate::unit::Unit;
 use crate::world::Ground;
 use everdram_pm::LINE;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One crash.
@@ -141,10 +144,9 @@ pub struct Scene<'a> {
     pub run: &'a Run,
     /// The medium.
     pub moment: Moment,
-    allowed: Allowed,
+    /// What the crash may leave; or what was wrong with the answers of the run until then.
+    allowed: Result<Allowed, Wrong>,
     now: u64,
-    /// What was wrong with the answers of the run until then.
-    told: Option<Wrong>,
 }
 
 impl<'a> Scene<'a> {
@@ -158,24 +160,7 @@ impl<'a> Scene<'a> {
     ) -> Scene<'a> {
         let mut checker = Checker::new(ground.profile.keys());
         let record = &mut run.record;
-        let mut told = None;
-        for (id, event) in record.trace.iter().enumerate().take(step as usize + 1) {
-            let is_last = id == step as usize;
-            match event {
-                Step::Return(call) => {
-                    let answer = checker.ret(*call, &record.history, &mut record.values);
-                    if let Err(wrong) = answer {
-                        told = Some(wrong);
-                        break;
-                    }
-                }
-                Step::Invoke(call) if !is_last => checker.invoke(*call),
-                Step::Clock(now) if !is_last => checker.advance(*now),
-                _ => {}
-            }
-        }
-        let allowed = checker.allowed(&record.history, &mut record.values);
-        let allowed = allowed.clone();
+        let allowed = allowed_before(step, &mut checker, record);
         let run: &'a Run = run;
         let capacity = ground.profile.capacity();
         Scene {
@@ -185,72 +170,103 @@ impl<'a> Scene<'a> {
             moment: Moment::before(step, &run.start, &run.record.trace, capacity, mute),
             allowed,
             now: checker.now(),
-            told,
         }
     }
 
     /// Judges what these crashes leave, one inside the other; the first one is of this scene.
     #[must_use]
     pub fn verdict(&self, crashes: &[Crash]) -> Verdict {
-        if let Some(wrong) = &self.told {
-            return Verdict::Wrong(wrong.clone());
-        }
-        let mut allowed = self.allowed.clone();
-        let mut left: Option<Image> = None;
+        let mut left: Option<(Stage, State)> = None;
         for crash in crashes {
-            let stage = match self.stage(left.as_ref(), crash) {
+            let mut stage = match self.stage(left.as_ref().map(|(stage, _)| stage), crash) {
                 Ok(stage) => stage,
                 Err(verdict) => return verdict,
             };
-            let values = &self.run.record.values;
-            match judge(self.ground, stage.image.clone(), &allowed, values) {
-                Ok(state) => allowed.states = HashSet::from([state]),
-                Err(wrong) if left.is_some() => {
-                    return Verdict::Wrong(format!("after a crash during recovery, {wrong}"));
+            let is_first = left.is_none();
+            let allowed = match (left, &mut stage.aftermath) {
+                (Some((_, state)), Some((record, _))) => {
+                    let mut checker = Checker::from_state(state, self.now);
+                    allowed_before(crash.step, &mut checker, record)
                 }
-                Err(wrong) => return Verdict::Wrong(wrong),
+                _ => self.allowed.clone(),
+            };
+            let judged = allowed.and_then(|allowed| {
+                let image = stage.image.clone();
+                judge(self.ground, image, &allowed, stage.values(self.run))
+            });
+            match judged {
+                Ok(state) => left = Some((stage, state)),
+                Err(wrong) if is_first => return Verdict::Wrong(wrong),
+                Err(wrong) => return Verdict::Wrong(format!("after another crash, {wrong}")),
             }
-            left = Some(stage.image);
         }
-        match left.map(|image| record_recovery(self.ground, &image)) {
+        let used = left
+            .map(|(stage, _)| aftermath(self.ground, &stage.image, stage.values(self.run), true));
+        match used {
             Some(Err(wrong)) => Verdict::Wrong(wrong),
             _ => Verdict::Right,
         }
     }
 
-    /// A crash of the run or, if there is an image that another crash left, of its recovery.
+    /// A crash of the run or, if there was another crash before, of what came after that one.
     ///
     /// # Errors
     /// It cannot happen, or recovery does not get there.
-    pub fn stage(&self, left: Option<&Image>, crash: &Crash) -> Result<Stage, Verdict> {
+    pub fn stage(&self, before: Option<&Stage>, crash: &Crash) -> Result<Stage, Verdict> {
         self.ground.clock.set(self.now);
-        let Some(before) = left else {
+        let Some(before) = before else {
             let image = self.moment.image(crash).ok_or(Verdict::Impossible)?;
             return Ok(Stage {
-                recovery: None,
+                aftermath: None,
                 image,
             });
         };
-        let trace = record_recovery(self.ground, before).map_err(Verdict::Wrong)?;
-        if crash.step as usize > trace.len() {
+        let values = before.values(self.run);
+        let before = &before.image;
+        let record = aftermath(self.ground, before, values, true).map_err(Verdict::Wrong)?;
+        if crash.step as usize > record.trace.len() {
             return Err(Verdict::Impossible);
         }
         let capacity = self.ground.profile.capacity();
-        let moment = Moment::before(crash.step, before, &trace, capacity, self.mute);
+        let moment = Moment::before(crash.step, before, &record.trace, capacity, self.mute);
         let image = moment.image(crash).ok_or(Verdict::Impossible)?;
         Ok(Stage {
-            recovery: Some((trace, moment)),
+            aftermath: Some((record, moment)),
             image,
         })
     }
 }
 
+/// The states that are allowed before a step. An answer that is that step counts.
+fn allowed_before(
+    step: StepId,
+    checker: &mut Checker,
+    record: &mut Record,
+) -> Result<Allowed, Wrong> {
+    for (id, event) in record.trace.iter().enumerate().take(step as usize + 1) {
+        if id < step as usize || matches!(event, Step::Return(_)) {
+            checker.step(event, &record.history, &mut record.values)?;
+        }
+    }
+    Ok(checker.allowed(&record.history, &mut record.values).clone())
+}
+
 /// A crash, happened.
 pub struct Stage {
-    /// If it is one of a recovery: what that did, and the medium at the moment of the crash.
-    pub recovery: Option<(Vec<Step>, Moment)>,
+    /// If it is not the first: what had been done since the one before, and the medium at the moment of the crash.
+    pub aftermath: Option<(Record, Moment)>,
     /// What is left.
     pub image: Image,
+}
+
+impl Stage {
+    /// The values that keys may hold.
+    fn values<'a>(&'a self, run: &'a Run) -> &'a Values {
+        match &self.aftermath {
+            Some((record, _)) => &record.values,
+            None => &run.record.values,
+        }
+    }
 }
 
 /// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order. Contents

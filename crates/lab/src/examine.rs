@@ -1,5 +1,6 @@
 //! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible there.
 
+use crate::aftermath::aftermath;
 use crate::explore::{self, Effort, Pick};
 use crate::history::{Allowed, Checker, State};
 use crate::image::Image;
@@ -8,9 +9,9 @@ use crate::lazy::Oracle;
 use crate::lines::Mute;
 use crate::model::Model;
 use crate::profile;
-use crate::recorder::{Record, Recorder};
-use crate::run::{Run, ears};
-use crate::trace::{Step, StepId};
+use crate::recorder::Record;
+use crate::run::Run;
+use crate::trace::{Step, StepId, Trace};
 use crate::unit::{self, Unit};
 use crate::world::{Ground, World};
 use rand::RngExt;
@@ -25,11 +26,13 @@ pub struct Scrutiny {
     pub effort: Effort,
     /// One image in so many has its recovery crashed, too; 0: none.
     pub nested_one_in: u64,
-    /// How deep crashes in recovery nest: 2 is a crash during the recovery from a crash.
+    /// Of these, one in so many is used after recovery, and crashes while it is used, too; 0: none.
+    pub used_one_in: u64,
+    /// How deep crashes nest: 2 is a crash during the recovery from a crash, or during the use after it.
     pub depth: u32,
     /// Images of a crash point that are decided as recovery reads; 0: none.
     pub lazy: usize,
-    /// Images of a crash point in recovery.
+    /// Images of a crash point in recovery, or in the use after it.
     pub nested_effort: Effort,
     /// Events without effect.
     pub mute: Option<Mute>,
@@ -42,6 +45,7 @@ impl Default for Scrutiny {
         Scrutiny {
             effort: Effort::default(),
             nested_one_in: 64,
+            used_one_in: 16,
             depth: 2,
             lazy: 24,
             nested_effort: Effort {
@@ -71,7 +75,7 @@ pub struct Totals {
     pub judged: u64,
     /// Different ones among them.
     pub unique: u64,
-    /// Of those judged, images of crashes during recovery.
+    /// Of those judged, images of crashes during recovery or the use after it.
     pub nested: u64,
     /// Of those judged, images decided as recovery read them.
     pub lazy: u64,
@@ -117,7 +121,7 @@ pub struct Violation {
     pub step: StepId,
     /// What the crash decided.
     pub picked: Picked,
-    /// For a crash during recovery: the step of the recovery's own trace, and so on inwards.
+    /// For a crash during recovery, or the use after it: the step of its own trace, and so on inwards.
     pub nested: Vec<(StepId, Picked)>,
     /// What is wrong.
     pub wrong: Wrong,
@@ -147,6 +151,8 @@ pub struct Examiner<'a> {
     pub totals: Totals,
     /// Told after each crash point of the run what was looked at so far.
     pub heard: Option<&'a (dyn Fn(&Totals) + Sync)>,
+    /// Told of what each process did that came after a crash.
+    pub followed: Option<&'a dyn Fn(&Trace)>,
     /// Crash points before this step are passed over.
     pub from: StepId,
 }
@@ -166,6 +172,7 @@ impl<'a> Examiner<'a> {
                 ..Totals::default()
             },
             heard: None,
+            followed: None,
             from: 0,
         }
     }
@@ -202,23 +209,15 @@ impl<'a> Examiner<'a> {
                 }
             }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
-            match step {
-                Step::Invoke(call) => checker.invoke(*call),
-                Step::Return(call) => {
-                    checker
-                        .ret(*call, history, values)
-                        .map_err(|wrong| Violation {
-                            step: id,
-                            picked: Vec::new(),
-                            nested: Vec::new(),
-                            wrong,
-                        })?;
-                }
-                Step::Clock(now) => checker.advance(*now),
-                _ => {
-                    model.step(id, step);
-                }
-            }
+            checker
+                .step(step, history, values)
+                .map_err(|wrong| Violation {
+                    step: id,
+                    picked: Vec::new(),
+                    nested: Vec::new(),
+                    wrong,
+                })?;
+            model.step(id, step);
         }
         let allowed = checker.allowed(history, values).clone();
         self.ground.clock.set(checker.now());
@@ -252,16 +251,9 @@ impl<'a> Examiner<'a> {
             let kept = is_nested.then(|| image.clone());
             let wrong = match judge(self.ground, image, allowed, values) {
                 Err(wrong) => Some((wrong, Vec::new())),
-                Ok(state) => kept.and_then(|image| {
-                    self.nested(
-                        &image,
-                        &state,
-                        values,
-                        2,
-                        random_of(self.scrutiny.seed, hash),
-                    )
-                    .err()
-                }),
+                Ok(state) => {
+                    kept.and_then(|image| self.nested(&image, &state, values, 2, hash).err())
+                }
             };
             if let Some((wrong, nested)) = wrong {
                 found = Some(Violation {
@@ -346,22 +338,29 @@ impl<'a> Examiner<'a> {
         Ok(())
     }
 
-    /// Crashes the recovery of an image at each of its crash points; whatever is left must recover to the same
-    /// state as without a crash.
+    /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever is left
+    /// must recover to a state that is allowed then: as long as nothing is asked of the store, the one without a crash.
     fn nested(
         &mut self,
         image: &Image,
         state: &State,
         values: &crate::call::Values,
         depth: u32,
-        mut random: rand::rngs::StdRng,
+        hash: u64,
     ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
         self.totals.depth = self.totals.depth.max(depth);
-        let trace = record_recovery(self.ground, image).map_err(|wrong| (wrong, Vec::new()))?;
-        let allowed = Allowed {
-            states: HashSet::from([state.clone()]),
-            number: u64::from(depth),
-        };
+        let one_in = self.scrutiny.used_one_in;
+        let is_used = one_in > 0 && hash.rotate_left(32).is_multiple_of(one_in);
+        let Record {
+            trace,
+            history,
+            mut values,
+        } = aftermath(self.ground, image, values, is_used).map_err(|wrong| (wrong, Vec::new()))?;
+        if let Some(followed) = self.followed {
+            followed(&trace);
+        }
+        let mut random = profile::random(self.scrutiny.seed, hash | 1);
+        let mut checker = Checker::from_state(state.clone(), self.ground.clock.now());
         let mut model = Model::new(image, self.ground.profile.capacity(), self.scrutiny.mute);
         let mut changed = true;
         for id in 0..=trace.len() {
@@ -369,12 +368,15 @@ impl<'a> Examiner<'a> {
             if changed && step.is_none_or(|step| model.is_point(step)) {
                 changed = false;
                 self.totals.points += 1;
-                self.nested_point(&model, id as StepId, &allowed, values, depth, &mut random)?;
+                let allowed = checker.allowed(&history, &mut values).clone();
+                self.nested_point(&model, id as StepId, &allowed, &values, depth, &mut random)?;
             }
-            if let Some(step) = step {
-                changed |= model.is_change(step);
-                model.step(id as StepId, step);
-            }
+            let Some(step) = step else { break };
+            changed |= model.is_change(step) || matches!(step, Step::Return(_));
+            checker
+                .step(step, &history, &mut values)
+                .map_err(|wrong| (wrong, vec![(id as StepId, Picked::new())]))?;
+            model.step(id as StepId, step);
         }
         Ok(())
     }
@@ -394,7 +396,8 @@ impl<'a> Examiner<'a> {
         let _ = explore::explore(&units, &effort, random, &mut |pick| {
             let hash = model.hash(&units, pick);
             self.totals.drawn += 1;
-            if !self.seen.insert(hash ^ u64::from(depth).rotate_left(40)) {
+            let asked = allowed.number.rotate_left(17) ^ u64::from(depth).rotate_left(40);
+            if !self.seen.insert(hash ^ asked) {
                 return ControlFlow::Continue(());
             }
             self.totals.judged += 1;
@@ -406,14 +409,13 @@ impl<'a> Examiner<'a> {
             let place = || (step, picked(&units, pick));
             match judge(self.ground, image, allowed, values) {
                 Err(wrong) => {
-                    let wrong = format!("after a crash during recovery, {wrong}");
+                    let wrong = format!("after another crash, {wrong}");
                     found = Some((wrong, vec![place()]));
                     return ControlFlow::Break(());
                 }
                 Ok(state) => {
                     let result = deeper.map_or(Ok(()), |image| {
-                        let random = random_of(self.scrutiny.seed, hash);
-                        self.nested(&image, &state, values, depth + 1, random)
+                        self.nested(&image, &state, values, depth + 1, hash)
                     });
                     if let Err((wrong, mut inner)) = result {
                         inner.insert(0, place());
@@ -430,21 +432,6 @@ impl<'a> Examiner<'a> {
         });
         found.map_or(Ok(()), Err)
     }
-}
-
-fn random_of(seed: u64, hash: u64) -> rand::rngs::StdRng {
-    profile::random(seed, hash | 1)
-}
-
-/// The trace of a recovery.
-pub(crate) fn record_recovery(ground: &Ground, image: &Image) -> Result<Vec<Step>, Wrong> {
-    guarded(|| {
-        let recorder = Arc::new(Recorder::default());
-        let world = World::open(ground, image.clone(), &ears(&recorder, ground.medium))
-            .map_err(|error| format!("recovery refused it the second time: {error}"))?;
-        recorder.deaf(|| drop(world));
-        Ok(recorder.take().trace)
-    })
 }
 
 /// Reads a recovered image without using it, for replays.

@@ -1,13 +1,14 @@
 //! Says in words what was found: the calls, the moment of the crash, and for everything that it took away the lines
 //! of the source that stored, flushed and would have fenced it.
 
+use crate::aftermath::recovered;
 use crate::call::{Call, Outcome, Values};
 use crate::crash::{Crash, Found, Moment, Scene};
 use crate::explain_disk;
 use crate::explain_memory;
 use crate::lines::Mute;
 use crate::model::Model;
-use crate::run::Run;
+use crate::recorder::Record;
 use crate::trace::{DiskStep, Step, StepId, name};
 use crate::world::Ground;
 use std::fmt::{Display, Formatter};
@@ -39,6 +40,8 @@ pub struct Told {
 /// One crash.
 #[derive(Clone, Debug)]
 pub struct Scar {
+    /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was recovering.
+    pub calls: Vec<Told>,
     /// Before what it came.
     pub moment: String,
     /// What it took away, and why it could.
@@ -64,40 +67,40 @@ pub fn explain(found: &mut Found, ground: &Ground, mute: Option<Mute>) -> Explan
     let (Some(run), Some(first)) = (&mut found.run, found.crashes.first()) else {
         return explanation;
     };
-    explanation.calls = calls(run, first.step);
+    explanation.calls = calls(&run.record, first.step);
     let scene = Scene::before(first.step, run, ground, mute);
     let mut left = None;
     for crash in &found.crashes {
         let Ok(stage) = scene.stage(left.as_ref(), crash) else {
             break;
         };
-        explanation.crashes.push(match &stage.recovery {
-            None => scar(
-                crash,
-                &scene.run.record.trace,
-                &scene.moment,
-                mute,
-                "the run",
-            ),
-            Some((trace, moment)) => scar(crash, trace, moment, mute, "the recovery from that"),
+        explanation.crashes.push(match &stage.aftermath {
+            None => scar(crash, &scene.run.record, &scene.moment, mute, "the run"),
+            Some((record, moment)) if crash.step <= recovered(&record.trace) => {
+                scar(crash, record, moment, mute, "the recovery from that")
+            }
+            Some((record, moment)) => Scar {
+                calls: calls(record, crash.step),
+                ..scar(crash, record, moment, mute, "the next process")
+            },
         });
-        left = Some(stage.image);
+        left = Some(stage);
     }
     explanation
 }
 
 /// The calls that began before a step.
-fn calls(run: &Run, step: StepId) -> Vec<Told> {
+fn calls(record: &Record, step: StepId) -> Vec<Told> {
     let mut calls: Vec<Told> = Vec::new();
-    let history = &run.record.history;
-    for event in run.record.trace.iter().take(step as usize + 1) {
+    let history = &record.history;
+    for event in record.trace.iter().take(step as usize + 1) {
         match event {
             Step::Invoke(number) => {
                 let entry = &history.entries[*number as usize];
                 calls.push(Told {
                     number: *number,
                     session: entry.planned_session(),
-                    call: words(&entry.call, &run.record.values),
+                    call: words(&entry.call, &record.values),
                     answer: None,
                 });
             }
@@ -139,6 +142,7 @@ fn words(call: &Call, values: &Values) -> String {
         Call::Advance(by) => format!("clock + {by} ms"),
         Call::Kill => "kill, open again".into(),
         Call::Reopen => "close, open again".into(),
+        Call::Leave => "close the session".into(),
     }
 }
 
@@ -155,7 +159,8 @@ fn answer(outcome: Outcome) -> String {
     }
 }
 
-fn scar(crash: &Crash, trace: &[Step], moment: &Moment, mute: Option<Mute>, of: &str) -> Scar {
+fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of: &str) -> Scar {
+    let trace = &record.trace;
     let lost = match &moment.model {
         Model::Memory(lines) => explain_memory::losses(crash, trace, lines, mute),
         Model::Disk(sectors, _) => explain_disk::losses(crash, trace, sectors, &moment.units, mute),
@@ -165,6 +170,7 @@ fn scar(crash: &Crash, trace: &[Step], moment: &Moment, mute: Option<Mute>, of: 
         Some(step) => format!("before {}", event(step)),
     };
     Scar {
+        calls: Vec::new(),
         moment: format!("{before}, step {} of {} of {of}", crash.step, trace.len()),
         lost,
     }
@@ -200,27 +206,36 @@ fn disk_event(step: &DiskStep) -> &'static str {
     }
 }
 
+fn list(f: &mut Formatter<'_>, calls: &[Told]) -> std::fmt::Result {
+    let widest = calls.iter().map(|told| told.call.len()).max();
+    let wide = widest.unwrap_or(0).min(60);
+    for told in calls {
+        let answer = match &told.answer {
+            Some(answer) => format!("acknowledged: {answer}"),
+            None => "under way".into(),
+        };
+        let (number, session) = (told.number, told.session);
+        writeln!(
+            f,
+            "  {number:>3}  s{session}  {:<wide$}  {answer}",
+            told.call
+        )?;
+    }
+    Ok(())
+}
+
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "what is wrong\n  {}", self.wrong)?;
         if !self.calls.is_empty() {
             writeln!(f, "the calls until then")?;
         }
-        let widest = self.calls.iter().map(|told| told.call.len()).max();
-        let wide = widest.unwrap_or(0).min(60);
-        for told in &self.calls {
-            let answer = match &told.answer {
-                Some(answer) => format!("acknowledged: {answer}"),
-                None => "under way".into(),
-            };
-            let (number, session) = (told.number, told.session);
-            writeln!(
-                f,
-                "  {number:>3}  s{session}  {:<wide$}  {answer}",
-                told.call
-            )?;
-        }
+        list(f, &self.calls)?;
         for scar in &self.crashes {
+            if !scar.calls.is_empty() {
+                writeln!(f, "the calls after recovery from that")?;
+            }
+            list(f, &scar.calls)?;
             writeln!(f, "the crash came {}", scar.moment)?;
             if scar.lost.is_empty() {
                 writeln!(f, "  nothing was lost")?;

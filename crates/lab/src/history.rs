@@ -10,6 +10,7 @@
 //! of all ways, with any of the open calls added.
 
 use crate::call::{Call, Expiry, Key, Outcome, ValueId, Values};
+use crate::trace::Step;
 use std::collections::HashSet;
 
 /// What the keys hold. Index: the key's number.
@@ -121,7 +122,8 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
         | Call::Checkpoint
         | Call::Advance(_)
         | Call::Kill
-        | Call::Reopen => Outcome::Done,
+        | Call::Reopen
+        | Call::Leave => Outcome::Done,
     };
     (after, outcome)
 }
@@ -157,6 +159,52 @@ impl Checker {
     /// The clock went on.
     pub fn advance(&mut self, now: u64) {
         self.now = now;
+        self.allowed = None;
+    }
+
+    /// Takes in one step of a trace.
+    ///
+    /// # Errors
+    /// No order of the calls explains an answer.
+    pub fn step(
+        &mut self,
+        step: &Step,
+        history: &History,
+        values: &mut Values,
+    ) -> Result<(), String> {
+        match step {
+            Step::Invoke(call) => self.invoke(*call),
+            Step::Return(call) => self.ret(*call, history, values)?,
+            Step::Clock(now) => self.advance(*now),
+            Step::Death => self.died(history, values),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The process died. What it was asked to do happened before that, or never will. The calls that started the next
+    /// one are still to return.
+    fn died(&mut self, history: &History, values: &mut Values) {
+        let stays: Vec<bool> = self
+            .open
+            .iter()
+            .map(|&number| history.entries[number as usize].call.outlives_process())
+            .collect();
+        let keep = |place: &mut usize| {
+            *place += 1;
+            stays[*place - 1]
+        };
+        self.ways = self
+            .closure(history, values, true)
+            .into_iter()
+            .map(|mut way| {
+                let mut place = 0;
+                way.taken.retain(|_| keep(&mut place));
+                way
+            })
+            .collect();
+        let mut place = 0;
+        self.open.retain(|_| keep(&mut place));
         self.allowed = None;
     }
 

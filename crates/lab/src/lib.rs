@@ -38,9 +38,9 @@
 //!    texts are the rules that everything rests on. [`model`] is their common face, [`unit`](mod@unit) a place whose
 //!    contents a crash decides, [`image`](mod@image) the result.
 //! 4. *What a crash may leave.* [`history`] is durable linearizability.
-//! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery itself; [`explore`]
-//!    chooses images, [`lazy`] lets recovery's own reads choose; [`judge`](mod@judge) decides about one.
-//! 6. *Many runs.* [`campaign`] goes on until time or images are enough.
+//! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery and the use that comes
+//!    after it (`aftermath`); [`explore`] chooses images, [`lazy`] lets recovery's own reads choose; [`judge`](mod@judge) decides about one.
+//! 6. *Many runs.* [`campaign`] goes on until time or images are enough; [`scenario`] has runs written by hand.
 //! 7. *Of what was found:* [`crash`] builds one particular image again, [`shrink`](mod@shrink) makes it small,
 //!    [`explain`](mod@explain) says it in words, [`plan_text`] writes it down and [`replay`](mod@replay) does it
 //!    again.
@@ -58,6 +58,7 @@
 //!   `tests/teeth.rs` and `tests/mutation.rs`; and what it did find is in `tests/found.rs`.
 #![forbid(unsafe_code)]
 
+mod aftermath;
 pub mod call;
 pub mod campaign;
 pub mod crash;
@@ -82,6 +83,7 @@ pub mod profile;
 pub mod recorder;
 pub mod replay;
 pub mod run;
+pub mod scenario;
 pub mod schedule;
 pub mod sectors;
 pub mod shrink;

@@ -19,7 +19,7 @@ use crate::lines::{Lines, Waste};
 use crate::profile;
 use crate::recorder::Record;
 use crate::run::Run;
-use crate::trace::{Step, Trace, name};
+use crate::trace::{Step, StepId, Trace, name};
 use crate::world::Ground;
 use everdram_pm::LINE;
 use everdram_pm::lab::{Site, StoreKind};
@@ -92,6 +92,8 @@ struct Linter<'a> {
     lines: Lines,
     checker: Checker,
     open: BTreeSet<u32>,
+    /// The step at which the last process died.
+    dead: StepId,
     /// Words that an open call read: offsets.
     read: BTreeMap<u32, BTreeSet<u64>>,
     lints: Lints,
@@ -112,6 +114,7 @@ pub fn lint(run: &mut Run, ground: &Ground, seed: u64) -> Result<Lints, String> 
         lines: Lines::new(start, ground.profile.capacity(), None),
         checker: Checker::new(ground.profile.keys()),
         open: BTreeSet::new(),
+        dead: 0,
         read: BTreeMap::new(),
         lints: Lints::default(),
         random: profile::random(seed, 4),
@@ -133,18 +136,23 @@ impl Linter<'_> {
 
     fn steps(&mut self, trace: &Trace, record: &mut Record) -> Result<(), String> {
         for (id, step) in trace.iter().enumerate() {
+            self.checker
+                .step(step, &record.history, &mut record.values)?;
             match step {
                 Step::Invoke(call) => {
-                    self.checker.invoke(*call);
                     self.open.insert(*call);
                 }
                 Step::Return(call) => {
-                    self.checker
-                        .ret(*call, &record.history, &mut record.values)?;
                     self.open.remove(call);
                     self.returned(*call);
                 }
-                Step::Clock(now) => self.checker.advance(*now),
+                Step::Death => {
+                    self.dead = id as StepId;
+                    let entries = &record.history.entries;
+                    self.open
+                        .retain(|&call| entries[call as usize].call.outlives_process());
+                    self.lines.step(id as StepId, step);
+                }
                 Step::Load {
                     call: Some(call),
                     at,
@@ -180,7 +188,8 @@ impl Linter<'_> {
             if atom.is_late() {
                 continue;
             }
-            if self.open.is_empty() {
+            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it.
+            if self.open.is_empty() && atom.step >= self.dead {
                 count(&mut self.lints.dirty_at_acknowledgement, atom.site);
             }
             // Words are marks and states; that they are read says nothing about what is answered.

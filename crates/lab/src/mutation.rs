@@ -4,6 +4,7 @@
 //! have to grow.
 
 use crate::campaign::execute;
+use crate::crash::{Scene, Verdict};
 use crate::examine::{Examiner, Scrutiny};
 use crate::explore::Effort;
 use crate::image::Medium;
@@ -11,11 +12,14 @@ use crate::lines::{Mute, Muted, key};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::run::Run;
+use crate::scenario;
 use crate::trace::{DiskStep, Step, Trace};
 use crate::world::Ground;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// One event taken out.
@@ -58,29 +62,38 @@ pub struct Mutation {
     /// The medium.
     pub medium: Medium,
     /// The workloads.
-    pub profiles: Vec<Profile>,
-    /// Runs of each.
-    pub seeds: std::ops::Range<u64>,
-    /// Calls of each run.
-    pub calls: usize,
+    pub plans: Vec<Plan>,
     /// Threads.
     pub workers: usize,
-    /// Images after which the search for one mutant ends.
+    /// Images after which the search for one mutant ends, about.
     pub images: u64,
+    /// Only what is at places with this in their name.
+    pub only: String,
 }
 
-impl Default for Mutation {
-    fn default() -> Mutation {
+impl Mutation {
+    /// Every profile with a few seeds, and all scenarios.
+    #[must_use]
+    pub fn new(medium: Medium) -> Mutation {
+        let drawn = SEEDS.flat_map(|seed| {
+            let profiles = Profile::ALL.into_iter();
+            profiles.map(move |profile| Plan::draw(medium, profile, seed, CALLS))
+        });
+        let scenarios = scenario::all(medium).into_iter();
         Mutation {
-            medium: Medium::Pmem,
-            profiles: Profile::ALL.to_vec(),
-            seeds: 1..4,
-            calls: 80,
+            medium,
+            plans: scenarios.map(|one| one.plan).chain(drawn).collect(),
             workers: 2,
             images: u64::MAX,
+            only: String::new(),
         }
     }
 }
+
+/// Seeds of the plans that are drawn.
+const SEEDS: Range<u64> = 1..4;
+/// Calls of these.
+const CALLS: usize = 80;
 
 /// How a mutant is looked for: a few images of all crash points first, then more.
 const EFFORTS: [Effort; 3] = [
@@ -104,12 +117,13 @@ const EFFORTS: [Effort; 3] = [
     },
 ];
 
-fn scrutiny(effort: Effort, seed: u64, mute: Mute) -> Scrutiny {
+fn scrutiny(effort: Effort, seed: u64, mute: Option<Mute>) -> Scrutiny {
     Scrutiny {
         effort,
         nested_one_in: 16,
+        used_one_in: 4,
         lazy: 0,
-        mute: Some(mute),
+        mute,
         seed,
         ..Scrutiny::default()
     }
@@ -139,103 +153,151 @@ fn mutes(trace: &Trace) -> impl Iterator<Item = Mute> {
     })
 }
 
+/// A run, and what happens in it and after crashes of it.
+struct Subject {
+    profile: Profile,
+    seed: u64,
+    ground: Ground,
+    run: Run,
+    /// How often.
+    events: HashMap<Mute, u64>,
+}
+
 impl Mutation {
     /// Takes out everything there is to take out. `watch` hears of each mutant when it is done with.
     ///
     /// # Errors
     /// A workload does not run, or an unchanged one has a violation.
     pub fn score(&self, watch: &(dyn Fn(&Mutant) + Sync)) -> Result<Vec<Mutant>, String> {
-        let mut runs = Vec::new();
-        let mut sites: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
-        for seed in self.seeds.clone() {
-            for &profile in &self.profiles {
-                let plan = Plan::draw(self.medium, profile, seed, self.calls);
-                let ground = Ground::new(profile, self.medium);
-                let run = execute(&plan, &ground)?;
-                for mute in mutes(&run.record.trace) {
-                    // On memory the disk is silent, on a disk what memory does is decided by its syncs.
-                    if (self.medium == Medium::File) == (mute.what == Muted::Sync) {
-                        *sites.entry((mute.what, mute.site)).or_default() += 1;
-                    }
-                }
-                runs.push((seed, profile, run));
+        let subjects = self.each(&self.plans, &|plan| self.subject(plan));
+        let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
+        for (mute, count) in subjects.iter().flat_map(|subject| &subject.events) {
+            // On memory the disk is silent, on a disk what memory does is decided by its syncs.
+            if (self.medium == Medium::File) == (mute.what == Muted::Sync) {
+                *events.entry((mute.what, mute.site)).or_default() += count;
             }
         }
-        let mutants: Vec<Mutant> = sites
+        let mutants: Vec<Mutant> = events
             .into_iter()
             .map(|((what, site), events)| Mutant {
                 mute: Mute { what, site },
                 events,
                 caught: None,
             })
+            .filter(|mutant| mutant.place().contains(&self.only))
             .collect();
+        let hunted = self.each(&mutants, &|mutant| {
+            let caught = self.hunt(&subjects, mutant.mute)?;
+            let mutant = Mutant {
+                caught,
+                ..mutant.clone()
+            };
+            watch(&mutant);
+            Ok(mutant)
+        });
+        hunted.into_iter().collect()
+    }
+
+    /// Does something with each of several, on all workers.
+    fn each<T: Sync, R: Send>(&self, items: &[T], work: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
         let next = AtomicUsize::new(0);
-        let done = Mutex::new(mutants.clone());
+        let done = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..self.workers.max(1) {
                 scope.spawn(|| {
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(mutant) = mutants.get(number) else {
-                            return;
-                        };
-                        let mut mutant = mutant.clone();
-                        mutant.caught = self.hunt(&runs, mutant.mute);
-                        watch(&mutant);
-                        if let Some(place) = done.lock().get_mut(number) {
-                            *place = mutant;
-                        }
+                    while let number = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some(item) = items.get(number)
+                    {
+                        let result = work(item);
+                        done.lock().push((number, result));
                     }
                 });
             }
         });
-        Ok(done.into_inner())
+        let mut done = done.into_inner();
+        done.sort_unstable_by_key(|&(number, _)| number);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
+    fn subject(&self, plan: &Plan) -> Result<Subject, String> {
+        let ground = Ground::new(plan.profile, self.medium);
+        let mut run = execute(plan, &ground)?;
+        let events = RefCell::new(HashMap::new());
+        let count = |trace: &Trace| {
+            let mut events = events.borrow_mut();
+            mutes(trace).for_each(|mute| *events.entry(mute).or_default() += 1);
+        };
+        count(&run.record.trace);
+        let scrutiny = scrutiny(EFFORTS[0], plan.seed, None);
+        let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+        examiner.followed = Some(&count);
+        let outcome = examiner.run(&mut run);
+        outcome.map_err(|violation| {
+            let (profile, seed) = (plan.profile, plan.seed);
+            format!(
+                "{profile} {seed}, with nothing taken out: {}",
+                violation.wrong
+            )
+        })?;
+        Ok(Subject {
+            profile: plan.profile,
+            seed: plan.seed,
+            ground,
+            run,
+            events: events.into_inner(),
+        })
     }
 
     /// Looks at a few images of each run, then at more: most of what is missing is missed at once.
-    fn hunt(&self, runs: &[(u64, Profile, Run)], mute: Mute) -> Option<Caught> {
-        let concerned: Vec<_> = runs
-            .iter()
-            .filter(|(_, _, run)| mutes(&run.record.trace).any(|other| other == mute))
-            .collect();
+    fn hunt(&self, subjects: &[Subject], mute: Mute) -> Result<Option<Caught>, String> {
         let mut images = 0;
         for effort in EFFORTS {
-            let caught = self.hunt_with(effort, &concerned, mute, &mut images);
-            if caught.is_some() {
-                return caught;
+            for subject in subjects {
+                if !subject.events.contains_key(&mute) {
+                    continue;
+                }
+                let caught = self.hunt_in(subject, effort, mute, &mut images)?;
+                if caught.is_some() {
+                    return Ok(caught);
+                }
             }
         }
-        None
+        Ok(None)
     }
 
-    fn hunt_with(
+    fn hunt_in(
         &self,
+        subject: &Subject,
         effort: Effort,
-        runs: &[&(u64, Profile, Run)],
         mute: Mute,
         images: &mut u64,
-    ) -> Option<Caught> {
-        for (seed, profile, run) in runs {
-            let ground = Ground::new(*profile, self.medium);
-            let scrutiny = scrutiny(effort, *seed, mute);
-            let seen = AtomicU64::new(*images);
-            let go_on = || seen.fetch_add(1, Ordering::Relaxed) < self.images;
-            let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
-            let outcome = examiner.run(&mut Run {
-                start: run.start.clone(),
-                record: run.record.clone(),
-                end: run.end.clone(),
-            });
-            *images += examiner.totals.unique;
-            if let Err(violation) = outcome {
-                return Some(Caught {
-                    profile: *profile,
-                    seed: *seed,
-                    images: *images,
-                    wrong: violation.wrong,
-                });
-            }
+    ) -> Result<Option<Caught>, String> {
+        let ground = subject.ground.apart();
+        let scrutiny = scrutiny(effort, subject.seed, Some(mute));
+        let seen = AtomicU64::new(*images);
+        let go_on = || seen.fetch_add(1, Ordering::Relaxed) < self.images;
+        let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
+        let mut run = subject.run.clone();
+        let outcome = examiner.run(&mut run);
+        *images += examiner.totals.unique;
+        let Err(violation) = outcome else {
+            return Ok(None);
+        };
+        // What is wrong without the mutation was not noticed because of it.
+        let whole = Scene::before(violation.step, &mut run, &ground, None);
+        match whole.verdict(&violation.crashes()) {
+            Verdict::Wrong(wrong) => Err(format!(
+                "{} {}, with nothing taken out: {wrong}",
+                subject.profile, subject.seed
+            )),
+            Verdict::Right | Verdict::Impossible => Ok(Some(Caught {
+                profile: subject.profile,
+                seed: subject.seed,
+                images: *images,
+                wrong: violation.wrong,
+            })),
         }
-        None
     }
 }

@@ -149,6 +149,7 @@ fn call_text(call: &Call) -> String {
         Call::Checkpoint => "checkpoint".into(),
         Call::Kill => "kill".into(),
         Call::Reopen => "reopen".into(),
+        Call::Leave => "leave".into(),
     }
 }
 
@@ -298,9 +299,10 @@ impl Reading {
             "checkpoint" => Call::Checkpoint,
             "kill" => Call::Kill,
             "reopen" => Call::Reopen,
+            "leave" => Call::Leave,
             _ => {
                 let known = "put, get, delete, swap, add, batch, pipeline, advance, clear, tend, \
-                             reclaim, checkpoint, kill or reopen";
+                             reclaim, checkpoint, kill, reopen or leave";
                 return Err(words.wrong(known));
             }
         })

@@ -172,6 +172,7 @@ impl Profile {
             (_, 94..96) => Call::Checkpoint,
             (_, 96..97) if self != Profile::Threads => Call::Kill,
             (_, 97..98) if self != Profile::Threads => Call::Reopen,
+            (_, 98..100) if self != Profile::Threads => Call::Leave,
             _ => Call::Put(key, value(values), 0),
         }
     }

@@ -11,6 +11,7 @@ use crate::plan_text::Saved;
 use crate::profile::Profile;
 use crate::run::Run;
 use crate::world::Ground;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs of several threads until one goes the way that was saved.
 const THREADED_RUNS: usize = 10;
@@ -21,6 +22,8 @@ pub struct Replay {
     pub found: Option<Found>,
     /// Whether it was the saved image that was judged, and nothing else.
     pub is_exact: bool,
+    /// Whether everything was looked at until something was wrong; otherwise nobody wanted to go on.
+    pub is_complete: bool,
     /// What was looked at otherwise.
     pub totals: Totals,
 }
@@ -76,6 +79,7 @@ fn exact(found: Option<Found>) -> Replay {
     Replay {
         found,
         is_exact: true,
+        is_complete: true,
         totals: Totals::default(),
     }
 }
@@ -113,10 +117,17 @@ fn everything(
         seed: saved.plan.seed,
         ..scrutiny.clone()
     };
-    let mut examiner = Examiner::new(ground, &scrutiny, go_on);
+    let is_cut_short = AtomicBool::new(false);
+    let go_on = || {
+        let goes_on = go_on();
+        is_cut_short.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    };
+    let mut examiner = Examiner::new(ground, &scrutiny, &go_on);
     let violation = examiner.run(&mut run).err();
     let totals = examiner.totals;
     Replay {
+        is_complete: violation.is_some() || !is_cut_short.into_inner(),
         found: violation.map(|violation| Found {
             plan: saved.plan.clone(),
             crashes: violation.crashes(),

@@ -72,9 +72,22 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
         Fault::Kill(after) => recorder.faults.die_before_sync(after),
         Fault::Room(bytes) => recorder.faults.room(bytes),
     }
+    let end = drive(plan, &recorder, world)?;
+    Ok(Run {
+        start,
+        record: recorder.take(),
+        end,
+    })
+}
+
+/// Makes the calls of a plan of one thread on an open world. Returns what the program saw in the end.
+///
+/// # Errors
+/// What the engine said that it should not have said.
+pub(crate) fn drive(plan: &Plan, recorder: &Arc<Recorder>, world: World) -> Result<Image, String> {
     let mut driver = Driver {
         plan,
-        recorder: &recorder,
+        recorder,
         world,
         sessions: Vec::new(),
         killed: 0,
@@ -88,12 +101,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
         drop(sessions);
         drop(world);
     });
-    outcome?;
-    Ok(Run {
-        start,
-        record: recorder.take(),
-        end,
-    })
+    outcome.map(|()| end)
 }
 
 /// A recorder as a world's ears.
@@ -201,11 +209,16 @@ impl Driver<'_> {
                 self.recorder.clock(now);
                 Ok(())
             }
-            Call::Kill | Call::Reopen => {
+            Call::Kill | Call::Reopen | Call::Leave => {
                 let number = self.recorder.invoke(self.name(session), call);
                 match call {
                     Call::Kill => self.kill()?,
-                    _ => self.reopen()?,
+                    Call::Reopen => self.reopen()?,
+                    _ => drop(
+                        self.sessions
+                            .get_mut(session as usize)
+                            .and_then(Option::take),
+                    ),
                 }
                 self.recorder.ret(number, Outcome::Done);
                 Ok(())

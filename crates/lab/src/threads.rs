@@ -141,8 +141,10 @@ impl Thread<'_> {
                 self.recorder.ret(number, outcome);
                 Ok(())
             }
-            // Threads do not kill each other's process, and clocks and pipelines have profiles of their own.
-            Call::Pipeline(_) | Call::Advance(_) | Call::Kill | Call::Reopen => Ok(()),
+            // Threads do not kill each other's process, and the others have profiles of their own.
+            Call::Pipeline(_) | Call::Advance(_) | Call::Kill | Call::Reopen | Call::Leave => {
+                Ok(())
+            }
         }
     }
 }

@@ -125,6 +125,12 @@ impl Pool {
         self.was_clean
     }
 
+    /// How often the pool was opened, this time included. No two openings that wrote anything have the same number.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.header.get().incarnation
+    }
+
     /// Whether the pool was opened with [`PoolOptions::read_only`].
     #[must_use]
     pub fn is_read_only(&self) -> bool {

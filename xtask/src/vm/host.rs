@@ -1,10 +1,12 @@
 //! What the machine that runs the tests has to offer: programs, and a folder to keep things in.
 
-use crate::tidy;
+use crate::cargo::target;
+use crate::child;
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 /// Programs that must be there, and the Debian packages they come in.
 const NEEDED: [(&str, &str); 7] = [
@@ -16,6 +18,9 @@ const NEEDED: [(&str, &str); 7] = [
     ("setpriv", "util-linux"),
     ("ldd", "libc-bin"),
 ];
+
+/// For a command that [`output_of`] runs; the longest downloads a kernel.
+const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 /// Why no test machine can run here, if so; and what to do about it.
 pub(crate) fn missing() -> Option<String> {
@@ -54,9 +59,7 @@ pub(crate) fn find(program: &str) -> Result<PathBuf, String> {
 
 /// The folder below cargo's target directory where the kernel, the archives and the NVDIMMs are kept.
 pub(crate) fn cache() -> Result<PathBuf, String> {
-    let target =
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| tidy::root().join("target"), PathBuf::from);
-    let cache = tidy::root().join(target).join("vm");
+    let cache = target().join("vm");
     fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
     Ok(cache)
 }
@@ -87,10 +90,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
 /// Runs a command to its end and returns what it printed; an error says what it complained about.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{shown}: {error}"))?;
+    let output = child::output(command, COMMAND_MAX).map_err(|error| format!("{shown} {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

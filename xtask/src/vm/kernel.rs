@@ -13,8 +13,8 @@ use std::process::Command;
 /// The package that depends on the newest kernel there is.
 const NEWEST: &str = "linux-image-amd64";
 
-/// Modules by what they are for: NVDIMMs and DAX (virtio-pmem: what must not be taken for one), ext4 and its checksums, the channel `door`, the network.
-/// Those that a kernel has built in are no modules, and are passed over.
+/// Modules by what they are for: NVDIMMs and DAX (virtio-pmem: what must not be taken for one), ext4 and its checksums,
+/// the channel `door`, the network. Those that a kernel has built in are no modules, and are passed over.
 const WANTED: [&str; 12] = [
     "nfit",
     "nd_pmem",
@@ -147,12 +147,15 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 /// Newer packages have compressed modules.
 fn decompress(module: &Path) -> Result<(), String> {
-    let program = match module.extension().and_then(|end| end.to_str()) {
-        Some("xz") => "unxz",
-        Some("zst") => "unzstd",
-        Some("gz") => "gunzip",
+    let (program, package) = match module.extension().and_then(|end| end.to_str()) {
+        Some("xz") => ("unxz", "xz-utils"),
+        Some("zst") => ("unzstd", "zstd"),
+        Some("gz") => ("gunzip", "gzip"),
         _ => return Ok(()),
     };
+    let program = host::find(program).map_err(|missing| {
+        format!("{missing}; apt-get install --no-install-recommends {package}")
+    })?;
     host::output_of(Command::new(program).arg("-q").arg(module))?;
     let _kept_by_some = fs::remove_file(module);
     Ok(())

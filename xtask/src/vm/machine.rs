@@ -5,12 +5,12 @@
 
 use super::host;
 use super::kernel::Kernel;
+use crate::child::{self, Lines, Trouble};
+use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// Bytes of each NVDIMM.
 const NVDIMM_BYTES: u64 = 256 << 20;
@@ -144,67 +144,48 @@ impl Machine {
         orders: &str,
         limit: Duration,
         mut line: impl FnMut(&str),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         qemu.args(self.arguments(orders)).args(["-serial", "stdio"]);
-        follow(&mut qemu, "the machine", limit, &mut line)
+        follow(&mut qemu, limit, &mut line)
     }
 }
 
-/// Runs a command to its end, handing on what it prints on standard output; it is ended after `limit`.
+/// Why something did not end well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Trouble(Trouble),
+    Status(ExitStatus),
+}
+
+impl Failure {
+    pub(crate) fn is_out_of_time(&self) -> bool {
+        matches!(self, Failure::Trouble(Trouble::OutOfTime(_)))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Trouble(trouble) => trouble.fmt(to),
+            Failure::Status(status) => write!(to, "ended with {status}"),
+        }
+    }
+}
+
+/// Runs a command until it succeeds, handing on the lines it prints on standard output; it is ended after `limit`.
 pub(crate) fn follow(
     command: &mut Command,
-    what: &str,
     limit: Duration,
     line: &mut dyn FnMut(&str),
-) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{what}: {error}");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let deadline = Instant::now() + limit;
-    if let Some(printed) = child.stdout.take().map(lines_of) {
-        loop {
-            match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(text) => line(&text),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    child.kill().and_then(|()| child.wait()).map_err(failed)?;
-                    return Err(format!(
-                        "{what} was not done after {} s, and was ended",
-                        limit.as_secs()
-                    ));
-                }
-            }
-        }
+) -> Result<(), Failure> {
+    let mut lines = Lines::default();
+    let ended = child::follow(command, Some(limit), &mut |bytes| lines.take(bytes, line));
+    lines.finish(line);
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::Status(status)),
+        Err(trouble) => Err(Failure::Trouble(trouble)),
     }
-    let status = child.wait().map_err(failed)?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("{what} ended with {status}"))
-    }
-}
-
-/// The lines of a stream, from a thread of their own, so that waiting for one can have a limit.
-fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = Vec::new();
-        while stream
-            .read_until(b'\n', &mut line)
-            .is_ok_and(|count| count > 0)
-        {
-            let text = String::from_utf8_lossy(&line);
-            if sender.send(text.trim_end().to_owned()).is_err() {
-                return;
-            }
-            line.clear();
-        }
-    });
-    receiver
 }

@@ -15,6 +15,7 @@ mod power;
 mod programs;
 mod steps;
 
+pub(crate) use host::has;
 use image::Image;
 use kernel::Kernel;
 use machine::{Accelerator, Machine};
@@ -23,19 +24,23 @@ use programs::Programs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use steps::{Follower, Item, Step, Verdict};
+use steps::{Ended, Follower, Item, Step, Verdict};
 
 /// What the guest's first process is.
 const INIT: &str = include_str!("../../vm/init.sh");
 /// How long a machine may need to start.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Power cuts are left out if there is less time than this.
-const LEAST: Duration = Duration::from_secs(60);
+/// What needs a machine is left out if there is less time than this.
+const LEAST: Duration = Duration::from_secs(120);
 
 /// How a run ended.
 pub(crate) enum Outcome {
-    /// Items that passed and failed.
-    Ran { passed: u64, failed: u64 },
+    /// Items that passed and failed, and those for which there was no time, each with its reason.
+    Ran {
+        passed: u64,
+        failed: u64,
+        left_out: Vec<(String, String)>,
+    },
     /// It cannot run here, and why.
     Skipped(String),
 }
@@ -85,14 +90,19 @@ fn print(items: &[Item]) -> Outcome {
         let (name, seconds, remark) = (&item.name, item.seconds, &item.remark);
         println!("{verdict}  {name:<36} {seconds:>4} s  {remark}");
     }
-    let count = |verdict| {
-        let of_it = items.iter().filter(|item| item.verdict == verdict);
-        of_it.count() as u64
-    };
-    let (passed, failed) = (count(Verdict::Passed), count(Verdict::Failed));
-    let left_out = count(Verdict::LeftOut);
-    println!("vm: {passed} passed, {failed} failed, {left_out} left out");
-    Outcome::Ran { passed, failed }
+    let with = |verdict| items.iter().filter(move |item| item.verdict == verdict);
+    let passed = with(Verdict::Passed).count() as u64;
+    let failed = with(Verdict::Failed).count() as u64;
+    let left_out: Vec<_> = with(Verdict::LeftOut)
+        .map(|item| (item.name.clone(), item.remark.clone()))
+        .collect();
+    let left = left_out.len();
+    println!("vm: {passed} passed, {failed} failed, {left} left out");
+    Outcome::Ran {
+        passed,
+        failed,
+        left_out,
+    }
 }
 
 fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), String> {
@@ -102,6 +112,11 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
     let accelerator = Accelerator::find(kernel, &small)?;
     for boot in plan::boots(scope) {
         println!("\n== {} ({accelerator:?})", boot.name);
+        if let Err(why) = time_left(end, scope) {
+            let left_out = |step: &Step| Item::new(&step.name, Verdict::LeftOut, why.clone(), 0);
+            items.extend(boot.steps.iter().map(left_out));
+            continue;
+        }
         let archive = write_archive("archive-with-tests", kernel, &programs, Some(&boot.steps))?;
         let mut machine = Machine::new("steps", kernel, &archive, accelerator)?;
         machine.caches_persist = boot.caches_persist;
@@ -111,14 +126,13 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
     }
     for mut campaign in plan::campaigns(scope) {
         println!("\n== {} ({accelerator:?})", campaign.name);
-        let left = end.saturating_duration_since(Instant::now());
-        if left < LEAST {
-            let (left, all) = (left.as_secs(), scope.time().as_secs());
-            let remark = format!("{left} s were left of {all}");
-            items.push(Item::new(campaign.name, Verdict::LeftOut, remark, 0));
-            continue;
+        match time_left(end, scope) {
+            Ok(left) => campaign.limit = campaign.limit.min(left),
+            Err(why) => {
+                items.push(Item::new(campaign.name, Verdict::LeftOut, why, 0));
+                continue;
+            }
         }
-        campaign.limit = campaign.limit.min(left);
         let machine = Machine::new("power", kernel, &small, accelerator)?;
         let item = campaign.run(&machine, programs.test("power")?);
         machine.discard(item.verdict == Verdict::Failed);
@@ -131,16 +145,35 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
 fn run_steps(machine: &Machine, steps: &[Step], end: Instant) -> Vec<Item> {
     let mut follower = Follower::default();
     let all: Duration = steps.iter().map(|step| step.limit).sum();
-    let limit = (START_MAX + all).min(end.saturating_duration_since(Instant::now()));
-    let ended = machine.run("everdram.do=steps everdram.fresh=yes", limit, |line| {
+    let (own, left) = (
+        START_MAX + all,
+        end.saturating_duration_since(Instant::now()),
+    );
+    let orders = "everdram.do=steps everdram.fresh=yes";
+    let ended = match machine.run(orders, own.min(left), |line| {
         println!("  | {line}");
         follower.take(line);
-    });
-    if let Err(error) = ended {
-        println!("{error}");
-        follower.failed.get_or_insert(error);
+    }) {
+        Ok(()) => Ended::Well,
+        Err(failure) if failure.is_out_of_time() && left < own => {
+            Ended::NoTime("the time for all machines was over".into())
+        }
+        Err(failure) => Ended::Badly(format!("the machine {failure}")),
+    };
+    if let Ended::NoTime(why) | Ended::Badly(why) = &ended {
+        println!("{why}");
     }
-    follower.finish(steps)
+    follower.finish(steps, ended)
+}
+
+/// The time until `end`; or that it is too little to start a machine.
+fn time_left(end: Instant, scope: Scope) -> Result<Duration, String> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left >= LEAST {
+        return Ok(left);
+    }
+    let (left, all) = (left.as_secs(), scope.time().as_secs());
+    Err(format!("{left} s were left of {all}"))
 }
 
 /// The archive that a machine starts from; with the test binaries if there are steps.

@@ -76,11 +76,17 @@ fn steps(scope: Scope) -> Vec<Step> {
         virtio(),
     ];
     for (name, place) in [("fsdax", DAX_DIRECTORY), ("devdax", DAX_DEVICE)] {
-        steps.push(test("media tests", "media", name, place));
-        steps.push(test("engine contract", "contract", name, place));
+        steps.push(test(scope, "media tests", "media", name, place));
+        steps.push(test(scope, "engine contract", "contract", name, place));
         steps.push(kill_loop(scope, name, place));
         if scope == Scope::Full {
-            steps.push(test("engine regressions", "regressions", name, place));
+            steps.push(test(
+                scope,
+                "engine regressions",
+                "regressions",
+                name,
+                place,
+            ));
         }
     }
     // The tests left a pool there.
@@ -109,8 +115,14 @@ fn steps_with_persistent_caches() -> Vec<Step> {
         "sfence alone: the caches persist",
     )];
     for (name, place) in [("fsdax, eADR", DAX_DIRECTORY), ("devdax, eADR", DAX_DEVICE)] {
-        steps.push(test("media tests", "media", name, place));
-        steps.push(test("engine contract", "contract", name, place));
+        steps.push(test(Scope::Full, "media tests", "media", name, place));
+        steps.push(test(
+            Scope::Full,
+            "engine contract",
+            "contract",
+            name,
+            place,
+        ));
         steps.push(kill_loop(Scope::Quick, name, place));
     }
     steps
@@ -142,8 +154,15 @@ fn virtio() -> Step {
 }
 
 /// A test binary with its pools at `place`. A device holds one pool, so its tests run one at a time.
-fn test(what: &str, binary: &str, name: &str, place: &str) -> Step {
-    Step::new(&format!("{what}, {name}"), 600, run_test(binary, place))
+fn test(scope: Scope, what: &str, binary: &str, name: &str, place: &str) -> Step {
+    let name = format!("{what}, {name}");
+    Step::new(&name, step_max(scope), run_test(binary, place))
+}
+
+/// Seconds for a step that takes up to half a minute, or ten times as much in full. In CI few enough that one that
+/// hangs has failed before the time for all machines is over: then it would only be left out.
+fn step_max(scope: Scope) -> u64 {
+    scope.pick(180, 900)
 }
 
 fn run_test(binary: &str, place: &str) -> String {
@@ -153,7 +172,7 @@ fn run_test(binary: &str, place: &str) -> String {
 fn kill_loop(scope: Scope, name: &str, place: &str) -> Step {
     let (kills, test) = (scope.pick(6, 60), run_test("pmem", place));
     let command = format!("EVERDRAM_KILLS={kills} {test} --nocapture");
-    Step::new(&format!("kill loop, {name}"), 900, command)
+    Step::new(&format!("kill loop, {name}"), step_max(scope), command)
 }
 
 /// The power cuts.

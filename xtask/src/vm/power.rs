@@ -8,7 +8,7 @@
 
 use super::host;
 use super::machine::{Machine, follow};
-use super::steps::{Item, Verdict, keep_better};
+use super::steps::{Item, UP, Verdict, keep_better};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -56,11 +56,21 @@ impl Campaign {
                 "EVERDRAM_POWER_FORGETS",
                 if self.forgets { "yes" } else { "no" },
             );
-        // If the judge hangs and is ended, its machine ends with it.
-        follow(&mut command, "the judge", self.limit, &mut |line| {
+        let mut starts = 0;
+        let ended = follow(&mut command, self.limit, &mut |line| {
+            starts += u64::from(line.contains(&format!("@@ {UP}")));
             println!("  | {line}");
             keep_better(remark, line);
-        })
+        });
+        ended.map_err(|failure| format!("the judge {failure}"))?;
+        // A start of its own, and one after each cut: a judge that met no machine has judged nothing.
+        if starts <= self.cuts {
+            let cuts = self.cuts;
+            return Err(format!(
+                "the machine's log tells of {starts} starts, and of {cuts} cuts the judge"
+            ));
+        }
+        Ok(())
     }
 
     /// The script that stands for `everdram serve`: standard input and output are the guest's channel `door`,

@@ -1,12 +1,16 @@
 //! The program and the test binaries that go into the test machine.
 
-use crate::{ci, tidy};
+use crate::cargo::cargo;
+use crate::child::{self, Lines};
+use crate::ci;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The steps of CI that have the tests. Built with the same words, nothing is built twice.
 const STEPS: [&str; 2] = ["test", "kill loop"];
+/// For one build; CI has built the tests already.
+const BUILD_MAX: Duration = Duration::from_secs(1200);
 const RELEASE: [&str; 6] = [
     "build",
     "--release",
@@ -59,30 +63,25 @@ impl Programs {
 fn words(step: &str) -> Result<Vec<&'static str>, String> {
     let found = ci::TESTS.iter().find(|found| found.name == step);
     let step = found.ok_or_else(|| format!("CI has no step `{step}`"))?;
-    let of_cargo = step.arguments.split(|word| *word == "--").next();
-    let mut words = of_cargo.unwrap_or_default().to_vec();
-    words.push("--no-run");
-    Ok(words)
+    let words = step.words().into_iter().take_while(|word| *word != "--");
+    Ok(words.chain(["--no-run"]).collect())
 }
 
 fn executables(arguments: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
     println!("cargo {}", arguments.join(" "));
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(program)
+    let mut command = cargo();
+    command
         .args(arguments)
-        .arg("--message-format=json-render-diagnostics")
-        .current_dir(tidy::root())
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo {} failed", arguments.join(" ")));
+        .arg("--message-format=json-render-diagnostics");
+    let (mut found, mut lines) = (BTreeMap::new(), Lines::default());
+    let ended = child::follow(&mut command, Some(BUILD_MAX), &mut |bytes| {
+        lines.take(bytes, &mut |line| found.extend(executable(line)));
+    });
+    match ended {
+        Ok(status) if status.success() => Ok(found),
+        Ok(_) => Err(format!("cargo {} failed", arguments.join(" "))),
+        Err(trouble) => Err(format!("cargo {} {trouble}", arguments.join(" "))),
     }
-    Ok(String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(executable)
-        .collect())
 }
 
 /// Name and executable of an integration test or a program, from a line of cargo's messages. Their unit tests

@@ -57,13 +57,28 @@ impl Item {
     }
 }
 
+/// How the machine ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Well,
+    Badly(String),
+    /// It was ended because the time for all machines was over.
+    NoTime(String),
+}
+
+/// What the guest says when it has its NVDIMMs, after `@@ `.
+pub(crate) const UP: &str = "up ";
+
 /// Follows what the guest prints.
 #[derive(Default)]
 pub(crate) struct Follower {
     items: Vec<Item>,
+    /// The guest has its NVDIMMs.
+    is_up: bool,
     /// The step that is running, and the line of it that says most.
     running: Option<(String, String)>,
-    pub(crate) failed: Option<String>,
+    /// What the guest itself found wrong.
+    failed: Option<String>,
 }
 
 impl Follower {
@@ -75,7 +90,9 @@ impl Follower {
             }
             return;
         };
-        if let Some(name) = words.strip_prefix("begin ") {
+        if words.starts_with(UP) {
+            self.is_up = true;
+        } else if let Some(name) = words.strip_prefix("begin ") {
             self.running = Some((name.to_owned(), String::new()));
         } else if let Some(end) = words.strip_prefix("end ") {
             self.end(end);
@@ -104,17 +121,27 @@ impl Follower {
         self.items.push(Item::new(name, verdict, remark, seconds));
     }
 
-    /// The items of all steps. Those the guest did not get to, or not through, have failed.
-    pub(crate) fn finish(mut self, steps: &[Step]) -> Vec<Item> {
-        let why = self
-            .failed
-            .take()
-            .unwrap_or_else(|| "the machine did not get to its end".into());
+    /// The items of all steps. Those the guest did not get to, or not through, have failed, unless all that they
+    /// lacked was time.
+    pub(crate) fn finish(self, steps: &[Step], ended: Ended) -> Vec<Item> {
+        let only_time = self.is_up && self.failed.is_none();
+        let (verdict, why) = match &ended {
+            Ended::NoTime(why) if only_time => (Verdict::LeftOut, why.as_str()),
+            Ended::NoTime(why) | Ended::Badly(why) => (Verdict::Failed, why.as_str()),
+            Ended::Well => (Verdict::Failed, "the machine did not get to it"),
+        };
+        let why = self.failed.as_deref().unwrap_or(why);
+        let place = if self.is_up { "" } else { "before it was up: " };
+        let unfinished = |name: &str| Item::new(name, verdict, format!("{place}{why}"), 0);
         let mut items = self.items;
+        let done = items.len();
         for step in steps {
             if !items.iter().any(|item| item.name == step.name) {
-                items.push(Item::new(&step.name, Verdict::Failed, why.clone(), 0));
+                items.push(unfinished(&step.name));
             }
+        }
+        if items.len() == done && ended != Ended::Well {
+            items.push(unfinished("turning the machine off"));
         }
         items
     }
@@ -145,24 +172,32 @@ mod tests {
         Step::new(name, 3, "true".into())
     }
 
-    #[test]
-    fn the_guest_is_understood_and_what_it_did_not_do_has_failed() {
-        let steps = [step("a b"), step("c"), step("d")];
-        assert_eq!(script(&steps[..1]), "a b|3|true\n");
+    const STORY: [&str; 9] = [
+        "noise",
+        "@@ up linux",
+        "@@ begin a b",
+        "test result: ok. 3 passed; 0 failed",
+        "more noise",
+        "@@ end 0 7 a b\r",
+        "@@ begin c",
+        "@@ end 137 3 c",
+        "@@ begin d",
+    ];
+
+    fn told(lines: &[&str], ended: Ended) -> Vec<Item> {
         let mut follower = Follower::default();
-        for line in [
-            "noise",
-            "@@ begin a b",
-            "test result: ok. 3 passed; 0 failed",
-            "more noise",
-            "@@ end 0 7 a b\r",
-            "@@ begin c",
-            "@@ end 137 3 c",
-            "@@ begin d",
-        ] {
-            follower.take(line);
-        }
-        let items = follower.finish(&steps);
+        lines.iter().for_each(|line| follower.take(line));
+        follower.finish(&[step("a b"), step("c"), step("d")], ended)
+    }
+
+    fn verdicts(items: &[Item]) -> Vec<Verdict> {
+        items.iter().map(|item| item.verdict).collect()
+    }
+
+    #[test]
+    fn the_guest_is_understood() {
+        assert_eq!(script(&[step("a b")]), "a b|3|true\n");
+        let items = told(&STORY, Ended::Well);
         let brief: Vec<_> = items
             .iter()
             .map(|i| (i.name.as_str(), i.verdict, i.seconds))
@@ -177,5 +212,31 @@ mod tests {
         );
         assert_eq!(items[0].remark, "test result: ok. 3 passed; 0 failed");
         assert!(items[1].remark.starts_with("out of time"));
+    }
+
+    #[test]
+    fn only_a_lack_of_time_is_no_failure() {
+        use Verdict::{Failed, LeftOut, Passed};
+        let no_time = || Ended::NoTime("no time".into());
+        let items = told(&STORY, no_time());
+        assert_eq!(verdicts(&items), [Passed, Failed, LeftOut]);
+        let items = told(&STORY, Ended::Badly("it burns".into()));
+        assert_eq!(verdicts(&items), [Passed, Failed, Failed]);
+        assert_eq!(items[2].remark, "it burns");
+        let items = told(&["noise"], no_time());
+        assert_eq!(verdicts(&items), [Failed; 3]);
+        assert_eq!(items[0].remark, "before it was up: no time");
+        let items = told(&["@@ up x", "@@ failed: no disk"], no_time());
+        assert_eq!(verdicts(&items), [Failed; 3]);
+        assert_eq!(items[0].remark, "no disk");
+    }
+
+    #[test]
+    fn a_bad_end_after_all_steps_is_told() {
+        let mut lines = STORY.to_vec();
+        lines.push("@@ end 0 1 d");
+        assert_eq!(told(&lines, Ended::Well).len(), 3);
+        let items = told(&lines, Ended::Badly("it burns".into()));
+        assert_eq!((items.len(), items[3].verdict), (4, Verdict::Failed));
     }
 }

@@ -2,29 +2,32 @@
 //! real recovery of each.
 //!
 //! Here are the command's flags and its course; the lab does the work. [`report`] prints what was done, [`finding`]
-//! makes small, explains and saves what was found, and does it again.
+//! saves, makes small and explains what was found, and [`again`] does a saved plan again. It is sound only if
+//! something was judged, nobody interrupted it, and nothing was found.
 
+mod again;
 mod finding;
+mod plan_file;
 mod report;
 
 use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint, row};
-use crate::{Outcome, units};
+use crate::{INTERRUPTED, Outcome, units};
 use anyhow::Context;
 use everdram_lab::campaign::{Campaign, Limit, Tally};
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
 use signal_hook::consts::SIGINT;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time, if nothing else says when to stop.
 const BUDGET: Duration = Duration::from_secs(60);
-/// Exit code of a second Ctrl-C, as shells have it.
-const INTERRUPTED: i32 = 130;
+/// Threads that examine images, at most.
+const THREADS: i64 = 256;
 
 /// Flags of exploring alone.
 #[derive(clap::Args)]
@@ -37,22 +40,26 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     ops: u32,
     /// Time, such as 60s, 30m or 2h; 60s unless --images or --runs says when to stop
-    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     budget: Option<Duration>,
     /// Stop after this many different images of each medium and profile
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
     /// Stop after this many runs of each medium and profile
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// How deep crashes nest: 1 is a crash, 2 one more during recovery, 3 another one during the recovery from that
+    /// How deep crashes nest: 1 is a crash, 2 one more during recovery or the use after it, 3 another one after that
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
     /// Threads that examine images; 0 is one for each core
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
-    /// Do again what this file says, which an earlier run has written when it found something
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=THREADS))]
+    threads: u16,
+    /// Do again what this file says, which an earlier run has written when it found something; --budget and --depth
+    /// count if the saved crash cannot happen any more and the whole run is examined instead
+    #[arg(
+        long, value_name = "FILE",
+        conflicts_with_all = ["medium", "seed", "profile", "ops", "images", "runs", "threads"]
+    )]
     plan: Option<PathBuf>,
 }
 
@@ -64,6 +71,19 @@ pub(crate) struct Common<'a> {
     pub(crate) json: bool,
 }
 
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// What was asked for was done, and nothing is wrong.
+    Sound,
+    /// Something is.
+    Wrong,
+    /// Ctrl-C came before there was an answer.
+    Interrupted,
+    /// Time was up before there was an answer.
+    TooSoon,
+}
+
 pub(crate) fn run(flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome> {
     if common.engine != "viper" {
         let text = format!("engine `{}`: there is `viper`", common.engine);
@@ -73,33 +93,79 @@ pub(crate) fn run(flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome>
         depth: flags.depth,
         ..Scrutiny::default()
     };
-    if let Some(file) = &flags.plan {
-        return finding::replay(file, &scrutiny, flags.budget.unwrap_or(BUDGET), common.json);
+    let end = match &flags.plan {
+        Some(file) => {
+            let budget = flags.budget.unwrap_or(BUDGET);
+            again::replay(file, &scrutiny, budget, &*interruption()?, common.json)?
+        }
+        None => {
+            let campaign = campaign(flags, common, scrutiny)?;
+            explore(&campaign, Path::new(""), &*interruption()?, common.json)
+        }
+    };
+    match end {
+        End::Sound => Ok(Outcome::Sound),
+        End::Wrong => Ok(Outcome::Damaged),
+        End::Interrupted => Ok(Outcome::Interrupted),
+        End::TooSoon => {
+            anyhow::bail!("time was up before there was an answer: allow more with --budget")
+        }
     }
-    let campaign = campaign(flags, common, scrutiny)?;
-    if !common.json {
-        print_plan(&campaign);
+}
+
+/// Set by Ctrl-C, which ends things early; a second one ends the process.
+fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let second = Arc::clone(&stop);
+    signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED.into(), second)
+        .context("signals")?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop)).context("signals")?;
+    Ok(stop)
+}
+
+/// A time in which something can be done.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match units::parse_time(text)? {
+        Duration::ZERO => Err(format!("time `{text}`: nothing can be judged in no time")),
+        time => Ok(time),
+    }
+}
+
+/// Explores, and says what came of it; plans of what was found go to `directory`.
+fn explore(campaign: &Campaign, directory: &Path, stop: &AtomicBool, json: bool) -> End {
+    if !json {
+        print_plan(campaign);
     }
     let begun = Instant::now();
-    let tally = explore(&campaign, common.json)?;
+    let tally = watched(campaign, stop, json);
     let took = begun.elapsed();
-    let mut findings = Vec::new();
-    if !common.json {
+    if !json {
         report::print(&tally, took);
     }
-    for found in &tally.findings {
-        findings.push(finding::follow(found, &campaign, common.json)?);
-    }
-    if common.json {
-        println!("{}", report::to_json(&campaign, &tally, took, &findings));
+    let found = tally.findings.iter();
+    let followed: Vec<_> = found
+        .map(|found| finding::follow(found, campaign, directory, stop, json))
+        .collect();
+    let is_interrupted = stop.load(Ordering::Relaxed);
+    let end = match tally.sum().totals.judged {
+        _ if !followed.is_empty() => End::Wrong,
+        _ if is_interrupted => End::Interrupted,
+        0 => End::TooSoon,
+        _ => End::Sound,
+    };
+    let done = report::Done {
+        campaign,
+        tally: &tally,
+        took,
+        end,
+        is_interrupted,
+    };
+    if json {
+        println!("{}", done.to_json(&followed));
     } else {
-        report::verdict(&tally, took);
+        done.print_verdict();
     }
-    Ok(if tally.findings.is_empty() {
-        Outcome::Sound
-    } else {
-        Outcome::Damaged
-    })
+    end
 }
 
 fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::Result<Campaign> {
@@ -124,7 +190,7 @@ fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::R
         seed: common.seed,
         calls: flags.ops as usize,
         scrutiny,
-        workers: flags.threads,
+        workers: usize::from(flags.threads),
         limit: Limit {
             time: flags.budget.or((!has_end).then_some(BUDGET)),
             images: flags.images,
@@ -153,13 +219,8 @@ fn print_plan(campaign: &Campaign) {
     }
 }
 
-/// Runs the campaign with a progress line; Ctrl-C ends it early, and a second one ends the process.
-fn explore(campaign: &Campaign, quiet: bool) -> anyhow::Result<Tally> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let second =
-        signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&stop));
-    second.context("signals")?;
-    signal_hook::flag::register(SIGINT, Arc::clone(&stop)).context("signals")?;
+/// Runs the campaign with a progress line.
+fn watched(campaign: &Campaign, stop: &AtomicBool, quiet: bool) -> Tally {
     let begun = Instant::now();
     let total = campaign
         .limit
@@ -175,8 +236,11 @@ fn explore(campaign: &Campaign, quiet: bool) -> anyhow::Result<Tally> {
                 &report::progress(tally, elapsed),
             );
         },
-        &stop,
+        stop,
     );
     progress.finish();
-    Ok(tally)
+    tally
 }
+
+#[cfg(test)]
+mod tests;

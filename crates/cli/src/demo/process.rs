@@ -1,14 +1,52 @@
 //! A real server process: started, waited for, killed without warning, started again.
 //!
-//! The child holds one end of our pipe and closes in order if we vanish, so a demo never leaves a server.
+//! The child holds one end of our pipe and closes in order if we vanish, so a demo never leaves a server. It is in a
+//! process group of its own: Ctrl-C in a terminal reaches us, and not the server behind our back. Whatever it is asked
+//! to do has a limit, [`PATIENCE`]: a server that hangs is a failure like one that dies.
 
 use crate::client::Client;
 use anyhow::Context;
 use serde_json::Value;
+use std::fmt;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
+
+/// How long a server may take to come up, recovery included, and to close. Either is a matter of a second on the
+/// pools of a test; a machine that is busy with other things gets the rest.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a process is asked whether it has ended.
+const ASK_EVERY: Duration = Duration::from_millis(2);
+/// The signal of [`Child::kill`].
+const SIGKILL: i32 = 9;
+
+/// A server that did what none may: it did not come up, ended by itself, did not close, or did not answer.
+///
+/// Other errors are of the machine that the test runs on.
+#[derive(Debug)]
+pub struct Misconduct(String);
+
+impl fmt::Display for Misconduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misconduct {}
+
+/// The server did what `words` say.
+pub(crate) fn misconduct(words: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Misconduct(words.to_string()))
+}
+
+/// The same, with what the server wrote last.
+fn misconduct_with_log(words: impl fmt::Display, log: &Path) -> anyhow::Error {
+    misconduct(format_args!("{words}. Its log ends:\n{}", tail(log)))
+}
 
 /// How a server process is started.
 #[derive(Clone, Debug)]
@@ -28,6 +66,7 @@ pub struct Process {
     child: Child,
     /// Closing it asks the server to end.
     stdin: Option<ChildStdin>,
+    log: PathBuf,
     /// TCP port on 127.0.0.1.
     pub port: u16,
     /// What the server said when it was ready.
@@ -65,6 +104,7 @@ impl Launch {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
+            .process_group(0)
             .spawn()
             .with_context(|| format!("starting {}", self.program.display()))
     }
@@ -72,38 +112,46 @@ impl Launch {
     /// Starts a server and waits for its first reply.
     ///
     /// # Errors
-    /// If it does not come up; with what it wrote to its log.
+    /// [`Misconduct`] if it does not come up within [`PATIENCE`]; with what it wrote to its log.
     pub fn start(&self) -> anyhow::Result<Process> {
+        self.start_within(PATIENCE)
+    }
+
+    fn start_within(&self, limit: Duration) -> anyhow::Result<Process> {
         let begun = Instant::now();
         let mut child = self.spawn()?;
-        let stdin = child.stdin.take();
-        let mut line = String::new();
-        let read = match child.stdout.take() {
-            Some(stdout) => BufReader::new(stdout).read_line(&mut line),
-            None => Ok(0),
-        };
+        let (stdin, line) = (child.stdin.take(), first_line(&mut child));
+        // From here on the child is killed however this ends.
         let mut process = Process {
             child,
             stdin,
+            log: self.log.clone(),
             port: 0,
             ready: Value::Null,
             to_first_reply: Duration::ZERO,
         };
-        read?;
+        let Ok(line) = line.recv_timeout(limit) else {
+            let words = format!("the server did not come up in {limit:?}");
+            return Err(misconduct_with_log(words, &self.log));
+        };
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
-            process.child.wait()?;
-            anyhow::bail!(
-                "the server did not start. Its log ends:\n{}",
-                tail(&self.log)
-            );
+            // Its output is over, or nonsense. If it is about to end, the signal comes too late to change its status.
+            process.child.kill()?;
+            let words = format!("the server did not start ({})", process.child.wait()?);
+            return Err(misconduct_with_log(words, &self.log));
         };
         let port = ready
             .get("port")
             .and_then(Value::as_u64)
             .and_then(|port| u16::try_from(port).ok());
-        process.port = port.context("the server named no port")?;
+        process.port = port.ok_or_else(|| misconduct("the server named no port"))?;
         process.ready = ready;
-        Client::connect(("127.0.0.1", process.port))?.call(&[b"PING"])?;
+        Client::connect(("127.0.0.1", process.port))
+            .and_then(|mut client| client.call(&[b"PING"]))
+            .map_err(|error| {
+                let words = format!("the server said it is ready, and PING failed: {error}");
+                misconduct_with_log(words, &self.log)
+            })?;
         process.to_first_reply = begun.elapsed();
         Ok(process)
     }
@@ -112,12 +160,11 @@ impl Launch {
     /// whether it had become ready.
     ///
     /// # Errors
-    /// If the process cannot be started or killed.
+    /// [`Misconduct`] if it had ended by itself: recovery must come to its end, or be killed.
     pub fn start_and_kill(&self, delay: Duration) -> anyhow::Result<bool> {
         let mut child = self.spawn()?;
-        std::thread::sleep(delay);
-        child.kill()?;
-        child.wait()?;
+        thread::sleep(delay);
+        put_down(&mut child, &self.log)?;
         let mut said = String::new();
         if let Some(mut stdout) = child.stdout.take() {
             stdout.read_to_string(&mut said)?;
@@ -126,18 +173,40 @@ impl Launch {
     }
 }
 
+/// The first line of what the child says, whenever it comes; nothing, once it cannot say anything any more.
+fn first_line(child: &mut Child) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    let stdout = child.stdout.take();
+    thread::spawn(move || {
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            // What cannot be read is no announcement either.
+            let _ = BufReader::new(stdout).read_line(&mut line);
+        }
+        // Nobody may wait for it any more.
+        let _ = sender.send(line);
+    });
+    receiver
+}
+
+/// SIGKILL. Signals to a process that has ended already are no error, so its status has to say what ended it.
+fn put_down(child: &mut Child, log: &Path) -> anyhow::Result<()> {
+    child.kill()?;
+    let status = child.wait()?;
+    if status.signal() == Some(SIGKILL) {
+        return Ok(());
+    }
+    let words = format!("the server ended by itself before it was killed: {status}");
+    Err(misconduct_with_log(words, log))
+}
+
 impl Process {
     /// SIGKILL, without warning.
     ///
     /// # Errors
-    /// If the process had ended by itself.
+    /// [`Misconduct`] if the process had ended by itself.
     pub fn kill(mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            anyhow::bail!("the server ended by itself before it was killed: {status}");
-        }
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+        put_down(&mut self.child, &self.log)
     }
 
     /// A number that the server reported when it was ready.
@@ -149,15 +218,31 @@ impl Process {
     /// Asks the server to end in order and waits until it has.
     ///
     /// # Errors
-    /// If it ends with another exit code than 0.
-    pub fn close(mut self) -> anyhow::Result<()> {
+    /// [`Misconduct`] if it does not within [`PATIENCE`], or ends with another exit code than 0.
+    pub fn close(self) -> anyhow::Result<()> {
+        self.close_within(PATIENCE)
+    }
+
+    fn close_within(mut self, limit: Duration) -> anyhow::Result<()> {
         drop(self.stdin.take());
-        let status = self.child.wait()?;
-        anyhow::ensure!(
-            status.success(),
-            "the server was asked to close and ended with {status}"
-        );
-        Ok(())
+        let words = match self.wait(limit)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => format!("the server was asked to close and ended with {status}"),
+            None => format!("the server was asked to close and did not in {limit:?}"),
+        };
+        Err(misconduct_with_log(words, &self.log))
+    }
+
+    /// How the process ended, if it does within `limit`.
+    fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let begun = Instant::now();
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || begun.elapsed() >= limit {
+                return Ok(status);
+            }
+            thread::sleep(ASK_EVERY);
+        }
     }
 }
 
@@ -178,3 +263,7 @@ fn tail(log: &Path) -> String {
         .unwrap_or_default()
         .join("\n")
 }
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

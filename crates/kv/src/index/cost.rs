@@ -2,6 +2,7 @@
 //! `cargo test --release -p everdram index::cost -- --ignored --nocapture`
 
 use super::{Index, KeyHash, Location};
+use crate::chance::Chance;
 use crate::epoch::Epochs;
 use std::hint::black_box;
 use std::time::Instant;
@@ -33,7 +34,7 @@ fn lookup_ns(index: &Index, first: u64, count: u64, hit: bool) -> f64 {
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn table() {
-    let index = Index::new(Epochs::new(4)).unwrap();
+    let index = Index::new(Epochs::new(4), &Chance::default()).unwrap();
     let (mut number, mut fullest, mut slowest_us) = (0_u64, 0_f64, 0_f64);
     println!("   records  ns/insert   hit ns  miss ns  bytes/record  max since 1 M  slowest us");
     for millions in CHECKPOINTS {

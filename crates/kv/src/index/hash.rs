@@ -4,6 +4,7 @@
 //! The 192 bytes of secret are drawn when the index is made and never leave the process, so a hash is
 //! worth nothing to anyone else, and nothing for the next run: it must not be stored in the pool.
 
+use crate::chance::Chance;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 /// Words of the secret: the 192 bytes of XXH3.
@@ -20,11 +21,10 @@ pub(crate) struct Hasher {
 
 impl Hasher {
     /// Draws a secret.
-    pub(crate) fn new() -> Hasher {
-        let words: [u64; SECRET_WORDS] = rand::random();
+    pub(crate) fn new(chance: &Chance) -> Hasher {
         let mut secret = [0; SECRET_WORDS * 8];
-        for (bytes, word) in secret.chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
+        for bytes in secret.chunks_exact_mut(8) {
+            bytes.copy_from_slice(&chance.word().to_le_bytes());
         }
         Hasher { secret }
     }
@@ -41,7 +41,10 @@ mod tests {
 
     #[test]
     fn every_index_hashes_differently_and_itself_alike() {
-        let (one, other) = (Hasher::new(), Hasher::new());
+        let (one, other) = (
+            Hasher::new(&Chance::default()),
+            Hasher::new(&Chance::default()),
+        );
         for length in [1, 3, 8, 16, 17, 128, 240, 241, 65_536] {
             let key = vec![7; length];
             assert_eq!(one.hash(&key), one.hash(&key));

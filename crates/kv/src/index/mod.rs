@@ -49,6 +49,7 @@ pub(crate) use entry::Location;
 pub(crate) use growth::Rehash;
 pub(crate) use hash::KeyHash;
 
+use crate::chance::Chance;
 use crate::epoch::{Epochs, Pin};
 use arena::{Arena, PAGE_BUCKETS};
 use directory::{DEPTH_FIRST, Directory, Home, Line};
@@ -88,11 +89,11 @@ pub(crate) struct Index {
 
 impl Index {
     /// An empty index whose readers pin `epochs`.
-    pub(crate) fn new(epochs: Arc<Epochs>) -> Result<Index, IndexError> {
+    pub(crate) fn new(epochs: Arc<Epochs>, chance: &Chance) -> Result<Index, IndexError> {
         let index = Index {
             arena: Arena::new(Arc::clone(&epochs)),
             epochs,
-            hasher: Hasher::new(),
+            hasher: Hasher::new(chance),
             locks: Locks::new(),
             directory: Directory::new()?,
         };

@@ -3,6 +3,7 @@
 //! Keys are numbers, hashes are made from them, and a location tells its key: `key * 16 + version + 1`.
 
 use super::{Index, IndexError, KeyHash, Location};
+use crate::chance::Chance;
 use crate::epoch::{Epochs, Slot};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +63,7 @@ impl Numbers {
     }
 
     fn crowded(sessions: usize, shared: u32) -> Numbers {
-        let index = Index::new(Epochs::new(sessions)).unwrap();
+        let index = Index::new(Epochs::new(sessions), &Chance::default()).unwrap();
         Numbers {
             index,
             shared,
@@ -220,7 +221,7 @@ fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
 
 #[test]
 fn equal_hashes_end_in_an_error_not_in_endless_growth() {
-    let index = Index::new(Epochs::new(1)).unwrap();
+    let index = Index::new(Epochs::new(1), &Chance::default()).unwrap();
     let slot = index.epochs.register().unwrap();
     let hash = KeyHash(0x1234_5678_9abc_def0);
     let insert = |key: u64| index.insert(hash, location(key, 0), &mut |_| Some(hash));

@@ -20,7 +20,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
     let pieces = total.div_ceil(room).max(1);
     let mut blocks = Vec::with_capacity(pieces);
     session.take_blocks(pieces, &mut blocks)?;
-    let name = rand::random();
+    let name = session.engine.chance.word();
     let mut image = Vec::with_capacity(geometry.block_bytes as usize);
     for (piece, &block) in blocks.iter().enumerate() {
         image.clear();

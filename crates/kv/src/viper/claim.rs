@@ -234,8 +234,7 @@ impl Claim {
         self.unfenced_records = false;
     }
 
-    /// Writes the tail words of the current and all later pages. After the next fence call
-    /// [`Claim::sealed`].
+    /// Writes the tail words of the current and all later pages; [`Claim::sealed`] comes next.
     pub(crate) fn seal(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.slack = self.pages.slack(self.turn, self.fill) as u32;
         self.finish_page(lane, unfenced);
@@ -246,7 +245,7 @@ impl Claim {
         }
     }
 
-    /// Tells the block table that the tail words are fenced.
+    /// Tells the block table that nothing more is written into the block.
     pub(crate) fn sealed(&self, blocks: &Blocks) {
         let Some(entry) = blocks.get(self.block) else {
             return;

@@ -43,6 +43,7 @@ mod tests;
 mod transaction;
 mod write;
 
+use crate::chance::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::Error;
@@ -143,6 +144,8 @@ pub(crate) struct Viper {
     parked: Mutex<Vec<Claim>>,
     retired: Mutex<Vec<RetiredChain>>,
     loose: Mutex<Vec<LooseBlock>>,
+    /// Names of chains.
+    chance: Chance,
     clock: Clock,
     /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
     clock_high: AtomicU64,
@@ -209,7 +212,8 @@ impl Viper {
         };
         let slots = options.sessions_max + OWN_SESSIONS;
         let epochs = Epochs::new(slots);
-        let index = Index::new(Arc::clone(&epochs)).map_err(index_error)?;
+        let chance = options.chance();
+        let index = Index::new(Arc::clone(&epochs), &chance).map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
             path: path.into(),
             geometry,
@@ -228,6 +232,7 @@ impl Viper {
             parked: Mutex::default(),
             retired: Mutex::default(),
             loose: Mutex::default(),
+            chance,
             clock: options.clock.clone().unwrap_or_else(system_clock),
             clock_high: AtomicU64::new(0),
             floor: AtomicU64::new(0),

@@ -499,12 +499,15 @@ mod tests {
         overwrite_a_few_blocks(&viper);
         let reader = viper.epochs.register().unwrap();
         let pin = reader.pin();
+        let before = viper.epochs.current();
         std::thread::scope(|scope| {
             let compaction = scope.spawn(|| reclaim_all(&viper).unwrap());
-            // Compaction gets as far as it can: everything is moved.
-            while viper.bytes_moved.load(Ordering::Relaxed) == 0 && !compaction.is_finished() {
+            // Compaction gets as far as it can: everything is moved, and the epoch has begun in which the old
+            // copies cannot be found any more.
+            while viper.epochs.current() == before && !compaction.is_finished() {
                 std::thread::yield_now();
             }
+            assert!(viper.bytes_moved.load(Ordering::Relaxed) > 0);
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(100) {
                 assert_eq!(viper.blocks_reclaimed.load(Ordering::Relaxed), 0);

@@ -302,8 +302,8 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
     // not begin to count if a crash comes while they are sealed.
     seal_pages(viper, session, &found.later_pages);
     session.settle_and_fence();
+    // Fenced when the session of recovery ends. A crash that loses them finds the pages as they were.
     seal_pages(viper, session, &found.last_pages);
-    session.settle_and_fence();
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use crate::support::Bed;
 use crate::support::contents::{Contents, assert_holds, assert_sound, contents};
 use crate::support::frozen::{Frozen, changed_words};
 use crate::support::history::{Part, part};
+use crate::support::keys::independent_keys;
 use crate::{BLOCK, after_kill, map, opened, quiet, without_marks};
 use everdram::{Error, Session, Store};
 
@@ -75,9 +76,10 @@ fn hole_v4_a_block_is_scanned_whoever_was_first() {
     let bed = Bed::emulated();
     let store = quiet(&bed);
     let mut sessions: Vec<Session> = (0..12).map(|_| store.session().unwrap()).collect();
+    // One thread has all the sessions, so nobody may wait for a lock that another keeps.
+    let keys = independent_keys::<12>(&store);
     let mut model = Contents::new();
-    for (number, session) in sessions.iter_mut().enumerate().rev() {
-        let key = vec![number as u8];
+    for (number, (session, key)) in sessions.iter_mut().zip(keys).enumerate().rev() {
         if number % 2 == 0 {
             session.put(&key, b"acknowledged").unwrap();
             model.insert(key, b"acknowledged".to_vec());

@@ -2,32 +2,25 @@
 
 use crate::support::contents::{Contents, assert_holds, assert_sound, contents};
 use crate::support::frozen::{Frozen, word};
-use crate::support::{Bed, each_bed, seed};
+use crate::support::{Bed, Counted, each_bed, seed};
 use crate::{after_kill, quiet};
 use everdram::{BatchOp, Session, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls `work` on each of `threads` threads, and compacts until they are done.
 fn while_compacting(store: &Store, threads: u64, work: impl Fn(u64, &mut Session) + Sync) {
-    let running = AtomicU64::new(threads);
+    let ended = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for number in 0..threads {
-            let (work, running) = (&work, &running);
+            let (work, ended) = (&work, &ended);
             scope.spawn(move || {
-                // Counted down by its drop, also when the work panics: the compactor below has to end.
-                struct Done<'a>(&'a AtomicU64);
-                impl Drop for Done<'_> {
-                    fn drop(&mut self) {
-                        self.0.fetch_sub(1, Ordering::Relaxed);
-                    }
-                }
-                let _done = Done(running);
+                let _ended = Counted(ended);
                 work(number, &mut store.session().unwrap());
             });
         }
-        while running.load(Ordering::Relaxed) > 0 {
+        while ended.load(Ordering::Relaxed) < threads {
             store.engine().reclaim().unwrap();
         }
         store.engine().reclaim().unwrap();
@@ -131,15 +124,6 @@ fn hole_v3_delete_and_update_look_again() {
     );
 }
 
-/// Stops the reader of the next test when its writer is done, also by a panic.
-struct StopReader<'a>(&'a AtomicBool);
-
-impl Drop for StopReader<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Page versions of a few bits wrapped and were reset: a reader took bytes of another record for its own.
 #[test]
 fn hole_v6_a_reader_never_takes_reused_bytes_for_its_record() {
@@ -148,12 +132,12 @@ fn hole_v6_a_reader_never_takes_reused_bytes_for_its_record() {
         options.reclaim_threshold = 0.05;
         options.reclaim_background = false;
     });
-    let stop = AtomicBool::new(false);
+    let ended = AtomicU64::new(0);
     let value = |key: u8, round: u8| [key, round].repeat(200 + usize::from(round));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut session = store.session().unwrap();
-            while !stop.load(Ordering::Relaxed) {
+            while ended.load(Ordering::Relaxed) == 0 {
                 for key in 0..8u8 {
                     let Some(found) = session.get(&[key]).unwrap() else {
                         continue;
@@ -163,7 +147,7 @@ fn hole_v6_a_reader_never_takes_reused_bytes_for_its_record() {
             }
         });
         while_compacting(&store, 1, |_, session| {
-            let _stop = StopReader(&stop);
+            let _ended = Counted(&ended);
             for round in (0..=255u8).cycle().take(100_000) {
                 for key in 0..8u8 {
                     session.put(&[key], &value(key, round)).unwrap();

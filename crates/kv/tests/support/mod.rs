@@ -4,6 +4,7 @@
 pub mod contents;
 pub mod frozen;
 pub mod history;
+pub mod keys;
 
 use everdram::{Clock, EngineKind, Medium, MediumChoice, Options, Store};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,15 @@ pub(crate) struct Bed {
 fn clock_of(time: &Arc<AtomicU64>) -> Clock {
     let time = Arc::clone(time);
     Arc::new(move || time.load(Ordering::Relaxed))
+}
+
+/// Counts one when it is dropped, also by a panic: a thread that goes on until others have ended has to end, too.
+pub(crate) struct Counted<'a>(pub &'a AtomicU64);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The seed of a random test: printed, and taken from EVERDRAM_SEED to repeat a run.

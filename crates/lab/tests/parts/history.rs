@@ -2,6 +2,7 @@
 
 use everdram_lab::call::{Call, Outcome, ValueId, Values};
 use everdram_lab::history::{Checker, Entry, History, State};
+use everdram_lab::trace::Step;
 use std::collections::HashSet;
 
 const KEYS: usize = 3;
@@ -44,6 +45,13 @@ impl Story {
         self.checker.ret(number, &self.history, &mut self.values)
     }
 
+    /// The process dies.
+    fn die(&mut self) {
+        self.checker
+            .step(&Step::Death, &self.history, &mut self.values)
+            .unwrap();
+    }
+
     /// Begins and returns.
     fn call(&mut self, session: u32, call: Call, outcome: Outcome) -> Result<(), String> {
         let number = self.begin(session, call);
@@ -68,6 +76,26 @@ fn put(key: u8, value: ValueId) -> Call {
 
 const NEW: Outcome = Outcome::Was(false);
 const NOTHING: [Option<ValueId>; KEYS] = [None; KEYS];
+
+/// What a killed process had been asked to do it did before it was gone, or never: not later, when the next process
+/// has answered others.
+#[test]
+fn a_call_that_a_kill_cut_off_does_not_happen_later() {
+    let mut story = Story::new();
+    story.begin(0, put(0, 1));
+    let kill = story.begin(0, Call::Kill);
+    story.die();
+    story.expect(&[NOTHING, [Some(1), None, None]]);
+    story.end(kill, Outcome::Done).unwrap();
+    story.call(100, put(0, 2), Outcome::Was(true)).unwrap();
+    story.expect(&[[Some(2), None, None]]);
+
+    let mut story = Story::new();
+    story.begin(0, put(0, 1));
+    story.die();
+    story.call(100, put(0, 2), NEW).unwrap();
+    story.expect(&[[Some(2), None, None]]);
+}
 
 #[test]
 fn what_returned_is_there_and_what_did_not_may_be() {

@@ -172,10 +172,14 @@ impl Shared {
 
     /// Poisons the log with its first failure and tells everybody who waits.
     pub(super) fn fail(&self, path: &Path, source: Errno) {
-        let _ = self.failed.set(Error::Poisoned {
+        let error = Error::Poisoned {
             path: path.into(),
             source,
-        });
+        };
+        // Whoever failed first tells everybody.
+        if self.failed.set(error).is_err() {
+            return;
+        }
         self.completed.fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(&self.completed, Flags::PRIVATE, i32::MAX as u32);
         // Under the lock, so that nobody is between its look at `failed` and its sleep.

@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use everdram::{Medium, Store};
 use everdram_resp::{Server, Settings};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -100,10 +101,12 @@ fn start_redis(directory: &Path) -> Option<(Redis, SocketAddr)> {
     panic!("redis-server did not start");
 }
 
+/// Waits for the child to answer. It does not if somebody else took its port, who may answer as well.
 fn answers(redis: &mut Redis, address: SocketAddr) -> bool {
+    let own = format!("\r\nprocess_id:{}\r\n", redis.0.id());
     let deadline = Instant::now() + START_TIME;
     while Instant::now() < deadline {
-        if TcpStream::connect(address).is_ok() {
+        if introduction(address).is_ok_and(|text| text.contains(&own)) {
             return true;
         }
         if matches!(redis.0.try_wait(), Ok(Some(_))) {
@@ -112,4 +115,14 @@ fn answers(redis: &mut Redis, address: SocketAddr) -> bool {
         std::thread::yield_now();
     }
     false
+}
+
+/// What the server at `address` says about itself.
+fn introduction(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(START_TIME))?;
+    stream.write_all(b"INFO server\r\nQUIT\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }

@@ -1,6 +1,7 @@
 //! A disk that fails: what waited for it is refused, nothing is acknowledged any more, and reads go on.
 
 use crate::bed::Bed;
+use crate::keys::independent_keys;
 use crate::support::{Raw, Running, request, start_on};
 use everdram::Medium;
 use everdram_pm::faults::Faults;
@@ -55,26 +56,29 @@ fn no_acknowledgement_comes_before_its_sync() {
 fn a_failed_sync_refuses_what_waited_and_reads_go_on() {
     let (server, faults) = start_with_faults(2);
     let (mut writer, mut other) = (server.connect(), server.connect());
-    writer.ask("SET kept 1\r\n", "+OK\r\n");
+    // A read of a key that shares its lock with a lost write is refused, too.
+    let [kept, lost, counter] =
+        independent_keys(&server.store).map(|key| String::from_utf8(key).expect("a name"));
+    writer.ask(format!("SET {kept} 1\r\n"), "+OK\r\n");
     other.ask("PING\r\n", "+PONG\r\n");
     faults.fail_sync_after(0);
     const WRITES: usize = 1_000;
-    writer.send("SET lost 1\r\n".repeat(WRITES));
-    other.send("INCR lost2\r\n".repeat(WRITES));
+    writer.send(format!("SET {lost} 1\r\n").repeat(WRITES));
+    other.send(format!("INCR {counter}\r\n").repeat(WRITES));
     for client in [&writer, &other] {
         for reply in lines(client, WRITES) {
             assert!(reply.starts_with("-MISCONF "), "{reply}");
         }
     }
     for client in [&mut writer, &mut other] {
-        client.send("GET kept\r\nPING\r\n");
+        client.send(format!("GET {kept}\r\nPING\r\n"));
         assert_eq!(lines(client, 3), ["$1\r\n", "1\r\n", "+PONG\r\n"]);
-        client.send("SET kept 2\r\n");
+        client.send(format!("SET {kept} 2\r\n"));
         let reply = lines(client, 1).concat();
         assert!(reply.starts_with("-MISCONF "), "{reply}");
-        client.ask("GET kept\r\n", "$1\r\n1\r\n");
+        client.ask(format!("GET {kept}\r\n"), "$1\r\n1\r\n");
         // Shown to nobody: it would be gone after a restart.
-        client.send("GET lost\r\n");
+        client.send(format!("GET {lost}\r\n"));
         let reply = lines(client, 1).concat();
         assert!(
             reply.starts_with("-MISCONF ") || reply == "$-1\r\n",

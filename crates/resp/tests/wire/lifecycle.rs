@@ -1,6 +1,6 @@
 //! Starting, stopping, and refusing to start.
 
-use crate::support::{PATIENCE, Raw, request, start};
+use crate::support::{PATIENCE, Raw, eventually, request, start};
 use everdram_resp::{Server, Settings, StartError};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
@@ -80,7 +80,9 @@ fn shutdown_answers_what_has_arrived() {
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(format!("INCR n{number}\r\n").repeat(3000));
     }
-    // Loopback delivers before `send` returns, so all of it has arrived.
+    eventually("everything has arrived", || {
+        clients.iter().all(|client| client.unacknowledged() == 0)
+    });
     server.handle.shutdown();
     let store = server.store.clone();
     server.wait();

@@ -46,7 +46,7 @@ fn strangers_may_take_little() {
 #[test]
 fn strangers_must_say_who_they_are_in_time() {
     let server = start(Settings {
-        preauth_timeout: Duration::from_millis(200),
+        preauth_timeout: Duration::from_secs(1),
         ..with_password()
     });
     let mut known = server.connect();
@@ -296,17 +296,33 @@ fn all_buffers_together_are_bounded() {
 
 #[test]
 fn guessing_passwords_takes_long() {
-    let server = start(with_password());
-    let mut client = server.connect();
+    // One thread, so that whoever holds it up holds up everybody.
+    let server = start(Settings {
+        threads: 1,
+        ..with_password()
+    });
     let mut other = server.connect();
-    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
-    let begun = Instant::now();
-    client.send("AUTH a\r\n".repeat(3) + "AUTH secret\r\nPING\r\n");
-    // Nobody else waits meanwhile.
     other.ask("AUTH secret\r\n", "+OK\r\n");
-    client.expect(wrong.repeat(3) + "+OK\r\n+PONG\r\n");
-    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let later = wrong.repeat(2) + "+OK\r\n+PONG\r\n";
+    let mut denied = 0;
+    // Nobody else waits meanwhile. That cannot be seen if the machine stops for so long, so again then.
+    eventually("others are served while one guesses", || {
+        let mut client = server.connect();
+        let begun = Instant::now();
+        client.send("AUTH a\r\n".repeat(3) + "AUTH secret\r\nPING\r\n");
+        client.expect(wrong);
+        for _ in 0..4 {
+            other.ask("PING\r\n", "+PONG\r\n");
+        }
+        let before = client.arrived(later.len());
+        client.expect(&later);
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+        denied += 3;
+        before < later.len()
+    });
     other.send("INFO stats\r\n");
     let info = other.bulk();
-    assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
+    let count = format!("acl_access_denied_auth:{denied}\r\n");
+    assert!(info.contains(&count), "{info}");
 }

@@ -2,6 +2,9 @@
 
 #[path = "../common/bed.rs"]
 mod bed;
+// The engine's tests have the same need.
+#[path = "../../../kv/tests/support/keys.rs"]
+mod keys;
 
 mod administration;
 mod durability;

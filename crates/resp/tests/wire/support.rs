@@ -173,6 +173,38 @@ impl<S: Read + Write> Raw<S> {
     }
 }
 
+impl Raw<TcpStream> {
+    /// How many of the next `bytes` bytes have come, without waiting for them or taking them.
+    pub(crate) fn arrived(&self, bytes: usize) -> usize {
+        let set_nonblocking = |on| self.0.set_nonblocking(on).expect("a socket option");
+        set_nonblocking(true);
+        let arrived = match self.0.peek(&mut vec![0; bytes]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            arrived => arrived.expect("an open connection"),
+        };
+        set_nonblocking(false);
+        arrived
+    }
+
+    /// Bytes sent that the server's socket has not got yet: also on the loopback device, delivery may come after
+    /// the call that sends.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        let port = |address: std::io::Result<SocketAddr>| {
+            format!(":{:04X}", address.expect("a connected socket").port())
+        };
+        let (ours, theirs) = (port(self.0.local_addr()), port(self.0.peer_addr()));
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of sockets");
+        // Number, own address, the other's, state, queues `sent:received`.
+        let queues = table.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words.get(1)?.ends_with(&ours) && words.get(2)?.ends_with(&theirs))
+                .then(|| words.get(4)?.split_once(':'))?
+        });
+        let (sent, _) = queues.expect("the connection is in the table");
+        u64::from_str_radix(sent, 16).expect("a number of bytes")
+    }
+}
+
 /// A request as an array of bulk strings.
 pub(crate) fn request(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();

@@ -1,82 +1,146 @@
-//! What becomes of a finding: made small, explained, saved as a plan; and a saved plan done again.
+//! What becomes of a finding: saved as a plan, made small, saved again, and explained.
+//!
+//! It is saved before it is made small, which takes a while and may be interrupted. A plan that cannot be saved is
+//! said to be so beside everything else that there is to say.
 
-use crate::Outcome;
-use crate::settings::usage;
+use super::plan_file::PlanFile;
 use crate::terminal::{Progress, Tone, paint, row};
-use crate::units::{count, time};
-use anyhow::Context;
+use crate::units::count;
 use everdram_lab::campaign::{Campaign, Finding};
 use everdram_lab::crash::Found;
 use everdram_lab::examine::Scrutiny;
-use everdram_lab::explain::{Explanation, explain};
-use everdram_lab::plan_text::{self, Saved};
+use everdram_lab::explain::{Explanation, Told, explain};
+use everdram_lab::plan_text;
 use everdram_lab::profile::Profile;
-use everdram_lab::replay::{self, Replay};
+use everdram_lab::replay;
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::world::Ground;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// A plan is not longer than this.
-const PLAN_BYTES: u64 = 64 << 20;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// A finding, made small and saved.
 pub(super) struct Followed {
     finding: Finding,
     calls: usize,
     explanation: Explanation,
-    file: PathBuf,
+    kept: Kept,
+    /// Whether Ctrl-C came before it was as small as it gets.
+    is_interrupted: bool,
 }
 
-/// Makes a finding small, explains it, and saves the plan that does it again.
-pub(super) fn follow(
-    finding: &Finding,
-    campaign: &Campaign,
-    quiet: bool,
-) -> anyhow::Result<Followed> {
-    let plan = &finding.plan;
-    let ground = campaign.ground(plan.medium, plan.profile);
-    let mut found = small(finding, &ground, &campaign.scrutiny, quiet);
-    let explanation = explain(&mut found, &ground, campaign.scrutiny.mute);
-    let name = format!(
-        "everdram-crash-{}-{}-{}.plan",
-        plan.medium, plan.profile, plan.seed
-    );
-    let followed = Followed {
-        finding: finding.clone(),
-        calls: found.plan.calls.len(),
-        explanation,
-        file: PathBuf::from(name),
-    };
-    if !quiet {
-        followed.print();
+/// How to have something again.
+pub(super) struct Kept {
+    file: anyhow::Result<PlanFile>,
+    /// Why the file does not hold the last plan that it was given.
+    trouble: Option<anyhow::Error>,
+    /// Looks for it from the beginning, if there is no file.
+    search: String,
+    profile: Profile,
+}
+
+impl Kept {
+    /// Saves the plan of what was found at `depth`.
+    pub(super) fn new(found: &Found, directory: &Path, stem: &str, depth: u32) -> Kept {
+        let plan = &found.plan;
+        Kept {
+            file: PlanFile::create(directory, stem, &plan_text::write(&replay::save(found))),
+            trouble: None,
+            search: format!(
+                "everdram crashtest --medium {} --profile {} --seed {} --ops {} --depth {depth} --runs 1",
+                plan.medium,
+                plan.profile,
+                plan.seed,
+                plan.calls.len()
+            ),
+            profile: plan.profile,
+        }
     }
-    save(&found, &followed.file, quiet)?;
-    Ok(followed)
-}
 
-/// Saves what was found, and says how to have it again.
-fn save(found: &Found, file: &Path, quiet: bool) -> anyhow::Result<()> {
-    std::fs::write(file, plan_text::write(&replay::save(found)))
-        .with_context(|| format!("saving {}", file.display()))?;
-    if !quiet {
+    fn replace(&mut self, found: &Found) {
+        if let Ok(file) = &mut self.file {
+            let text = plan_text::write(&replay::save(found));
+            self.trouble = file.replace(&text).err();
+        }
+    }
+
+    fn command(&self) -> String {
+        match &self.file {
+            Ok(file) => format!("everdram crashtest --plan {}", file.path().display()),
+            Err(_) => self.search.clone(),
+        }
+    }
+
+    pub(super) fn print(&self) {
+        if let Err(error) = &self.file {
+            println!("{}", paint(Tone::Bad, &format!("not saved: {error:#}")));
+        }
+        if let Some(error) = &self.trouble {
+            println!("saved as it was before it was made small: {error:#}");
+        }
         println!("do it again with");
-        println!("  {}", command(file));
-        if found.plan.profile == Profile::Threads {
+        println!("  {}", self.command());
+        if self.profile == Profile::Threads {
             println!(
                 "  (threads are scheduled by the seed, which repeats a run almost always, but not quite)"
             );
         }
         println!();
     }
-    Ok(())
+
+    /// Enters into an object where the plan is, or why it is nowhere.
+    pub(super) fn enter(&self, object: &mut Value) {
+        let path = self.file.as_ref().ok();
+        object["plan"] = path.map(|file| file.path().display().to_string()).into();
+        let trouble = self.file.as_ref().err().or(self.trouble.as_ref());
+        object["not_saved"] = trouble.map(|error| format!("{error:#}")).into();
+        object["repeat"] = self.command().into();
+    }
 }
 
-fn small(finding: &Finding, ground: &Ground, scrutiny: &Scrutiny, quiet: bool) -> Found {
-    let patience = Patience::default();
+/// Makes a finding small, explains it, and saves the plan that does it again.
+pub(super) fn follow(
+    finding: &Finding,
+    campaign: &Campaign,
+    directory: &Path,
+    stop: &AtomicBool,
+    quiet: bool,
+) -> Followed {
+    let plan = &finding.plan;
+    let ground = campaign.ground(plan.medium, plan.profile);
+    let stem = format!(
+        "everdram-crash-{}-{}-{}",
+        plan.medium, plan.profile, plan.seed
+    );
+    let depth = campaign.scrutiny.depth;
+    let mut kept = Kept::new(&Found::from(finding), directory, &stem, depth);
+    let mut found = small(finding, &ground, &campaign.scrutiny, stop, quiet);
+    kept.replace(&found);
+    let followed = Followed {
+        finding: finding.clone(),
+        calls: found.plan.calls.len(),
+        explanation: explain(&mut found, &ground, campaign.scrutiny.mute),
+        kept,
+        is_interrupted: stop.load(Ordering::Relaxed),
+    };
+    if !quiet {
+        followed.print();
+    }
+    followed
+}
+
+fn small(
+    finding: &Finding,
+    ground: &Ground,
+    scrutiny: &Scrutiny,
+    stop: &AtomicBool,
+    quiet: bool,
+) -> Found {
+    let patience = Patience {
+        stop,
+        ..Patience::default()
+    };
     let begun = Instant::now();
     let progress = Progress::start("shrinking", patience.time.as_millis() as u64, quiet);
     progress.begin(&format!(
@@ -103,11 +167,16 @@ impl Followed {
             "found after",
             format_args!("{} unique images", count(self.finding.after)),
         );
+        let rest = match self.is_interrupted {
+            true => " (interrupted: perhaps fewer, too)",
+            false => "",
+        };
         row(
             "calls",
-            format_args!("{} of {} are enough", self.calls, plan.calls.len()),
+            format_args!("{} of {} are enough{rest}", self.calls, plan.calls.len()),
         );
         print!("{}", self.explanation);
+        self.kept.print();
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -117,144 +186,32 @@ impl Followed {
         object["profile"] = plan.profile.to_string().into();
         object["seed"] = plan.seed.into();
         object["found_after_unique_images"] = self.finding.after.into();
-        object["plan"] = self.file.display().to_string().into();
-        object["repeat"] = command(&self.file).into();
+        self.kept.enter(&mut object);
         object
     }
 }
 
-fn command(file: &Path) -> String {
-    format!("everdram crashtest --plan {}", file.display())
-}
-
-fn explanation_json(explanation: &Explanation) -> Value {
-    let calls: Vec<Value> = explanation
-        .calls
-        .iter()
-        .map(|told| {
-            json!({
-                "number": told.number, "session": told.session, "call": told.call,
-                "acknowledged": told.answer.is_some(), "answer": told.answer,
+pub(super) fn explanation_json(explanation: &Explanation) -> Value {
+    let calls = |told: &[Told]| -> Vec<Value> {
+        told.iter()
+            .map(|told| {
+                json!({
+                    "number": told.number, "session": told.session, "call": told.call,
+                    "acknowledged": told.answer.is_some(), "answer": told.answer,
+                })
             })
-        })
-        .collect();
+            .collect()
+    };
     let crashes: Vec<Value> = explanation
         .crashes
         .iter()
         .map(|scar| {
             let lost = scar.lost.iter();
             let lost = lost.map(|loss| json!({ "place": loss.place, "sites": loss.sites }));
-            json!({ "moment": scar.moment, "lost": lost.collect::<Vec<_>>() })
+            json!({
+                "calls": calls(&scar.calls), "moment": scar.moment, "lost": lost.collect::<Vec<_>>(),
+            })
         })
         .collect();
-    json!({ "wrong": explanation.wrong, "calls": calls, "crashes": crashes })
-}
-
-/// Does a saved plan again, and says if it is still wrong.
-pub(super) fn replay(
-    file: &Path,
-    scrutiny: &Scrutiny,
-    budget: Duration,
-    json: bool,
-) -> anyhow::Result<Outcome> {
-    let saved = read(file)?;
-    let plan = &saved.plan;
-    let ground = Ground::new(plan.profile, plan.medium);
-    let begun = Instant::now();
-    let mut replayed = replay::replay(&saved, &ground, scrutiny, &|| begun.elapsed() < budget);
-    let explanation = replayed
-        .found
-        .as_mut()
-        .map(|found| explain(found, &ground, scrutiny.mute));
-    let outcome = match &explanation {
-        Some(_) => Outcome::Damaged,
-        None => Outcome::Sound,
-    };
-    if json {
-        let mut object = explanation
-            .as_ref()
-            .map_or_else(|| json!({}), explanation_json);
-        object["medium"] = plan.medium.to_string().into();
-        object["profile"] = plan.profile.to_string().into();
-        object["seed"] = plan.seed.into();
-        object["same_image"] = replayed.is_exact.into();
-        object["images"] = replayed.totals.judged.into();
-        object["sound"] = explanation.is_none().into();
-        println!("{object}");
-    } else {
-        print_replay(
-            file,
-            &saved,
-            &replayed,
-            explanation.as_ref(),
-            begun.elapsed(),
-        );
-    }
-    if let (Some(found), false) = (&replayed.found, replayed.is_exact) {
-        // It is not what the plan says; that one is kept.
-        save(found, &file.with_extension("again.plan"), json)?;
-    }
-    Ok(outcome)
-}
-
-fn read(file: &Path) -> anyhow::Result<Saved> {
-    let reading = || format!("reading {}", file.display());
-    let mut text = String::new();
-    let opened = File::open(file).with_context(reading)?;
-    let read = opened.take(PLAN_BYTES).read_to_string(&mut text);
-    read.with_context(reading)?;
-    plan_text::read(&text).map_err(|error| usage(format!("{}: {error}", file.display())))
-}
-
-fn print_replay(
-    file: &Path,
-    saved: &Saved,
-    replayed: &Replay,
-    explanation: Option<&Explanation>,
-    took: Duration,
-) {
-    let plan = &saved.plan;
-    println!("{}", paint(Tone::Strong, "everdram crashtest --plan"));
-    row("plan", file.display());
-    row(
-        "workload",
-        format_args!(
-            "{} {}, seed {}, {} calls",
-            plan.medium,
-            plan.profile,
-            plan.seed,
-            plan.calls.len()
-        ),
-    );
-    if !replayed.is_exact {
-        println!("{}", other_way(saved));
-        row(
-            "images judged",
-            format_args!("{} in {}", count(replayed.totals.judged), time(took)),
-        );
-    }
-    if let Some(explanation) = explanation {
-        print!("{explanation}");
-    }
-    let verdict = match (explanation.is_some(), replayed.is_exact) {
-        (true, true) => paint(Tone::Bad, "it is still wrong"),
-        (true, false) => paint(Tone::Bad, "something is wrong"),
-        (false, true) => paint(Tone::Good, "it is not wrong any more"),
-        (false, false) => paint(Tone::Good, "nothing is wrong in this run"),
-    };
-    println!("{verdict}");
-}
-
-/// Why it is not the saved image that was judged.
-fn other_way(saved: &Saved) -> String {
-    let why = match (saved.crashes.is_empty(), saved.plan.profile) {
-        (true, _) => "the plan names no crash",
-        (false, Profile::Threads) => {
-            "the threads were scheduled another way, or the code has changed, so that the saved crash cannot happen"
-        }
-        (false, _) => {
-            "the run took another way than the one that was saved: the saved crash cannot happen in it"
-        }
-    };
-    format!("  {why}; every crash of the run is examined instead")
+    json!({ "wrong": explanation.wrong, "calls": calls(&explanation.calls), "crashes": crashes })
 }

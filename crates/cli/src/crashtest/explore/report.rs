@@ -1,5 +1,6 @@
 //! What exploring prints: a line while it runs, a table at the end, a verdict, or one JSON object.
 
+use super::End;
 use super::finding::Followed;
 use crate::terminal::{Tone, paint, row};
 use crate::units::{count, time};
@@ -9,15 +10,16 @@ use everdram_lab::profile::Profile;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The columns behind the medium and the profile, with their widths.
+/// The columns behind the medium and the profile, with their widths. Nested are images of crashes in a recovery, or in
+/// the use after it.
 const COLUMNS: [(&str, usize); 8] = [
     ("runs", 7),
     ("calls", 9),
     ("crash points", 13),
     ("images", 12),
     ("unique", 12),
-    ("in recovery", 18),
-    ("time", 10),
+    ("nested", 20),
+    ("worker time", 13),
     ("violations", 11),
 ];
 
@@ -86,60 +88,93 @@ fn print_row(name: &str, row: &Row) {
     println!("  {name:<19}{line}");
 }
 
-/// The last line.
-pub(super) fn verdict(tally: &Tally, took: Duration) {
-    let totals = tally.sum().totals;
-    row(
-        "images judged",
-        format_args!(
-            "{} in {}, {} each second",
-            count(totals.judged),
-            time(took),
-            count(rate(totals.judged, took))
-        ),
-    );
-    match tally.findings.len() {
-        0 if totals.judged == 0 => println!("nothing was judged: allow more time with --budget"),
-        0 => println!("{}", paint(Tone::Good, "sound: no violation")),
-        found => println!("{}", paint(Tone::Bad, &format!("violations: {found}"))),
-    }
+/// What was done, and how it ended.
+pub(super) struct Done<'a> {
+    pub(super) campaign: &'a Campaign,
+    pub(super) tally: &'a Tally,
+    pub(super) took: Duration,
+    pub(super) end: End,
+    pub(super) is_interrupted: bool,
 }
 
-/// Everything, for programs.
-pub(super) fn to_json(
-    campaign: &Campaign,
-    tally: &Tally,
-    took: Duration,
-    findings: &[Followed],
-) -> Value {
-    let rows: Vec<Value> = tally
-        .rows
-        .iter()
-        .map(|((medium, profile), row)| {
+impl Done<'_> {
+    /// Media and profiles of which nothing was judged.
+    fn not_reached(&self) -> Vec<(Medium, Profile)> {
+        let media = self.campaign.media.iter();
+        let kinds = media.flat_map(|&medium| {
+            let profiles = self.campaign.profiles.iter();
+            profiles.map(move |&profile| (medium, profile))
+        });
+        let rows = &self.tally.rows;
+        kinds
+            .filter(|kind| rows.get(kind).is_none_or(|row| row.totals.judged == 0))
+            .collect()
+    }
+
+    /// The last lines.
+    pub(super) fn print_verdict(&self) {
+        let totals = self.tally.sum().totals;
+        row(
+            "images judged",
+            format_args!(
+                "{} in {}, {} each second",
+                count(totals.judged),
+                time(self.took),
+                count(rate(totals.judged, self.took))
+            ),
+        );
+        let all = self.campaign.media.len() * self.campaign.profiles.len();
+        match self.not_reached().len() {
+            0 => {}
+            some => row(
+                "not reached",
+                format_args!("{some} of {all} pairs of a medium and a profile"),
+            ),
+        }
+        match self.end {
+            End::Sound => println!("{}", paint(Tone::Good, "sound: no violation")),
+            End::Interrupted => println!("interrupted: no violation until then"),
+            End::TooSoon => println!("nothing was judged"),
+            End::Wrong => {
+                let found = self.tally.findings.len();
+                println!("{}", paint(Tone::Bad, &format!("violations: {found}")));
+            }
+        }
+    }
+
+    /// Everything, for programs.
+    pub(super) fn to_json(&self, followed: &[Followed]) -> Value {
+        let campaign = self.campaign;
+        let kind = |(medium, profile): &(Medium, Profile)| json!({ "medium": medium.to_string(), "profile": profile.to_string() });
+        let rows = self.tally.rows.iter();
+        let rows = rows.map(|(name, row)| {
             let mut object = row_json(row);
-            object["medium"] = medium.to_string().into();
-            object["profile"] = profile.to_string().into();
+            object["medium"] = name.0.to_string().into();
+            object["profile"] = name.1.to_string().into();
             object
+        });
+        let sum = self.tally.sum();
+        json!({
+            "engine": "viper",
+            "media": campaign.media.iter().map(Medium::to_string).collect::<Vec<_>>(),
+            "profiles": campaign.profiles.iter().map(Profile::to_string).collect::<Vec<_>>(),
+            "seed": campaign.seed, "calls_of_a_run": campaign.calls,
+            "rows": rows.collect::<Vec<_>>(), "total": row_json(&sum),
+            "not_reached": self.not_reached().iter().map(kind).collect::<Vec<_>>(),
+            "time_ns": nanoseconds(self.took),
+            "images_each_second": rate(sum.totals.judged, self.took),
+            "findings": followed.iter().map(Followed::to_json).collect::<Vec<_>>(),
+            "complete": !self.is_interrupted && self.end != End::TooSoon,
+            "sound": self.end == End::Sound,
         })
-        .collect();
-    let findings: Vec<Value> = findings.iter().map(Followed::to_json).collect();
-    let sum = tally.sum();
-    json!({
-        "engine": "viper",
-        "media": campaign.media.iter().map(Medium::to_string).collect::<Vec<_>>(),
-        "profiles": campaign.profiles.iter().map(Profile::to_string).collect::<Vec<_>>(),
-        "seed": campaign.seed, "calls_of_a_run": campaign.calls,
-        "rows": rows, "total": row_json(&sum),
-        "time_ns": nanoseconds(took), "images_each_second": rate(sum.totals.judged, took),
-        "findings": findings, "sound": tally.findings.is_empty(),
-    })
+    }
 }
 
 fn row_json(row: &Row) -> Value {
     let totals = &row.totals;
     json!({
         "runs": totals.runs, "calls": totals.calls, "crash_points": totals.points,
-        "images": totals.judged, "unique_images": totals.unique, "images_in_recovery": totals.nested,
+        "images": totals.judged, "unique_images": totals.unique, "nested_images": totals.nested,
         "depth": totals.depth, "worker_time_ns": nanoseconds(row.time), "violations": row.violations,
     })
 }

@@ -4,13 +4,15 @@
 //! judged by what it says, and the next load starts from that. Pools are small and short-lived, so that growth,
 //! compaction and checkpoints of the log are as frequent as kills.
 
+use super::books::Books;
 use super::expected::Expected;
 use super::journal::{Journal, Line, Pool, Reader, now_ms};
 use super::keys::Keys;
-use super::load::{self, Ended, Shared, Tally};
+use super::load::{self, Ended, Shared};
 use super::moment::{EVERY, Landing, Observer};
-use super::verify::{Findings, Verifier};
-use crate::demo::process::{Launch, Process};
+use super::tally::Tally;
+use super::verify::Verifier;
+use crate::demo::process::{Launch, Misconduct, Process, misconduct};
 use crate::pool;
 use anyhow::Context;
 use rand::rngs::StdRng;
@@ -33,6 +35,8 @@ const LOGS: [u64; 3] = [2 << 20, 8 << 20, 16 << 20];
 /// Delay models of the emulated medium, by name; none at all is one more. With slow flushes and fences a kill
 /// lands more often between two that belong together.
 const DELAYS: [&str; 3] = ["rdmp-kv", "ndhedis-pcm", "ndhedis-3dxpoint-storage"];
+/// The moment of a kill while starting is drawn from the longest start so far, and from this if none took as long.
+const START_MIN: Duration = Duration::from_millis(2);
 /// How long the server of an earlier campaign may take to give its pool back.
 const ORPHAN_MAX: Duration = Duration::from_secs(20);
 
@@ -59,7 +63,7 @@ pub(crate) struct Summary {
     /// SIGKILLs of a server under load, and of one that was starting.
     pub(crate) kills: u64,
     /// Those of a server that was starting and had not said that it is ready.
-    pub(crate) kills_in_recovery: u64,
+    pub(crate) kills_while_starting: u64,
     pub(crate) kills_in_compaction: u64,
     pub(crate) kills_in_growth: u64,
     pub(crate) kills_in_image_write: u64,
@@ -73,45 +77,41 @@ pub(crate) struct Summary {
     pub(crate) longest_recovery: Duration,
     /// Pools walked after an orderly end, every checksum verified.
     pub(crate) pools_checked: u64,
-    /// Damage that these walks found.
-    pub(crate) findings_in_pools: u64,
     pub(crate) tally: Tally,
-    pub(crate) findings: Findings,
-}
-
-impl Summary {
-    /// Broken promises of every kind.
-    pub(crate) fn broken(&self) -> u64 {
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        read(&self.findings.lost)
-            + read(&self.findings.resurrected)
-            + read(&self.findings.damaged)
-            + read(&self.tally.inconsistent)
-            + self.findings_in_pools
-    }
+    /// Whether it was stopped before its last kill.
+    pub(crate) is_interrupted: bool,
 }
 
 /// Is told how far the campaign is.
 pub(crate) type Watch<'a> = &'a dyn Fn(&Summary);
 
-/// Runs the plan to its end, or to the first broken promise.
+/// Runs the plan to its end, to the first broken promise, or until `stop` is set and the round is over.
 ///
 /// # Errors
-/// If something else than a promise breaks: a server does not start, refuses a request, ends by itself.
-pub(crate) fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
-    let journal = Journal::open(&plan.expected)?;
+/// If something else than a promise breaks: a program cannot be started, the expected-state file not be written, a
+/// write is refused. What the server does wrong is in the tally.
+pub(crate) fn run(
+    plan: &Plan,
+    books: Books,
+    stop: &AtomicBool,
+    watch: Watch<'_>,
+) -> anyhow::Result<Summary> {
     let mut campaign = Campaign {
         plan,
         watch,
-        reader: Reader::open(&plan.expected)?,
-        journal,
+        stop,
+        reader: books.reader,
+        journal: books.journal,
         random: StdRng::seed_from_u64(plan.seed),
         summary: Summary::default(),
     };
     loop {
-        campaign.one_pool()?;
-        if campaign.kills_left() == 0 || campaign.summary.broken() > 0 {
-            return Ok(campaign.summary);
+        match campaign.one_pool() {
+            Err(error) if error.is::<Misconduct>() => campaign.convict(&error),
+            ended => ended?,
+        }
+        if campaign.is_over() {
+            return Ok(campaign.finish());
         }
     }
 }
@@ -119,6 +119,7 @@ pub(crate) fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
 struct Campaign<'a> {
     plan: &'a Plan,
     watch: Watch<'a>,
+    stop: &'a AtomicBool,
     journal: Journal,
     reader: Reader,
     random: StdRng,
@@ -126,43 +127,49 @@ struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    fn kills_left(&self) -> u64 {
-        self.plan.kills.saturating_sub(self.summary.kills)
+    fn is_over(&self) -> bool {
+        let is_stopped = self.stop.load(Ordering::Relaxed);
+        is_stopped || self.is_done() || self.summary.tally.broken() > 0
+    }
+
+    fn is_done(&self) -> bool {
+        self.summary.kills >= self.plan.kills
+    }
+
+    /// A pool that does not open, a server that hangs or dies: no answer is worth anything then.
+    fn convict(&self, error: &anyhow::Error) {
+        let (tally, kills) = (&self.summary.tally, self.reader.kills);
+        let words = format!("after kill {kills}: {error:#}");
+        tally.convict_of(&tally.failures, words);
+    }
+
+    fn finish(mut self) -> Summary {
+        self.summary.is_interrupted = !self.is_done() && self.summary.tally.broken() == 0;
+        self.summary
     }
 
     /// A pool from its creation (or from where an earlier campaign left it) to its orderly end.
     fn one_pool(&mut self) -> anyhow::Result<()> {
-        let pool = match (&self.plan.pool, self.reader.pool.clone()) {
-            (Some(path), Some(pool)) => {
-                let (theirs, medium, engine) = (pool.path.display(), &pool.medium, &pool.engine);
-                anyhow::ensure!(
-                    pool.path == *path
-                        && *medium == self.plan.medium
-                        && *engine == self.plan.engine,
-                    "the expected-state file is about --pool {theirs} --medium {medium} --engine {engine}"
-                );
-                pool
-            }
-            _ => self.new_pool()?,
-        };
+        let known = self.reader.pool.clone();
+        let known = known.filter(|_| self.plan.pool.is_some());
+        let is_new = known.is_none();
+        let pool = known.map_or_else(|| self.new_pool(), Ok)?;
         self.summary.pools += 1;
         let kills_end = match self.plan.pool {
             Some(_) => self.plan.kills,
             None => self.summary.kills + self.random.random_range(POOL_KILLS),
         };
         let launch = self.launch(&pool);
-        let mut process = start_once_free(&launch)?;
+        let mut process = first_start(&launch, is_new)?;
+        self.note_start(&process);
         self.verify(pool.keys, process.port)?;
-        while self.summary.kills < kills_end.min(self.plan.kills) {
-            if self.summary.broken() > 0 {
-                return Ok(());
-            }
+        while self.summary.kills < kills_end && !self.is_over() {
             self.load_and_kill(&pool, process)?;
             process = self.recover(&launch)?;
             self.verify(pool.keys, process.port)?;
             (self.watch)(&self.summary);
         }
-        if self.summary.broken() == 0 {
+        if self.summary.tally.broken() == 0 {
             self.end(&pool, &launch, process)?;
         }
         Ok(())
@@ -176,11 +183,6 @@ impl Campaign<'_> {
                 .join(format!("pool-{}", self.summary.pools + 1))
         };
         let path = self.plan.pool.clone().unwrap_or_else(own);
-        anyhow::ensure!(
-            !path.join("image").exists(),
-            "{} is a pool already, and the expected-state file does not know it; give a new one",
-            path.display()
-        );
         let pool = Pool {
             keys: Keys {
                 connections: self.plan.connections,
@@ -238,25 +240,22 @@ impl Campaign<'_> {
             tally: &self.summary.tally,
             stop: AtomicBool::new(false),
         };
-        let mut observer = Observer::start(port);
+        let mut observer = Observer::start(port)?;
         let bytes_before = observer.pool_bytes();
         let landing = thread::scope(|scope| {
             let (shared, killed) = (&shared, &killed);
             let threads: Vec<_> = (0..pool.keys.connections)
                 .map(|c| scope.spawn(move || one_connection(shared, c, port, seed, killed)))
                 .collect();
-            let begun = Instant::now();
-            while begun.elapsed() < length && !shared.stop.load(Ordering::Relaxed) {
-                observer.look();
-                thread::sleep(EVERY.min(length.saturating_sub(begun.elapsed())));
-            }
+            let watched = watch_load(&mut observer, length, &shared.stop);
             killed.store(true, Ordering::SeqCst);
             let killed_at = (Instant::now(), SystemTime::now());
             let killing = process.kill();
             let landing = observer.landing(killed_at, &pool.path);
             shared.stop.store(true, Ordering::Relaxed);
-            threads.into_iter().try_for_each(join)?;
-            killing.map(|()| landing)
+            let loaded = threads.into_iter().try_for_each(join);
+            // A server that ended by itself is why the connections broke.
+            killing.and(watched).and(loaded).map(|()| landing)
         })?;
         let grown = observer.pool_bytes().saturating_sub(bytes_before);
         self.summary.grown_bytes += grown;
@@ -280,19 +279,26 @@ impl Campaign<'_> {
 
     /// Starts the server on what the kill left; sometimes kills it while it recovers, and once more.
     fn recover(&mut self, launch: &Launch) -> anyhow::Result<Process> {
-        while self.kills_left() > 0 && self.random.random_ratio(1, 4) {
-            let longest = self.summary.longest_start.as_micros().clamp(2_000, 50_000);
-            let delay = self.random.random_range(0..u64::try_from(longest)?);
-            let was_ready = launch.start_and_kill(Duration::from_micros(delay))?;
-            self.summary.kills_in_recovery += u64::from(!was_ready);
+        while !self.is_over() && self.random.random_ratio(1, 4) {
+            let longest = self.summary.longest_start.max(START_MIN);
+            let delay = self.random.random_range(Duration::ZERO..longest);
+            let was_ready = launch
+                .start_and_kill(delay)
+                .context("a start after a SIGKILL")?;
+            self.summary.kills_while_starting += u64::from(!was_ready);
             self.note_kill()?;
         }
         let process = launch.start().context("the start after a SIGKILL")?;
+        self.note_start(&process);
         let recovery = Duration::from_micros(process.reported("recovery_us"));
-        let summary = &mut self.summary;
-        summary.longest_start = summary.longest_start.max(process.to_first_reply);
-        summary.longest_recovery = summary.longest_recovery.max(recovery);
+        let longest = &mut self.summary.longest_recovery;
+        *longest = recovery.max(*longest);
         Ok(process)
+    }
+
+    fn note_start(&mut self, process: &Process) {
+        let longest = &mut self.summary.longest_start;
+        *longest = process.to_first_reply.max(*longest);
     }
 
     fn verify(&mut self, keys: Keys, port: u16) -> anyhow::Result<()> {
@@ -302,7 +308,6 @@ impl Campaign<'_> {
             keys,
             expected,
             journal: &self.journal,
-            findings: &self.summary.findings,
             tally: &self.summary.tally,
             kills: self.reader.kills,
         };
@@ -314,24 +319,53 @@ impl Campaign<'_> {
     fn end(&mut self, pool: &Pool, launch: &Launch, process: Process) -> anyhow::Result<()> {
         process.close().context("the orderly end")?;
         if pool.engine != "model" {
-            let store = pool::open_existing(&pool.path, true).context("walking the pool")?;
-            let report = store.check().context("walking the pool")?;
-            self.summary.pools_checked += 1;
-            self.summary.findings_in_pools += report.findings.len() as u64;
-            for finding in &report.findings {
-                let (path, at) = (pool.path.display(), finding.offset);
-                let words = format!("{path} at byte {at}: {}", finding.what);
-                self.summary.tally.tell(words);
-            }
+            self.walk(&pool.path)?;
         }
         let process = launch.start().context("the start after an orderly end")?;
         self.verify(pool.keys, process.port)?;
         process.close().context("the orderly end")?;
-        if self.plan.pool.is_none() && self.summary.broken() == 0 {
+        if self.plan.pool.is_none() && self.summary.tally.broken() == 0 {
             remove(&pool.path)?;
         }
         Ok(())
     }
+
+    fn walk(&mut self, path: &Path) -> anyhow::Result<()> {
+        let report = pool::open_existing(path, true).and_then(|store| Ok(store.check()?));
+        let report =
+            report.map_err(|error| misconduct(format_args!("walking the pool: {error:#}")))?;
+        self.summary.pools_checked += 1;
+        let tally = &self.summary.tally;
+        for finding in &report.findings {
+            let (path, at) = (path.display(), finding.offset);
+            let words = format!("{path} at byte {at}: {}", finding.what);
+            tally.convict_of(&tally.in_pools, words);
+        }
+        Ok(())
+    }
+}
+
+/// Asks the server all the time until `length` is over, or `stop` set.
+fn watch_load(observer: &mut Observer, length: Duration, stop: &AtomicBool) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < length && !stop.load(Ordering::Relaxed) {
+        observer.look()?;
+        thread::sleep(EVERY.min(length.saturating_sub(begun.elapsed())));
+    }
+    Ok(())
+}
+
+/// Starts the server of a pool. One that an earlier campaign left must open; whether a new one can be made at all is
+/// up to the machine.
+fn first_start(launch: &Launch, is_new: bool) -> anyhow::Result<Process> {
+    let started = start_once_free(launch);
+    started.map_err(|error| {
+        if is_new || is_in_use(&error) {
+            anyhow::anyhow!("{error:#}")
+        } else {
+            error.context("the start after a campaign")
+        }
+    })
 }
 
 /// A campaign that was killed leaves a server that notices, closes in order and gives the pool back soon.
@@ -339,15 +373,16 @@ fn start_once_free(launch: &Launch) -> anyhow::Result<Process> {
     let begun = Instant::now();
     loop {
         match launch.start() {
-            Err(error)
-                if format!("{error:#}").contains("open elsewhere")
-                    && begun.elapsed() < ORPHAN_MAX =>
-            {
+            Err(error) if is_in_use(&error) && begun.elapsed() < ORPHAN_MAX => {
                 thread::sleep(EVERY);
             }
             started => return started,
         }
     }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("open elsewhere")
 }
 
 fn remove(pool: &Path) -> anyhow::Result<()> {
@@ -371,7 +406,8 @@ fn one_connection(
     let ended = load::run(shared, connection, port, seed);
     let ended = match ended {
         Ok(Ended::Cut(error)) if !killed.load(Ordering::SeqCst) => {
-            Err(error).context("the connection broke before the server was killed")
+            let words = format_args!("a connection broke before the server was killed: {error}");
+            Err(misconduct(words))
         }
         Ok(_) => Ok(()),
         Err(error) => Err(error),
@@ -382,7 +418,9 @@ fn one_connection(
     ended
 }
 
-pub(super) fn join(thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+pub(super) fn join<T>(
+    thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>,
+) -> anyhow::Result<T> {
     thread
         .join()
         .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))

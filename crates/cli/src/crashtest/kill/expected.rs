@@ -155,6 +155,8 @@ struct Entry {
     forgot: bool,
     /// Ranges of writes that a kill undid.
     undone: Vec<(u64, u64)>,
+    /// Whether the last kill left nothing, and that may be a value that has expired.
+    lingers: bool,
 }
 
 /// The states owed for a fixed set of keys, by number.
@@ -180,6 +182,7 @@ impl Expected {
                 floor: 0,
                 forgot: false,
                 undone: Vec::new(),
+                lingers: false,
             })
         };
         Expected {
@@ -264,6 +267,12 @@ impl Expected {
         Ok(number.filter(|_| entry.last().number > entry.floor))
     }
 
+    /// Whether there may be a value that has expired, and is not removed yet.
+    pub(crate) fn may_linger(&self, key: usize, at_ms: u64) -> bool {
+        let entry = self.entry(key);
+        entry.lingers || entry.may_have_expired(at_ms)
+    }
+
     /// Whether the writer can tell what its next deletion or change of expiry will answer, whenever within
     /// the next minute the server gets to it: whether there is a value.
     pub(crate) fn is_there(&self, key: usize, now_ms: u64) -> Option<bool> {
@@ -282,12 +291,20 @@ impl Entry {
         self.states.back().copied().unwrap_or_default()
     }
 
+    /// Whether one of the states that are possible is a value that has expired.
+    fn may_have_expired(&self, at_ms: u64) -> bool {
+        let mut possible = self.states.iter().filter(|s| s.number >= self.floor);
+        possible.any(|state| state.has_expired(at_ms))
+    }
+
     fn promise(&mut self, number: u64, at_ms: u64) {
         if let Some(state) = self.states.iter_mut().find(|state| state.number == number)
             && state.promised_at_ms == 0
         {
             state.promised_at_ms = at_ms;
         }
+        // What a write that happened leaves is its own.
+        self.lingers &= number <= self.floor;
         self.floor = self.floor.max(number);
         let past = self.states.partition_point(|s| s.number < self.floor);
         for _ in PAST_MAX..past {
@@ -299,6 +316,7 @@ impl Entry {
     /// Numbers go on from the newest ever asked for, so that no number stands for two writes.
     fn keep_only(&mut self, number: u64, at_ms: u64) {
         let newest = self.last().number;
+        self.lingers |= self.may_have_expired(at_ms);
         let kept = self.states.iter().find(|state| state.number == number);
         let kept = kept.copied().unwrap_or_default();
         if number < newest {

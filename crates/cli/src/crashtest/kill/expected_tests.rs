@@ -139,6 +139,29 @@ fn expiry_is_to_the_millisecond() {
     assert_eq!(either.settle(&with_expiry(1005)), Ok(()));
 }
 
+/// A deletion, then a value that expires, then a kill before either answer: what was found is told apart from
+/// neither, so the value may still be counted until somebody writes the key again.
+#[test]
+fn an_expired_value_may_be_counted_until_the_next_write() {
+    let key = Key::new();
+    let lingers = |at_ms| key.0.may_linger(0, at_ms);
+    key.put();
+    key.delete();
+    assert!(!lingers(5000));
+    key.send(None, 900);
+    assert!(!lingers(899) && lingers(900));
+    assert_eq!(key.settle(&Seen::Absent), Ok(()));
+    assert!(!lingers(899), "settled at 8 ms, when it had not expired");
+    key.send(None, 5);
+    assert_eq!(key.settle(&Seen::Absent), Ok(()));
+    assert!(
+        lingers(1),
+        "it may be that value, and not the absence of before"
+    );
+    key.put();
+    assert!(!lingers(5000));
+}
+
 #[test]
 fn a_read_sees_nothing_older_than_what_was_promised_when_it_began() {
     let key = Key::new();

@@ -17,10 +17,11 @@
 
 use super::expected::{Event, Expected, State};
 use super::keys::Keys;
+use crate::settings::usage;
 use anyhow::Context;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -135,33 +136,60 @@ impl Line {
     }
 }
 
+fn name(path: &Path) -> String {
+    format!("the expected-state file {}", path.display())
+}
+
+fn not_ours(path: &Path) -> anyhow::Error {
+    let path = path.display();
+    usage(format!(
+        "{path} is no expected-state file: it does not begin with `{FIRST_LINE}`; give the name of another file, or a new one"
+    ))
+}
+
+/// Cuts off a last line that has no end.
+fn cut_last_line(file: &mut File) -> io::Result<()> {
+    file.rewind()?;
+    let mut whole = 0;
+    let mut reader = BufReader::new(&mut *file);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        whole += line.len() as u64;
+        line.clear();
+    }
+    file.set_len(whole)
+}
+
 /// The end of the file that is written.
 pub(crate) struct Journal {
     file: Mutex<File>,
 }
 
 impl Journal {
-    /// Opens the file at `path`, or makes it. What a killed campaign wrote half is cut off.
+    /// Opens the file at `path`, or makes it, for one campaign at a time. What a killed campaign wrote half is cut off.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If it cannot be written, another campaign is writing it, or it is something else, which then stays as it is.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Journal> {
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .create(true)
             .append(true)
             .read(true)
-            .open(path)
-            .with_context(|| format!("the expected-state file {}", path.display()))?;
-        let mut whole = 0;
-        let mut reader = BufReader::new(&mut file);
-        let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-            whole += line.len() as u64;
-            line.clear();
+            .open(path);
+        let mut file = file.with_context(|| name(path))?;
+        file.try_lock()
+            .with_context(|| format!("{}: another campaign is writing it", name(path)))?;
+        let mut begin = Vec::new();
+        let title = format!("{FIRST_LINE}\n");
+        (&mut file)
+            .take(title.len() as u64)
+            .read_to_end(&mut begin)?;
+        if !title.as_bytes().starts_with(&begin) {
+            return Err(not_ours(path));
         }
-        file.set_len(whole)?;
-        if whole == 0 {
-            writeln!(file, "{FIRST_LINE}")?;
+        cut_last_line(&mut file)?;
+        if file.metadata()?.len() == 0 {
+            file.write_all(title.as_bytes())?;
         }
         Ok(Journal {
             file: Mutex::new(file),
@@ -196,8 +224,7 @@ impl Reader {
     /// # Errors
     /// If the file cannot be read, or is something else.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Reader> {
-        let file = File::open(path)
-            .with_context(|| format!("the expected-state file {}", path.display()))?;
+        let file = File::open(path).with_context(|| name(path))?;
         let mut reader = Reader {
             path: path.to_owned(),
             file: BufReader::new(file),
@@ -208,11 +235,9 @@ impl Reader {
         };
         let mut first = String::new();
         reader.file.read_line(&mut first)?;
-        anyhow::ensure!(
-            first.trim_end() == FIRST_LINE,
-            "{} is no expected-state file: it does not begin with `{FIRST_LINE}`",
-            path.display()
-        );
+        if first.trim_end() != FIRST_LINE {
+            return Err(not_ours(path));
+        }
         reader.read_on()?;
         Ok(reader)
     }
@@ -264,6 +289,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::UsageError;
 
     fn lines() -> Vec<Line> {
         let (key, number, at_ms) = (3, 1, 77);
@@ -318,18 +344,43 @@ mod tests {
         reader.read_on().unwrap();
         assert_eq!(reader.expected.last(3).number, 2);
         journal.append("S 3 3 3").unwrap();
+        drop(journal);
         Journal::open(&path).unwrap().append("K 5\n").unwrap();
         let again = Reader::open(&path).unwrap();
         assert_eq!((again.kills, again.expected.last(3).number), (2, 2));
     }
 
+    /// Whatever `--expected` names was cut after its last line, and overwritten if there was none, before anybody
+    /// looked at what it is.
     #[test]
-    fn other_files_are_refused() {
+    fn other_files_are_refused_and_stay_as_they_are() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("letter");
-        std::fs::write(&path, "Dear reader,\n").unwrap();
-        assert!(Reader::open(&path).is_err());
+        let longer = format!("{FIRST_LINE}2\nA 1");
+        for text in ["Dear reader,\nyours", "no line at all", "\n", &longer] {
+            std::fs::write(&path, text).unwrap();
+            let error = Journal::open(&path).err().expect(text);
+            assert!(error.is::<UsageError>(), "{error:#}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert!(Reader::open(&path).is_err(), "{text}");
+        }
+        for begun in ["", &FIRST_LINE[..5], FIRST_LINE] {
+            std::fs::write(&path, begun).unwrap();
+            Journal::open(&path).unwrap();
+            assert!(Reader::open(&path).unwrap().pool.is_none(), "{begun}");
+        }
         std::fs::write(&path, format!("{FIRST_LINE}\nA 1 1 1\n")).unwrap();
         assert!(Reader::open(&path).is_err(), "a key of no pool");
+    }
+
+    #[test]
+    fn a_second_campaign_on_the_same_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("expected");
+        let first = Journal::open(&path).unwrap();
+        let error = Journal::open(&path).err().unwrap();
+        assert!(format!("{error:#}").contains("another campaign"));
+        drop(first);
+        Journal::open(&path).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 use super::expected::Seen;
 use crate::client::Reply;
 use crate::demo::value;
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 
@@ -108,10 +109,32 @@ impl Keys {
         (0..MEMBERS).map(move |member| (member, format!("{name}:{member}")))
     }
 
+    /// Every name that a client may write.
+    pub(crate) fn all_names(self) -> HashSet<Vec<u8>> {
+        let names = |key: usize| match self.kind(key) {
+            Kind::Exec | Kind::Mset => self.members(key).map(|(_, name)| name).collect(),
+            Kind::Document | Kind::Large | Kind::Counter => vec![self.name(key)],
+        };
+        (0..self.len())
+            .flat_map(names)
+            .map(String::into_bytes)
+            .collect()
+    }
+
     /// Whether write `number` of a batch puts a value under `member`, or deletes it. The first always has one.
     pub(crate) fn is_put(self, key: usize, number: u64, member: u64) -> bool {
         let mixed = (number.wrapping_mul(MEMBERS) + member).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.kind(key) == Kind::Mset || member == 0 || (mixed >> 61) != 0
+    }
+
+    /// How many names have a value if `key` has the value `value`.
+    pub(crate) fn names(self, key: usize, value: u64) -> u64 {
+        match self.kind(key) {
+            Kind::Exec | Kind::Mset => (0..MEMBERS)
+                .map(|member| u64::from(self.is_put(key, value, member)))
+                .sum(),
+            Kind::Document | Kind::Large | Kind::Counter => 1,
+        }
     }
 
     /// What the reply to GET says about a key that is no batch.

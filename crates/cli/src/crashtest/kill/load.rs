@@ -5,22 +5,23 @@
 use super::expected::{Event, Expected, Moment, Seen, State, Violation, Window};
 use super::journal::{Journal, now_ms};
 use super::keys::{Keys, Kind};
+use super::tally::Tally;
 use crate::client::{Client, Reply};
+use crate::demo::process::misconduct;
 use crate::demo::value;
 use anyhow::Context;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most requests under way on one connection.
 const DEPTH_MAX: usize = 16;
-/// Violations that are told in words; all are counted.
-const TOLD_MAX: usize = 20;
 /// Expiry far in the future, so that nothing of it happens within a campaign.
 const FAR_MS: u64 = 86_400_000;
+/// One in so many reads, deletions and changes of expiry is of a key whose values may be large.
+const LARGE_ONE_IN: usize = 24;
 
 /// What all connections of a stretch share.
 pub(crate) struct Shared<'a> {
@@ -30,24 +31,6 @@ pub(crate) struct Shared<'a> {
     pub(crate) tally: &'a Tally,
     /// Ends the load in order.
     pub(crate) stop: AtomicBool,
-}
-
-/// What was counted over a campaign, and the first violations in words.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) acknowledged: AtomicU64,
-    pub(crate) reads: AtomicU64,
-    pub(crate) inconsistent: AtomicU64,
-    pub(crate) told: Mutex<Vec<String>>,
-}
-
-impl Tally {
-    pub(crate) fn tell(&self, words: String) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD_MAX {
-            told.push(words);
-        }
-    }
 }
 
 /// How a connection's load ended.
@@ -78,8 +61,8 @@ enum Answer {
     Integer(u64),
     /// The server's moment decides.
     Unknown,
-    /// MULTI, so many commands, EXEC.
-    Transaction(usize),
+    /// MULTI, commands that are answered so, EXEC.
+    Transaction(Vec<Reply>),
 }
 
 /// The load of one connection, until it is told to stop or its connection breaks.
@@ -131,9 +114,19 @@ impl Mixer<'_> {
         if let Err(error) = client.send() {
             return Ok(Err(error));
         }
-        let mut cut = Ok(());
+        let cut = self.take_answers(client, sent);
+        // What was answered counts, also if the next answer was a refusal.
+        self.flush()?;
+        cut
+    }
+
+    fn take_answers(
+        &mut self,
+        client: &mut Client,
+        sent: Vec<Sent>,
+    ) -> anyhow::Result<io::Result<()>> {
         for request in sent {
-            cut = match request {
+            let cut = match request {
                 Sent::Read {
                     key,
                     window,
@@ -144,11 +137,10 @@ impl Mixer<'_> {
                 }
             };
             if cut.is_err() {
-                break;
+                return Ok(cut);
             }
         }
-        self.flush()?;
-        Ok(cut)
+        Ok(Ok(()))
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
@@ -169,8 +161,8 @@ impl Mixer<'_> {
         match self.random.random_range(0..1000) {
             0..220 => self.read(self.random_key(chosen), client),
             220..500 => self.put(keys.document(self.connection, chosen), client),
-            500..560 => self.delete(keys.document(self.connection, chosen), client),
-            560..600 => self.expire(keys.document(self.connection, chosen), client),
+            500..560 => self.delete(self.value_key(self.connection, chosen), client),
+            560..600 => self.expire(self.value_key(self.connection, chosen), client),
             600..604 => self.put(keys.large(self.connection, chosen), client),
             604..700 => self.increment(keys.counter(self.connection, chosen), client),
             _ => self.put_batch(keys.batch(self.connection, chosen), client),
@@ -184,7 +176,16 @@ impl Mixer<'_> {
         match chosen % 4 {
             0 => keys.batch(connection, chosen_key),
             1 => keys.counter(connection, chosen_key),
-            _ => keys.document(connection, chosen_key),
+            _ => self.value_key(connection, chosen_key),
+        }
+    }
+
+    /// A document as a rule, sometimes a large one.
+    fn value_key(&self, connection: usize, chosen: usize) -> usize {
+        let (keys, rest) = (self.shared.keys, chosen / LARGE_ONE_IN);
+        match chosen % LARGE_ONE_IN {
+            0 => keys.large(connection, rest),
+            _ => keys.document(connection, rest),
         }
     }
 
@@ -210,11 +211,14 @@ impl Mixer<'_> {
     ) -> anyhow::Result<io::Result<()>> {
         let seen = match receive_read(self.shared.keys, key, client) {
             Ok(seen) => seen,
-            Err(error) if is_refusal(&error) => return Err(error.into()),
+            Err(error) if is_refusal(&error) => {
+                let name = self.shared.keys.name(key);
+                return Err(misconduct(format_args!("reading {name}: {error}")));
+            }
             Err(error) => return Ok(Err(error)),
         };
         let to_ms = now_ms();
-        self.shared.tally.reads.fetch_add(1, Ordering::Relaxed);
+        self.shared.tally.reads.add(1);
         let moment = Moment { from_ms, to_ms };
         match self.shared.expected.judge(key, window, &seen, moment) {
             Ok(Some(number)) => self.note(Event::Shown {
@@ -229,10 +233,10 @@ impl Mixer<'_> {
     }
 
     fn convict(&self, key: usize, violation: &Violation) {
-        let tally = self.shared.tally;
-        tally.inconsistent.fetch_add(1, Ordering::Relaxed);
         let name = self.shared.keys.name(key);
-        tally.tell(format!("read under load of {name}: {violation}"));
+        let words = format!("read under load of {name}: {violation}");
+        let tally = self.shared.tally;
+        tally.convict_under_load(violation.breach, words);
     }
 
     /// Takes note of a write that is about to be sent.
@@ -307,7 +311,9 @@ impl Mixer<'_> {
     }
 
     fn put_batch(&mut self, key: usize, client: &mut Client) -> Sent {
-        let (keys, state) = (self.shared.keys, self.write(key, None, 0));
+        let keys = self.shared.keys;
+        let before = self.shared.expected.last(key).value;
+        let state = self.write(key, None, 0);
         let members: Vec<(String, Vec<u8>)> = keys
             .members(key)
             .map(|(member, name)| {
@@ -329,16 +335,20 @@ impl Mixer<'_> {
             return Sent::Write { key, state, answer };
         }
         client.queue(&[b"MULTI"]);
-        for (name, value) in &members {
+        let mut answers = Vec::new();
+        for (member, (name, value)) in (0..).zip(&members) {
             // The empty value stands for a deletion: every real one has a header.
             if value.is_empty() {
+                let was_there = before != 0 && keys.is_put(key, before, member);
+                answers.push(Reply::Integer(i64::from(was_there)));
                 client.queue(&[b"DEL", name.as_bytes()]);
             } else {
+                answers.push(Reply::Simple("OK".into()));
                 client.queue(&[b"SET", name.as_bytes(), value]);
             }
         }
         client.queue(&[b"EXEC"]);
-        let answer = Answer::Transaction(members.len());
+        let answer = Answer::Transaction(answers);
         Sent::Write { key, state, answer }
     }
 
@@ -349,9 +359,9 @@ impl Mixer<'_> {
         state: State,
         answer: &Answer,
     ) -> anyhow::Result<io::Result<()>> {
-        if let Answer::Transaction(commands) = *answer {
+        if let Answer::Transaction(answers) = answer {
             // MULTI's own answer and one "QUEUED" for each command: an error among them fails EXEC, too.
-            for _ in 0..=commands {
+            for _ in 0..=answers.len() {
                 if let Err(error) = client.receive() {
                     return Ok(Err(error));
                 }
@@ -361,26 +371,12 @@ impl Mixer<'_> {
             Ok(reply) => reply.accepted().context("a write")?,
             Err(error) => return Ok(Err(error)),
         };
-        let found = match (answer, reply) {
-            (Answer::Ok, Reply::Simple(text)) if text == "OK" => None,
-            (Answer::Unknown, Reply::Integer(_)) => None,
-            (Answer::Transaction(commands), Reply::Array(answers))
-                if answers.len() == *commands
-                    && !answers.iter().any(|one| matches!(one, Reply::Error(_))) =>
-            {
-                None
-            }
-            (&Answer::Integer(expected), Reply::Integer(found)) => (u64::try_from(found)
-                != Ok(expected))
-            .then(|| format!("it was answered {found}, expected was {expected}")),
-            (_, other) => anyhow::bail!("a write was answered {other:?}"),
-        };
         let (name, tally) = (self.shared.keys.name(key), self.shared.tally);
-        if let Some(found) = found {
-            tally.inconsistent.fetch_add(1, Ordering::Relaxed);
-            tally.tell(format!("write {} of {name}: {found}", state.number));
+        if let Some(wrong) = answer.judge(reply)? {
+            let words = format!("write {} of {name}: {wrong}", state.number);
+            tally.convict_of(&tally.inconsistent, words);
         }
-        tally.acknowledged.fetch_add(1, Ordering::Relaxed);
+        tally.acknowledged.add(1);
         let (number, at_ms) = (state.number, now_ms());
         self.note(Event::Acknowledged { key, number, at_ms });
         Ok(Ok(()))
@@ -397,6 +393,39 @@ impl Mixer<'_> {
             (_, _) => 64 << 10,
         };
         self.random.random_range(value::VALUE_BYTES_MIN..most)
+    }
+}
+
+impl Answer {
+    /// What is wrong with a reply, if it is none of the right ones.
+    ///
+    /// # Errors
+    /// If it is none that a write can have.
+    fn judge(&self, reply: Reply) -> anyhow::Result<Option<String>> {
+        let is_right = match (self, &reply) {
+            (Answer::Ok, Reply::Simple(text)) if text == "OK" => true,
+            (Answer::Unknown, Reply::Integer(_)) => true,
+            (&Answer::Integer(expected), &Reply::Integer(found)) => {
+                u64::try_from(found) == Ok(expected)
+            }
+            (Answer::Transaction(expected), Reply::Array(found))
+                if expected.len() == found.len()
+                    && !found.iter().any(|one| matches!(one, Reply::Error(_))) =>
+            {
+                expected == found
+            }
+            _ => anyhow::bail!("a write was answered {reply:?}"),
+        };
+        let wrong = || match self {
+            Answer::Transaction(expected) => {
+                format!("EXEC was answered {reply:?}, expected was {expected:?}")
+            }
+            Answer::Integer(expected) => {
+                format!("it was answered {reply:?}, expected was {expected}")
+            }
+            Answer::Ok | Answer::Unknown => format!("it was answered {reply:?}"),
+        };
+        Ok((!is_right).then(wrong))
     }
 }
 
@@ -444,3 +473,7 @@ pub(crate) fn receive_read(keys: Keys, key: usize, client: &mut Client) -> io::R
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -2,9 +2,12 @@
 //!
 //! INFO is asked every few milliseconds while the load runs. If a counter moved between the last two answers, that
 //! work was going on at most [`NEAR`] before the kill. On files the image is written by checkpoints and by growth
-//! only, so its modification time tells the same of them. This says where kills land; no verdict depends on it.
+//! only, so its modification time tells the same of them. This says where kills land; no verdict depends on it, but
+//! that a server under load must answer.
 
 use crate::client::{Client, Reply};
+use crate::demo::process::misconduct;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +26,7 @@ struct Sample {
 
 /// Watches one server.
 pub(crate) struct Observer {
-    client: Option<Client>,
+    client: Client,
     before: Sample,
     last: Sample,
     last_at: Instant,
@@ -38,31 +41,34 @@ pub(crate) struct Landing {
 }
 
 impl Observer {
-    pub(crate) fn start(port: u16) -> Observer {
+    /// # Errors
+    /// As [`Observer::look`].
+    pub(crate) fn start(port: u16) -> anyhow::Result<Observer> {
+        let client = Client::connect(("127.0.0.1", port)).map_err(is_silent)?;
         let mut observer = Observer {
-            client: Client::connect(("127.0.0.1", port)).ok(),
+            client,
             before: Sample::default(),
             last: Sample::default(),
             last_at: Instant::now(),
         };
-        observer.look();
+        observer.look()?;
         observer.before = observer.last;
-        observer
+        Ok(observer)
     }
 
-    /// Asks the server. One that does not answer any more is not asked again.
-    pub(crate) fn look(&mut self) {
-        let Some(client) = &mut self.client else {
-            return;
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// [`Misconduct`](crate::demo::process::Misconduct) if it does not answer: it hangs, or has ended.
+    pub(crate) fn look(&mut self) -> anyhow::Result<()> {
+        let reply = self.client.call(&[b"INFO", b"everdram"]);
+        let Reply::Bulk(text) = reply.map_err(is_silent)? else {
+            return Err(misconduct("INFO was not answered with text"));
         };
-        match client.call(&[b"INFO", b"everdram"]) {
-            Ok(Reply::Bulk(text)) => {
-                self.before = self.last;
-                self.last = Sample::read(&String::from_utf8_lossy(&text));
-                self.last_at = Instant::now();
-            }
-            _ => self.client = None,
-        }
+        self.before = self.last;
+        self.last = Sample::read(&String::from_utf8_lossy(&text));
+        self.last_at = Instant::now();
+        Ok(())
     }
 
     /// To be asked right after the kill, which was at `killed_at`.
@@ -84,6 +90,10 @@ impl Observer {
     pub(crate) fn pool_bytes(&self) -> u64 {
         self.last.pool_bytes
     }
+}
+
+fn is_silent(error: io::Error) -> anyhow::Error {
+    misconduct(format_args!("INFO was not answered under load: {error}"))
 }
 
 /// Whether the file was written shortly before `killed_at`.
@@ -137,8 +147,10 @@ mod tests {
             blocks_reclaimed: 1,
             ..Sample::default()
         };
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::connect(server.local_addr().unwrap()).unwrap();
         let observer = Observer {
-            client: None,
+            client,
             before: Sample::default(),
             last,
             last_at: now,

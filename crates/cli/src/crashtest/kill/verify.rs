@@ -3,32 +3,46 @@
 use super::expected::{Breach, Event, Expected, Moment, Seen};
 use super::journal::{Journal, now_ms};
 use super::keys::{Keys, Kind};
-use super::load::{Tally, queue_read, receive_read};
+use super::load::{queue_read, receive_read};
+use super::tally::Tally;
 use crate::client::{Client, Reply};
-use anyhow::Context;
+use crate::demo::process::misconduct;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Keys asked for at once.
 const CHUNK: usize = 64;
 
-/// What verification found, over all kills of a campaign.
-#[derive(Default)]
-pub(crate) struct Findings {
-    /// Keys read and judged.
-    pub(crate) checked: AtomicU64,
-    pub(crate) lost: AtomicU64,
-    pub(crate) resurrected: AtomicU64,
-    pub(crate) damaged: AtomicU64,
+/// How many names have a value, as the keys that were read say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Census {
+    /// Names that showed a value.
+    found: u64,
+    /// Of these, those whose value expires, soon maybe.
+    expiring: u64,
+    /// Names that showed nothing, and may have a value that has expired and is not removed yet.
+    lingering: u64,
 }
 
-impl Findings {
-    fn count(&self, breach: Breach) -> &AtomicU64 {
-        match breach {
-            Breach::Lost => &self.lost,
-            Breach::Resurrected => &self.resurrected,
-            Breach::Damaged => &self.damaged,
+impl std::iter::Sum for Census {
+    fn sum<I: Iterator<Item = Census>>(parts: I) -> Census {
+        parts.fold(Census::default(), |sum, part| Census {
+            found: sum.found + part.found,
+            expiring: sum.expiring + part.expiring,
+            lingering: sum.lingering + part.lingering,
+        })
+    }
+}
+
+impl Census {
+    /// What is wrong if the store says that it has `size` keys.
+    fn judge(self, size: u64) -> Option<Breach> {
+        if size > self.found + self.lingering {
+            Some(Breach::Resurrected)
+        } else if size + self.expiring < self.found {
+            Some(Breach::Lost)
+        } else {
+            None
         }
     }
 }
@@ -39,30 +53,74 @@ pub(crate) struct Verifier<'a> {
     /// As the file says.
     pub(crate) expected: &'a Expected,
     pub(crate) journal: &'a Journal,
-    pub(crate) findings: &'a Findings,
     pub(crate) tally: &'a Tally,
     /// Kills so far, for the words of a violation.
     pub(crate) kills: u64,
 }
 
 impl Verifier<'_> {
-    /// Reads and judges all keys; which of the possible states they hold goes to the file.
+    /// Reads and judges all keys; which of the possible states they hold goes to the file. Then counts them, which
+    /// shows keys that nobody would ask for.
     ///
     /// # Errors
-    /// If the server refuses, or a connection breaks. Broken promises are findings, not errors.
+    /// [`Misconduct`](crate::demo::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
+    /// are in the tally.
     pub(crate) fn run(&self, port: u16) -> anyhow::Result<()> {
-        thread::scope(|scope| {
+        let broken_before = self.tally.broken();
+        let census = thread::scope(|scope| {
             let threads: Vec<_> = (0..self.keys.connections)
                 .map(|connection| scope.spawn(move || self.connection(connection, port)))
                 .collect();
-            threads.into_iter().try_for_each(super::campaign::join)
-        })
+            let parts = threads.into_iter().map(super::campaign::join);
+            parts.sum::<anyhow::Result<Census>>()
+        })?;
+        if self.tally.broken() == broken_before {
+            self.count(port, census)?;
+        }
+        Ok(())
     }
 
-    fn connection(&self, connection: usize, port: u16) -> anyhow::Result<()> {
-        let mut client = Client::connect(("127.0.0.1", port))?;
-        let owned: Vec<usize> = self.keys.owned_by(connection).collect();
+    /// Names that no client uses are read by nobody. A name that is there twice, or is counted and cannot be read,
+    /// shows in the number of keys, which counts expired values until they are removed.
+    fn count(&self, port: u16, census: Census) -> anyhow::Result<()> {
+        let asked = Client::connect(("127.0.0.1", port))
+            .and_then(|mut client| Ok((client.call(&[b"KEYS", b"*"])?, client.call(&[b"DBSIZE"])?)))
+            .map_err(|error| misconduct(format_args!("KEYS and DBSIZE after a start: {error}")))?;
+        let (Reply::Array(names), Reply::Integer(size)) = asked else {
+            return Err(misconduct(format_args!("KEYS and DBSIZE: {asked:?}")));
+        };
+        let kills = self.kills;
+        let known = self.keys.all_names();
+        for name in names {
+            let name = match name {
+                Reply::Bulk(name) if known.contains(&name) => continue,
+                Reply::Bulk(name) => name.escape_ascii().to_string(),
+                other => format!("{other:?}"),
+            };
+            let words = format!("after kill {kills} there is `{name}`, which nobody wrote");
+            self.tally.convict(Breach::Resurrected, words);
+        }
+        if let Some(breach) = census.judge(u64::try_from(size).unwrap_or(0)) {
+            let words =
+                format!("after kill {kills} DBSIZE is {size}, and reading showed {census:?}");
+            self.tally.convict(breach, words);
+        }
+        Ok(())
+    }
+
+    fn connection(&self, connection: usize, port: u16) -> anyhow::Result<Census> {
         let mut lines = String::new();
+        let census = self.read_all(connection, port, &mut lines);
+        // What was found counts, also if the next answer was a refusal.
+        self.journal.append(&lines)?;
+        census
+            .map_err(|error| misconduct(format_args!("reading the keys after a start: {error:#}")))
+    }
+
+    fn read_all(&self, connection: usize, port: u16, lines: &mut String) -> anyhow::Result<Census> {
+        let mut client = Client::connect(("127.0.0.1", port))?;
+        let mut census = Census::default();
+        let owned: Vec<usize> = self.keys.owned_by(connection).collect();
         for chunk in owned.chunks(CHUNK) {
             let from_ms = now_ms();
             for &key in chunk {
@@ -73,15 +131,31 @@ impl Verifier<'_> {
             }
             client.send()?;
             for &key in chunk {
-                let seen = self.receive(key, &mut client).context("checking")?;
+                let seen = self.receive(key, &mut client)?;
                 let to_ms = now_ms();
+                self.add(key, &seen, to_ms, &mut census);
                 if let Some(event) = self.judge(key, &seen, Moment { from_ms, to_ms }) {
                     // Writing to a string cannot fail.
                     let _ = write!(lines, "{event}");
                 }
             }
         }
-        self.journal.append(&lines)
+        Ok(census)
+    }
+
+    fn add(&self, key: usize, seen: &Seen, at_ms: u64, census: &mut Census) {
+        match *seen {
+            Seen::Value {
+                value,
+                expires_at_ms,
+            } => {
+                census.found += self.keys.names(key, value);
+                // It was there and gone a moment later, or it will be: neither is counted for certain.
+                let is_lasting = expires_at_ms == Some(0) || !self.expires(key);
+                census.expiring += u64::from(!is_lasting);
+            }
+            _ => census.lingering += u64::from(self.expected.may_linger(key, at_ms)),
+        }
     }
 
     fn expires(&self, key: usize) -> bool {
@@ -113,7 +187,7 @@ impl Verifier<'_> {
     }
 
     fn judge(&self, key: usize, seen: &Seen, moment: Moment) -> Option<Event> {
-        self.findings.checked.fetch_add(1, Ordering::Relaxed);
+        self.tally.checked.add(1);
         match self.expected.settle(key, seen, moment) {
             Ok(number) => number.map(|number| Event::Found {
                 key,
@@ -121,14 +195,29 @@ impl Verifier<'_> {
                 at_ms: moment.to_ms,
             }),
             Err(violation) => {
-                let count = self.findings.count(violation.breach);
-                count.fetch_add(1, Ordering::Relaxed);
                 let name = self.keys.name(key);
                 let (kills, at) = (self.kills, moment.to_ms);
                 let words = format!("{name} after kill {kills}, read at {at} ms: {violation}");
-                self.tally.tell(words);
+                self.tally.convict(violation.breach, words);
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_nobody_asked_for_are_counted() {
+        let census = Census {
+            found: 10,
+            expiring: 2,
+            lingering: 3,
+        };
+        let verdicts = [7, 8, 10, 13, 14].map(|size| census.judge(size));
+        let (lost, resurrected) = (Some(Breach::Lost), Some(Breach::Resurrected));
+        assert_eq!(verdicts, [lost, None, None, None, resurrected]);
     }
 }

@@ -1,0 +1,25 @@
+//! Random words: the system's, or those of a seed, so that the crash lab can run something again.
+
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Where an engine's random words come from. Nothing that is drawn here is on a hot path.
+#[derive(Default)]
+pub(crate) struct Chance(Option<Mutex<StdRng>>);
+
+impl Chance {
+    /// The words of a seed.
+    #[cfg(feature = "lab")]
+    pub(crate) fn seeded(seed: u64) -> Chance {
+        Chance(Some(Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    /// One word.
+    pub(crate) fn word(&self) -> u64 {
+        match &self.0 {
+            None => rand::random(),
+            Some(words) => words.lock().next_u64(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Runs written by hand, for states that drawn ones hardly ever come to.
+
+use crate::call::{Call, Key, ValueId, Values};
+use crate::image::Medium;
+use crate::plan::{Fault, Plan};
+use crate::profile::Profile;
+
+/// A run with a name.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub name: &'static str,
+    /// What is called.
+    pub plan: Plan,
+}
+
+/// All of them, on one medium.
+#[must_use]
+pub fn all(medium: Medium) -> Vec<Scenario> {
+    let stories: [(&'static str, Profile, Story); 3] = [
+        (
+            "a compactor fences the marks of others",
+            Profile::Reclamation,
+            marks_of_others,
+        ),
+        (
+            "a session fences its marks when it leaves",
+            Profile::Reclamation,
+            marks_of_the_departed,
+        ),
+        (
+            "recovery marks a journal in a page that is full",
+            Profile::Batch,
+            journal_of_a_full_page,
+        ),
+    ];
+    stories
+        .into_iter()
+        .map(|(name, profile, story)| {
+            let mut values = Values::default();
+            let calls = story(&mut values);
+            let plan = Plan {
+                medium,
+                profile,
+                seed: 1,
+                calls,
+                values,
+                fault: Fault::None,
+            };
+            Scenario { name, plan }
+        })
+        .collect()
+}
+
+/// Calls by session.
+type Story = fn(&mut Values) -> Vec<(u32, Call)>;
+
+/// A value that fits many times into a page.
+const SMALL: usize = 40;
+/// A value that fills most of a page.
+const WIDE: usize = 400;
+
+fn put(values: &mut Values, key: Key, bytes: usize) -> Call {
+    Call::Put(key, values.make(bytes, 0), 0)
+}
+
+fn part(values: &mut Values, key: Key, bytes: usize) -> (Key, Option<ValueId>) {
+    (key, Some(values.make(bytes, 0)))
+}
+
+/// Session 1 replaces key 0 in a block that the same commit fills, so that its mark on the old record, which session 0
+/// wrote, is not fenced and the block is sealed. Session 0 removes the key. Compaction drops the newer record, which
+/// was the tombstone of the old one: that one's mark must be durable first.
+fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
+    let first = put(values, 0, SMALL);
+    let mut parts = vec![part(values, 0, SMALL)];
+    parts.extend((2..5).map(|key| part(values, key, WIDE)));
+    vec![
+        (0, first),
+        (1, Call::Pipeline(parts)),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+    ]
+}
+
+/// The journals of these batches end pages, or nearly, so that their records are in the next one. Where a page is full,
+/// nothing but the journal's mark is left to be written into it by recovery; and the record that it removes is elsewhere.
+fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for filler in (0..5).map(|step| 20 + 45 * step) {
+        let mut parts: Vec<_> = (0..2).map(|key| part(values, key, 2 * SMALL)).collect();
+        parts.push((5, None));
+        calls.extend([
+            (1, put(values, 5, SMALL)),
+            (0, put(values, 7, filler)),
+            (0, Call::Batch(parts)),
+            (0, put(values, 6, WIDE)),
+            (0, Call::Reclaim),
+        ]);
+    }
+    calls
+}
+
+/// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
+fn marks_of_the_departed(values: &mut Values) -> Vec<(u32, Call)> {
+    vec![
+        (0, put(values, 0, SMALL)),
+        (1, put(values, 0, SMALL)),
+        (1, Call::Leave),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+    ]
+}
