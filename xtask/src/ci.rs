@@ -60,9 +60,15 @@ pub(crate) const TESTS: [Step; 3] = [
     ),
 ];
 
-/// The crash lab, optimised: a million images, the mutation score, the lints, the holes opened on purpose.
+/// The simulated disk by itself; then the crash lab, optimised: a million images, the mutation score, the lints, the holes opened on purpose.
 /// Its output is shown because it carries the seeds and the counts.
-const LAB: [Step; 2] = [
+const LAB: [Step; 3] = [
+    Step::tests(
+        "simulated disk",
+        Under::Plain,
+        180,
+        "test --package everdram-pm --features lab --test disk",
+    ),
     Step::tests(
         "holes",
         Under::Plain,

@@ -78,7 +78,6 @@ pub(crate) enum Outcome {
 #[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    let is_export = matches!(arguments.command, Command::Export(_));
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
@@ -94,7 +93,6 @@ pub fn run() -> ExitCode {
         Ok(Outcome::Damaged) => ExitCode::from(1),
         Ok(Outcome::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
-        Err(error) if is_export && is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("everdram: {error:#}");
             ExitCode::from(if error.is::<settings::UsageError>() {
@@ -104,12 +102,6 @@ pub fn run() -> ExitCode {
             })
         }
     }
-}
-
-/// Export writes without end, and not through [`output`]: there the kind of the error has to do.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

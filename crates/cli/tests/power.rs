@@ -76,8 +76,12 @@ fn power_cuts_lose_nothing() {
 
 /// What the machine printed: its console, and what its checks of the pool said.
 fn print_log(log: &Path) {
-    let text = std::fs::read(log).unwrap_or_default();
-    for line in String::from_utf8_lossy(&text).lines() {
-        println!("machine: {}", line.trim_end());
+    match std::fs::read(log) {
+        Ok(text) => {
+            for line in String::from_utf8_lossy(&text).lines() {
+                println!("machine: {}", line.trim_end());
+            }
+        }
+        Err(error) => println!("the machine's log {}: {error}", log.display()),
     }
 }

@@ -4,7 +4,7 @@ use crate::aftermath::aftermath;
 use crate::explore::{self, Effort, Pick};
 use crate::history::{Allowed, Checker, State};
 use crate::image::Image;
-use crate::judge::{Wrong, compare, guarded, judge, judge_lazily};
+use crate::judge::{Care, Wrong, compare, guarded, judge_lazily, judge_with};
 use crate::lazy::Oracle;
 use crate::lines::Mute;
 use crate::model::Model;
@@ -45,7 +45,7 @@ impl Default for Scrutiny {
         Scrutiny {
             effort: Effort::default(),
             nested_one_in: 64,
-            used_one_in: 16,
+            used_one_in: 32,
             depth: 2,
             lazy: 24,
             nested_effort: Effort {
@@ -196,7 +196,7 @@ impl<'a> Examiner<'a> {
         let mut changed = true;
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
-            if model.is_point(step) && changed && id >= self.from {
+            if is_point(&model, step) && changed && id >= self.from {
                 let allowed = checker.allowed(history, values).clone();
                 self.ground.clock.set(checker.now());
                 self.point(&model, id, &allowed, values, &mut random)?;
@@ -249,7 +249,7 @@ impl<'a> Examiner<'a> {
             let one_in = self.scrutiny.nested_one_in;
             let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
             let kept = is_nested.then(|| image.clone());
-            let wrong = match judge(self.ground, image, allowed, values) {
+            let wrong = match judge_with(Care::of(hash), self.ground, image, allowed, values) {
                 Err(wrong) => Some((wrong, Vec::new())),
                 Ok(state) => {
                     kept.and_then(|image| self.nested(&image, &state, values, 2, hash).err())
@@ -365,7 +365,7 @@ impl<'a> Examiner<'a> {
         let mut changed = true;
         for id in 0..=trace.len() {
             let step = trace.get(id);
-            if changed && step.is_none_or(|step| model.is_point(step)) {
+            if changed && step.is_none_or(|step| is_point(&model, step)) {
                 changed = false;
                 self.totals.points += 1;
                 let allowed = checker.allowed(&history, &mut values).clone();
@@ -407,7 +407,7 @@ impl<'a> Examiner<'a> {
             let deeper =
                 (depth < self.scrutiny.depth && hash.is_multiple_of(16)).then(|| image.clone());
             let place = || (step, picked(&units, pick));
-            match judge(self.ground, image, allowed, values) {
+            match judge_with(Care::of(hash), self.ground, image, allowed, values) {
                 Err(wrong) => {
                     let wrong = format!("after another crash, {wrong}");
                     found = Some((wrong, vec![place()]));
@@ -432,6 +432,11 @@ impl<'a> Examiner<'a> {
         });
         found.map_or(Ok(()), Err)
     }
+}
+
+/// Whether the moment before a step has to be looked at: images get fewer, or what is allowed gets more.
+fn is_point(model: &Model, step: &Step) -> bool {
+    model.is_point(step) || matches!(step, Step::Invoke(_) | Step::Clock(_))
 }
 
 /// Reads a recovered image without using it, for replays.

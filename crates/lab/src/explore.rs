@@ -2,8 +2,8 @@
 //!
 //! A pick names one choice for each unit. If there are few picks, all are tried. Otherwise first those that
 //! mistakes in the order of persistence show in: nothing, everything, everything up to each step; each choice of
-//! each unit with nothing else and with everything else; each commit word with each other unit there, or missing;
-//! and then some at random.
+//! each unit with nothing else and with everything else; each commit word with each other unit there, or missing,
+//! from a random unit on; and then some at random.
 
 use crate::trace::StepId;
 use crate::unit::Unit;
@@ -56,8 +56,7 @@ pub fn explore(
     if count(units) <= effort.exhaustive {
         return all(units, visit);
     }
-    let least: Pick = vec![0; units.len()];
-    let newest: Pick = units.iter().map(Unit::newest).collect();
+    let (least, newest) = extremes(units);
     visit(&least)?;
     visit(&newest)?;
     prefixes(units, visit)?;
@@ -67,7 +66,7 @@ pub fn explore(
             visit(&with(&newest, &[(place, choice)]))?;
         }
     }
-    pairs(units, effort, &least, &newest, visit)?;
+    pairs(units, effort, random, visit)?;
     for _ in 0..effort.random {
         let pick: Pick = units
             .iter()
@@ -89,6 +88,12 @@ pub fn explore(
         visit(&pick)?;
     }
     ControlFlow::Continue(())
+}
+
+/// Nothing, and everything.
+fn extremes(units: &[Unit]) -> (Pick, Pick) {
+    let newest = units.iter().map(Unit::newest).collect();
+    (vec![0; units.len()], newest)
 }
 
 fn all(units: &[Unit], visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>) -> ControlFlow<()> {
@@ -126,13 +131,21 @@ fn prefixes(units: &[Unit], visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>) -> 
 fn pairs(
     units: &[Unit],
     effort: &Effort,
-    least: &Pick,
-    newest: &Pick,
+    random: &mut StdRng,
     visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let mut left = effort.pairs;
-    for (commit, unit) in units.iter().enumerate().filter(|(_, unit)| unit.commits) {
-        for (other, second) in units.iter().enumerate() {
+    if left == 0 || units.is_empty() {
+        return ControlFlow::Continue(());
+    }
+    let (least, newest) = extremes(units);
+    // Where there are more pairs than are wanted, it is not always the lowest units that have their turn.
+    let first = random.random_range(0..units.len());
+    let turn = |from: usize| (from..units.len()).chain(0..from);
+    for commit in turn(first).filter(|&unit| units[unit].commits) {
+        let unit = &units[commit];
+        for other in turn(first) {
+            let second = &units[other];
             if other == commit {
                 continue;
             }
@@ -141,11 +154,11 @@ fn pairs(
             }
             left -= 1;
             visit(&with(
-                least,
+                &least,
                 &[(commit, unit.newest()), (other, second.newest())],
             ))?;
-            visit(&with(newest, &[(commit, 0), (other, 0)]))?;
-            visit(&with(newest, &[(other, 0)]))?;
+            visit(&with(&newest, &[(commit, 0), (other, 0)]))?;
+            visit(&with(&newest, &[(other, 0)]))?;
         }
     }
     ControlFlow::Continue(())

@@ -1,17 +1,16 @@
 //! What goes wrong with a disk: a sync that fails once, a disk that gets full.
 
+use crate::sectors::SECTOR;
 use everdram_pm::lab::{Answer, DiskEvent, Errno};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Faults to come. None by default.
 #[derive(Debug)]
 pub struct Faults {
     /// Syncs that still succeed before one fails; negative: none fails.
     syncs: AtomicI64,
-    /// Whether the sync that fails was never made: the process died before it.
-    killed: AtomicBool,
     /// Bytes that files may still grow by.
     room: AtomicI64,
     /// How many calls failed.
@@ -24,7 +23,6 @@ impl Default for Faults {
     fn default() -> Faults {
         Faults {
             syncs: AtomicI64::new(-1),
-            killed: AtomicBool::new(false),
             room: AtomicI64::new(i64::MAX),
             struck: AtomicU64::new(0),
             lengths: Mutex::default(),
@@ -38,19 +36,7 @@ impl Faults {
         self.syncs.store(i64::from(syncs), Ordering::Relaxed);
     }
 
-    /// After so many more syncs, the process dies before one.
-    pub fn die_before_sync(&self, syncs: u32) {
-        self.killed.store(true, Ordering::Relaxed);
-        self.fail_sync_after(syncs);
-    }
-
-    /// Whether a sync that fails never reaches the disk.
-    #[must_use]
-    pub fn is_death(&self) -> bool {
-        self.killed.load(Ordering::Relaxed)
-    }
-
-    /// The disk is full after so many more bytes.
+    /// The disk is full after so many more bytes. A write that meets its end leaves what there was room for.
     pub fn room(&self, bytes: u64) {
         self.room
             .store(bytes.min(i64::MAX as u64) as i64, Ordering::Relaxed);
@@ -62,39 +48,62 @@ impl Faults {
         self.struck.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn answer(&self, event: &DiskEvent<'_>) -> Answer {
-        let fault = match *event {
+    /// What becomes of a call on the disk.
+    pub fn answer(&self, event: &DiskEvent<'_>) -> Answer {
+        let answer = match *event {
+            // Below zero it only gets further away.
             DiskEvent::Sync { .. } | DiskEvent::SyncDirectory => {
-                // Below zero it only gets further away.
-                (self.syncs.fetch_sub(1, Ordering::Relaxed) == 0).then_some(Errno::IO)
+                match self.syncs.fetch_sub(1, Ordering::Relaxed) {
+                    0 => Answer::Fail(Errno::IO),
+                    _ => Answer::Go,
+                }
             }
-            DiskEvent::Allocate { file, at, bytes } => self.grow(file.0, at + bytes),
-            DiskEvent::Write { file, at, bytes } => self.grow(file.0, at + bytes.len() as u64),
+            DiskEvent::Allocate { file, at, bytes } => match self.grow(file.0, at + bytes) {
+                None => Answer::Go,
+                Some(_) => Answer::Fail(Errno::NOSPC),
+            },
+            DiskEvent::Write { file, at, bytes } => {
+                match self.grow(file.0, at + bytes.len() as u64) {
+                    None => Answer::Go,
+                    Some(end) => self.cut(file.0, at, end),
+                }
+            }
             DiskEvent::SetLen { file, bytes } => {
                 self.lengths.lock().insert(file.0, bytes);
-                None
+                Answer::Go
             }
-            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } => None,
+            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } => Answer::Go,
         };
-        match fault {
-            None => Answer::Go,
-            Some(errno) => {
-                self.struck.fetch_add(1, Ordering::Relaxed);
-                Answer::Fail(errno)
-            }
+        if answer != Answer::Go {
+            self.struck.fetch_add(1, Ordering::Relaxed);
         }
+        answer
     }
 
-    /// Takes the room for a file to reach `end`.
-    fn grow(&self, file: u32, end: u64) -> Option<Errno> {
+    /// Takes the room for a file to reach `end`; if there is too little, says how far it can get.
+    fn grow(&self, file: u32, end: u64) -> Option<u64> {
         let mut lengths = self.lengths.lock();
         let length = lengths.entry(file).or_default();
         let more = end.saturating_sub(*length) as i64;
-        if more > 0 && self.room.load(Ordering::Relaxed) < more {
-            return Some(Errno::NOSPC);
+        let room = self.room.load(Ordering::Relaxed);
+        if more > 0 && room < more {
+            return Some(*length + room as u64);
         }
         self.room.fetch_sub(more, Ordering::Relaxed);
         *length = end.max(*length);
         None
+    }
+
+    /// A write from `at` on gets as far as `end`, in whole sectors, and fails there.
+    fn cut(&self, file: u32, at: u64, end: u64) -> Answer {
+        let end = end / SECTOR as u64 * SECTOR as u64;
+        match end.checked_sub(at) {
+            None | Some(0) => Answer::Fail(Errno::NOSPC),
+            Some(bytes) => {
+                let taken = self.grow(file, end);
+                debug_assert_eq!(taken, None, "there is room for what there is room for");
+                Answer::FailAfter(bytes, Errno::NOSPC)
+            }
+        }
     }
 }

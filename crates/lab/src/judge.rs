@@ -1,13 +1,15 @@
 //! Judging an image: recovered by the real code, compared with what callers had been told, and then used.
 //!
 //! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that whatever
-//! recovery left lying about shows; then everything is removed, space is reclaimed, the process is killed and
-//! the pool opened once more. It must be empty then, with its room back.
+//! recovery left lying about shows; then everything is removed, space is reclaimed, a key is written, the process is
+//! killed and the pool opened once more. It must be empty then, with its room back, and take a key again. After both
+//! recoveries every block must be accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
 
 use crate::call::Values;
 use crate::history::{Allowed, State};
 use crate::image::Image;
 use crate::lazy::Oracle;
+use crate::profile::Profile;
 use crate::trace::name;
 use crate::unit::Unit;
 use crate::world::{Ears, Ground, World};
@@ -21,7 +23,31 @@ use std::sync::Once;
 /// What is wrong with an image.
 pub type Wrong = String;
 
-/// Recovers an image and looks at it and uses it.
+/// How closely a recovered store is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// As its users would.
+    Usual,
+    /// Every record is verified, too.
+    Checked,
+}
+
+impl Care {
+    /// What an image with this hash gets.
+    #[must_use]
+    pub fn of(hash: u64) -> Care {
+        // Other bits than those that decide about crashes in recovery.
+        match hash.rotate_left(16).is_multiple_of(CHECKED_ONE_IN) {
+            true => Care::Checked,
+            false => Care::Usual,
+        }
+    }
+}
+
+/// One image in so many is checked: that reads every block, which costs about as much as everything else.
+pub const CHECKED_ONE_IN: u64 = 64;
+
+/// Recovers an image and looks at it as closely as it can, and uses it.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -31,10 +57,27 @@ pub fn judge(
     allowed: &Allowed,
     values: &Values,
 ) -> Result<State, Wrong> {
+    judge_with(Care::Checked, ground, image, allowed, values)
+}
+
+/// As [`judge`], looking as closely as `care` says.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_with(
+    care: Care,
+    ground: &Ground,
+    image: Image,
+    allowed: &Allowed,
+    values: &Values,
+) -> Result<State, Wrong> {
     guarded(|| {
         let world = World::open(ground, image, &Ears::default())
             .map_err(|error| format!("recovery refused it: {error}"))?;
         let state = compare(&world, allowed, values)?;
+        if care == Care::Checked {
+            check(&world)?;
+        }
         probe(world, &state)?;
         Ok(state)
     })
@@ -166,9 +209,77 @@ fn describe(state: &State, allowed: &Allowed, values: &Values) -> Wrong {
     format!("{}{others}", lines.join("; "))
 }
 
+/// Verifies every record, which must find nothing.
+///
+/// # Errors
+/// It found something.
+pub fn check(world: &World) -> Result<(), Wrong> {
+    let report = world
+        .opened
+        .engine()
+        .check()
+        .map_err(|error| format!("checking it failed: {error}"))?;
+    match report.findings.first() {
+        None => Ok(()),
+        Some(finding) => Err(format!(
+            "a check finds, at byte {}: {}",
+            finding.offset, finding.what
+        )),
+    }
+}
+
 /// Uses a recovered store; see the module text.
 fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
-    let failed = |what: &'static str| move |error: Error| format!("{what} failed: {error}");
+    account(&world, state)?;
+    empty(&mut world, state)?;
+    write(&world).map_err(|wrong| format!("emptied after recovery, {wrong}"))?;
+    let image = world.killed();
+    let ground = world.ground.clone();
+    drop(world);
+    let again = World::open(&ground, image, &Ears::default())
+        .map_err(|error| format!("after use, recovery refused it: {error}"))?;
+    is_empty(&again).map_err(|wrong| format!("after use, {wrong}"))
+}
+
+/// Every key and every block must be accounted for.
+///
+/// # Errors
+/// Some are not.
+pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
+    let stats = world.opened.engine().stats();
+    let found = state.iter().flatten().count() as u64;
+    // Keys count until they are swept, and expired ones cannot be seen.
+    if stats.keys != found && world.ground.profile != Profile::Expiry {
+        return Err(format!(
+            "the store counts {} keys and has {found}",
+            stats.keys
+        ));
+    }
+    let block_bytes = world.ground.block_bytes();
+    let known = stats.blocks_free + stats.used_bytes / block_bytes;
+    let extents = world.pool.extents(ENGINE);
+    let all: u64 = extents
+        .iter()
+        .map(|extent| {
+            let end = (extent.at + extent.bytes) / block_bytes;
+            end.saturating_sub(extent.at.div_ceil(block_bytes))
+        })
+        .sum();
+    if known != all {
+        return Err(format!(
+            "of {all} blocks {} are free and {} in use: the others are lost",
+            stats.blocks_free,
+            known - stats.blocks_free
+        ));
+    }
+    Ok(())
+}
+
+/// Who owns the extents of an engine.
+const ENGINE: u32 = 1;
+
+/// Removes every key, half of them after overwriting them, and reclaims their space.
+fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
     let profile = world.ground.profile;
     let mut session = world.session().map_err(failed("opening a session"))?;
     let present: Vec<u8> = (0..profile.keys() as u8)
@@ -178,8 +289,13 @@ fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
         let name = profile.key(key);
         if turn % 2 == 0 {
             remove(&mut *session, &name).map_err(failed("removing a key"))?;
-        } else {
-            overwrite(&mut *session, &name)?;
+            continue;
+        }
+        match overwrite(&mut *session, &name)? {
+            Written::Yes => {}
+            // That a full store can be emptied is shown by removing.
+            Written::NoRoom if is_full(world) => {}
+            Written::NoRoom => return Err("overwriting a key found no room, and there is".into()),
         }
     }
     for &key in present.iter().skip(1).step_by(2) {
@@ -191,47 +307,64 @@ fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
         .tend()
         .and_then(|()| world.opened.engine().reclaim())
         .and_then(|_| world.opened.engine().sync())
-        .map_err(failed("reclaiming"))?;
-    let image = world.killed();
-    let ground = world.ground.clone();
-    drop(world);
-    let again = World::open(&ground, image, &Ears::default())
-        .map_err(|error| format!("after use, recovery refused it: {error}"))?;
-    let mut session = again.session().map_err(failed("opening a session"))?;
-    let left = again
-        .state(&mut *session, |_| Some(u32::MAX))
-        .map_err(|wrong| format!("after use: {wrong}"))?;
-    drop(session);
-    if let Some(key) = left.iter().position(Option::is_some) {
-        return Err(format!(
-            "key {key} was removed after recovery, and is back after the next crash"
-        ));
-    }
-    room(&again)
+        .map_err(failed("reclaiming"))
 }
 
-/// An empty store has its blocks back, but for those that are open.
-fn room(world: &World) -> Result<(), Wrong> {
+/// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a step.
+fn is_full(world: &World) -> bool {
     let stats = world.opened.engine().stats();
-    let blocks = (stats.used_bytes / world.ground.block_bytes()) as usize;
-    if stats.keys > 0 {
-        return Err(format!(
-            "after use, an empty store counts {} keys",
-            stats.keys
-        ));
+    let options = &world.ground.options;
+    stats.blocks_free < BLOCKS_TO_WRITE
+        && stats.pool_bytes + options.chunk_bytes > world.ground.profile.capacity()
+}
+
+/// Free blocks with which a write of a few bytes finds room: four are kept for compaction, and a key that is longer
+/// than a block takes three and one for what points to them.
+const BLOCKS_TO_WRITE: u64 = 4 + 3 + 1;
+
+/// A store without keys must take one, show it, and let it go.
+///
+/// # Errors
+/// It does not.
+pub fn write(world: &World) -> Result<(), Wrong> {
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    let key = world.ground.profile.key(0);
+    match overwrite(&mut *session, &key)? {
+        Written::Yes => remove(&mut *session, &key).map_err(failed("removing a key")),
+        Written::NoRoom => Err("an empty store has no room for a key".into()),
     }
+}
+
+/// A store that was emptied has no keys, and its room.
+fn is_empty(world: &World) -> Result<(), Wrong> {
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    let left = world.state(&mut *session, |_| Some(u32::MAX))?;
+    drop(session);
+    if let Some(key) = left.iter().position(Option::is_some) {
+        return Err(format!("key {key} is back, which had been removed"));
+    }
+    let stats = world.opened.engine().stats();
+    if stats.keys > 0 {
+        return Err(format!("an empty store counts {} keys", stats.keys));
+    }
+    account(world, &left)?;
+    let blocks = stats.used_bytes / world.ground.block_bytes();
     if blocks > BLOCKS_LEFT {
         return Err(format!(
-            "after use, an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
+            "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
             stats.blocks_open, stats.blocks_sealed, stats.blocks_free
         ));
     }
-    Ok(())
+    write(world)
 }
 
-/// Blocks that an empty store may have in use: those that sessions had open, of each kind, sealed by recovery and
-/// below the threshold of reclamation.
-const BLOCKS_LEFT: usize = 9;
+/// Blocks that an empty store may have in use: the one that was open when its space was reclaimed, and the next one if
+/// the key that was written then did not fit into it.
+const BLOCKS_LEFT: u64 = 2;
+
+fn failed(what: &'static str) -> impl Fn(Error) -> Wrong {
+    move |error| format!("{what} failed: {error}")
+}
 
 fn remove(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Error> {
     session.delete(key)?;
@@ -239,7 +372,14 @@ fn remove(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Error> {
     session.wait(ticket)
 }
 
-fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Wrong> {
+/// What became of a write.
+enum Written {
+    Yes,
+    NoRoom,
+}
+
+/// Gives a key a value, and reads it back.
+fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<Written, Wrong> {
     let put = |session: &mut dyn EngineSession| -> Result<(), Error> {
         session.put(key, b"probe", 0)?;
         let ticket = session.commit()?;
@@ -247,14 +387,13 @@ fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Wrong> {
     };
     match put(session) {
         Ok(()) => {}
-        // A full pool may have no room for it; that it can be emptied is shown by removing.
-        Err(Error::NoSpace(_)) => return Ok(()),
-        Err(error) => return Err(format!("overwriting a key failed: {error}")),
+        Err(Error::NoSpace(_)) => return Ok(Written::NoRoom),
+        Err(error) => return Err(format!("writing a key failed: {error}")),
     }
     let mut value = Vec::new();
     match session.get(key, &mut value) {
-        Ok(Some(_)) if value == b"probe" => Ok(()),
-        Ok(_) => Err("a key that was overwritten after recovery does not hold it".into()),
+        Ok(Some(_)) if value == b"probe" => Ok(Written::Yes),
+        Ok(_) => Err("a key that was written after recovery does not hold it".into()),
         Err(error) => Err(format!("reading a key back failed: {error}")),
     }
 }

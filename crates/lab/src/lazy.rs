@@ -69,7 +69,9 @@ impl Oracle {
             if state.script.len() <= place {
                 state.script.push(0);
             }
-            let choice = state.script[place].min(unit.newest());
+            // What is drawn at random does not know how many choices there are.
+            let choice = state.script[place] % unit.choices.len();
+            state.script[place] = choice;
             state.chosen.insert(line, choice);
             region.imprint(line * LINE, &unit.choices[choice].bytes);
         }
@@ -120,7 +122,13 @@ impl Tap for Oracle {
         self.actors.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn event(&self, _source: Source, _event: Event<'_>, perform: Perform<'_>) -> bool {
+    fn event(
+        &self,
+        _region: &Region,
+        _source: Source,
+        _event: Event<'_>,
+        perform: Perform<'_>,
+    ) -> bool {
         perform()
     }
 

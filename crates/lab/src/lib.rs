@@ -12,7 +12,7 @@
 //!            run              the real engine on a pool; the recorder listens below `everdram-pm`
 //!             │
 //!           trace             store store flush fence │ return │ store flush fence ...
-//!             │               crash points: just before what makes images fewer
+//!             │               crash points: just before a fence, or a call
 //!      ┌──────┴──────┐
 //!    model        history     left: bytes that are certain, and what each line or sector may hold besides
 //!      │             │        right: calls that had returned, and with which answers
@@ -51,7 +51,8 @@
 //!
 //! - The engine, its recovery and the file medium's redo log are those that ship. What differs is where memory and
 //!   files are, and that somebody listens.
-//! - Images get fewer at fences (on a disk: at syncs) alone, so the moments just before these stand for all moments.
+//! - Images get fewer at fences (on a disk: at syncs) alone, and more states are allowed only when a call begins, so the
+//!   moments just before these stand for all moments.
 //! - A seed decides a run, so a violation can be had again. Runs of threads repeat as long as the machine lets every
 //!   thread run when it is its turn.
 //! - Whether the lab's own parts are right is tested in `tests/parts`, each rule by itself; that it finds mistakes, in

@@ -109,8 +109,9 @@ impl Lines {
     pub fn new(image: &[u8], capacity: u64, mute: Option<Mute>) -> Lines {
         let mut base = image.to_vec();
         base.resize(capacity as usize, 0);
+        let lines = (0..).zip(base.chunks_exact(LINE as usize));
         Lines {
-            base_hash: unit::hash(u64::MAX, &base),
+            base_hash: lines.fold(0, |hash, (line, bytes)| hash ^ unit::hash(line, bytes)),
             base,
             dirty: BTreeMap::new(),
             flushed: HashMap::new(),
@@ -125,10 +126,20 @@ impl Lines {
         &self.base
     }
 
-    /// The hash of what is certain.
+    /// The hash of the image that a pick makes.
     #[must_use]
-    pub fn base_hash(&self) -> u64 {
-        self.base_hash
+    pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
+        let chosen = units.iter().zip(pick);
+        chosen.fold(self.base_hash, |hash, (unit, &choice)| {
+            hash ^ self.line_hash(unit.place) ^ unit.choices[choice].hash
+        })
+    }
+
+    /// The hash of what is certain of a line.
+    #[must_use]
+    pub fn line_hash(&self, line: u64) -> u64 {
+        let at = (line * LINE) as usize;
+        unit::hash(line, &self.base[at..at + LINE as usize])
     }
 
     /// Lines that are not certain.

@@ -4,7 +4,7 @@ use crate::image::{Files, Image};
 use crate::lines::{Lines, Mute, Muted, Waste, key};
 use crate::sectors::Sectors;
 use crate::trace::{DiskStep, Step, StepId};
-use crate::unit::{self, Unit};
+use crate::unit::Unit;
 use everdram_pm::LINE;
 use rand::rngs::StdRng;
 
@@ -72,28 +72,19 @@ impl Model {
         }
     }
 
-    /// A hash of the image that a pick makes: equal for equal images of one run.
+    /// A hash of the image that a pick makes: equal for equal images, however they came about.
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
-        let base = match self {
-            Model::Memory(lines) => lines.base_hash(),
-            Model::Disk(sectors, _) => sectors.base_hash(),
-        };
-        units.iter().zip(pick).fold(base, |hash, (unit, &choice)| {
-            hash ^ self.place_hash(unit.place) ^ unit.choices[choice].hash
-        })
+        match self {
+            Model::Memory(lines) => lines.hash(units, pick),
+            Model::Disk(sectors, _) => sectors.hash(units, pick),
+        }
     }
 
-    /// The hash of what is certain at a place.
+    /// The hash of what is certain at a place of a memory.
     #[must_use]
     pub fn place_hash(&self, place: u64) -> u64 {
-        match self {
-            Model::Memory(lines) => {
-                let at = (place * LINE) as usize;
-                unit::hash(place, &lines.base()[at..at + LINE as usize])
-            }
-            Model::Disk(sectors, _) => sectors.place_hash(place),
-        }
+        self.lines().map_or(0, |lines| lines.line_hash(place))
     }
 
     /// The image that a pick makes.

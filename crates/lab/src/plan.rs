@@ -32,7 +32,8 @@ pub enum Fault {
     /// One sync fails, after so many that do not; then the process is started again, which finds in the page cache
     /// what the disk may not have.
     Sync(u32),
-    /// The process is killed between a write and its sync, after so many syncs; on memory, after so many events.
+    /// The process dies before an event, after so many: on files a write, a sync or a change of the directory, on
+    /// memory a store, a flush or a fence. The next one finds in caches what the medium may not have.
     Kill(u32),
     /// The disk is full after so many bytes.
     Room(u64),
@@ -58,7 +59,7 @@ impl Plan {
         let fault = match (medium, random.random_range(0..5)) {
             (Medium::File, 0) => Fault::Sync(random.random_range(4..80)),
             (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
-            (Medium::File, 2) => Fault::Kill(random.random_range(4..80)),
+            (Medium::File, 2) => Fault::Kill(random.random_range(4..200)),
             (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600)),
             _ => Fault::None,
         };

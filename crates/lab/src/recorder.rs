@@ -1,15 +1,22 @@
 //! Writes down what a run does, in the order in which it happens.
+//!
+//! A store that another thread's may meet happens while the trace is locked, so the last one that was written down is
+//! the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must not have one,
+//! because on files they may write the log, which is heard, too.
 
 use crate::call::{Call, Outcome, Values};
-use crate::death::{Death, Died};
+use crate::death::Death;
 use crate::fault::Faults;
 use crate::history::{Entry, History};
+use crate::image::{Image, Medium};
+use crate::plan::Fault;
 use crate::trace::{DiskStep, Step, Trace};
 use everdram_pm::Region;
-use everdram_pm::lab::{Actor, Answer, DiskEvent, DiskTap, Event, Perform, Site, Source, Tap};
+use everdram_pm::lab::{
+    Actor, Answer, DiskEvent, DiskTap, Errno, Event, Perform, Site, Source, StoreKind, Tap,
+};
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::panic::panic_any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -61,8 +68,19 @@ impl Recorder {
         }
     }
 
-    /// A call begins; its number.
+    /// From here on the fault of a plan may come.
+    pub fn arm(&self, medium: Medium, fault: Fault) {
+        match fault {
+            Fault::None => {}
+            Fault::Sync(after) => self.faults.fail_sync_after(after),
+            Fault::Kill(after) => self.death.after(medium, after),
+            Fault::Room(bytes) => self.faults.room(bytes),
+        }
+    }
+
+    /// A call begins; its number. No thread of a dead process comes back from here.
     pub fn invoke(&self, session: u32, call: &Call) -> u32 {
+        self.death.stop();
         let mut record = self.record.lock();
         let number = record.history.entries.len() as u32;
         record.history.entries.push(Entry {
@@ -75,8 +93,9 @@ impl Recorder {
         number
     }
 
-    /// A call's caller is told.
+    /// A call's caller is told. No thread of a dead process comes back from here.
     pub fn ret(&self, number: u32, outcome: Outcome) {
+        self.death.stop();
         let mut record = self.record.lock();
         if let Some(entry) = record.history.entries.get_mut(number as usize) {
             entry.outcome = Some(outcome);
@@ -108,10 +127,12 @@ impl Recorder {
         done
     }
 
-    /// The process is dead; writes down what the next one does.
-    pub fn died(&self) {
-        self.deaf.store(false, Ordering::SeqCst);
+    /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the old one
+    /// died of an event there.
+    pub fn died(&self) -> Option<Image> {
+        let left = self.death.bury();
         self.write(Step::Death);
+        left
     }
 
     /// What was written down so far.
@@ -123,6 +144,12 @@ impl Recorder {
         if !self.deaf.load(Ordering::SeqCst) {
             self.record.lock().trace.push(step);
         }
+    }
+
+    /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written down.
+    fn hears(&self, memory: Option<&Region>) -> bool {
+        self.turn();
+        !self.deaf.load(Ordering::SeqCst) && self.death.spares(memory)
     }
 
     fn turn(&self) {
@@ -137,38 +164,50 @@ impl Tap for Recorder {
         self.actors.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn event(&self, source: Source, event: Event<'_>, perform: Perform<'_>) -> bool {
-        self.turn();
-        if !self.deaf.load(Ordering::SeqCst) && self.death.comes() {
-            self.deaf.store(true, Ordering::SeqCst);
-            panic_any(Died);
+    fn event(
+        &self,
+        region: &Region,
+        source: Source,
+        event: Event<'_>,
+        perform: Perform<'_>,
+    ) -> bool {
+        if !self.hears(Some(region)) {
+            return perform();
+        }
+        let is_shared = matches!(event, Event::Store { kind, .. } if kind != StoreKind::Stream);
+        let record = is_shared.then(|| self.record.lock());
+        if !perform() {
+            return false;
         }
         let Source { actor, site } = source;
-        let done = perform();
-        match event {
-            Event::Store { at, bytes, kind } if done => self.write(Step::Store {
+        let step = match event {
+            Event::Store { at, bytes, kind } => Step::Store {
                 actor,
                 at,
                 bytes: bytes.into(),
                 kind,
                 site,
-            }),
-            Event::Store { .. } => {}
-            Event::Flush { at, bytes, late } => self.write(Step::Flush {
+            },
+            Event::Flush { at, bytes, late } => Step::Flush {
                 actor,
                 at,
                 bytes,
                 late,
                 site,
-            }),
-            Event::Fence => self.write(Step::Fence { actor, site }),
-        }
-        done
+            },
+            Event::Fence => Step::Fence { actor, site },
+        };
+        let mut record = record.unwrap_or_else(|| self.record.lock());
+        record.trace.push(step);
+        true
     }
 
     fn load(&self, _region: &Region, at: u64, bytes: u64) {
         if self.loads {
             self.turn();
+            if !self.death.is_alive() {
+                return;
+            }
             self.write(Step::Load {
                 call: CALL.get(),
                 at,
@@ -180,29 +219,32 @@ impl Tap for Recorder {
 
 impl DiskTap for Recorder {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
-        if self.deaf.load(Ordering::SeqCst) {
-            return Answer::Skip;
+        if !self.hears(None) {
+            return match self.death.is_over() {
+                true => Answer::Fail(Errno::IO),
+                false => Answer::Skip,
+            };
         }
-        self.turn();
         let answer = self.faults.answer(&event);
         let ok = answer == Answer::Go;
-        if !ok && self.faults.is_death() {
-            return answer;
-        }
         let step = match event {
             DiskEvent::Sync { file, .. } => DiskStep::Sync { file: file.0, ok },
             DiskEvent::SyncDirectory => DiskStep::SyncDirectory { ok },
+            DiskEvent::Write { file, at, bytes } => DiskStep::Write {
+                file: file.0,
+                at,
+                bytes: match answer {
+                    Answer::FailAfter(count, _) => bytes[..count as usize].into(),
+                    _ if ok => bytes.into(),
+                    _ => return answer,
+                },
+            },
             _ if !ok => return answer,
             DiskEvent::Create { file, name } => DiskStep::Create {
                 file: file.0,
                 name: name.into(),
             },
             DiskEvent::Unlink { file } => DiskStep::Unlink { file: file.0 },
-            DiskEvent::Write { file, at, bytes } => DiskStep::Write {
-                file: file.0,
-                at,
-                bytes: bytes.into(),
-            },
             DiskEvent::SetLen { file, bytes } => DiskStep::SetLen {
                 file: file.0,
                 bytes,

@@ -1,7 +1,7 @@
 //! Runs a plan on a recorded pool.
 
 use crate::call::{Call, Outcome};
-use crate::death::Died;
+use crate::death::mortal;
 use crate::history::SESSIONS;
 use crate::image::{Image, Medium};
 use crate::plan::{Fault, Plan};
@@ -9,7 +9,6 @@ use crate::recorder::{Record, Recorder};
 use crate::world::{Ears, Ground, Numbers, World, perform};
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::{DiskTap, Tap};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// A run, recorded.
@@ -65,13 +64,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
         Err(error) => return Err(format!("opening a new pool: {error}")),
     };
     // A pool that cannot be made has nothing to lose.
-    match plan.fault {
-        Fault::None => {}
-        Fault::Sync(after) => recorder.faults.fail_sync_after(after),
-        Fault::Kill(after) if plan.medium == Medium::Pmem => recorder.death.after(after),
-        Fault::Kill(after) => recorder.faults.die_before_sync(after),
-        Fault::Room(bytes) => recorder.faults.room(bytes),
-    }
+    recorder.arm(plan.medium, plan.fault);
     let end = drive(plan, &recorder, world)?;
     Ok(Run {
         start,
@@ -114,8 +107,8 @@ pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
 }
 
 impl Driver<'_> {
-    /// Makes the calls. When the disk has failed, or the process has died before a sync, nobody knows what becomes
-    /// of the call that met it; the process is started again on what the page cache has, and goes on.
+    /// Makes the calls. When the disk has failed nobody knows what becomes of the call that met it; the process is
+    /// started again on what the page cache has, and goes on.
     fn run(&mut self) -> Result<(), String> {
         let mut struck = false;
         for (number, (session, call)) in self.plan.calls.iter().enumerate() {
@@ -134,25 +127,21 @@ impl Driver<'_> {
     /// Makes a call. If the process dies meanwhile, the next one is started on what is left, and the call stays
     /// open.
     fn call_or_die(&mut self, session: u32, call: &Call) -> Result<(), Error> {
-        self.recorder.death.of(&self.world.pool);
-        match catch_unwind(AssertUnwindSafe(|| self.call(session, call))) {
-            Ok(said) => said,
-            Err(panic) if panic.is::<Died>() => self.bury(),
-            Err(panic) => resume_unwind(panic),
+        match mortal(|| self.call(session, call)) {
+            Some(said) if !self.recorder.death.is_over() => said,
+            _ => self.bury(),
         }
     }
 
     /// Starts the next process on what a dead one left.
     fn bury(&mut self) -> Result<(), Error> {
-        self.recorder.died();
         self.killed += 1;
-        let left = self
-            .recorder
-            .death
-            .left()
-            .unwrap_or_else(|| self.world.killed());
+        let left = self.recorder.died();
         let ears = ears(self.recorder, self.plan.medium);
-        let next = World::open(&self.world.ground, left, &ears)?;
+        let next = match left {
+            Some(memory) => World::open(&self.world.ground, memory, &ears)?,
+            None => self.world.reopened(&ears)?,
+        };
         self.replace(next);
         Ok(())
     }

@@ -6,10 +6,10 @@
 //!
 //! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody tells the
 //! scheduler; if nothing has happened for a while it gives the turn to another thread. The blocked thread then runs
-//! along with others from the moment it gets the lock to its next event. Nothing of what the lab concludes rests on
-//! one thread running at a time, only that a run can be repeated.
+//! along with others from the moment it gets the lock to its next event. Nothing of what the lab concludes of memory
+//! rests on one thread running at a time, only that a run can be repeated: the [recorder](crate::recorder) orders
+//! stores that may meet by itself.
 
-use everdram_pm::lab::Waiter;
 use parking_lot::{Condvar, Mutex};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -184,19 +184,5 @@ impl State {
                 .unwrap_or(me),
             Way::Random(_) => others[self.random.random_range(0..others.len())],
         };
-    }
-}
-
-/// A thread, as it waits.
-pub struct Turn {
-    /// Who decides.
-    pub scheduler: Arc<Scheduler>,
-    /// Which thread.
-    pub me: usize,
-}
-
-impl Waiter for Turn {
-    fn wait(&self) {
-        self.scheduler.wait(self.me);
     }
 }

@@ -15,6 +15,7 @@ use crate::image::Files;
 use crate::trace::{DiskStep, StepId};
 use crate::unit::{self, Unit};
 use std::collections::BTreeMap;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes that a disk writes whole or not at all.
 pub const SECTOR: usize = 512;
@@ -34,12 +35,16 @@ struct Version<T> {
 #[derive(Clone, Debug, Default)]
 struct File {
     name: String,
+    /// What hashes of it start from: two files of one name are never there at once.
+    seed: u64,
     /// Certain contents; as long as anything certain was ever written.
     base: Vec<u8>,
     /// Certain length.
     length: u64,
     lengths: Vec<Version<u64>>,
     sectors: BTreeMap<u64, Vec<Version<Box<[u8]>>>>,
+    /// The hash of all certain sectors, however long the file is.
+    base_hash: u64,
     /// Whether the directory surely has it.
     present: bool,
     presences: Vec<Version<bool>>,
@@ -70,38 +75,27 @@ pub fn part(place: u64) -> (u32, Part) {
 /// The state of a disk.
 pub struct Sectors {
     files: BTreeMap<u32, File>,
-    base_hash: u64,
 }
 
 impl Sectors {
     /// A disk that surely holds `files`.
     #[must_use]
     pub fn new(files: &Files) -> Sectors {
-        let mut base_hash = 0;
-        let mut known = BTreeMap::new();
-        for (number, (name, bytes)) in files.iter().enumerate() {
-            base_hash ^= unit::hash(number as u64, bytes);
-            known.insert(
-                number as u32,
-                File {
-                    name: name.clone(),
-                    base: bytes.clone(),
-                    length: bytes.len() as u64,
-                    present: true,
-                    ..File::default()
-                },
-            );
-        }
+        let files = files.iter().map(|(name, bytes)| {
+            let mut file = File {
+                base: bytes.clone(),
+                length: bytes.len() as u64,
+                present: true,
+                ..File::named(name)
+            };
+            for sector in 0..file.length.div_ceil(SECTOR as u64) {
+                file.base_hash ^= file.sector_hash(sector, &file.certain(sector));
+            }
+            file
+        });
         Sectors {
-            files: known,
-            base_hash,
+            files: (0..).zip(files).collect(),
         }
-    }
-
-    /// The hash of what is certain.
-    #[must_use]
-    pub fn base_hash(&self) -> u64 {
-        self.base_hash
     }
 
     /// The name of a file.
@@ -114,8 +108,8 @@ impl Sectors {
     pub fn step(&mut self, id: StepId, step: &DiskStep, muted: bool) {
         match step {
             DiskStep::Create { file, name } => {
-                let entry = self.files.entry(*file).or_default();
-                entry.name.clone_from(name);
+                let entry = self.files.entry(*file);
+                let entry = entry.or_insert_with(|| File::named(name));
                 entry.presences.push(version(id, true));
             }
             DiskStep::Unlink { file } => {
@@ -141,12 +135,12 @@ impl Sectors {
             }
             DiskStep::Sync { file, ok } if !muted => {
                 if let Some(entry) = self.files.get_mut(file) {
-                    self.base_hash ^= entry.sync(u64::from(*file), *ok);
+                    entry.sync(*ok);
                 }
             }
             DiskStep::SyncDirectory { ok } if !muted => {
-                for (number, entry) in &mut self.files {
-                    self.base_hash ^= entry.sync_presence(u64::from(*number), *ok);
+                for entry in self.files.values_mut() {
+                    entry.sync_presence(*ok);
                 }
             }
             DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. } => {}
@@ -163,17 +157,28 @@ impl Sectors {
         units
     }
 
-    /// The hash of what is certain at a unit's place.
+    /// The hash of the files that a pick of choices makes. The units of a file stand side by side, in the order in
+    /// which [`Sectors::units`] has files.
     #[must_use]
-    pub fn place_hash(&self, place: u64) -> u64 {
-        let Some(file) = self.files.get(&((place >> 40) as u32)) else {
-            return 0;
-        };
-        match place & ((1 << 40) - 1) {
-            LENGTH => unit::hash(place, &file.length.to_le_bytes()),
-            PRESENCE => unit::hash(place, &[u8::from(file.present)]),
-            sector => unit::hash(place, &file.certain(sector)),
+    pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
+        let mut rest = units.len().min(pick.len());
+        let mut hash = 0;
+        // Of two files of one name the later one counts, as in an image.
+        let mut names = Vec::with_capacity(self.files.len());
+        for (&number, file) in self.files.iter().rev() {
+            let end = rest;
+            while rest > 0 && units[rest - 1].place >> 40 == u64::from(number) {
+                rest -= 1;
+            }
+            if names.contains(&file.seed) {
+                continue;
+            }
+            if let Some(held) = file.hash(&units[rest..end], &pick[rest..end]) {
+                hash ^= held;
+                names.push(file.seed);
+            }
         }
+        hash
     }
 
     /// The files that a pick of choices makes.
@@ -187,10 +192,7 @@ impl Sectors {
             let number = (unit.place >> 40) as u32;
             match unit.place & ((1 << 40) - 1) {
                 LENGTH => {
-                    let length = bytes
-                        .first_chunk()
-                        .map_or(0, |word| u64::from_le_bytes(*word));
-                    lengths.insert(number, length);
+                    lengths.insert(number, as_length(bytes));
                 }
                 PRESENCE => {
                     presences.insert(number, bytes == [1]);
@@ -223,6 +225,13 @@ impl Sectors {
     }
 }
 
+/// The length that a unit holds.
+fn as_length(bytes: &[u8]) -> u64 {
+    bytes
+        .first_chunk()
+        .map_or(0, |word| u64::from_le_bytes(*word))
+}
+
 fn version<T>(step: StepId, content: T) -> Version<T> {
     Version {
         step,
@@ -244,6 +253,55 @@ fn settle<T>(versions: &mut Vec<Version<T>>, ok: bool) -> Option<T> {
 }
 
 impl File {
+    fn named(name: &str) -> File {
+        File {
+            name: name.to_owned(),
+            seed: xxh3_64(name.as_bytes()),
+            ..File::default()
+        }
+    }
+
+    fn sector_hash(&self, sector: u64, content: &[u8]) -> u64 {
+        unit::hash(self.seed ^ sector, content)
+    }
+
+    /// The hash of what a pick makes of the file; `None` if it is not there.
+    fn hash(&self, units: &[Unit], pick: &[usize]) -> Option<u64> {
+        let (mut length, mut is_present, mut hash) = (self.length, self.present, self.base_hash);
+        let mut end = self.base.len() as u64;
+        for (unit, &choice) in units.iter().zip(pick) {
+            let choice = &unit.choices[choice];
+            match unit.place & ((1 << 40) - 1) {
+                LENGTH => length = as_length(&choice.bytes),
+                PRESENCE => is_present = *choice.bytes == [1],
+                sector => {
+                    hash ^= self.sector_hash(sector, &self.certain(sector)) ^ choice.hash;
+                    end = end.max((sector + 1) * SECTOR as u64);
+                }
+            }
+        }
+        if !is_present {
+            return None;
+        }
+        // What lies behind its end is not there.
+        for sector in length / SECTOR as u64..end.div_ceil(SECTOR as u64) {
+            let place = |unit: &Unit| unit.place & ((1 << 40) - 1);
+            let chosen = units
+                .iter()
+                .zip(pick)
+                .find(|(unit, _)| place(unit) == sector);
+            let mut content = match chosen {
+                Some((unit, &choice)) => unit.choices[choice].bytes.to_vec(),
+                None => self.certain(sector),
+            };
+            hash ^= self.sector_hash(sector, &content);
+            let kept = length.saturating_sub(sector * SECTOR as u64) as usize;
+            content[kept..].fill(0);
+            hash ^= self.sector_hash(sector, &content);
+        }
+        Some(hash ^ xxh3_64_with_seed(&length.to_le_bytes(), self.seed))
+    }
+
     fn seen_length(&self) -> u64 {
         self.lengths.last().map_or(self.length, |last| last.content)
     }
@@ -309,14 +367,9 @@ impl File {
             .push(version(step, content.into()));
     }
 
-    /// The change of the base hash.
-    fn sync(&mut self, number: u64, ok: bool) -> u64 {
-        let mut change = 0;
-        let place = number << 40;
+    fn sync(&mut self, ok: bool) {
         if let Some(length) = settle(&mut self.lengths, ok) {
-            change ^= unit::hash(place | LENGTH, &self.length.to_le_bytes());
             self.length = length;
-            change ^= unit::hash(place | LENGTH, &self.length.to_le_bytes());
         }
         let numbers: Vec<u64> = self.sectors.keys().copied().collect();
         for sector in numbers {
@@ -328,37 +381,28 @@ impl File {
                 self.sectors.remove(&sector);
             }
             if let Some(content) = settled {
-                change ^= unit::hash(place | sector, &self.certain(sector));
+                self.base_hash ^= self.sector_hash(sector, &self.certain(sector));
+                self.base_hash ^= self.sector_hash(sector, &content);
                 let at = sector as usize * SECTOR;
                 if self.base.len() < at + SECTOR {
                     self.base.resize(at + SECTOR, 0);
                 }
                 self.base[at..at + SECTOR].copy_from_slice(&content);
-                change ^= unit::hash(place | sector, &content);
             }
         }
-        change
     }
 
-    fn sync_presence(&mut self, number: u64, ok: bool) -> u64 {
-        let place = number << 40 | PRESENCE;
-        if !ok {
-            return 0;
-        }
-        match settle(&mut self.presences, true) {
-            None => 0,
-            Some(present) => {
-                let before = unit::hash(place, &[u8::from(self.present)]);
-                self.present = present;
-                before ^ unit::hash(place, &[u8::from(present)])
-            }
+    fn sync_presence(&mut self, ok: bool) {
+        // A sync of the directory that fails loses nothing.
+        if ok && let Some(present) = settle(&mut self.presences, true) {
+            self.present = present;
         }
     }
 
     fn units(&self, place: u64, units: &mut Vec<Unit>) {
         let mut push =
             |at: u64, least: Vec<u8>, versions: Vec<(StepId, Vec<u8>)>, commits: bool| {
-                let mut unit = Unit::new(place | at, least.into());
+                let mut unit = Unit::seeded(place | at, self.seed ^ at, least.into());
                 unit.commits = commits;
                 let mut newest = 0;
                 for (step, content) in versions {

@@ -1,15 +1,19 @@
 //! Runs a plan of several threads on a recorded pool, under the scheduler.
+//!
+//! A fault ends the run: each thread stops at the call in which it meets it, and that call stays open. What the disk
+//! is left with is what its crash points are about; a next process would only be a run of one thread.
 
 use crate::call::{Call, Outcome};
+use crate::death::mortal;
 use crate::judge::guarded;
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::profile;
 use crate::recorder::Recorder;
 use crate::run::{Run, ears};
-use crate::schedule::{Scheduler, Turn};
+use crate::schedule::Scheduler;
 use crate::world::{Ground, World, perform};
 use everdram::{EngineSession, Error};
-use everdram_pm::lab::wait_as;
+use everdram_pm::lab::{Waiter, wait_as};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,6 +49,7 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
         let session = world.lock().session();
         sessions.push(session.map_err(|error| format!("opening a session: {error}"))?);
     }
+    recorder.arm(plan.medium, plan.fault);
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
         for (me, session) in sessions.iter_mut().enumerate() {
@@ -52,6 +57,7 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
             scope.spawn(move || {
                 let waiter = Arc::new(Turn {
                     scheduler: Arc::clone(scheduler),
+                    recorder: Arc::clone(recorder),
                     me,
                 });
                 let thread = Thread {
@@ -62,7 +68,10 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
                 };
                 scheduler.begin(me);
                 ME.set(Some(me));
-                let done = guarded(|| wait_as(waiter, || thread.run(&mut **session)));
+                let done = guarded(|| {
+                    let lives = mortal(|| wait_as(waiter, || thread.run(&mut **session)));
+                    lives.unwrap_or(Ok(()))
+                });
                 ME.set(None);
                 scheduler.end(me);
                 if let Err(wrong) = done {
@@ -72,7 +81,8 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
         }
     });
     let world = world.into_inner();
-    let end = world.killed();
+    let left = recorder.death.is_over().then(|| recorder.died());
+    let end = left.flatten().unwrap_or_else(|| world.killed());
     recorder.deaf(|| {
         drop(sessions);
         drop(world);
@@ -84,6 +94,20 @@ pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
             record: recorder.take(),
             end,
         }),
+    }
+}
+
+/// A thread that waits for others. If the process dies on memory meanwhile it does not come back.
+struct Turn {
+    scheduler: Arc<Scheduler>,
+    recorder: Arc<Recorder>,
+    me: usize,
+}
+
+impl Waiter for Turn {
+    fn wait(&self) {
+        self.scheduler.wait(self.me);
+        self.recorder.death.is_alive();
     }
 }
 
@@ -102,10 +126,20 @@ impl Thread<'_> {
             .iter()
             .filter(|(session, _)| *session as usize == self.me);
         for (_, call) in mine {
-            self.call(session, call)
-                .map_err(|error| format!("{call:?} of thread {} failed: {error}", self.me))?;
+            match self.call(session, call) {
+                Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
+                said => {
+                    said.map_err(|error| format!("{call:?} of thread {} failed: {error}", self.me))?
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Whether the disk has failed, or the process is dead. A full disk is an answer, and no reason to stop.
+    fn is_struck(&self) -> bool {
+        let failed = matches!(self.plan.fault, Fault::Sync(_)) && self.recorder.faults.struck() > 0;
+        failed || self.recorder.death.is_over()
     }
 
     fn call(&self, session: &mut dyn EngineSession, call: &Call) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct Choice {
     /// Its bytes.
     pub bytes: Box<[u8]>,
-    /// A hash of bytes and place.
+    /// See [`hash`].
     pub hash: u64,
 }
 
@@ -17,6 +17,8 @@ pub struct Choice {
 pub struct Unit {
     /// Where: see [`crate::image::Image`].
     pub place: u64,
+    /// What hashes of its contents start from.
+    seed: u64,
     /// Different from each other; the first is the least that survives, the last is all of it.
     pub choices: Vec<Choice>,
     /// By step, ascending: which choice has exactly what was stored up to that step.
@@ -29,9 +31,16 @@ impl Unit {
     /// A unit that surely holds `least`, and may hold more.
     #[must_use]
     pub fn new(place: u64, least: Box<[u8]>) -> Unit {
+        Unit::seeded(place, place, least)
+    }
+
+    /// As [`Unit::new`], where hashes tell places apart by something else than `place`.
+    #[must_use]
+    pub fn seeded(place: u64, seed: u64, least: Box<[u8]>) -> Unit {
         Unit {
             place,
-            choices: vec![choice(place, least)],
+            seed,
+            choices: vec![choice(seed, least)],
             prefixes: Vec::new(),
             commits: false,
         }
@@ -42,7 +51,7 @@ impl Unit {
         if let Some(known) = self.choices.iter().position(|had| *had.bytes == *bytes) {
             return known;
         }
-        self.choices.push(choice(self.place, bytes.into()));
+        self.choices.push(choice(self.seed, bytes.into()));
         self.choices.len() - 1
     }
 
@@ -73,15 +82,20 @@ impl Unit {
     }
 }
 
-fn choice(place: u64, bytes: Box<[u8]>) -> Choice {
+fn choice(seed: u64, bytes: Box<[u8]>) -> Choice {
     Choice {
-        hash: hash(place, &bytes),
+        hash: hash(seed, &bytes),
         bytes,
     }
 }
 
-/// The hash of a unit's bytes at a place. An image's hash is the XOR over its units.
+/// The hash of bytes at a place, which `seed` stands for; 0 of bytes that are all zero. An image's hash is the XOR over
+/// everything in it, so it depends on contents alone: not on how they came about, nor on how far zeros reach.
 #[must_use]
-pub fn hash(place: u64, bytes: &[u8]) -> u64 {
-    xxh3_64_with_seed(bytes, place)
+pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    if words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|&byte| byte == 0) {
+        return 0;
+    }
+    xxh3_64_with_seed(bytes, seed)
 }

@@ -1,12 +1,14 @@
 //! Every workload on both media: no image that a crash could leave loses anything.
 //!
-//! `cargo xtask lab` runs this in release mode over a million different images (`EVERDRAM_LAB_IMAGES`); without
+//! `cargo xtask lab` runs this, optimized, over a million different images (`EVERDRAM_LAB_IMAGES`); without
 //! optimisation it looks at fewer. `EVERDRAM_SEED` repeats a run.
 
 use everdram_lab::campaign::{Campaign, Limit, Tally};
 use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 const IMAGES: u64 = if cfg!(debug_assertions) {
     24_000
@@ -72,7 +74,15 @@ fn no_crash_loses_anything() {
         },
         ..Campaign::default()
     };
-    let tally = campaign.run(&|_| {}, &AtomicBool::new(false));
+    let said = Mutex::new(Instant::now());
+    let watch = |tally: &Tally| {
+        let mut said = said.lock().unwrap();
+        if said.elapsed() >= Duration::from_secs(30) {
+            *said = Instant::now();
+            println!("{} different images so far", tally.sum().totals.unique);
+        }
+    };
+    let tally = campaign.run(&watch, &AtomicBool::new(false));
     show(&tally);
     for finding in &tally.findings {
         println!(

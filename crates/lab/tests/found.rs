@@ -98,7 +98,9 @@ fn what_only_caches_have_is_made_durable_first() {
     let (mut runs, mut points) = (0, 0);
     for &profile in profiles {
         for sync in 0..syncs {
-            for fault in [Fault::Kill(sync), Fault::Sync(sync)] {
+            // Between two syncs there are about three other things that a disk is told.
+            let kills = (0..4).map(|other| Fault::Kill(4 * sync + other));
+            for fault in kills.chain([Fault::Sync(sync)]) {
                 let mut plan = plan(Medium::File, profile, |values| {
                     let mut calls = Vec::new();
                     for key in 0..8 {

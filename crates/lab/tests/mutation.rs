@@ -1,6 +1,6 @@
 //! The mutation score: no flush, fence or sync can be left out without the lab noticing.
 //!
-//! Takes minutes, so it runs in release mode only: `cargo xtask lab`.
+//! Takes minutes, so it runs with optimization only: `cargo xtask lab`.
 #![cfg(not(debug_assertions))]
 
 use everdram_lab::image::Medium;

@@ -70,7 +70,7 @@ impl ThroughTap {
                     actor: self.actor,
                     site: std::panic::Location::caller(),
                 };
-                tap.event(source, event, perform);
+                tap.event(&self.region, source, event, perform);
             }
         }
     }

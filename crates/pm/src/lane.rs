@@ -100,13 +100,19 @@ impl Voice {
     /// Lets an event happen and tells of it; the answer is the tap's, or the event's own.
     #[inline]
     #[track_caller]
-    fn tell(&self, event: crate::lab::Event<'_>, mut perform: impl FnMut() -> bool) -> bool {
+    fn tell(
+        &self,
+        region: &crate::region::Region,
+        event: crate::lab::Event<'_>,
+        mut perform: impl FnMut() -> bool,
+    ) -> bool {
         match &self.tap {
             None => perform(),
             Some(tap) => {
                 let site = std::panic::Location::caller();
                 let actor = self.actor;
-                tap.event(crate::lab::Source { actor, site }, event, &mut perform)
+                let source = crate::lab::Source { actor, site };
+                tap.event(region, source, event, &mut perform)
             }
         }
     }
@@ -116,7 +122,11 @@ impl Voice {
 macro_rules! told {
     ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
         #[cfg(feature = "lab")]
-        let happened = $lane.voice.tell(crate::lab::Event::$event $fields, || $perform);
+        let happened = $lane.voice.tell(
+            $lane.pool.region(),
+            crate::lab::Event::$event $fields,
+            || $perform,
+        );
         #[cfg(not(feature = "lab"))]
         let happened = $perform;
         happened

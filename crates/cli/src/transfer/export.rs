@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             let created = std::fs::File::create(path);
             Box::new(created.with_context(|| format!("file {}", path.display()))?)
         }
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(crate::output::Standard::lock()),
     };
     let mut output = BufWriter::with_capacity(1 << 20, output);
     let counts = write_all(

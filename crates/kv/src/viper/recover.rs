@@ -296,7 +296,9 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
     }
     session.settle_and_fence();
     for &at in &found.journals {
-        session.mark(&at_old(viper, at)?)?;
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
     }
     // Later pages first: a record in one of them does not count because the page before is open, and it must
     // not begin to count if a crash comes while they are sealed.

@@ -113,7 +113,13 @@ impl Tap for Memory {
         self.actors.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn event(&self, source: Source, event: Event<'_>, perform: Perform<'_>) -> bool {
+    fn event(
+        &self,
+        _region: &Region,
+        source: Source,
+        event: Event<'_>,
+        perform: Perform<'_>,
+    ) -> bool {
         match event {
             Event::Store { .. } => self.meet(Moment::Store),
             Event::Fence => self.meet(Moment::Fence),

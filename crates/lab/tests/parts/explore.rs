@@ -135,6 +135,29 @@ fn a_commit_word_meets_each_other_unit() {
     );
 }
 
+/// Where there is no time for all pairs, high units have their turn as often as low ones.
+#[test]
+fn a_few_pairs_are_not_those_of_the_lowest_units() {
+    let mut units = units(&[2; 40]);
+    units.iter_mut().for_each(|unit| unit.commits = true);
+    let effort = Effort {
+        pairs: 4,
+        ..least()
+    };
+    let mut met = HashSet::new();
+    for seed in 0..200 {
+        let mut look = |pick: &Pick| {
+            let there: Vec<usize> = (0..units.len()).filter(|&unit| pick[unit] == 1).collect();
+            if there.len() == 2 {
+                met.extend(there);
+            }
+            ControlFlow::Continue(())
+        };
+        let _ = explore(&units, &effort, &mut profile::random(seed, 1), &mut look);
+    }
+    assert_eq!(met.len(), units.len(), "{met:?}");
+}
+
 #[test]
 fn random_picks_differ_by_seed_alone() {
     let units = units(&[4; 20]);

@@ -3,10 +3,15 @@
 //! Each file tests one module of the crate, by hand-made cases whose images can be counted on fingers, and where
 //! that is not enough by comparing what must agree over random steps.
 
+mod death;
 mod explore;
+mod fault;
 mod history;
+mod judge;
+mod lazy;
 mod lines;
 mod plan;
+mod recorder;
 mod schedule;
 mod sectors;
 mod values;

@@ -266,6 +266,42 @@ fn no_two_images_have_one_hash() {
     }
 }
 
+/// Equal images have equal hashes: on whichever way they were reached, and whatever numbers their files have.
+#[test]
+fn an_image_has_one_hash() {
+    for seed in 0..SEEDS {
+        let mut random = profile::random(seed, 19);
+        random_steps(seed, |disk| {
+            let units = disk.model.units(&mut random);
+            for _ in 0..8 {
+                let pick: Vec<usize> = units
+                    .iter()
+                    .map(|unit| random.random_range(0..unit.choices.len()))
+                    .collect();
+                let image = disk.model.image(&units, &pick);
+                let other = Model::new(&image, 0, None);
+                let hashes = [disk.model.hash(&units, &pick), other.hash(&[], &[])];
+                assert_eq!(hashes[0], hashes[1], "seed {seed}");
+            }
+        });
+    }
+    // A file created again under its name, beside one that comes before it.
+    let mut disk = Disk::new(1);
+    disk.create(1, "other");
+    disk.sync_directory(true);
+    disk.step(DiskStep::Unlink { file: 1 });
+    disk.create(2, "a first");
+    disk.create(3, "other");
+    disk.write(3, 0, b"again");
+    let units = disk.model.units(&mut profile::random(1, 1));
+    for number in 0..1 << units.len() {
+        let pick: Vec<usize> = (0..units.len()).map(|unit| number >> unit & 1).collect();
+        let image = disk.model.image(&units, &pick);
+        let other = Model::new(&image, 0, None);
+        assert_eq!(disk.model.hash(&units, &pick), other.hash(&[], &[]));
+    }
+}
+
 /// What the program sees is the same image before a sync and after it, and has the same hash.
 #[test]
 fn a_sync_changes_neither_what_is_seen_nor_its_hash() {

@@ -84,6 +84,8 @@ pub enum Answer {
     Skip,
     /// It does nothing, and fails.
     Fail(Errno),
+    /// The first so many bytes of a write are there, and it fails; any other call does nothing, and fails.
+    FailAfter(u64, Errno),
 }
 
 /// Hears every call on a disk, before it happens, and decides what becomes of it. Calls can come from inside
@@ -232,13 +234,18 @@ impl Disk {
     /// Tells the tap; whether the call happens.
     #[track_caller]
     fn ask(&self, event: DiskEvent<'_>) -> Result<bool, Errno> {
-        let Some(tap) = &self.tap else {
-            return Ok(true);
-        };
-        match tap.disk(Location::caller(), event) {
+        match self.answer(event) {
             Answer::Go => Ok(true),
             Answer::Skip => Ok(false),
-            Answer::Fail(errno) => Err(errno),
+            Answer::Fail(errno) | Answer::FailAfter(_, errno) => Err(errno),
+        }
+    }
+
+    #[track_caller]
+    fn answer(&self, event: DiskEvent<'_>) -> Answer {
+        match &self.tap {
+            None => Answer::Go,
+            Some(tap) => tap.disk(Location::caller(), event),
         }
     }
 
@@ -278,14 +285,20 @@ impl DiskFile {
     #[track_caller]
     pub(crate) fn pwrite_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         let file = self.id;
-        if self.disk.ask(DiskEvent::Write { file, at, bytes })? {
-            let (from, end) = (at as usize, at as usize + bytes.len());
+        let (count, said) = match self.disk.answer(DiskEvent::Write { file, at, bytes }) {
+            Answer::Go => (bytes.len(), Ok(())),
+            Answer::Skip => (0, Ok(())),
+            Answer::Fail(errno) => (0, Err(errno)),
+            Answer::FailAfter(count, errno) => (count as usize, Err(errno)),
+        };
+        if count > 0 {
+            let (from, end) = (at as usize, at as usize + count);
             self.disk.with(file, |content| {
                 content.grow(end);
-                content.bytes[from..end].copy_from_slice(bytes);
+                content.bytes[from..end].copy_from_slice(&bytes[..count]);
             });
         }
-        Ok(())
+        said
     }
 
     #[track_caller]
@@ -328,5 +341,31 @@ impl Content {
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Full;
+
+    impl DiskTap for Full {
+        fn disk(&self, _site: Site, event: DiskEvent<'_>) -> Answer {
+            match event {
+                DiskEvent::Write { .. } => Answer::FailAfter(3, Errno::NOSPC),
+                DiskEvent::Allocate { .. } => Answer::FailAfter(3, Errno::NOSPC),
+                _ => Answer::Go,
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_may_fail_half_way() {
+        let disk = Arc::new(Disk::new(BTreeMap::new(), Some(Arc::new(Full))));
+        let file = disk.open("file", Path::new("file"), true).unwrap();
+        assert_eq!(file.pwrite_all(1, b"abcdef"), Err(Errno::NOSPC));
+        assert_eq!(file.allocate(0, 100), Err(Errno::NOSPC));
+        assert_eq!(disk.files()["file"], b"\0abc");
     }
 }

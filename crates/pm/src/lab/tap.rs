@@ -69,10 +69,16 @@ pub trait Tap: Send + Sync {
     /// A new lane, or superblock, wants a name.
     fn actor(&self) -> Actor;
 
-    /// An event is about to happen. A store happens by `perform`; the answer says whether it did. For flushes and
-    /// fences `perform` does nothing on persistent memory and must be called on files unless the answer is
-    /// `false`, which takes the event out of the program.
-    fn event(&self, source: Source, event: Event<'_>, perform: Perform<'_>) -> bool;
+    /// An event is about to happen to `region`. A store happens by `perform`; the answer says whether it did. For
+    /// flushes and fences `perform` does nothing on persistent memory and must be called on files unless the answer
+    /// is `false`, which takes the event out of the program.
+    fn event(
+        &self,
+        region: &Region,
+        source: Source,
+        event: Event<'_>,
+        perform: Perform<'_>,
+    ) -> bool;
 
     /// Somebody is about to store to `at .. at + bytes` of `region`: comes within the event, for those who have to
     /// decide first what was there.

@@ -1,0 +1,165 @@
+//! The verdict on a recovered store: what is wrong must be called wrong.
+
+use everdram_lab::call::Values;
+use everdram_lab::history::{Allowed, State};
+use everdram_lab::image::{Image, Medium};
+use everdram_lab::judge::{Care, account, check, judge, write};
+use everdram_lab::profile::Profile;
+use everdram_lab::world::{Ears, Ground, World};
+use everdram_pm::lab::{Answer, DiskEvent, DiskTap, Errno, Site};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const VALUE: &[u8] = b"a value that is found again in memory";
+
+fn ground(profile: Profile, medium: Medium) -> Ground {
+    Ground::new(profile, medium)
+}
+
+/// A store of which these keys hold [`VALUE`].
+fn store(ground: &Ground, keys: &[u8], ears: &Ears) -> World {
+    let start = ground.create(1).unwrap();
+    let world = World::open(ground, start, ears).unwrap();
+    let mut session = world.session().unwrap();
+    for &key in keys {
+        session.put(&ground.profile.key(key), VALUE, 0).unwrap();
+        let ticket = session.commit().unwrap();
+        session.wait(ticket).unwrap();
+    }
+    drop(session);
+    world
+}
+
+fn image(ground: &Ground, keys: &[u8]) -> Image {
+    store(ground, keys, &Ears::default()).killed()
+}
+
+/// The state in which these keys hold [`VALUE`], value 0.
+fn state(ground: &Ground, keys: &[u8]) -> State {
+    (0..ground.profile.keys() as u8)
+        .map(|key| keys.contains(&key).then_some((0, 0)))
+        .collect()
+}
+
+fn verdict(ground: &Ground, image: Image, allowed: State) -> Result<State, String> {
+    let mut values = Values::default();
+    assert_eq!(values.number(VALUE), 0);
+    let allowed = Allowed {
+        states: [allowed].into(),
+        number: 0,
+    };
+    judge(ground, image, &allowed, &values)
+}
+
+#[test]
+fn a_sound_store_is_sound() {
+    for medium in Medium::ALL {
+        for profile in Profile::ALL {
+            let ground = ground(profile, medium);
+            for keys in [&[][..], &[0], &[0, 1, 2, 3]] {
+                let expected = state(&ground, keys);
+                let found = verdict(&ground, image(&ground, keys), expected.clone());
+                assert_eq!(found, Ok(expected), "{profile} on {medium}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_back_or_gone_is_wrong() {
+    for medium in Medium::ALL {
+        let ground = ground(Profile::Variable, medium);
+        let back = verdict(&ground, image(&ground, &[0, 1]), state(&ground, &[1]));
+        let back = back.unwrap_err();
+        assert!(back.contains("key 0 holds value 0") && back.contains("should hold nothing"));
+        let gone = verdict(&ground, image(&ground, &[1]), state(&ground, &[0, 1]));
+        assert!(gone.unwrap_err().contains("key 0 holds nothing"));
+    }
+}
+
+/// Blocks that the pool has and the engine does not know of: what recovery leaves behind that forgets to give them back.
+#[test]
+fn a_lost_block_is_wrong() {
+    for medium in Medium::ALL {
+        let ground = ground(Profile::Variable, medium);
+        let world = store(&ground, &[1], &Ears::default());
+        assert_eq!(account(&world, &state(&ground, &[1])), Ok(()));
+        world.pool.allocate(1, 4096, ground.block_bytes()).unwrap();
+        let wrong = account(&world, &state(&ground, &[1])).unwrap_err();
+        assert!(wrong.contains("the others are lost"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_wrong_count_of_keys_is_wrong() {
+    let ground = ground(Profile::Variable, Medium::Pmem);
+    let world = store(&ground, &[1, 2], &Ears::default());
+    let wrong = account(&world, &state(&ground, &[1])).unwrap_err();
+    assert!(wrong.contains("counts 2 keys and has 1"), "{wrong}");
+}
+
+#[test]
+fn a_store_that_takes_no_writes_is_wrong() {
+    let full = ground(Profile::Variable, Medium::Pmem);
+    let world = store(&full, &[], &Ears::default());
+    assert_eq!(write(&world), Ok(()));
+    let mut session = world.session().unwrap();
+    for key in 0u32.. {
+        if session.put(&key.to_le_bytes(), &[1; 400], 0).is_err() {
+            break;
+        }
+        let _ = session.commit().unwrap();
+    }
+    drop(session);
+    let wrong = write(&world).unwrap_err();
+    assert!(wrong.contains("no room"), "{wrong}");
+
+    let failing = Arc::new(Failing::default());
+    let ears = Ears {
+        tap: None,
+        disk: Some(Arc::clone(&failing) as Arc<dyn DiskTap>),
+    };
+    let world = store(&ground(Profile::Variable, Medium::File), &[1], &ears);
+    failing.0.store(true, Ordering::Relaxed);
+    let wrong = write(&world).unwrap_err();
+    assert!(wrong.contains("failed"), "{wrong}");
+}
+
+/// A disk that fails, from some time on.
+#[derive(Default)]
+struct Failing(AtomicBool);
+
+impl DiskTap for Failing {
+    fn disk(&self, _site: Site, _event: DiskEvent<'_>) -> Answer {
+        match self.0.load(Ordering::Relaxed) {
+            true => Answer::Fail(Errno::IO),
+            false => Answer::Go,
+        }
+    }
+}
+
+/// Damage that a reader of the keys would not meet before the store is checked.
+#[test]
+fn what_a_check_finds_is_wrong() {
+    let ground = ground(Profile::Variable, Medium::Pmem);
+    let world = store(&ground, &[1, 2], &Ears::default());
+    assert_eq!(check(&world), Ok(()));
+    let region = world.pool.region();
+    let bytes = region.snapshot();
+    let at = bytes.windows(VALUE.len()).position(|part| part == VALUE);
+    let word = at.unwrap() as u64 / 8 * 8 + 8;
+    region.imprint(word, b"damaged.");
+    let wrong = check(&world).unwrap_err();
+    assert!(wrong.contains("a check finds, at byte"), "{wrong}");
+}
+
+#[test]
+fn one_image_in_many_is_checked() {
+    let mut random = everdram_lab::profile::random(1, 1);
+    let drawn = |_| rand::RngExt::random::<u64>(&mut random);
+    let checked = (0..64_000)
+        .map(drawn)
+        .filter(|&hash| Care::of(hash) == Care::Checked);
+    let checked = checked.count();
+    assert!((800..1200).contains(&checked), "{checked}");
+}
