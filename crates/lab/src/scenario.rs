@@ -17,7 +17,7 @@ pub struct Scenario {
 /// All of them, on one medium.
 #[must_use]
 pub fn all(medium: Medium) -> Vec<Scenario> {
-    let stories: [(&'static str, Profile, Story); 3] = [
+    let stories: [(&'static str, Profile, Story); 4] = [
         (
             "a compactor fences the marks of others",
             Profile::Reclamation,
@@ -32,6 +32,11 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
             "recovery marks a journal in a page that is full",
             Profile::Batch,
             journal_of_a_full_page,
+        ),
+        (
+            "recovery makes durable what it found in caches",
+            Profile::Reclamation,
+            marks_of_the_dead,
         ),
     ];
     stories
@@ -98,6 +103,20 @@ fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
             (0, Call::Reclaim),
         ]);
     }
+    calls
+}
+
+/// Session 1 replaces key 0, whose old record lies in a block that is full, and its process is killed before any fence
+/// covers the mark there. The next process finds the mark; the newer record is removed and compacted away.
+fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = vec![(0, put(values, 0, SMALL))];
+    calls.extend((2..5).map(|key| (0, put(values, key, WIDE))));
+    calls.extend([
+        (1, put(values, 0, SMALL)),
+        (0, Call::Kill),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+    ]);
     calls
 }
 

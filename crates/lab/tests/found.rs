@@ -126,15 +126,12 @@ fn what_only_caches_have_is_made_durable_first() {
 #[test]
 fn what_a_killed_process_left_in_caches_is_made_durable() {
     let plan = plan(Medium::Pmem, Profile::Reclamation, |values| {
-        let mut calls = vec![
-            (1, Call::Put(5, values.make(76, 1), 0)),
-            (1, Call::Put(5, values.make(250, 2), 0)),
-            (0, Call::Kill),
-        ];
-        for _ in 0..4 {
-            calls.push((1, Call::Put(3, values.make(250, 3), 0)));
-        }
-        calls.extend([(0, Call::Delete(5)), (1, Call::Reclaim), (1, Call::Reclaim)]);
+        let mut put = |key, bytes| Call::Put(key, values.make(bytes, 0), 0);
+        let mut calls = vec![(0, put(0, 40))];
+        // The old record's block is full, so that recovery has nothing else to write there.
+        calls.extend((2..5).map(|key| (0, put(key, 400))));
+        calls.extend([(1, put(0, 40)), (0, Call::Kill)]);
+        calls.extend([(0, Call::Delete(0)), (0, Call::Reclaim)]);
         calls
     });
     judge(&plan);
