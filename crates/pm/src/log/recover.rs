@@ -8,7 +8,7 @@
 //! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
 //!   its sync had succeeded, and what is about to be shown to readers must not vanish in the next crash
 //!   (also after a failed sync, where the page cache has what the disk has not);
-//! - zeros over the first block of each valid frame behind the run, so that a later run, which may start
+//! - zeros over the first block of each valid frame outside the run, so that a later run, which may start
 //!   at any block, never takes a leftover for its own.
 //!
 //! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes.
@@ -68,6 +68,17 @@ struct Run {
     durable: u64,
     /// Index of the file of each segment of the run, from the checkpoint's on.
     files: Vec<(u64, usize)>,
+}
+
+impl Run {
+    /// Whether the bytes of a frame are bytes of the run: a group may store what looks like a frame, because it was
+    /// one once.
+    fn holds(&self, frame: &Found, segment_bytes: u64) -> bool {
+        let offset = frame.lsn % segment_bytes;
+        self.files.iter().any(|&(segment, file)| {
+            file == frame.file && segment * segment_bytes + offset < self.end
+        })
+    }
 }
 
 /// See the module text.
@@ -143,6 +154,8 @@ impl<'a> Reader<'a> {
             files: Vec::new(),
         };
         while self.step(&mut run, &mut found, dirty)? {}
+        let segment_bytes = self.options.setup.segment_bytes;
+        found.retain(|frame| frame.accepted || !run.holds(frame, segment_bytes));
         if let Some(later) = found
             .iter()
             .find(|frame| frame.lsn > run.end && frame.durable > run.end)

@@ -225,6 +225,43 @@ fn a_segment_does_not_lie_in_two_files() {
     assert_eq!(shown, [1, 0]);
 }
 
+/// A value that is itself a piece of the log, found by fuzzing: where a block of a group began with the bytes of a
+/// frame, recovery took that for a leftover and wiped it, so that the next recovery refused the log. A frame that said
+/// that more had been durable was an error at once.
+#[test]
+fn what_a_group_stores_is_no_frame() {
+    let bench = Bench::new(64 << 10);
+    let later = 3 * bench.segment_bytes;
+    for (lsn, durable) in [(4096, 0), (later + 4096, later)] {
+        let (mut inner, _) = frame(lsn, 77, DATA + 64, 2);
+        let header = Header {
+            durable,
+            ..Header::peek(&inner).unwrap()
+        };
+        header.seal(&mut inner, &Secret::expand(&[7; 32]));
+        let lines = 64 * 100;
+        let mut outer = vec![0; 64];
+        outer.extend(entry_header(DATA, lines));
+        outer.resize(4096, 0);
+        outer.extend(&inner);
+        outer.resize(80 + lines as usize, 5);
+        let header = Header {
+            lsn: 0,
+            body_bytes: 16 + lines,
+            durable: 0,
+            incarnation: 1,
+            chain: 0,
+        };
+        header.seal(&mut outer, &Secret::expand(&[7; 32]));
+        std::fs::write(bench.path().join("log-000000"), outer).unwrap();
+        for opening in 0..2 {
+            let open = bench.open().unwrap();
+            let last = open.region.load_word(DATA + lines - 8);
+            assert_eq!(last, u64::from_le_bytes([5; 8]), "opening {opening}");
+        }
+    }
+}
+
 #[test]
 fn a_missing_segment_with_acknowledged_groups_is_an_error() {
     let bench = Bench::new(64 << 10);
