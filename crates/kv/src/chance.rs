@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 
 /// Where an engine's random words come from. Nothing that is drawn here is on a hot path.
 #[derive(Default)]
@@ -12,7 +12,7 @@ impl Chance {
     /// The words of a seed.
     #[cfg(feature = "lab")]
     pub(crate) fn seeded(seed: u64) -> Chance {
-        Chance(Some(Mutex::new(StdRng::seed_from_u64(seed))))
+        Chance(Some(Mutex::new(rand::SeedableRng::seed_from_u64(seed))))
     }
 
     /// One word.
