@@ -1,8 +1,8 @@
 //! Random words: the system's, or those of a seed, so that the crash lab can run something again.
 
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
 use rand::Rng;
+use rand::rngs::StdRng;
 
 /// Where an engine's random words come from. Nothing that is drawn here is on a hot path.
 #[derive(Default)]
