@@ -101,6 +101,12 @@ impl History {
     pub fn add(&mut self, shape: Shape, image: Vec<u8>, contents: Contents) {
         let operation = self.contents.len() - 1;
         let changed = changed_words(&self.last, &image);
+        // Reclamation that frees pieces of values stores nothing, but fences the marks first that let them go.
+        if shape == Shape::Whole
+            && let Some(last) = self.stages.last_mut()
+        {
+            last.carried &= !changed.is_empty();
+        }
         let mut ranked: Vec<(Rank, usize)> = Vec::with_capacity(changed.len());
         let opened = changed.iter().any(|&at| self.opens(at, &image));
         let touches_tails = changed
