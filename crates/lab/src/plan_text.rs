@@ -5,13 +5,14 @@
 //! medium pmem
 //! profile variable
 //! seed 7
-//! fault none                     or: sync 12 (one fails after so many), kill 12 (before one), room 40000 (bytes)
+//! fault none                     or: sync 12 (one fails after so many), kill 12 (the process dies after so many
+//!                                events), room 40000 (bytes)
 //! value 0 8f02a1                 bytes in hexadecimal, `-` for none
 //! call s0 put k3 v0 until 1000153
 //! call s1 batch k1=v0 k2-
 //! crash 812 9f86d081884c7d65     the step that it came before, and the shape of the run until then
 //! hold 73 00000000c0ffee00...    a place, and what it held; other places held all that was stored
-//! recovery 14                    a crash in the recovery from that; its holds follow
+//! recovery 14                    a crash in the recovery from that, or in the use after it; its holds follow
 //! ```
 //!
 //! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and sessions

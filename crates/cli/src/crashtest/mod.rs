@@ -28,7 +28,8 @@ use rand::RngExt;
                   resurrected   what was deleted, expired or undone by a kill is back\n  \
                   torn          half of a MULTI/EXEC or MSET is there\n  \
                   inconsistent  under load, a reader was shown something older than what was promised before\n\
-                  Writes that were under way at the kill may be there or not, but whole.\n\n\
+                  Writes that were under way at the kill may be there or not, but whole. A server that does not come up, \
+                  hangs, or ends by itself is a broken promise, too.\n\n\
                   A killed process tests recovery, not the disk: the kernel still holds what the process wrote.\n\n\
                   Examples:\n  \
                   everdram crashtest --budget 10m\n  \
