@@ -17,13 +17,13 @@ pub(crate) const MIRI: [Step; 3] = [
         "miri, substrate",
         Under::Miri,
         240,
-        "test --package everdram-pm --lib -- region:: lane:: cpu:: extent::",
+        "test --package everdram-pm --lib -- region:: lane:: cpu:: extent:: dram:: barrier::",
     ),
     Step::tests(
         "miri, key locks, epochs, index words",
         Under::Miri,
         120,
-        "test --package everdram --lib -- stripe:: epoch:: index::entry",
+        "test --package everdram --lib -- stripe:: epoch:: index::entry index::line index::directory index::arena index::locks",
     ),
     Step::tests(
         "miri, viper over heap memory",
@@ -39,7 +39,7 @@ pub(crate) const TSAN: [Step; 3] = [
         "tsan, structures and viper over heap memory",
         Under::Tsan,
         300,
-        "test --package everdram --lib -- stripe:: epoch:: viper:: index::arena index::directory",
+        "test --package everdram --lib -- stripe:: epoch:: viper:: index::arena index::directory index::line index::locks",
     ),
     Step::tests(
         "tsan, contract",

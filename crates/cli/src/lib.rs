@@ -11,6 +11,7 @@
 #[macro_use]
 mod output;
 
+mod bench;
 mod check;
 pub mod client;
 mod crashtest;
@@ -58,6 +59,7 @@ enum Command {
     Check(check::Arguments),
     Import(transfer::import::Arguments),
     Export(transfer::export::Arguments),
+    Bench(bench::Arguments),
 }
 
 /// Exit code of what Ctrl-C ended, as shells have it.
@@ -87,6 +89,7 @@ pub fn run() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => transfer::import::run(&arguments),
         Command::Export(arguments) => transfer::export::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,

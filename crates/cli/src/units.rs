@@ -70,6 +70,29 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(refuse)
 }
 
+/// A count such as `5M`, `200k`, `1G` or `4096` (powers of 1000), for the command line.
+///
+/// # Errors
+/// Says what a count looks like.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let refuse =
+        || format!("count `{text}`: a number with an optional k, M or G, such as 5M or 4096");
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(trimmed.len());
+    let (digits, unit) = trimmed.split_at(split);
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    let unit = match unit.trim() {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(refuse()),
+    };
+    number.checked_mul(unit).ok_or_else(refuse)
+}
+
 /// A time such as `500ms`, `60s`, `30m`, `2h`, for the command line.
 ///
 /// # Errors
@@ -114,6 +137,22 @@ mod tests {
             ("99999999TiB", None),
         ] {
             assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_read_back() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("200k", Some(200_000)),
+            ("5M", Some(5_000_000)),
+            ("1 g", Some(1_000_000_000)),
+            ("5MB", None),
+            ("", None),
+            ("M", None),
+            ("99999999999G", None),
+        ] {
+            assert_eq!(parse_count(text).ok(), expected, "{text}");
         }
     }
 

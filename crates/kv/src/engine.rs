@@ -196,11 +196,32 @@ pub trait EngineSession: Send {
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error>;
 
-    /// Submits a put. Returns whether the key is new.
+    /// Submits a put. Whether there was such a key is found out at the commit.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
-    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error>;
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
+
+    /// Submits a put and commits. Returns whether the key is new, and what to wait for.
+    ///
+    /// # Errors
+    /// As [`EngineSession::put`] and [`EngineSession::commit`].
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error>;
+
+    /// As [`EngineSession::get`], and waits for what the answer depends on.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`] and [`EngineSession::wait`].
+    fn get_durable(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let found = self.get(key, into)?;
+        self.wait(self.last_read())?;
+        Ok(found)
+    }
 
     /// Submits a removal. Returns whether the key was there.
     ///

@@ -8,8 +8,8 @@
 //!  reader                                writer
 //!  e = epoch                             unlink thing
 //!  slot = e          (relaxed)           stamp = ++epoch            (SeqCst)
-//!  fence             (SeqCst)            ...
-//!  follow links, read thing              fence                      (SeqCst)
+//!  barrier           (light)             ...
+//!  follow links, read thing              barrier                    (heavy)
 //!  slot = 0          (release)           all slots 0 or >= stamp?   (acquire) -> reuse thing
 //! ```
 //!
@@ -18,10 +18,9 @@
 //!
 //! * It is `e >= stamp`: the reader loaded the epoch (acquire) after the writer's increment, hence after
 //!   the unlinking: it cannot find the thing.
-//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then the writer's
-//!   fence comes before the reader's fence in the one order of all `SeqCst` fences (the other way round,
-//!   the load would have had to see the store). So everything before the writer's fence, the unlinking
-//!   among it, is seen by everything the reader does after its fence.
+//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then, by the promise
+//!   of [`Barrier`], everything before the writer's barrier, the unlinking among it, is seen by everything the
+//!   reader does after its own (the other way round, the load would have had to see the store).
 //! * It is 0, stored by an unpin: release and acquire order all the reader's reads before the reuse.
 //!
 //! A reader may store an epoch that is older than the present one, because it slept between load and
@@ -31,10 +30,11 @@
 //! A slot belongs to one session, that is, to one thread at a time: it can be sent, not shared.
 
 use crossbeam_utils::CachePadded;
+use everdram_pm::Barrier;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Value of a slot whose session reads nothing.
 const UNPINNED: u64 = 0;
@@ -50,6 +50,8 @@ pub(crate) struct Epochs {
     slots_used: AtomicUsize,
     /// Slots given back.
     slots_free: Mutex<Vec<usize>>,
+    /// Between a pin and what is read under it: readers are many, scans are rare.
+    barrier: Barrier,
 }
 
 impl Epochs {
@@ -63,6 +65,7 @@ impl Epochs {
                 .collect(),
             slots_used: AtomicUsize::new(0),
             slots_free: Mutex::new(Vec::new()),
+            barrier: Barrier::new(),
         })
     }
 
@@ -76,7 +79,7 @@ impl Epochs {
                 if number >= self.slots.len() {
                     return None;
                 }
-                // A scan that misses this store also comes, by its fence, before every pin of the slot.
+                // A scan that misses this store also comes, by its barrier, before every pin of the slot.
                 self.slots_used.store(number + 1, Ordering::Release);
                 number
             }
@@ -105,9 +108,11 @@ impl Epochs {
 
     /// The greatest stamp that has passed now.
     fn scan(&self) -> u64 {
-        // Loaded before the fence: every unlinking with a stamp up to here came before the fence.
+        // Loaded before the barrier: every unlinking with a stamp up to here came before it.
         let mut oldest = self.current();
-        fence(Ordering::SeqCst);
+        if !self.barrier.heavy() {
+            return self.passed.load(Ordering::Acquire);
+        }
         let used = self.slots_used.load(Ordering::Acquire);
         for slot in self.slots.iter().take(used) {
             let pinned = slot.load(Ordering::Acquire);
@@ -144,7 +149,7 @@ impl Slot {
             && let Some(state) = self.epochs.slots.get(self.number)
         {
             state.store(self.epochs.epoch.load(Ordering::Acquire), Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            self.epochs.barrier.light();
         }
         self.pins.set(pins + 1);
         Pin { slot: self }

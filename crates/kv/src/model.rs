@@ -247,13 +247,21 @@ impl EngineSession for ModelSession {
         }
         Ok(())
     }
-    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
+        self.put_now(key, value, expires_at_ms).map(|_| ())
+    }
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error> {
         check_sizes(key, value)?;
         let now = (self.0.now)();
         let mut state = self.0.state.lock();
         let new = state.live(key, now).is_none();
         state.put(key, value, expires_at_ms);
-        Ok(new)
+        Ok((new, Ticket::NONE))
     }
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         check_sizes(key, b"")?;

@@ -144,9 +144,7 @@ impl Session {
     /// # Errors
     /// See [`EngineSession::get`].
     pub fn get_into(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
-        let found = self.inner.get(key, into)?;
-        self.inner.wait(self.inner.last_read())?;
-        Ok(found)
+        self.inner.get_durable(key, into)
     }
 
     /// Whether `key` is there.
@@ -177,8 +175,8 @@ impl Session {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<bool, Error> {
-        let new = self.inner.put(key, value, expires_at_ms)?;
-        self.finish()?;
+        let (new, ticket) = self.inner.put_now(key, value, expires_at_ms)?;
+        self.inner.wait(ticket)?;
         Ok(new)
     }
 
@@ -315,7 +313,7 @@ impl Session {
     ///
     /// # Errors
     /// See [`EngineSession::put`].
-    pub fn submit_put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+    pub fn submit_put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.inner.put(key, value, 0)
     }
 

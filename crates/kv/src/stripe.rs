@@ -139,12 +139,6 @@ impl Stripes {
         word.store(version, Ordering::Release);
     }
 
-    /// Whether a batch is publishing keys of the stripe.
-    #[inline]
-    pub(crate) fn is_publishing(&self, id: StripeId) -> bool {
-        self.get(id).word.load(Ordering::Acquire) & PUBLISHING != 0
-    }
-
     /// Lock, clock and owner as they are now.
     pub(crate) fn word(&self, id: StripeId) -> u64 {
         self.get(id).word.load(Ordering::Acquire)
@@ -153,6 +147,11 @@ impl Stripes {
     /// Whether [`Stripes::word`] showed a held lock.
     pub(crate) fn is_word_locked(word: u64) -> bool {
         word & LOCKED != 0
+    }
+
+    /// Whether [`Stripes::word`] showed a batch being published.
+    pub(crate) fn is_word_publishing(word: u64) -> bool {
+        word & PUBLISHING != 0
     }
 
     /// Whether anybody writes keys of the stripe.
@@ -210,9 +209,9 @@ mod tests {
         assert!(stripes.held_by(id, 3) && !stripes.held_by(id, 4));
         assert_eq!((stripes.next_version(id), stripes.next_version(id)), (1, 2));
         stripes.publish(id);
-        assert!(stripes.is_publishing(id));
+        assert!(Stripes::is_word_publishing(stripes.word(id)));
         stripes.unlock(id);
-        assert!(!stripes.is_locked(id) && !stripes.is_publishing(id));
+        assert!(!stripes.is_locked(id) && !Stripes::is_word_publishing(stripes.word(id)));
         assert_eq!(stripes.version(id), 2);
         stripes.raise(id, 9);
         assert!(stripes.try_lock(id, 4));

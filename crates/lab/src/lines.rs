@@ -41,8 +41,6 @@ pub struct Atom {
     /// Where it is in the source.
     pub site: Site,
     certain: bool,
-    /// Flushed so that nobody waits for it.
-    late: bool,
     /// Flushed by somebody, not fenced yet.
     flushed: bool,
 }
@@ -175,14 +173,12 @@ impl Lines {
                 actor,
                 at,
                 bytes,
-                late,
                 site,
             } => {
                 if self.is_muted(Muted::Flush, site) {
                     return None;
                 }
-                self.flush(*actor, *at, *bytes, *late)
-                    .then_some(Waste::Flush)
+                self.flush(*actor, *at, *bytes).then_some(Waste::Flush)
             }
             Step::Fence { actor, site } => {
                 if self.is_muted(Muted::Fence, site) {
@@ -233,7 +229,6 @@ impl Lines {
                 step,
                 site,
                 certain: false,
-                late: false,
                 flushed: kind == StoreKind::Stream,
             });
             if kind == StoreKind::Stream {
@@ -246,7 +241,7 @@ impl Lines {
     }
 
     /// Whether the flush was of no use.
-    fn flush(&mut self, actor: Actor, at: u64, bytes: u64, late: bool) -> bool {
+    fn flush(&mut self, actor: Actor, at: u64, bytes: u64) -> bool {
         let mut useful = false;
         let on_the_way = self.flushed.entry(actor).or_default();
         for line in at / LINE..(at + bytes).div_ceil(LINE) {
@@ -255,10 +250,7 @@ impl Lines {
             };
             useful |= held.atoms.iter().any(|atom| !atom.flushed && !atom.certain);
             for atom in &mut held.atoms {
-                if !atom.flushed {
-                    atom.flushed = true;
-                    atom.late = late;
-                }
+                atom.flushed = true;
             }
             on_the_way.push((line, held.atoms.len()));
         }
@@ -338,7 +330,7 @@ impl Lines {
     }
 
     /// Words that are not certain although something is missing there, and are in nobody's care: neither flushed
-    /// (`Dirty`), or flushed but not fenced and not declared late.
+    /// (`Dirty`), or flushed but not fenced.
     pub fn loose(&self) -> impl Iterator<Item = (u64, &Atom)> {
         self.dirty.iter().flat_map(|(&line, held)| {
             let certain = self.certain(line);
@@ -376,7 +368,7 @@ impl Atom {
     /// Whether nobody waits for it.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        self.late
+        self.kind == StoreKind::Late
     }
 
     /// Whether it was flushed, or streamed.
@@ -443,7 +435,7 @@ impl Line {
 
     /// The allowed contents of this line; see the rules in the module text.
     fn unit(&self, line: u64, certain: &[u8], random: &mut StdRng) -> Unit {
-        let is_word = |atom: &Atom| atom.kind == StoreKind::Word;
+        let is_word = |atom: &Atom| atom.kind.is_word();
         let words: Vec<usize> = (0..self.atoms.len())
             .filter(|&index| is_word(&self.atoms[index]))
             .collect();
@@ -466,7 +458,7 @@ impl Line {
                         && match atom.kind {
                             StoreKind::Stream => true,
                             StoreKind::Bulk => (from..to).contains(&index),
-                            StoreKind::Word => false,
+                            StoreKind::Word | StoreKind::Late => false,
                         }
                 })
                 .collect();

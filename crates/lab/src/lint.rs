@@ -1,7 +1,7 @@
 //! Lints: what a trace shows without building an image, and one thing that takes images.
 //!
 //! - *Dirty at acknowledgement*: every call has returned, and words are neither certain nor declared late
-//!   ([`everdram_pm::Lane::flush_late`]).
+//!   ([`everdram_pm::Lane::exchange_word_late`]).
 //! - *Read before durable*: a call returned after it read words that a crash could still undo.
 //! - *Redundant flush*, *empty fence*: instructions that did nothing. They cost, and lose nothing.
 //! - *Bypassing*: memory holds what no recorded store put there.
@@ -22,7 +22,7 @@ use crate::run::Run;
 use crate::trace::{Step, StepId, Trace, name};
 use crate::world::Ground;
 use everdram_pm::LINE;
-use everdram_pm::lab::{Site, StoreKind};
+use everdram_pm::lab::Site;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,7 +193,7 @@ impl Linter<'_> {
                 count(&mut self.lints.dirty_at_acknowledgement, atom.site);
             }
             // Words are marks and states; that they are read says nothing about what is answered.
-            if atom.kind() != StoreKind::Word && read.contains(&atom.at(line)) {
+            if !atom.kind().is_word() && read.contains(&atom.at(line)) {
                 count(&mut self.lints.read_before_durable, atom.site);
             }
         }
@@ -204,7 +204,7 @@ impl Linter<'_> {
         let bulk: Vec<u64> = self
             .lines
             .loose()
-            .filter(|(_, atom)| atom.kind() != StoreKind::Word)
+            .filter(|(_, atom)| !atom.kind().is_word())
             .map(|(line, atom)| atom.at(line))
             .collect();
         if bulk.is_empty() {

@@ -188,11 +188,10 @@ impl Tap for Recorder {
                 kind,
                 site,
             },
-            Event::Flush { at, bytes, late } => Step::Flush {
+            Event::Flush { at, bytes } => Step::Flush {
                 actor,
                 at,
                 bytes,
-                late,
                 site,
             },
             Event::Fence => Step::Fence { actor, site },

@@ -243,7 +243,7 @@ impl Driver<'_> {
             let outcome = match value {
                 Some(value) => open
                     .put(&bytes, &recorder.value(value), 0)
-                    .map(|new| Outcome::Was(!new)),
+                    .map(|()| Outcome::Done),
                 None => open.delete(&bytes).map(Outcome::Was),
             };
             let outcome = match outcome {

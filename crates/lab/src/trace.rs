@@ -29,8 +29,6 @@ pub enum Step {
         at: u64,
         /// Bytes.
         bytes: u64,
-        /// Whether nobody waits for it.
-        late: bool,
         /// Where in the source.
         site: Site,
     },

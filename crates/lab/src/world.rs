@@ -272,7 +272,8 @@ fn attempt(
 ) -> Result<Outcome, Error> {
     let outcome = match call {
         Call::Put(key, value, expires) => {
-            let new = session.put(&profile.key(*key), &numbers.bytes(*value), *expires)?;
+            let (key, value) = (profile.key(*key), numbers.bytes(*value));
+            let (new, _) = session.put_now(&key, &value, *expires)?;
             Outcome::Was(!new)
         }
         Call::Get(key) => {

@@ -4,9 +4,10 @@
 //! cargo run --release -p everdram-pm --example log_rate -- [DIRECTORY] [SECONDS] [SESSIONS]
 //! ```
 //!
-//! Each row alternates short runs of the log with short runs of the bare loop (a 4 KiB write to a
-//! preallocated file, then `fdatasync`), because disks are shared and their rates drift. The ratio is
-//! between the medians.
+//! Each row alternates short runs of the log with short runs of two bare loops, because disks are shared and their
+//! rates drift: a write of 4 KiB to a preallocated file, then `fdatasync`, and the same with 64 KiB, which is about
+//! what group commit can do at most. The ratios are between the medians: durable records to bare syncs, and to the
+//! records that fit the 64 KiB writes.
 
 use everdram_pm::{Lsn, Medium, MediumChoice, Pool, PoolOptions};
 use std::error::Error;
@@ -18,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// A record of 216 bytes takes four lines.
 const RECORD: u64 = 256;
+/// Bytes of the small and of the large bare write.
+const BLOCK: usize = 4 << 10;
+const GROUP: usize = 64 << 10;
+const BARE_BYTES: usize = 8 << 20;
 /// Records that a session writes before it starts over.
 const RECORDS: u64 = 1024;
 const SESSIONS_MAX: u64 = 64;
@@ -39,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn measure(directory: &std::path::Path, span: Duration) -> Result<(), Box<dyn Error>> {
     let file = std::fs::File::create_new(directory.join("bare"))?;
-    file.write_all_at(&vec![0; 8 << 20], 0)?;
+    file.write_all_at(&vec![0; BARE_BYTES], 0)?;
     file.sync_all()?;
     let options = PoolOptions {
         medium: MediumChoice::Only(Medium::File),
@@ -48,25 +53,28 @@ fn measure(directory: &std::path::Path, span: Duration) -> Result<(), Box<dyn Er
     let pool = Pool::open(&directory.join("pool"), &options)?;
     let at = pool.allocate(1, SESSIONS_MAX * RECORDS * RECORD, 4096)?.at;
     println!(
-        "{:>8} {:>8} {:>12} {:>12} {:>8}",
-        "sessions", "tickets", "bare/s", "records/s", "ratio"
+        "{:>8} {:>8} {:>12} {:>12} {:>12} {:>8} {:>8}",
+        "sessions", "tickets", "4 KiB/s", "64 KiB/s", "records/s", "of 4", "of 64"
     );
     let only = std::env::args()
         .nth(3)
         .and_then(|sessions| sessions.parse().ok());
-    for (sessions, tickets) in [(1, 1), (2, 1), (8, 1), (64, 1), (8, 8), (1, 64)] {
+    for (sessions, tickets) in [(1, 1), (2, 1), (8, 1), (64, 1), (8, 8), (1, 64), (64, 16)] {
         if only.is_some_and(|only: u64| only != sessions) {
             continue;
         }
-        let (mut bare, mut log) = (Vec::new(), Vec::new());
+        let (mut bare, mut grouped, mut log) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..RUNS {
-            bare.push(bare_rate(&file, span)?);
+            bare.push(bare_rate(&file, BLOCK, span)?);
+            grouped.push(bare_rate(&file, GROUP, span)?);
             log.push(log_rate(&pool, at, sessions, tickets, span)?);
         }
-        let (bare, log) = (median(bare), median(log));
+        let (bare, grouped, log) = (median(bare), median(grouped), median(log));
+        let limit = grouped * GROUP as f64 / RECORD as f64;
         println!(
-            "{sessions:>8} {tickets:>8} {bare:>12.0} {log:>12.0} {:>8.2}",
-            log / bare
+            "{sessions:>8} {tickets:>8} {bare:>12.0} {grouped:>12.0} {log:>12.0} {:>8.2} {:>8.2}",
+            log / bare,
+            log / limit
         );
     }
     println!(
@@ -82,12 +90,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Writes and syncs, one by one.
-fn bare_rate(file: &std::fs::File, span: Duration) -> Result<f64, Box<dyn Error>> {
+/// Writes of `bytes` and syncs, one by one.
+fn bare_rate(file: &std::fs::File, bytes: usize, span: Duration) -> Result<f64, Box<dyn Error>> {
+    let block = vec![1; bytes];
     let begun = Instant::now();
     let mut count = 0;
     while begun.elapsed() < span {
-        file.write_all_at(&[1; 4096], count % 2048 * 4096)?;
+        file.write_all_at(&block, (count * bytes % BARE_BYTES) as u64)?;
         file.sync_data()?;
         count += 1;
     }

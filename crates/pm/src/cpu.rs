@@ -1,7 +1,7 @@
 //! The instructions that move bytes towards persistence, and how one is chosen.
 //!
 //! x86-64: `clwb` where CPUID has it (keeps the line cached), else `clflushopt`, else `clflush`; `sfence`
-//! orders them; `movntdq` writes whole lines past the cache. aarch64: `dc cvap` and `dsb ish`.
+//! orders them; `movntps` writes whole lines past the cache. aarch64: `dc cvap` and `dsb ish`.
 //! Under Miri and on other processors these do nothing: memory is then as persistent as the process.
 
 use std::fmt;
@@ -138,33 +138,120 @@ pub(crate) fn fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Writes one whole line past the cache.
+/// Writes whole lines past the cache.
 ///
 /// # Safety
-/// `into` is 64-byte aligned and points at 64 writable mapped bytes that the program accesses through
+/// `into` is 64-byte aligned and points at `from.len()` writable mapped bytes that the program accesses through
 /// atomics only. The stores are 16 bytes wide and aligned, so no aligned 8-byte word is ever seen torn.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) unsafe fn stream_line(into: *mut u8, from: &[u8; 64]) {
-    // SAFETY: `into` as the caller promises; `from` is 64 readable bytes.
+pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
+    if from.is_empty() {
+        return;
+    }
+    // SAFETY: `into` as the caller promises; `from` is at least one line of 64 readable bytes.
     unsafe {
         std::arch::asm!(
-            "movdqu {a}, [{f}]",
-            "movdqu {b}, [{f} + 16]",
-            "movdqu {c}, [{f} + 32]",
-            "movdqu {d}, [{f} + 48]",
-            "movntdq [{t}], {a}",
-            "movntdq [{t} + 16], {b}",
-            "movntdq [{t} + 32], {c}",
-            "movntdq [{t} + 48], {d}",
-            f = in(reg) from.as_ptr(),
-            t = in(reg) into,
+            "2:",
+            "movups {a}, [{f}]",
+            "movups {b}, [{f} + 16]",
+            "movups {c}, [{f} + 32]",
+            "movups {d}, [{f} + 48]",
+            "add {f}, 64",
+            "movntps [{t}], {a}",
+            "movntps [{t} + 16], {b}",
+            "movntps [{t} + 32], {c}",
+            "movntps [{t} + 48], {d}",
+            "add {t}, 64",
+            "dec {n}",
+            "jnz 2b",
+            n = inout(reg) from.len() => _,
+            f = inout(reg) from.as_ptr() => _,
+            t = inout(reg) into => _,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,
             d = out(xmm_reg) _,
-            options(nostack, preserves_flags)
+            options(nostack)
         );
+    }
+}
+
+/// Copies words that others may be storing to: each aligned 8-byte word arrives whole, as it was before or after
+/// a store.
+///
+/// # Safety
+/// `from` is 8-byte aligned and points at `into.len()` mapped bytes, a multiple of 8, that the program writes
+/// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.)
+#[inline]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn copy_words(from: *const u8, into: &mut [u8]) {
+    // SAFETY: loads `into.len()` bytes from `from`, mapped (caller), and stores as many to `into`.
+    unsafe {
+        std::arch::asm!(
+            "sub {n}, 64",
+            "jb 3f",
+            "2:",
+            "movups {a}, [{f}]",
+            "movups {b}, [{f} + 16]",
+            "movups {c}, [{f} + 32]",
+            "movups {d}, [{f} + 48]",
+            "add {f}, 64",
+            "movups [{t}], {a}",
+            "movups [{t} + 16], {b}",
+            "movups [{t} + 32], {c}",
+            "movups [{t} + 48], {d}",
+            "add {t}, 64",
+            "sub {n}, 64",
+            "jae 2b",
+            "3:",
+            "add {n}, 48",
+            "js 5f",
+            "4:",
+            "movups {a}, [{f}]",
+            "add {f}, 16",
+            "movups [{t}], {a}",
+            "add {t}, 16",
+            "sub {n}, 16",
+            "jns 4b",
+            "5:",
+            "add {n}, 16",
+            "jz 6f",
+            "mov {f}, [{f}]",
+            "mov [{t}], {f}",
+            "6:",
+            n = inout(reg) into.len() => _,
+            f = inout(reg) from => _,
+            t = inout(reg) into.as_mut_ptr() => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Starts fetching a line. A hint: any address will do.
+#[inline]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
+pub(crate) fn prefetch_line(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch neither faults nor changes anything the program can see.
+    unsafe {
+        std::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// As [`prefetch_line`], for a line that is to be written.
+#[inline]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
+pub(crate) fn prefetch_line_to_write(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch neither faults nor changes anything the program can see; processors without this hint
+    // take it for one that does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
 }
 

@@ -140,6 +140,12 @@ impl Growth {
                 sharing,
             } => {
                 self.back(header, file, from, end)?;
+                // What nothing was written to is zero, and stores never reach the file through the mapping.
+                if *sharing == Sharing::Private {
+                    return reservation
+                        .add_zeros(from, end)
+                        .map_err(Error::io(&self.path, "taking memory for new bytes"));
+                }
                 // SAFETY: `from` is the region's length, which only this function's caller raises, under the
                 // growth lock; the file was just extended to `end`.
                 unsafe { reservation.map(file.inner().as_fd(), *sharing, from, end) }

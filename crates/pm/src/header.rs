@@ -218,11 +218,16 @@ impl Header {
         sync().map_err(|source| self.fail(source))
     }
 
+    /// Whether some write failed.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     /// Whether every write so far succeeded.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    #[inline]
     pub(crate) fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
             None => Ok(()),

@@ -23,6 +23,7 @@ use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
 use crate::log::Group;
 use crate::pool::Pool;
+use crate::region::Region;
 use std::sync::Arc;
 
 /// A position in the redo log; 0 on media that are durable at the fence.
@@ -234,17 +235,36 @@ impl Lane {
                 bytes: &new.to_le_bytes(),
                 kind: crate::lab::StoreKind::Word
             },
-            {
-                match region.exchange_word(at, old, new) {
-                    Ok(()) => true,
-                    Err(other) => {
-                        found = other;
-                        false
-                    }
-                }
-            }
+            exchange(region, at, &mut found, new)
         )
         .then_some(Dirty { at, bytes: 8 })
+        .ok_or(found)
+    }
+
+    /// As [`Lane::exchange_word`], for a word that may be lost in a crash although what it belongs to was
+    /// acknowledged. It stays in the cache; whoever needs it to be durable some day uses [`Lane::flush_range`]. The
+    /// crash lab asks of every other store that it is durable when an answer is given.
+    ///
+    /// # Errors
+    /// As [`Lane::exchange_word`].
+    ///
+    /// # Panics
+    /// As [`Lane::store`].
+    #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
+    pub fn exchange_word_late(&mut self, at: u64, old: u64, new: u64) -> Result<(), u64> {
+        let region = self.pool.region();
+        let mut found = old;
+        told!(
+            self,
+            Store {
+                at,
+                bytes: &new.to_le_bytes(),
+                kind: crate::lab::StoreKind::Late
+            },
+            exchange(region, at, &mut found, new)
+        )
+        .then_some(())
         .ok_or(found)
     }
 
@@ -300,25 +320,10 @@ impl Lane {
     #[inline]
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn flush(&mut self, dirty: Dirty) -> Flushed {
-        self.flush_how(dirty, false)
-    }
-
-    /// As [`Lane::flush`], for a store that may be lost in a crash although what it belongs to was acknowledged:
-    /// some later fence covers it. The crash lab asks of every other store that it is durable by then.
-    #[inline]
-    #[cfg_attr(feature = "lab", track_caller)]
-    pub fn flush_late(&mut self, dirty: Dirty) -> Flushed {
-        self.flush_how(dirty, true)
-    }
-
-    #[inline]
-    #[cfg_attr(feature = "lab", track_caller)]
-    #[cfg_attr(not(feature = "lab"), allow(unused_variables))]
-    fn flush_how(&mut self, dirty: Dirty, late: bool) -> Flushed {
         let Dirty { at, bytes } = dirty;
         let region = self.pool.region();
         let persist = &mut self.persist;
-        told!(self, Flush { at, bytes, late }, {
+        told!(self, Flush { at, bytes }, {
             match persist {
                 Persist::Lines { kind, delay } => {
                     region.flush(*kind, at, bytes);
@@ -356,20 +361,12 @@ impl Lane {
         let region = self.pool.region();
         assert!(region.contains(at, bytes));
         let persist = &mut self.persist;
-        told!(
-            self,
-            Flush {
-                at,
-                bytes,
-                late: false
-            },
-            {
-                if let Persist::Lines { kind, .. } = persist {
-                    region.flush(*kind, at, bytes);
-                }
-                true
+        told!(self, Flush { at, bytes }, {
+            if let Persist::Lines { kind, .. } = persist {
+                region.flush(*kind, at, bytes);
             }
-        );
+            true
+        });
         Flushed(())
     }
 
@@ -394,6 +391,18 @@ impl Lane {
             true
         });
         Ordered { lsn }
+    }
+}
+
+/// Replaces `found` by `new` where it stands; otherwise `found` becomes what stands there.
+#[inline]
+fn exchange(region: &Region, at: u64, found: &mut u64, new: u64) -> bool {
+    match region.exchange_word(at, *found, new) {
+        Ok(()) => true,
+        Err(other) => {
+            *found = other;
+            false
+        }
     }
 }
 

@@ -44,11 +44,13 @@
 //! let proof = everdram_pm::Durable(());
 //! ```
 
+mod barrier;
 mod carrier;
 mod checksum;
 mod clock;
 mod cpu;
 mod delay;
+mod dram;
 mod erase;
 mod error;
 mod extent;
@@ -62,6 +64,8 @@ mod io;
 pub mod lab;
 mod lane;
 mod layout;
+#[cfg(feature = "limits")]
+pub mod limits;
 mod lock;
 mod log;
 mod map;
@@ -77,8 +81,10 @@ mod superblock;
 mod view;
 mod window;
 
+pub use barrier::Barrier;
 pub use checksum::Secret;
 pub use cpu::{FlushKind, LINE};
+pub use dram::{Dram, DramLine, DramRefused, Matches};
 pub use erase::erase;
 pub use error::Error;
 pub use extent::Extent;

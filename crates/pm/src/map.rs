@@ -145,6 +145,20 @@ impl Reservation {
         unsafe { rustix::mm::mprotect(self.address(0), bytes as usize, access) }
     }
 
+    /// Makes `from .. to`, over which nothing was mapped, usable as private zeros, in huge pages where there are any.
+    /// That is what a private mapping of a file with zeros there would be; but then the first store to a page would
+    /// read the page into the page cache and copy it.
+    pub(crate) fn add_zeros(&self, from: u64, to: u64) -> Result<(), Errno> {
+        assert!(from.is_multiple_of(PAGE) && from <= to && to <= self.bytes);
+        let (at, bytes) = (self.address(from), (to - from) as usize);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: inside our own reservation; allowing access to its pages invalidates nobody's reference.
+        unsafe { rustix::mm::mprotect(at, bytes, access) }?;
+        // SAFETY: as above; the advice changes how pages are backed, not what they hold.
+        let _refused = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
+        Ok(())
+    }
+
     /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs them.
     pub(crate) fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
         let from = from / PAGE * PAGE;
@@ -250,6 +264,24 @@ mod tests {
             (11, 12)
         );
         assert_eq!(region.load_word(PAGE), 0);
+    }
+
+    #[test]
+    fn zeros_are_added_behind_what_is_mapped() {
+        let file = file(PAGE);
+        let reservation = Arc::new(Reservation::new(PAGE, 1 << 30, 2 << 20).unwrap());
+        // SAFETY: no region yet; the file has a page.
+        unsafe { reservation.map(file.as_fd(), Sharing::Private, 0, PAGE) }.unwrap();
+        let region = region(&reservation, PAGE);
+        region.store_word(PAGE - 8, 11);
+        reservation.add_zeros(PAGE, 1025 * PAGE).unwrap();
+        region.set_len(1025 * PAGE);
+        assert_eq!(region.load_word(1025 * PAGE - 8), 0);
+        region.store_word(PAGE, 12);
+        assert_eq!(
+            (region.load_word(PAGE - 8), region.load_word(PAGE)),
+            (11, 12)
+        );
     }
 
     #[test]

@@ -265,13 +265,19 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after the first failed sync.
-    #[inline]
     pub fn healthy(&self) -> Result<(), Error> {
         self.header.healthy()?;
         match &self.log {
             None => Ok(()),
             Some(log) => log.healthy(),
         }
+    }
+
+    /// Whether [`Pool::healthy`] has nothing to say.
+    #[inline]
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        !self.header.has_failed() && self.log.as_ref().is_none_or(|log| log.healthy().is_ok())
     }
 
     /// Medium, latency, meaning of an acknowledgement. The latency follows the log as it runs.

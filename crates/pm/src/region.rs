@@ -163,14 +163,9 @@ impl Region {
 
     #[inline]
     fn words(&self, at: u64, bytes: u64) -> &[AtomicU64] {
-        assert!(
-            at.is_multiple_of(8) && bytes.is_multiple_of(8),
-            "unaligned access at {at}, {bytes} bytes"
-        );
-        assert!(
-            self.contains(at, bytes),
-            "access outside the pool at {at}, {bytes} bytes"
-        );
+        if !(at | bytes).is_multiple_of(8) || !self.contains(at, bytes) {
+            refuse(at, bytes);
+        }
         // SAFETY: in bounds of one live allocation (asserted; field invariant of `base`).
         let first = unsafe { self.base.as_ptr().add(at as usize) }.cast::<AtomicU64>();
         // SAFETY: aligned (base is page-aligned, `at` a multiple of 8), in bounds, initialised (mapped
@@ -203,12 +198,37 @@ impl Region {
     /// hears of it.
     #[inline]
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
-        for (word, chunk) in self
-            .words(at, into.len() as u64)
-            .iter()
-            .zip(into.chunks_exact_mut(8))
-        {
+        let words = self.words(at, into.len() as u64);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: `words` are mapped, aligned to 8 and accessed through atomics only, and as long as `into`.
+        unsafe {
+            cpu::copy_words(words.as_ptr().cast(), into);
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        for (word, chunk) in words.iter().zip(into.chunks_exact_mut(8)) {
             chunk.copy_from_slice(&u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes());
+        }
+    }
+
+    /// Starts fetching `LINES` lines from the one of `at` on into the caches: a hint, which changes nothing and
+    /// is ignored outside of the pool.
+    #[inline]
+    pub fn prefetch<const LINES: usize>(&self, at: u64) {
+        if !self.contains(at, 8) {
+            return;
+        }
+        let first = self.base.as_ptr().wrapping_add(at as usize);
+        for line in 0..LINES {
+            // The last ones may lie outside of the mapping: a hint needs no valid address.
+            cpu::prefetch_line(first.wrapping_add(line * LINE as usize));
+        }
+    }
+
+    /// As [`Region::prefetch`], of one line that is to be written.
+    #[inline]
+    pub fn prefetch_to_write(&self, at: u64) {
+        if self.contains(at, 8) {
+            cpu::prefetch_line_to_write(self.base.as_ptr().wrapping_add(at as usize));
         }
     }
 
@@ -270,14 +290,10 @@ impl Region {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let words = self.words(at, lines.len() as u64);
-            for (into, from) in words
-                .chunks_exact((LINE / 8) as usize)
-                .zip(lines.as_chunks::<64>().0)
-            {
-                // SAFETY: 64 mapped bytes at a line boundary (asserted above), accessed through atomics
-                // only (region invariant); `AtomicU64` allows writes through a shared reference.
-                unsafe { cpu::stream_line(into.as_ptr().cast::<u8>().cast_mut(), from) };
-            }
+            let into = words.as_ptr().cast::<u8>().cast_mut();
+            // SAFETY: as many mapped bytes at a line boundary (asserted above), accessed through atomics
+            // only (region invariant); `AtomicU64` allows writes through a shared reference.
+            unsafe { cpu::stream_lines(into, lines.as_chunks::<64>().0) };
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
         {
@@ -295,6 +311,13 @@ impl Region {
         }
         cpu::fence();
     }
+}
+
+/// An access outside of the pool, or not to whole words.
+#[cold]
+#[inline(never)]
+fn refuse(at: u64, bytes: u64) -> ! {
+    panic!("access outside the pool, or unaligned: {bytes} bytes at {at}")
 }
 
 impl std::fmt::Debug for Region {

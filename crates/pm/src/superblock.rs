@@ -17,7 +17,7 @@
 //! tells a newer pool from a damaged one.
 
 use crate::assert_layout;
-use crate::checksum::Secret;
+use crate::checksum::{Secret, fixed_sum};
 use crate::extent::{EXTENTS_MAX, Extent, Extents};
 use crate::medium::Medium;
 use std::mem::offset_of;
@@ -34,8 +34,8 @@ pub const ROOT_BYTES: u64 = 4096;
 pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 /// Where extents start.
 pub const DATA_AT: u64 = 65_536;
-/// The only format version so far.
-pub(crate) const VERSION: u32 = 1;
+/// The format version. Version 1 had other checksums, and was never released.
+pub(crate) const VERSION: u32 = 2;
 /// No count or position of a pool gets beyond this, however long it is used: what is above was forged, and would
 /// overflow.
 const COUNT_MAX: u64 = 1 << 62;
@@ -142,7 +142,7 @@ fn damaged(at: usize, what: impl Into<String>) -> Flaw {
 fn checksum(block: &Block, at: u64) -> u64 {
     let mut block = *block;
     put(&mut block, offset_of!(Layout, checksum), &at.to_le_bytes());
-    Secret::expand(&KEY).sum(&block)
+    fixed_sum(&KEY, &block)
 }
 
 /// Makes the checksum of a copy hold, whatever the copy says.
@@ -285,7 +285,10 @@ impl Superblock {
         }
         match u32_at(block, offset_of!(Layout, version)) {
             VERSION => {}
-            0 => return Err(damaged(offset_of!(Layout, version), "format version 0")),
+            older @ ..VERSION => {
+                let what = format!("format version {older}, which no released everdram wrote");
+                return Err(damaged(offset_of!(Layout, version), what));
+            }
             newer => return Err(Flaw::Newer(newer)),
         }
         let image_bytes = u64_at(block, offset_of!(Layout, image_bytes));

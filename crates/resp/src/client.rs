@@ -47,6 +47,8 @@ pub(crate) struct Client {
     pub(crate) awaiting_sync: Option<Option<Instant>>,
     /// Nothing is executed until then.
     pub(crate) paused_until: Option<Instant>,
+    /// Bytes that the head of the last value had; see `Reply::bulk_filled`.
+    pub(crate) value_head_bytes: usize,
     /// EXEC is running: nothing may wait.
     pub(crate) is_in_exec: bool,
 }
@@ -66,6 +68,7 @@ impl Client {
             close_now: false,
             awaiting_sync: None,
             paused_until: None,
+            value_head_bytes: 0,
             is_in_exec: false,
         }
     }

@@ -25,6 +25,8 @@ use std::time::Instant;
 
 /// Bytes one connection may read before others get their turn.
 const READ_BYTES_PER_TURN: usize = 1 << 20;
+/// Bytes by which the query buffer grows at least for an argument that is being received.
+const GROW_QUERY_BYTES: usize = 64 * 1024;
 /// Capacity that an empty query buffer keeps.
 const KEEP_QUERY_BYTES: usize = 64 * 1024;
 
@@ -114,52 +116,77 @@ impl Connection {
             depends: Ticket::NONE,
             on_commit: false,
         };
-        // Requests that waited for fairness come first; nothing is read on top of them.
-        let room = READ_BYTES_PER_TURN.max(self.parser.announced());
-        if !self.runnable && self.readable {
-            self.read(tools, room);
+        let mut commands_left = tools.shared.settings.limits.commands_per_turn.max(1);
+        let mut bytes_left = READ_BYTES_PER_TURN.max(self.parser.announced());
+        loop {
+            // Requests that waited for fairness come first; nothing is read on top of them.
+            if !self.runnable {
+                let taken = self.read(tools);
+                bytes_left = bytes_left.saturating_sub(taken);
+            }
+            self.run(tools, &mut turn, &mut commands_left);
+            self.parser.compact(&mut self.query);
+            self.check_request_size(tools);
+            if self.runnable || !self.has_work() || commands_left == 0 || bytes_left == 0 {
+                break;
+            }
         }
-        self.run(tools, &mut turn);
-        self.parser.compact(&mut self.query);
-        self.check_request_size(tools);
         if self.query.is_empty() && self.query.capacity() > READ_BYTES_PER_TURN {
             self.query = Vec::new();
         }
         self.turn = Some(turn);
     }
 
-    fn read(&mut self, tools: &mut Tools<'_>, room: usize) {
-        let mut taken = 0;
-        while taken < room && !self.client.is_closing() {
-            match self.stream.read(tools.read_buffer) {
-                Ok(0) => {
-                    // What came before the end is still answered.
-                    self.readable = false;
-                    self.runnable = true;
-                    self.client.close_after_reply = true;
-                }
-                Ok(count) => {
-                    taken += count;
-                    self.runnable = true;
+    /// Reads once; returns how many bytes came.
+    fn read(&mut self, tools: &mut Tools<'_>) -> usize {
+        // Small requests come by way of the loop's buffer, so that connections need not have a large one each.
+        // Large arguments are read to where they stay.
+        let missing = self.parser.missing_bytes(self.query.len());
+        if missing >= tools.read_buffer.len() && !self.make_room(missing) {
+            self.close_for_query(tools);
+            return 0;
+        }
+        let spare = self.query.capacity() - self.query.len();
+        let direct = spare >= tools.read_buffer.len() || (missing > 0 && spare > missing);
+        let (room, outcome) = if direct {
+            (spare, self.stream.read_into(&mut self.query))
+        } else {
+            (tools.read_buffer.len(), self.stream.read(tools.read_buffer))
+        };
+        match outcome {
+            Ok(0) => {
+                // What came before the end is still answered.
+                self.readable = false;
+                self.runnable = true;
+                self.client.close_after_reply = true;
+                0
+            }
+            Ok(count) => {
+                self.runnable = true;
+                if !direct {
                     self.keep(tools, count);
-                    // A short read has emptied the socket: what comes later makes a new event.
-                    if count < tools.read_buffer.len() && !self.closed_by_peer {
-                        self.readable = false;
-                        break;
-                    }
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.readable = false;
-                    self.client.close_now |= error.kind() != ErrorKind::WouldBlock;
-                    break;
-                }
+                // A short read has emptied the socket: what comes later makes a new event.
+                self.readable = count == room || self.closed_by_peer;
+                tools.statistics.read_bytes.add(count as u64);
+                self.last_active = tools.now;
+                count
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
+            Err(error) => {
+                self.readable = false;
+                self.client.close_now |= error.kind() != ErrorKind::WouldBlock;
+                0
             }
         }
-        if taken > 0 {
-            tools.statistics.read_bytes.add(taken as u64);
-            self.last_active = tools.now;
-        }
+    }
+
+    /// Reserves room for the `missing` bytes of an argument, and one more, so that its last read is a short one.
+    /// Not much more than has come already: an announced length by itself takes no memory.
+    fn make_room(&mut self, missing: usize) -> bool {
+        let step = missing.min(self.query.len().max(GROW_QUERY_BYTES)) + 1;
+        let addressable = self.query.len().saturating_add(step) <= u32::MAX as usize;
+        addressable && self.query.try_reserve_exact(step).is_ok()
     }
 
     /// Takes `count` bytes from the read buffer into the query buffer.
@@ -190,7 +217,7 @@ impl Connection {
     }
 
     /// Runs the whole requests in the buffer, as many as a turn may.
-    fn run(&mut self, tools: &mut Tools<'_>, turn: &mut Turn) {
+    fn run(&mut self, tools: &mut Tools<'_>, turn: &mut Turn, commands_left: &mut usize) {
         // The end of the stream closes the connection, but only behind the requests before it.
         let ended = std::mem::take(&mut self.client.close_after_reply);
         let mut keys = Direct::new(tools.session, tools.engine, tools.scratch);
@@ -201,9 +228,12 @@ impl Connection {
             before: Instant::now(),
             now_ms: tools.now_ms,
         };
-        let mut left = tools.shared.settings.limits.commands_per_turn.max(1);
-        while left > 0 && self.runnable && !self.client.is_closing() && !self.client.is_held() {
-            left -= 1;
+        while *commands_left > 0
+            && self.runnable
+            && !self.client.is_closing()
+            && !self.client.is_held()
+        {
+            *commands_left -= 1;
             let limits = frame_limits(tools.shared, self.client.authenticated);
             match self.parser.next(&mut self.query, &limits) {
                 Ok(false) => self.runnable = false,
@@ -215,7 +245,7 @@ impl Connection {
                 }
             }
         }
-        turn.depends = keys.depends();
+        turn.depends = turn.depends.max(keys.depends());
         if ended {
             // With requests left for the next turn, reading again finds the end again.
             let unfinished = self.runnable || self.client.is_held();

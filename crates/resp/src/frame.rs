@@ -2,7 +2,7 @@
 //!
 //! The parser keeps its place between reads, so a request that comes byte by byte is looked at once.
 //! Lengths that a client announces are checked before anything is done with them, and nothing is
-//! reserved for them. Arguments are spans of the query buffer; inline ones are unquoted in place.
+//! reserved here for them. Arguments are spans of the query buffer; inline ones are unquoted in place.
 
 use crate::words::split_words;
 
@@ -130,6 +130,14 @@ impl Parser {
     /// Bytes announced for the argument that is being received.
     pub(crate) fn announced(&self) -> usize {
         self.bulk.unwrap_or(0)
+    }
+
+    /// Of these, how many have not come into a buffer that holds `buffer_bytes` now.
+    pub(crate) fn missing_bytes(&self, buffer_bytes: usize) -> usize {
+        self.bulk.map_or(0, |length| {
+            let end = self.at.saturating_add(length).saturating_add(2);
+            end.saturating_sub(buffer_bytes)
+        })
     }
 
     /// Drops the bytes that are done from the front of the buffer.

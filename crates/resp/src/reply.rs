@@ -1,5 +1,48 @@
 //! Replies, written straight into a connection's output buffer, in RESP2 or RESP3.
 
+/// Longest first line of a reply: kind, sign, the digits of a 64-bit number, line break.
+const HEAD_BYTES_MAX: usize = 1 + 1 + 19 + 2;
+
+/// The first line of a reply that has a number in it.
+struct Head {
+    /// Filled from the end.
+    text: [u8; HEAD_BYTES_MAX],
+    start: usize,
+}
+
+impl Head {
+    fn new(kind: u8, number: i64) -> Self {
+        let mut head = Head {
+            text: [0; HEAD_BYTES_MAX],
+            start: HEAD_BYTES_MAX,
+        };
+        head.put(b'\n');
+        head.put(b'\r');
+        let mut rest = number.unsigned_abs();
+        loop {
+            head.put(b'0' + (rest % 10) as u8);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            head.put(b'-');
+        }
+        head.put(kind);
+        head
+    }
+
+    fn put(&mut self, byte: u8) {
+        self.start -= 1;
+        self.text[self.start] = byte;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.text[self.start..]
+    }
+}
+
 /// Writes replies of one client.
 pub(crate) struct Reply<'a> {
     out: &'a mut Vec<u8>,
@@ -14,11 +57,7 @@ impl<'a> Reply<'a> {
         self.resp3
     }
     fn head(&mut self, kind: u8, number: i64) {
-        use std::io::Write;
-        self.out.push(kind);
-        // Writing to a Vec cannot fail.
-        let _ = write!(self.out, "{number}");
-        self.out.extend_from_slice(b"\r\n");
+        self.out.extend_from_slice(Head::new(kind, number).bytes());
     }
     /// `+OK`
     pub(crate) fn ok(&mut self) {
@@ -48,6 +87,29 @@ impl<'a> Reply<'a> {
         self.head(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
+    }
+    /// As [`Reply::bulk`], of bytes that `fill` appends, so that they are not copied; null if it says that there are
+    /// none. `head_bytes` is the room to leave for the head, at best what the client's last value took; it is
+    /// brought up to date.
+    pub(crate) fn bulk_filled<E>(
+        &mut self,
+        head_bytes: &mut usize,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let start = self.out.len();
+        let value = start + *head_bytes;
+        self.out.resize(value, 0);
+        let filled = fill(self.out);
+        if !matches!(filled, Ok(true)) {
+            self.out.truncate(start);
+            return filled.map(|_| self.null());
+        }
+        let head = Head::new(b'$', (self.out.len() - value) as i64);
+        *head_bytes = head.bytes().len();
+        // In place, but for a head of another length than the one before.
+        self.out.splice(start..value, head.bytes().iter().copied());
+        self.out.extend_from_slice(b"\r\n");
+        Ok(())
     }
     /// Null: `$-1` in RESP2, `_` in RESP3.
     pub(crate) fn null(&mut self) {
@@ -114,5 +176,47 @@ impl<'a> Reply<'a> {
     /// A reply, or several, that stand ready.
     pub(crate) fn raw(&mut self, reply: &[u8]) {
         self.out.extend_from_slice(reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_have_every_length() {
+        for number in [0, 7, 10, -1, 65_536, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            Reply::new(&mut out, false).integer(number);
+            assert_eq!(out, format!(":{number}\r\n").into_bytes());
+        }
+    }
+
+    #[test]
+    fn filled_values_read_as_copied_ones_whatever_the_head_before() {
+        let mut head_bytes = 0;
+        for length in [3, 3, 12, 4, 0, 70_000, 9] {
+            let value = vec![b'v'; length];
+            let (mut copied, mut filled) = (b"+before\r\n".to_vec(), b"+before\r\n".to_vec());
+            Reply::new(&mut copied, false).bulk(&value);
+            let outcome = Reply::new(&mut filled, false).bulk_filled(&mut head_bytes, |into| {
+                into.extend_from_slice(&value);
+                Ok::<_, ()>(true)
+            });
+            assert_eq!((outcome, filled), (Ok(()), copied), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn what_a_failed_fill_wrote_is_taken_back() {
+        let mut head_bytes = 6;
+        for (outcome, expected) in [(Ok(false), &b":1\r\n$-1\r\n"[..]), (Err(()), b":1\r\n")] {
+            let mut out = b":1\r\n".to_vec();
+            let told = Reply::new(&mut out, false).bulk_filled(&mut head_bytes, |into| {
+                into.extend_from_slice(b"half");
+                outcome
+            });
+            assert_eq!((told, out.as_slice()), (outcome.map(|_| ()), expected));
+        }
     }
 }

@@ -20,6 +20,16 @@ impl Stream {
             Stream::Unix(stream) => stream.as_raw_fd(),
         }
     }
+
+    /// Appends to `into` as much as its capacity takes, which must be more than it holds.
+    pub(crate) fn read_into(&self, into: &mut Vec<u8>) -> Result<usize> {
+        let spare = rustix::buffer::spare_capacity(into);
+        let count = match self {
+            Stream::Tcp(stream) => rustix::io::read(stream, spare),
+            Stream::Unix(stream) => rustix::io::read(stream, spare),
+        };
+        Ok(count?)
+    }
 }
 
 impl Read for Stream {

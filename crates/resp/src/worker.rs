@@ -22,8 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const MAILBOX: Token = Token(usize::MAX);
 /// How often clocks are looked at while there are connections.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes read at once.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes read at once, but for large arguments: those are read to where they stay.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// What other threads tell an event loop.
 pub(crate) enum Message {

@@ -1,33 +1,23 @@
-//! The pages that segments are made of.
+//! The pages that segments and the directory are made of, in one range of memory that never moves.
 //!
-//! Pages are carved from chunks of 128 KiB that live as long as the index, so a page number is always
-//! good to follow; what a page means can change only after an epoch has passed. A page is in one of four
+//! A page is 32 buckets of that range, so its number is as good as its address and always good to follow;
+//! what a page means can change only after an epoch has passed. A page is in one of four
 //! states: never used, in a segment, retired (out of the directory, but a pinned reader may still
-//! read it), or free.
-//!
-//! Chunks hang in tables of doubling size: a number leads to its page without a lock.
+//! read it), or free. The arrays of the directory are pages too, which are never taken back.
 
 use super::IndexError;
 use super::entry::Bucket;
 use super::shape::PAGES_MAX;
 use crate::epoch::Epochs;
+use everdram_pm::{Dram, DramLine, DramRefused};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-/// Buckets of a page: 2 KiB.
+/// Buckets of a page, the unit in which segments grow: 2 KiB.
 pub(crate) const PAGE_BUCKETS: u32 = 32;
-/// The unit in which segments grow.
-pub(crate) type Page = [Bucket; PAGE_BUCKETS as usize];
 
-const CHUNK_PAGES: usize = 64;
-/// Chunks of the first table; each further table has twice as many.
-const TABLE_CHUNKS: usize = 64;
-/// Enough tables for every 32-bit page number.
-const TABLES: usize = 21;
-
-type Chunk = OnceLock<Box<[Page]>>;
+const PAGE_BYTES: u64 = PAGE_BUCKETS as u64 * size_of::<DramLine>() as u64;
 
 /// Page numbers of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,53 +49,63 @@ impl Pages {
 
 /// All pages of an index.
 pub(crate) struct Arena {
+    memory: Dram,
     epochs: Arc<Epochs>,
-    tables: [OnceLock<Box<[Chunk]>>; TABLES],
     stock: Mutex<Stock>,
-    /// Bytes of chunks and their tables.
-    bytes: AtomicU64,
 }
 
 /// What can be handed out.
 struct Stock {
     /// Pages from here on were never used.
     fresh: u32,
+    /// Pages that the directory has.
+    lent: u32,
     free: Vec<u32>,
     /// With the stamp after which they are free, in the order of stamps.
     retired: VecDeque<(u64, Pages)>,
 }
 
 impl Arena {
-    pub(crate) fn new(epochs: Arc<Epochs>) -> Arena {
-        Arena {
+    pub(crate) fn new(epochs: Arc<Epochs>) -> Result<Arena, IndexError> {
+        Ok(Arena {
+            memory: Dram::reserve(None).map_err(refused)?,
             epochs,
-            tables: [const { OnceLock::new() }; TABLES],
             stock: Mutex::new(Stock {
                 fresh: 0,
+                lent: 0,
                 free: Vec::new(),
                 retired: VecDeque::new(),
             }),
-            bytes: AtomicU64::new(0),
-        }
+        })
     }
 
-    /// The page of a number that [`Arena::allocate`] gave.
+    /// Number of the line of memory that holds a bucket of a page.
     #[inline]
-    pub(crate) fn page(&self, number: u32) -> &Page {
-        let number = number as usize;
-        let (table, chunk) = place_of_chunk(number / CHUNK_PAGES);
-        let chunk = self
-            .tables
-            .get(table)
-            .and_then(OnceLock::get)
-            .and_then(|table| table.get(chunk));
-        match chunk
-            .and_then(OnceLock::get)
-            .and_then(|pages| pages.get(number % CHUNK_PAGES))
-        {
-            Some(page) => page,
-            None => unreachable!("page {number} was never allocated"),
-        }
+    pub(crate) fn line_of(page: u32, bucket: u32) -> usize {
+        page as usize * PAGE_BUCKETS as usize + (bucket % PAGE_BUCKETS) as usize
+    }
+
+    /// A line of memory, in a page that was handed out.
+    #[inline]
+    pub(crate) fn line(&self, number: usize) -> &DramLine {
+        self.memory.line(number)
+    }
+
+    /// Starts loading a line.
+    #[inline]
+    pub(crate) fn prefetch(&self, number: usize) {
+        self.memory.prefetch(number);
+    }
+
+    /// A bucket of a segment, by its page and its number (modulo [`PAGE_BUCKETS`]).
+    #[inline]
+    pub(crate) fn bucket(&self, page: u32, number: u32) -> Bucket<'_> {
+        Bucket(self.line(Arena::line_of(page, number)))
+    }
+
+    /// The buckets of a page, in order.
+    pub(crate) fn buckets(&self, page: u32) -> impl Iterator<Item = Bucket<'_>> {
+        (0..PAGE_BUCKETS).map(move |number| self.bucket(page, number))
     }
 
     /// `count` pages with arbitrary contents, which nobody else can see.
@@ -120,7 +120,7 @@ impl Arena {
         }
         let mut pages = Pages::new();
         for _ in 0..count {
-            match stock.free.pop().map_or_else(|| self.fresh(&mut stock), Ok) {
+            match stock.free.pop().map_or_else(|| self.run(&mut stock, 1), Ok) {
                 Ok(number) => pages.push(number),
                 Err(error) => {
                     stock.free.extend_from_slice(pages.as_slice());
@@ -131,35 +131,24 @@ impl Arena {
         Ok(pages)
     }
 
-    fn fresh(&self, stock: &mut Stock) -> Result<u32, IndexError> {
-        let number = stock.fresh;
-        if (number as usize).is_multiple_of(CHUNK_PAGES) {
-            self.add_chunk(number as usize / CHUNK_PAGES)?;
-        }
-        stock.fresh = number.checked_add(1).ok_or(IndexError::Skewed)?;
-        Ok(number)
+    /// Pages side by side that were never used.
+    fn run(&self, stock: &mut Stock, count: u32) -> Result<u32, IndexError> {
+        let first = stock.fresh;
+        let end = first.checked_add(count).ok_or(IndexError::Skewed)?;
+        let bytes = u64::from(end) * PAGE_BYTES;
+        self.memory.grow_to(bytes).map_err(refused)?;
+        stock.fresh = end;
+        Ok(first)
     }
 
-    /// Runs under the stock's lock.
-    fn add_chunk(&self, chunk: usize) -> Result<(), IndexError> {
-        let (table_number, place) = place_of_chunk(chunk);
-        let table = self.tables.get(table_number).ok_or(IndexError::Skewed)?;
-        if table.get().is_none() {
-            let chunks = boxed(TABLE_CHUNKS << table_number, Chunk::new)?;
-            self.count_bytes(size_of_val::<[Chunk]>(&chunks));
-            // Only this thread sets it: it holds the lock.
-            let _ = table.set(chunks);
-        }
-        let pages = boxed(CHUNK_PAGES, Page::default)?;
-        self.count_bytes(size_of_val::<[Page]>(&pages));
-        if let Some(chunk) = table.get().and_then(|chunks| chunks.get(place)) {
-            let _ = chunk.set(pages);
-        }
-        Ok(())
-    }
-
-    fn count_bytes(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// `count` zeroed lines side by side, for ever: the number of the first.
+    pub(crate) fn lines(&self, count: u64) -> Result<usize, IndexError> {
+        let pages = count.div_ceil(u64::from(PAGE_BUCKETS));
+        let pages = u32::try_from(pages).map_err(|_| IndexError::Skewed)?;
+        let mut stock = self.stock.lock();
+        let first = self.run(&mut stock, pages)?;
+        stock.lent += pages;
+        Ok(Arena::line_of(first, 0))
     }
 
     /// Takes back pages that no reader has ever been able to see.
@@ -175,9 +164,10 @@ impl Arena {
         stock.retired.push_back((stamp, pages));
     }
 
-    /// Pages that were ever used.
+    /// Pages that segments ever used.
     pub(crate) fn pages_used(&self) -> u32 {
-        self.stock.lock().fresh
+        let stock = self.stock.lock();
+        stock.fresh - stock.lent
     }
 
     /// Pages that no segment uses: free ones and retired ones.
@@ -197,25 +187,12 @@ impl Arena {
         let stock = self.stock.lock();
         let lists = stock.free.capacity() * size_of::<u32>()
             + stock.retired.capacity() * size_of::<(u64, Pages)>();
-        self.bytes.load(Ordering::Relaxed) + lists as u64
+        self.memory.bytes() + lists as u64
     }
 }
 
-/// Table and place of a chunk.
-#[inline]
-fn place_of_chunk(chunk: usize) -> (usize, usize) {
-    let table = (chunk / TABLE_CHUNKS + 1).ilog2();
-    (table as usize, chunk - TABLE_CHUNKS * ((1 << table) - 1))
-}
-
-/// A boxed slice, or an error where the global allocator would end the process.
-pub(crate) fn boxed<T>(count: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, IndexError> {
-    let mut items = Vec::new();
-    items
-        .try_reserve_exact(count)
-        .map_err(|_| IndexError::Memory(count * size_of::<T>()))?;
-    items.resize_with(count, make);
-    Ok(items.into_boxed_slice())
+fn refused(error: DramRefused) -> IndexError {
+    IndexError::Memory(error.bytes)
 }
 
 #[cfg(test)]
@@ -223,20 +200,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_fill_the_tables_in_order() {
-        let mut expected = (0..TABLES).flat_map(|t| (0..TABLE_CHUNKS << t).map(move |at| (t, at)));
-        for chunk in 0..1000 {
-            assert_eq!(Some(place_of_chunk(chunk)), expected.next());
-        }
-        let last = u32::MAX as usize / CHUNK_PAGES;
-        assert!(place_of_chunk(last).0 < TABLES);
-    }
-
-    #[test]
     fn retired_pages_wait_for_readers() {
         let epochs = Epochs::new(1);
         let slot = epochs.register().unwrap();
-        let arena = Arena::new(Arc::clone(&epochs));
+        let arena = Arena::new(Arc::clone(&epochs)).unwrap();
         let first = arena.allocate(8).unwrap();
         let pin = slot.pin();
         arena.retire(first);
@@ -255,15 +222,31 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_the_directory_are_zero_and_nobody_elses() {
+        let arena = Arena::new(Epochs::new(1)).unwrap();
+        arena.allocate(3).unwrap();
+        let first = arena.lines(33).unwrap();
+        assert_eq!(first, 3 * 32);
+        assert!((first..first + 33).all(|line| arena.line(line).load() == [0; 8]));
+        assert_eq!(arena.allocate(1).unwrap().as_slice(), [5]);
+        assert!(matches!(arena.lines(1 << 38), Err(IndexError::Skewed)));
+        assert!(matches!(arena.lines(1 << 36), Err(IndexError::Memory(_))));
+        assert_eq!(arena.pages_used(), 4);
+    }
+
+    #[test]
     fn bytes_count_what_is_held() {
-        let arena = Arena::new(Epochs::new(1));
+        let arena = Arena::new(Epochs::new(1)).unwrap();
         assert_eq!(arena.bytes(), 0);
         arena.allocate(1).unwrap();
-        let one = arena.bytes();
-        assert!((128 << 10..130 << 10).contains(&one), "{one}");
+        assert_eq!(arena.bytes(), 128 << 10);
         for _ in 0..32 {
             arena.allocate(8).unwrap();
         }
-        assert_eq!(arena.bytes(), one + (512 << 10));
+        assert_eq!(arena.bytes(), 640 << 10);
+        for _ in 0..256 {
+            arena.allocate(8).unwrap();
+        }
+        assert_eq!(arena.bytes(), 6 << 20);
     }
 }

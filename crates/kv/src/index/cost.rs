@@ -31,12 +31,28 @@ fn lookup_ns(index: &Index, first: u64, count: u64, hit: bool) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
 }
 
+/// Nanoseconds of each look-up and replacement of a key, in random order.
+fn replace_ns(index: &Index, count: u64) -> f64 {
+    let slot = index.epochs.register().unwrap();
+    let start = Instant::now();
+    for i in 0..LOOKUPS {
+        let number = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count;
+        let (hash, at) = (hash_of(index, number), location(number));
+        let pin = slot.pin();
+        assert!(index.candidates(hash, &pin).any(|found| found == at));
+        assert!(index.replace(hash, at, at));
+    }
+    start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
+}
+
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn table() {
     let index = Index::new(Epochs::new(4), &Chance::default()).unwrap();
     let (mut number, mut fullest, mut slowest_us) = (0_u64, 0_f64, 0_f64);
-    println!("   records  ns/insert   hit ns  miss ns  bytes/record  max since 1 M  slowest us");
+    println!(
+        "   records  ns/insert   hit ns  miss ns  hit + replace ns  bytes/record  max since 1 M  slowest us"
+    );
     for millions in CHECKPOINTS {
         let (from, start) = (number, Instant::now());
         while number < millions * 1_000_000 {
@@ -57,9 +73,10 @@ fn table() {
             lookup_ns(&index, 0, number, true),
             lookup_ns(&index, 1 << 39, number, false),
         );
+        let replace = replace_ns(&index, number);
         let bytes = index.bytes() as f64 / number as f64;
         println!(
-            "{number:>10} {insert_ns:>10.1} {hit:>8.1} {miss:>8.1} {bytes:>13.2} {fullest:>14.2} {slowest_us:>11.0}"
+            "{number:>10} {insert_ns:>10.1} {hit:>8.1} {miss:>8.1} {replace:>17.1} {bytes:>13.2} {fullest:>14.2} {slowest_us:>11.0}"
         );
     }
 }

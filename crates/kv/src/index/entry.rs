@@ -9,6 +9,7 @@
 //! bucket, or that passed it, may lie in the next one. It is set before such an entry is published and
 //! never cleared in a live page. All other stores to slot 0 keep it.
 
+use everdram_pm::{DramLine, Matches};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of a bucket: one cache line.
@@ -21,6 +22,7 @@ const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 /// The bucket's flag, in the word of slot 0.
 pub(crate) const MORE: u64 = 1 << LOCATION_BITS;
 const TAG_SHIFT: u32 = LOCATION_BITS + 1;
+const TAG_MASK: u64 = !0 << TAG_SHIFT;
 
 /// Where a record is: 1 to 2^40 - 1, in whatever unit the engine chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,76 +76,82 @@ impl Entry {
     }
 }
 
-/// Eight entries that one memory access fetches.
-#[repr(align(64))]
-#[derive(Debug, Default)]
-pub(crate) struct Bucket([AtomicU64; BUCKET_ENTRIES]);
+/// Eight entries that one memory access fetches. Changes are made under the lock of the segment
+/// ([`super::locks`]), so they are plain stores; readers look at any time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket<'a>(pub(crate) &'a DramLine);
 
-const _: () = assert!(size_of::<Bucket>() == 64);
-
-impl Bucket {
+impl<'a> Bucket<'a> {
     /// Slots, in order. What an entry names was written before the entry could be loaded.
     #[inline]
-    pub(crate) fn entries(&self) -> [Entry; BUCKET_ENTRIES] {
-        self.0
-            .each_ref()
-            .map(|slot| Entry(slot.load(Ordering::Acquire)))
+    pub(crate) fn entries(self) -> [Entry; BUCKET_ENTRIES] {
+        self.0.load().map(Entry)
     }
 
-    /// Claims an empty slot for `entry`; `false` if there is none.
+    /// The entry in one slot.
     #[inline]
-    pub(crate) fn put(&self, entry: Entry) -> bool {
-        self.0.iter().any(|slot| {
-            let mut found = slot.load(Ordering::Relaxed);
-            while Entry(found).location().is_none() {
-                // Another key's writer may take the slot or raise the flag meanwhile.
-                let new = entry.0 | found & MORE;
-                match slot.compare_exchange_weak(found, new, Ordering::Release, Ordering::Relaxed) {
-                    Ok(_) => return true,
-                    Err(now) => found = now,
-                }
-            }
-            false
-        })
+    pub(crate) fn entry(self, slot: usize) -> Entry {
+        Entry(self.word(slot).load(Ordering::Acquire))
+    }
+
+    /// The remainder says to the compiler that the slot is one.
+    #[inline]
+    fn word(self, slot: usize) -> &'a AtomicU64 {
+        &self.0[slot % BUCKET_ENTRIES]
+    }
+
+    /// Slots whose tag is this one. An empty slot looks like tag 0.
+    #[inline]
+    pub(crate) fn tagged(self, tag: u64) -> Matches {
+        self.0.equal(TAG_MASK, tag << TAG_SHIFT)
+    }
+
+    /// Puts `entry` into an empty slot; `false` if there is none.
+    #[inline]
+    pub(crate) fn put(self, entry: Entry) -> bool {
+        let empty = self.0.equal(LOCATION_MASK, 0).first();
+        if let Some(slot) = empty {
+            self.store(slot, entry.0);
+        }
+        empty.is_some()
     }
 
     /// Turns exactly the entry `old` into `new` (`None` = empty); `false` if it is not here.
     #[inline]
-    pub(crate) fn exchange(&self, old: Entry, new: Option<Entry>) -> bool {
-        let new = new.map_or(0, |entry| entry.0);
-        self.0.iter().any(|slot| {
-            let mut found = slot.load(Ordering::Relaxed);
-            while Entry(found).bare() == old {
-                let word = new | found & MORE;
-                match slot.compare_exchange_weak(found, word, Ordering::Release, Ordering::Relaxed)
-                {
-                    Ok(_) => return true,
-                    Err(now) => found = now,
-                }
-            }
-            false
-        })
+    pub(crate) fn exchange(self, old: Entry, new: Option<Entry>) -> bool {
+        let found = self.0.equal(!MORE, old.0).first();
+        if let Some(slot) = found {
+            self.store(slot, new.map_or(0, |entry| entry.0));
+        }
+        found.is_some()
+    }
+
+    /// Keeps the bucket's flag.
+    #[inline]
+    fn store(self, slot: usize, word: u64) {
+        let place = self.word(slot);
+        let flag = place.load(Ordering::Relaxed) & MORE;
+        place.store(word | flag, Ordering::Release);
     }
 
     /// Whether entries that belong here may lie in the next bucket.
     #[inline]
-    pub(crate) fn has_more(&self) -> bool {
-        let [first, ..] = &self.0;
-        Entry(first.load(Ordering::Acquire)).says_more()
+    pub(crate) fn has_more(self) -> bool {
+        self.entry(0).says_more()
     }
 
     /// Says so, before an entry goes there.
     #[inline]
-    pub(crate) fn set_more(&self) {
-        if !self.has_more() {
-            let [first, ..] = &self.0;
-            first.fetch_or(MORE, Ordering::Release);
+    pub(crate) fn set_more(self) {
+        let first = self.entry(0);
+        if !first.says_more() {
+            self.word(0).store(first.0 | MORE, Ordering::Release);
         }
     }
 
     /// Overwrites the whole bucket, in a page that nobody else can see yet.
     #[inline]
-    pub(crate) fn fill(&self, words: &[u64; BUCKET_ENTRIES]) {
+    pub(crate) fn fill(self, words: &[u64; BUCKET_ENTRIES]) {
         for (slot, word) in self.0.iter().zip(words) {
             slot.store(*word, Ordering::Relaxed);
         }
@@ -176,7 +184,8 @@ mod tests {
 
     #[test]
     fn the_flag_of_a_bucket_survives_its_entries() {
-        let bucket = Bucket::default();
+        let line = DramLine::default();
+        let bucket = Bucket(&line);
         assert!(!bucket.has_more());
         bucket.set_more();
         assert!(

@@ -3,16 +3,16 @@
 //! An insertion that finds all buckets full that it may use asks for growth. The segment gets one page more, or, with all
 //! 8 pages, is split in two halves of as many pages as they need. The entries are laid out in a draft first;
 //! only a draft that holds them all is copied to pages and published. Nobody writes to the old pages while
-//! the segment's locks are held, nobody finds them afterwards, and who is still reading them finds there
+//! the segment's lock is held, nobody finds them afterwards, and who is still reading them finds there
 //! what was true when his search began.
 //!
 //! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
 //! hashes asked for (see [`super::shape`]).
 
 use super::arena::{PAGE_BUCKETS, Pages};
-use super::directory::Segment;
 use super::entry::{BUCKET_ENTRIES, Entry, Location, MORE};
 use super::hash::KeyHash;
+use super::line::Segment;
 use super::shape::{PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
 
@@ -29,20 +29,10 @@ const LINES_PER_PAGE_MAX: u64 = 16;
 pub(crate) type Rehash<'a> = &'a mut dyn FnMut(Location) -> Option<KeyHash>;
 
 impl Index {
-    /// Makes room in the segment of `hash`, unless someone has done so since `seen` was read.
+    /// Makes room in the segment of `hash`, whose lock the caller holds.
     #[cold]
-    pub(super) fn grow(
-        &self,
-        hash: KeyHash,
-        seen: (u32, u16),
-        rehash: Rehash<'_>,
-    ) -> Result<(), IndexError> {
-        let (depth, generation) = seen;
-        let _locks = self.locks.of_segment(hash, depth);
-        let segment = self.directory.line(hash).segment();
-        if (segment.shape.depth, segment.generation) != (depth, generation) {
-            return Ok(());
-        }
+    pub(super) fn grow(&self, hash: KeyHash, rehash: Rehash<'_>) -> Result<(), IndexError> {
+        let segment = self.line(hash).segment();
         let mut entries = self.entries_of(&segment);
         for pages in segment.shape.pages + 1..=PAGES_MAX as u32 {
             let shape = Shape {
@@ -59,7 +49,7 @@ impl Index {
     fn entries_of(&self, segment: &Segment) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(segment.shape.buckets() as usize * BUCKET_ENTRIES);
         for page in segment.pages.as_slice() {
-            for bucket in self.arena.page(*page) {
+            for bucket in self.arena.buckets(*page) {
                 let found = bucket
                     .entries()
                     .into_iter()
@@ -90,6 +80,7 @@ impl Index {
             }
         }
         let drafts = [draft_half(half, &lower)?, draft_half(half, &upper)?];
+        let _upper_half = self.locks.of_upper_half(hash, segment.shape.depth);
         self.replace_segment(hash, segment, &drafts)
     }
 
@@ -118,9 +109,10 @@ impl Index {
         }
         if outcome.is_ok() {
             let lines_max = LINES_PER_PAGE_MAX * u64::from(self.arena.pages_used());
+            let first = old.shape.first_hash(hash);
             outcome = self
                 .directory
-                .publish(old.shape.first_hash(hash), &segments, lines_max);
+                .publish(&self.arena, first, &segments, lines_max);
         }
         if outcome.is_ok() {
             self.arena.retire(old.pages);
@@ -135,7 +127,7 @@ impl Index {
     fn copy_out(&self, draft: &Draft, pages: &Pages) {
         let mut words = draft.words.iter();
         for page in pages.as_slice() {
-            for (bucket, words) in self.arena.page(*page).iter().zip(&mut words) {
+            for (bucket, words) in self.arena.buckets(*page).zip(&mut words) {
                 bucket.fill(words);
             }
         }

@@ -1,18 +1,50 @@
-//! Locks of writers, chosen by the top 12 bits of the hash.
+//! Locks of writers, one for each segment, chosen by the top bits of its hashes.
 //!
-//! Whoever changes an entry holds the lock of its hash; whoever rebuilds a segment holds all locks that
-//! hashes of the segment can choose. Several are always taken in ascending order, and nobody who holds
-//! one waits for a lower one.
+//! Whoever changes an entry holds the lock of its segment; whoever rebuilds a segment holds its lock and those of
+//! the segments that it becomes. So while the lock of a segment is held and the directory still names
+//! it, it stands still, and its entries have one writer. Segments deeper than [`LOCK_BITS`] share locks with
+//! their neighbours.
+//!
+//! A lock is a word: one exchange takes it, one store gives it back. It is held for a few instructions, or for as long as a
+//! segment is rebuilt, and who has to wait lets others run. Several are always taken in ascending order.
 
 use super::hash::KeyHash;
-use parking_lot::{Mutex, MutexGuard};
+use crossbeam_utils::Backoff;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const LOCK_BITS: u32 = 12;
 
-/// Four share a cache line: a compromise between false sharing and DRAM.
-#[repr(align(16))]
+/// Sixteen share a cache line: all of them fit the second-level cache, and random keys make neighbours meet rarely.
 #[derive(Default)]
-struct Lock(Mutex<()>);
+struct Lock(AtomicU32);
+
+impl Lock {
+    #[inline]
+    fn lock(&self) -> Held<'_> {
+        if self.0.swap(1, Ordering::Acquire) != 0 {
+            self.wait();
+        }
+        Held(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let backoff = Backoff::new();
+        while self.0.load(Ordering::Relaxed) != 0 || self.0.swap(1, Ordering::Acquire) != 0 {
+            backoff.snooze();
+        }
+    }
+}
+
+/// A lock that is held until this is dropped.
+pub(crate) struct Held<'a>(&'a Lock);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.store(0, Ordering::Release);
+    }
+}
 
 /// All locks of an index.
 pub(crate) struct Locks(Box<[Lock]>);
@@ -22,31 +54,30 @@ impl Locks {
         Locks((0..1 << LOCK_BITS).map(|_| Lock::default()).collect())
     }
 
-    /// The lock of one hash.
+    /// The lock of the segment of this depth that `hash` lies in.
     #[inline]
-    pub(crate) fn of(&self, hash: KeyHash) -> MutexGuard<'_, ()> {
-        let number = (hash.0 >> (64 - LOCK_BITS)) as usize;
+    pub(crate) fn of(&self, hash: KeyHash, depth: u32) -> Held<'_> {
+        self.number(number_of(hash, depth)).lock()
+    }
+
+    /// The lock of the upper half of that segment, if it is another one. The caller holds that of the segment,
+    /// which the lower half inherits.
+    pub(crate) fn of_upper_half(&self, hash: KeyHash, depth: u32) -> Option<Held<'_>> {
+        let half = (1 << LOCK_BITS) >> depth >> 1;
+        (half != 0).then(|| self.number(number_of(hash, depth) + half).lock())
+    }
+
+    #[inline]
+    fn number(&self, number: usize) -> &Lock {
         match self.0.get(number) {
-            Some(lock) => lock.0.lock(),
+            Some(lock) => lock,
             None => unreachable!("there is a lock for every {LOCK_BITS} bits"),
         }
     }
 
-    /// All locks of the segment of this depth that `hash` lies in.
-    pub(crate) fn of_segment(&self, hash: KeyHash, depth: u32) -> Vec<MutexGuard<'_, ()>> {
-        let count = 1 << LOCK_BITS.saturating_sub(depth);
-        let first = (hash.0 >> (64 - LOCK_BITS)) as usize & !(count - 1);
-        self.0
-            .iter()
-            .skip(first)
-            .take(count)
-            .map(|lock| lock.0.lock())
-            .collect()
-    }
-
     /// Every lock.
-    pub(crate) fn all(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.of_segment(KeyHash(0), 0)
+    pub(crate) fn all(&self) -> Vec<Held<'_>> {
+        self.0.iter().map(Lock::lock).collect()
     }
 
     /// DRAM held.
@@ -55,20 +86,75 @@ impl Locks {
     }
 }
 
+/// The number of the lock that all hashes of a segment share.
+#[inline]
+fn number_of(hash: KeyHash, depth: u32) -> usize {
+    let below = LOCK_BITS.saturating_sub(depth);
+    (hash.0 >> (64 - LOCK_BITS) >> below << below) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn held(locks: &Locks) -> Vec<usize> {
+        let held = |number: &usize| locks.0[*number].0.load(Ordering::Relaxed) != 0;
+        (0..1 << LOCK_BITS).filter(held).collect()
+    }
+
     #[test]
-    fn a_segment_has_the_locks_of_its_hashes() {
+    fn all_hashes_of_a_segment_have_its_lock() {
         let locks = Locks::new();
         let hash = KeyHash(0b1010_1010_1010_1010 << 48);
-        for (depth, count) in [(0, 4096), (6, 64), (11, 2), (12, 1), (30, 1)] {
-            let held = locks.of_segment(hash, depth);
-            assert_eq!(held.len(), count);
-            let taken = locks.0.iter().position(|lock| lock.0.is_locked()).unwrap();
-            assert_eq!(taken, 0b1010_1010_1010 / count * count);
+        for (depth, number) in [
+            (0, 0),
+            (1, 0b1000_0000_0000),
+            (6, 0b1010_1000_0000),
+            (11, 0b1010_1010_1010),
+            (12, 0b1010_1010_1010),
+            (30, 0b1010_1010_1010),
+        ] {
+            let lock = locks.of(hash, depth);
+            assert_eq!(held(&locks), [number]);
+            drop(lock);
+            assert!(held(&locks).is_empty());
         }
+    }
+
+    #[test]
+    fn halves_have_the_locks_that_their_hashes_choose() {
+        let locks = Locks::new();
+        for depth in [0, 3, 11, 12, 20] {
+            let lower = KeyHash(0);
+            let upper = KeyHash(1 << (63 - depth));
+            let numbers = [number_of(lower, depth + 1), number_of(upper, depth + 1)];
+            let _segment = locks.of(lower, depth);
+            let other = locks.of_upper_half(lower, depth);
+            assert_eq!(other.is_some(), numbers[0] != numbers[1]);
+            assert!(numbers.iter().all(|number| held(&locks).contains(number)));
+        }
+    }
+
+    #[test]
+    fn a_lock_has_one_holder() {
+        let locks = Locks::new();
+        let counter = AtomicU32::new(0);
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let _held = locks.of(KeyHash(7), 12);
+                        let seen = counter.load(Ordering::Relaxed);
+                        if seen.is_multiple_of(32) {
+                            std::thread::yield_now();
+                        }
+                        counter.store(seen + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.into_inner(), 3 * rounds);
         assert_eq!(locks.all().len(), 4096);
     }
 }

@@ -3,15 +3,22 @@
 //! An entry is 8 bytes: a 23-bit tag of the key's hash and a 40-bit location. The index does not know keys:
 //! a lookup offers the locations whose tags match, and the caller reads the records and decides.
 //!
-//! * [`directory`]: the top bits of the hash choose a line, which names the 1 to 8 pages of a segment.
+//! * [`directory`]: the top bits of the hash choose a [`line`], which names the 1 to 8 pages of a segment.
 //! * [`shape`]: the next bits choose the home bucket, one cache line of eight entries.
 //! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A bucket that was passed says so,
 //!   and a lookup stops at the first bucket that does not.
+//! * [`candidates`]: a search, location by location.
 //! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes, all counted.
-//! * [`arena`]: pages, used again when no reader can see them any more ([`crate::epoch`]).
+//! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them any
+//!   more ([`crate::epoch`]).
+//!
+//! # What it costs
+//! The way to an entry is three loads, each needing the one before: the directory's root, which stays in the
+//! processor's nearest cache; a line of the directory, 64 bytes for about 1200 entries; the bucket. Only the last one
+//! is a miss, as a rule, and [`Index::prefetch`] starts it early. A change takes one lock more: one exchange.
 //!
 //! # What holds for readers
-//! A lookup takes no lock; beside the directory it touches one cache line, as a rule. An entry never moves
+//! A lookup takes no lock. An entry never moves
 //! within live pages, and old pages stay as they were while a reader is pinned. So an entry that is there
 //! during the whole of a lookup is found. A location that a lookup offers was in the index under this hash's
 //! tag after the reader pinned; if the owner retires records under the same epochs after taking them
@@ -24,18 +31,21 @@
 //! # Why nothing deadlocks
 //! There are three kinds of lock, each waited for only by someone who holds none that comes later:
 //!
-//! 1. the locks of hashes ([`locks`]): a change takes one and lets go before it asks for growth; growth
-//!    takes those of its segment, `clear` all of them, in ascending order;
+//! 1. the locks of segments ([`locks`]): a change takes one; if its segment must be split, that of the upper half, a
+//!    later one, too; `clear` takes all, in ascending order;
 //! 2. `changing` of the directory, taken by growth and `clear` to publish;
-//! 3. the stock of the arena, taken for a few instructions.
+//! 3. the stock of the arena, taken for a few instructions (growth of the directory takes it under `changing`), and
+//!    the lock under which its memory grows.
 //!
 //! Under none of them is anything of the caller waited for, so callers may hold locks of their own.
 
 mod arena;
+mod candidates;
 mod directory;
 mod entry;
 mod growth;
 mod hash;
+mod line;
 mod locks;
 mod scan;
 mod shape;
@@ -51,11 +61,13 @@ pub(crate) use hash::KeyHash;
 
 use crate::chance::Chance;
 use crate::epoch::{Epochs, Pin};
-use arena::{Arena, PAGE_BUCKETS};
-use directory::{DEPTH_FIRST, Directory, Home, Line};
+use arena::Arena;
+use candidates::Candidates;
+use directory::{DEPTH_FIRST, Directory};
 use entry::{Bucket, Entry};
 use hash::Hasher;
-use locks::Locks;
+use line::{Home, Line};
+use locks::{Held, Locks};
 use std::sync::Arc;
 
 /// Buckets an entry may lie in: its home and the next nine. Few searches go beyond the second, but
@@ -67,7 +79,7 @@ const PROBE_BUCKETS: u32 = 10;
 pub(crate) enum IndexError {
     /// The system refused memory.
     #[error("no memory for {0} bytes of index: give the process more, or store fewer keys")]
-    Memory(usize),
+    Memory(u64),
     /// More keys than chance allows fall together.
     #[error(
         "the index cannot spread its entries: their hashes are not random; reopen the store to draw a new secret"
@@ -90,14 +102,16 @@ pub(crate) struct Index {
 impl Index {
     /// An empty index whose readers pin `epochs`.
     pub(crate) fn new(epochs: Arc<Epochs>, chance: &Chance) -> Result<Index, IndexError> {
+        let arena = Arena::new(Arc::clone(&epochs))?;
         let index = Index {
-            arena: Arena::new(Arc::clone(&epochs)),
+            directory: Directory::new(&arena)?,
+            arena,
             epochs,
             hasher: Hasher::new(chance),
             locks: Locks::new(),
-            directory: Directory::new()?,
         };
-        index.directory.reset(&index.empty_segments(DEPTH_FIRST)?);
+        let empty = index.empty_segments(DEPTH_FIRST)?;
+        index.directory.reset(&index.arena, &empty);
         Ok(index)
     }
 
@@ -115,72 +129,47 @@ impl Index {
         pin: &Pin<'_>,
         mut is: impl FnMut(Location) -> bool,
     ) -> Option<Location> {
+        self.candidates(hash, pin).find(|location| is(*location))
+    }
+
+    /// The locations that may be of the key with this hash, as far as it is asked for more of them.
+    #[inline]
+    pub(crate) fn candidates<'a>(&'a self, hash: KeyHash, pin: &'a Pin<'_>) -> Candidates<'a> {
         debug_assert!(pin.is_of(&self.epochs));
-        'search: loop {
-            let line = self.directory.line(hash);
-            let home = line.home(hash);
-            for step in 0..PROBE_BUCKETS {
-                let Some(bucket) = self.bucket(line, &home, step) else {
-                    continue 'search;
-                };
-                let entries = bucket.entries();
-                let mut matches = 0_u32;
-                for (slot, entry) in entries.iter().enumerate() {
-                    matches |= u32::from(entry.tag() == home.tag) << slot;
-                }
-                while matches != 0 {
-                    let entry = entries.get(matches.trailing_zeros() as usize);
-                    // An empty slot looks like tag 0.
-                    if let Some(location) = entry.and_then(|entry| entry.location())
-                        && is(location)
-                    {
-                        return Some(location);
-                    }
-                    matches &= matches - 1;
-                }
-                let [first, ..] = entries;
-                if !first.says_more() {
-                    return None;
-                }
-            }
-            return None;
-        }
+        Candidates::new(self, hash)
+    }
+
+    /// Starts loading the bucket where the search for this hash will begin, for whoever has something else to
+    /// do first. Needs no pin: nothing is read but the directory.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        self.approach(hash);
+    }
+
+    /// As [`Index::prefetch`]: where a change of this key begins.
+    #[inline]
+    fn approach(&self, hash: KeyHash) -> Home {
+        let home = self.line(hash).home(hash);
+        self.arena.prefetch(home.line());
+        home
     }
 
     /// Adds an entry for a key that has none. May call `rehash` for any entry.
+    #[inline]
     pub(crate) fn insert(
         &self,
         hash: KeyHash,
         location: Location,
         rehash: Rehash<'_>,
     ) -> Result<(), IndexError> {
+        let seen = self.approach(hash);
         loop {
-            let seen = {
-                let _lock = self.locks.of(hash);
-                let line = self.directory.line(hash);
-                let home = line.home(hash);
-                if self.put(line, &home, Entry::new(home.tag, location)) {
-                    return Ok(());
-                }
-                (home.shape.depth, home.word.generation())
-            };
-            self.grow(hash, seen, rehash)?;
-        }
-    }
-
-    /// Runs under the hash's lock: the segment stands still, but writers of other hashes may use it too.
-    #[inline]
-    fn put(&self, line: &Line, home: &Home, entry: Entry) -> bool {
-        for step in 0..PROBE_BUCKETS {
-            let Some(bucket) = self.bucket(line, home, step) else {
-                return false;
-            };
-            if bucket.put(entry) {
-                return true;
+            let (_held, line, home) = self.own(hash, seen);
+            if self.put(line, &home, home.entry(location)) {
+                return Ok(());
             }
-            bucket.set_more();
+            self.grow(hash, rehash)?;
         }
-        false
     }
 
     /// Points the entry of exactly `old` to `new`; `false`, and no change, if there is none.
@@ -197,13 +186,8 @@ impl Index {
 
     #[inline]
     fn exchange(&self, hash: KeyHash, old: Location, new: Option<Location>) -> bool {
-        let _lock = self.locks.of(hash);
-        let line = self.directory.line(hash);
-        let home = line.home(hash);
-        let (old, new) = (
-            Entry::new(home.tag, old),
-            new.map(|new| Entry::new(home.tag, new)),
-        );
+        let (_held, line, home) = self.own(hash, self.approach(hash));
+        let (old, new) = (home.entry(old), new.map(|new| home.entry(new)));
         for step in 0..PROBE_BUCKETS {
             let Some(bucket) = self.bucket(line, &home, step) else {
                 return false;
@@ -218,24 +202,63 @@ impl Index {
         false
     }
 
+    /// Runs under the segment's lock.
+    #[inline]
+    fn put(&self, line: Line<'_>, home: &Home, entry: Entry) -> bool {
+        for step in 0..PROBE_BUCKETS {
+            let Some(bucket) = self.bucket(line, home, step) else {
+                return false;
+            };
+            if bucket.put(entry) {
+                return true;
+            }
+            bucket.set_more();
+        }
+        false
+    }
+
+    /// Takes the lock of the segment of a hash, whose home was `home` a moment ago: until it is given back, the
+    /// segment stands still and nobody else changes its entries.
+    #[inline(always)]
+    fn own(&self, hash: KeyHash, mut home: Home) -> (Held<'_>, Line<'_>, Home) {
+        loop {
+            let held = self.locks.of(hash, home.word.depth());
+            let line = self.line(hash);
+            if line.is_of(&home) {
+                return (held, line, home);
+            }
+            // Rebuilt meanwhile, and perhaps under another lock.
+            drop(held);
+            home = line.home(hash);
+        }
+    }
+
+    #[inline]
+    fn line(&self, hash: KeyHash) -> Line<'_> {
+        self.directory.line(&self.arena, hash)
+    }
+
     /// The bucket `step` after the home; `None` if the segment has just been rebuilt.
     #[inline]
-    fn bucket(&self, line: &Line, home: &Home, step: u32) -> Option<&Bucket> {
-        let (buckets, wanted) = (home.shape.buckets(), home.bucket + step);
-        let number = if wanted < buckets {
-            wanted
-        } else {
-            wanted - buckets
-        };
+    fn bucket<'a>(&'a self, line: Line<'a>, home: &Home, step: u32) -> Option<Bucket<'a>> {
+        let line = self.line_of(line, home, step)?;
+        Some(Bucket(self.arena.line(line)))
+    }
+
+    /// Number of that bucket's line in the arena.
+    #[inline]
+    fn line_of(&self, line: Line<'_>, home: &Home, step: u32) -> Option<usize> {
+        let number = home.bucket_after(step);
         let page = line.page_of(home, number)?;
-        self.arena.page(page).get((number % PAGE_BUCKETS) as usize)
+        Some(Arena::line_of(page, number))
     }
 
     /// Removes everything. Readers may run; no change may. On an error nothing is removed.
     pub(crate) fn clear(&self) -> Result<(), IndexError> {
         let _locks = self.locks.all();
-        let old = self.directory.segments();
-        self.directory.reset(&self.empty_segments(DEPTH_FIRST)?);
+        let old = self.directory.segments(&self.arena);
+        let empty = self.empty_segments(DEPTH_FIRST)?;
+        self.directory.reset(&self.arena, &empty);
         old.iter()
             .for_each(|segment| self.arena.retire(segment.pages));
         Ok(())
@@ -243,6 +266,6 @@ impl Index {
 
     /// DRAM held: segments, spare pages, directory, locks.
     pub(crate) fn bytes(&self) -> u64 {
-        size_of::<Index>() as u64 + self.arena.bytes() + self.directory.bytes() + self.locks.bytes()
+        size_of::<Index>() as u64 + self.arena.bytes() + self.locks.bytes()
     }
 }

@@ -6,9 +6,9 @@
 //! there all the time is in them, whatever has become of the segment meanwhile.
 
 use super::arena::PAGE_BUCKETS;
-use super::directory::Segment;
 use super::entry::{BUCKET_ENTRIES, Entry, Location};
 use super::hash::KeyHash;
+use super::line::Segment;
 use super::shape::PAGES_MAX;
 use super::{Index, PROBE_BUCKETS};
 use crate::epoch::Pin;
@@ -46,7 +46,7 @@ impl Index {
         visited: &mut usize,
         visit: &mut dyn FnMut(Location),
     ) -> Option<u64> {
-        let segment = self.directory.line(from).segment();
+        let segment = self.line(from).segment();
         let shape = segment.shape;
         let mut home = shape.home(shape.tag(from));
         while home < shape.buckets() && *visited < count {
@@ -82,9 +82,7 @@ impl Index {
             .pages
             .as_slice()
             .get((number / PAGE_BUCKETS) as usize);
-        let bucket =
-            page.and_then(|page| self.arena.page(*page).get((number % PAGE_BUCKETS) as usize));
-        match bucket {
+        match page.map(|page| self.arena.bucket(*page, number)) {
             Some(bucket) => (bucket.entries(), bucket.has_more()),
             None => unreachable!(
                 "bucket {number} of a segment of {} pages",
@@ -117,7 +115,7 @@ impl Index {
 
     /// Draws a slot such that every slot of the index has the same chance; `None` if it is empty.
     fn draw(&self, hash: u64, choice: u64) -> Option<Location> {
-        let segment = self.directory.line(KeyHash(hash)).segment();
+        let segment = self.line(KeyHash(hash)).segment();
         // Hashes find a segment by its share of them, not by its pages: draws of small and of shallow
         // segments are dropped with the chance that evens this out.
         let spread = self

@@ -1,13 +1,14 @@
-//! The index against a model, under threads, and at its limits.
+//! The index against a model and at its limits.
 //!
 //! Keys are numbers, hashes are made from them, and a location tells its key: `key * 16 + version + 1`.
+
+mod threads;
 
 use super::{Index, IndexError, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::{Epochs, Slot};
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A random number generator that replays: SplitMix64.
 struct Random(u64);
@@ -160,9 +161,9 @@ fn agrees_with_a_hash_map() {
 #[test]
 fn an_entry_costs_at_most_12_bytes() {
     let numbers = Numbers::new(1);
-    for key in 0..1_200_000 {
+    for key in 0..4_800_000 {
         numbers.insert(key, 0);
-        if key >= 1_000_000 && key % 10_000 == 0 {
+        if key >= 4_000_000 && key % 40_000 == 0 {
             let each = numbers.index.bytes() as f64 / key as f64;
             assert!(
                 (8.0..12.0).contains(&each),
@@ -175,6 +176,15 @@ fn an_entry_costs_at_most_12_bytes() {
         0,
         "tags alone carry growth this far"
     );
+}
+
+#[test]
+fn prefetching_changes_nothing() {
+    let numbers = Numbers::new(1);
+    (0..1000).for_each(|key| numbers.insert(key, 0));
+    (0..2000).for_each(|key| numbers.index.prefetch(numbers.hash(key)));
+    let slot = numbers.slot();
+    assert!((0..2000).all(|key| numbers.lookup(&slot, key).is_some() == (key < 1000)));
 }
 
 /// A segment of depth 13 has used up its tags' first anchor; its halves ask for full hashes.
@@ -263,7 +273,7 @@ fn pages_are_used_again_when_readers_have_gone() {
 #[test]
 fn every_rebuilt_segment_has_a_later_generation() {
     let numbers = Numbers::new(1);
-    let segment = |key| numbers.index.directory.line(numbers.hash(key)).segment();
+    let segment = |key| numbers.index.line(numbers.hash(key)).segment();
     let mut rebuilt = 0;
     for key in 0..200_000 {
         let before = segment(key);
@@ -327,15 +337,7 @@ fn random_entries_are_spread_evenly() {
     // Segments have 5 to 8 pages now: without evening out, keys of small ones would be drawn too often.
     let mut quarters = [0_u64; 4];
     let mut drawn_pages: HashMap<u32, (u64, u64)> = HashMap::new();
-    let pages_of = |key| {
-        numbers
-            .index
-            .directory
-            .line(numbers.hash(key))
-            .segment()
-            .shape
-            .pages
-    };
+    let pages_of = |key| numbers.index.line(numbers.hash(key)).segment().shape.pages;
     (0..KEYS).for_each(|key| drawn_pages.entry(pages_of(key)).or_default().0 += 1);
     const DRAWS: u64 = 400_000;
     for _ in 0..DRAWS {
@@ -356,116 +358,4 @@ fn random_entries_are_spread_evenly() {
             "{pages} pages: {share} of the fair share"
         );
     }
-}
-
-/// Writers grow the index and churn their own keys; the stable keys must be found by every lookup.
-#[test]
-fn readers_find_what_is_there_while_writers_change_the_rest() {
-    const STABLE: u64 = 20_000;
-    const OWN: u64 = 150_000;
-    let mut random = Random::new();
-    let numbers = Arc::new(Numbers::new(8));
-    (0..STABLE).for_each(|key| numbers.insert(key, 0));
-    let stop = AtomicBool::new(false);
-    let hits = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for seed in [random.next(), random.next()] {
-            let (numbers, stop, hits) = (&numbers, &stop, &hits);
-            scope.spawn(move || {
-                let (mut random, slot) = (Random(seed), numbers.slot());
-                while !stop.load(Ordering::Relaxed) {
-                    let key = random.below(STABLE);
-                    assert!(
-                        numbers.lookup(&slot, key).is_some(),
-                        "key {key} was there all the time"
-                    );
-                    hits.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        let writers: Vec<_> = (0..3)
-            .map(|writer| {
-                let (seed, numbers) = (random.next(), &numbers);
-                scope.spawn(move || write_and_verify(numbers, seed, writer, STABLE, OWN))
-            })
-            .collect();
-        let failed = writers
-            .into_iter()
-            .map(|writer| writer.join())
-            .filter(Result::is_err)
-            .count();
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(failed, 0, "writers failed");
-    });
-    assert!(hits.into_inner() > 1000, "the readers did run");
-}
-
-/// One writer: overwrites its share of the stable keys, and inserts, replaces and removes keys of its own.
-fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own: u64) {
-    let (mut random, slot) = (Random(seed), numbers.slot());
-    let mut model = HashMap::new();
-    for _ in 0..own * 2 {
-        let mine = random.below(stable / 3) * 3 + writer;
-        if mine < stable {
-            let old = numbers.lookup(&slot, mine).unwrap();
-            assert!(numbers.index.replace(
-                numbers.hash(mine),
-                old,
-                location(mine, random.below(16))
-            ));
-        }
-        let (key, version) = (
-            1_000_000 * (writer + 1) + random.below(own),
-            random.below(16),
-        );
-        assert_eq!(numbers.lookup(&slot, key), model.get(&key).copied());
-        match model.get(&key) {
-            None => {
-                numbers.insert(key, version);
-                model.insert(key, location(key, version));
-            }
-            Some(old) if version < 4 => {
-                assert!(numbers.index.remove(numbers.hash(key), *old));
-                model.remove(&key);
-            }
-            Some(old) => {
-                assert!(
-                    numbers
-                        .index
-                        .replace(numbers.hash(key), *old, location(key, version))
-                );
-                model.insert(key, location(key, version));
-            }
-        }
-    }
-    for (key, at) in model {
-        assert_eq!(numbers.lookup(&slot, key), Some(at));
-    }
-}
-
-/// Iterations that run while the index grows many times over visit every key that was there before.
-#[test]
-fn a_scan_misses_nothing_while_the_index_grows() {
-    const STABLE: u64 = 10_000;
-    let mut random = Random::new();
-    // Crowded, so that splits, doublings and new anchors happen under the scan.
-    let numbers = Numbers::crowded(4, 5);
-    (0..STABLE).for_each(|key| numbers.insert(key, 0));
-    let expected: HashSet<u64> = (0..STABLE).collect();
-    let growing = AtomicBool::new(true);
-    std::thread::scope(|scope| {
-        let (numbers, growing) = (&numbers, &growing);
-        scope.spawn(move || {
-            (STABLE..55 * STABLE).for_each(|key| numbers.insert(key, 0));
-            growing.store(false, Ordering::Release);
-        });
-        let slot = numbers.slot();
-        let mut last = false;
-        while !last {
-            last = !growing.load(Ordering::Acquire);
-            let visits = numbers.scan_all(&slot, 1 + random.below(500) as usize);
-            assert!(expected.iter().all(|key| visits.contains_key(key)));
-        }
-    });
-    assert!(numbers.index.directory.depth() >= 14);
 }

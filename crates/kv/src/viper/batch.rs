@@ -16,7 +16,7 @@
 use super::blocks::State;
 use super::layout::{Kind, floor_word, word_at};
 use super::record::{self, RecordKind, Stamp};
-use super::session::{Old, Pending, ViperSession, check_key, check_value};
+use super::session::{Old, Pending, Replaced, ViperSession, check_key, check_value};
 use super::{LooseBlock, index_error};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -343,7 +343,7 @@ impl ViperSession {
                 hash,
                 stripe,
                 new,
-                old,
+                old: Replaced::Known(old),
                 moved: false,
             });
         }
@@ -418,7 +418,7 @@ impl ViperSession {
             moves: 0,
             first: false,
         };
-        let bytes = record.bytes as u32;
+        let bytes = record.bytes;
         Ok(Old {
             location,
             bytes,
@@ -426,6 +426,7 @@ impl ViperSession {
             expired: false,
             stamp,
             version,
+            mark: reader.mark_of(&spot),
         })
     }
 

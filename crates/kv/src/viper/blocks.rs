@@ -241,6 +241,14 @@ impl Blocks {
             .collect()
     }
 
+    /// Touches every page of every extent.
+    pub(crate) fn prefault(&self) {
+        for range in self.ranges() {
+            let (first, end) = (self.at(range.start), self.at(range.end));
+            self.pool.prefault(first, end - first);
+        }
+    }
+
     /// Every block of every extent.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
         self.ranges().into_iter().flatten()

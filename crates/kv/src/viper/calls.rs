@@ -1,6 +1,8 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
-use super::session::{OnPanic, Pending, SCRATCH_KEEP, ViperSession, check_key, check_value};
+use super::session::{
+    OnPanic, Pending, Replaced, SCRATCH_KEEP, ViperSession, check_key, check_value,
+};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
 };
@@ -44,11 +46,23 @@ impl EngineSession for ViperSession {
         self.get_many_at_once(keys, into, found)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         check_key(key)?;
         check_value(value)?;
         self.with_room(|session| session.try_put(key, value, expires_at_ms))
             .map_err(|error| self.engine.at_path(error))
+    }
+
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error> {
+        self.put(key, value, expires_at_ms)?;
+        self.commit_pending()
+            .map_err(|error| self.engine.at_path(error))?;
+        Ok((self.made, Ticket(self.last_ticket.0)))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
@@ -56,8 +70,10 @@ impl EngineSession for ViperSession {
         self.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
+        self.engine.index.prefetch(hash);
         let early = self.early(|session| session.locate(hash, key))?;
         self.acquire(stripe)?;
+        self.expect(hash);
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
         match early.map_or_else(|| self.locate(hash, key), Ok) {
             Ok(None) => {
@@ -71,7 +87,7 @@ impl EngineSession for ViperSession {
                     hash,
                     stripe,
                     new: None,
-                    old: Some(old),
+                    old: Replaced::Known(Some(old)),
                     moved: false,
                 })?;
                 Ok(!old.expired)
@@ -109,8 +125,19 @@ impl EngineSession for ViperSession {
         self.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
+        self.engine.index.prefetch(hash);
         let early = self.early(|session| session.word_of(hash, key, at))?;
         self.acquire(stripe)?;
+        if self.engine.geometry.fixed.is_some() && early.is_none() {
+            match self.change_in_place(hash, stripe, key, at, change) {
+                Ok(None) => {}
+                Ok(changed) => return Ok(changed),
+                Err(error) => {
+                    self.give_back(stripe);
+                    return Err(self.engine.at_path(error));
+                }
+            }
+        }
         let found = early.map_or_else(|| self.word_of(hash, key, at), Ok);
         self.update_word_locked(found, hash, stripe, key, at, change)
             .map_err(|error| self.engine.at_path(error))
@@ -168,21 +195,18 @@ impl EngineSession for ViperSession {
 }
 
 impl ViperSession {
-    fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+    fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         self.healthy()?;
         let hash = self.engine.hash(key);
         let stripe = Stripes::of(hash.0);
+        self.engine.index.prefetch(hash);
         self.acquire(stripe)?;
-        match self.locate(hash, key) {
-            Ok(old) => {
-                self.submit_put(hash, stripe, key, value, expires_at_ms, old)?;
-                Ok(old.is_none_or(|old| old.expired))
-            }
-            Err(error) => {
-                self.give_back(stripe);
-                Err(error)
-            }
-        }
+        let old = Replaced::Unknown {
+            from: self.keys.len() as u32,
+            bytes: key.len() as u32,
+        };
+        self.keys.extend_from_slice(key);
+        self.submit_put(hash, stripe, key, value, expires_at_ms, old)
     }
 
     fn modify_locked(
@@ -210,6 +234,7 @@ impl ViperSession {
             }
         };
         let old = found.as_ref().map(|(old, _)| *old);
+        let replaced = Replaced::Known(old);
         let seen = found
             .filter(|(old, _)| !old.expired)
             .map(|(old, record)| Current {
@@ -232,16 +257,16 @@ impl ViperSession {
                 self.give_back(stripe);
                 Err(error)
             }
-            (_, Change::Put { expires_at_ms }, old) => {
-                self.submit_put(hash, stripe, key, value, expires_at_ms, old)
+            (_, Change::Put { expires_at_ms }, _) => {
+                self.submit_put(hash, stripe, key, value, expires_at_ms, replaced)
             }
-            (_, Change::Delete, Some(old)) => {
+            (_, Change::Delete, Some(_)) => {
                 self.engine.stripes.next_version(stripe);
                 self.submit(Pending {
                     hash,
                     stripe,
                     new: None,
-                    old: Some(old),
+                    old: replaced,
                     moved: false,
                 })
             }

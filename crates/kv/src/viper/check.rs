@@ -103,7 +103,7 @@ fn check_live(
     let mut scratch = Vec::new();
     let found = look_up(viper, slot, hash, key, &mut scratch)?;
     match found {
-        Some((current, record)) if current == place => {
+        Some((current, _, record)) if current == place => {
             report.live += 1;
             if record.kind.is_chained() {
                 reader.walk(&chain_of(&record, &scratch)?, None, &mut |_| {})?;
@@ -111,11 +111,11 @@ fn check_live(
             Ok(())
         }
         _ if viper.stripes.is_locked(Stripes::of(hash.0)) => Ok(()),
-        Some((_, newer)) if newer.stamp.order() > visited.record.stamp.order() => {
+        Some((_, _, newer)) if newer.stamp.order() > visited.record.stamp.order() => {
             // Its mark may have been set since the block was copied.
             let spot = reader.spot(visited.at)?;
-            let (mark_at, bit) = reader.mark_of(&spot);
-            match reader.marks(mark_at, spot.info.epoch)? & bit {
+            let mark = reader.mark_of(&spot);
+            match reader.marks(mark.at, mark.epoch)? & mark.bit {
                 0 => Err(corrupt(
                     visited.at,
                     "an older record of a key is not marked dead",
@@ -125,8 +125,8 @@ fn check_live(
         }
         _ => {
             let spot = reader.spot(visited.at)?;
-            let (mark_at, bit) = reader.mark_of(&spot);
-            match reader.marks(mark_at, spot.info.epoch)? & bit {
+            let mark = reader.mark_of(&spot);
+            match reader.marks(mark.at, mark.epoch)? & mark.bit {
                 0 => Err(corrupt(visited.at, "the index does not know a live record")),
                 _ => Ok(()),
             }

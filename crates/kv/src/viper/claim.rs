@@ -49,6 +49,8 @@ pub(crate) struct Claim {
     at: u64,
     /// How many pages were begun before the current one.
     turn: u64,
+    /// First byte of the current page.
+    page: u64,
     /// Where the next record goes, in the current page.
     fill: u64,
     /// Record bytes in the block so far.
@@ -75,7 +77,7 @@ impl Claim {
         unfenced: &mut Unfenced,
     ) -> Claim {
         let epoch = blocks.next_epoch(block);
-        let pages = geometry.pages_of(kind);
+        let pages = *geometry.pages_of(kind);
         let at = blocks.at(block);
         let secret = lane.pool().secret().clone();
         let mut header = Vec::with_capacity(pages.header as usize);
@@ -115,6 +117,7 @@ impl Claim {
             epoch,
             at,
             turn: 0,
+            page: at + page_order(&pages, block, epoch, 0) * pages.bytes,
             fill: pages.header,
             filled: 0,
             line: [0; LINE as usize],
@@ -135,7 +138,15 @@ impl Claim {
     /// First byte of the page that records go to.
     #[inline]
     pub(crate) fn page_at(&self) -> u64 {
-        self.at + page_order(&self.pages, self.block, self.epoch, self.turn) * self.pages.bytes
+        self.page
+    }
+
+    /// Goes on to the next page of the block.
+    fn turn_page(&mut self) {
+        self.turn += 1;
+        let number = page_order(&self.pages, self.block, self.epoch, self.turn);
+        self.page = self.at + number * self.pages.bytes;
+        self.fill = self.pages.header;
     }
 
     /// Where a record of `bytes` will go, moving on to the next page if need be; `None`: the block is full.
@@ -151,8 +162,7 @@ impl Claim {
                 return None;
             }
             self.finish_page(lane, unfenced);
-            self.turn += 1;
-            self.fill = self.pages.header;
+            self.turn_page();
         }
         Some(self.page_at() + self.fill)
     }
@@ -239,8 +249,7 @@ impl Claim {
         self.slack = self.pages.slack(self.turn, self.fill) as u32;
         self.finish_page(lane, unfenced);
         while self.turn + 1 < self.pages.count {
-            self.turn += 1;
-            self.fill = self.pages.header;
+            self.turn_page();
             self.finish_page(lane, unfenced);
         }
     }

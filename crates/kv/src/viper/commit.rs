@@ -4,8 +4,9 @@
 //! recovery settles it, as long as nothing is built upon it.
 
 use super::lookup::rehash;
+use super::read::UNIT;
 use super::record::RecordKind;
-use super::session::{Old, PENDING_MAX, Pending, ViperSession};
+use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession};
 use super::{bump, index_error};
 use crate::broken::Hole;
 use crate::error::Error;
@@ -28,35 +29,81 @@ impl ViperSession {
             return Err(error);
         }
         // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
+        let mut refused = None;
         let result = self
-            .commit_these(&pending)
+            .commit_these(&mut pending, &mut refused)
             .map_err(|error| self.engine.halt(error));
         for write in &pending {
             self.engine.stripes.unlock(write.stripe);
         }
         pending.clear();
         self.pending = pending;
-        result
+        self.keys.clear();
+        if self.keys.capacity() > SCRATCH_KEEP {
+            self.keys = Vec::new();
+        }
+        match refused {
+            Some(error) => result.and(Err(error)),
+            None => result,
+        }
     }
 
-    fn commit_these(&mut self, pending: &[Pending]) -> Result<(), Error> {
-        for write in pending {
-            if let (None, Some(old)) = (write.new, &write.old) {
-                self.mark(old)?;
+    fn commit_these(
+        &mut self,
+        pending: &mut [Pending],
+        refused: &mut Option<Error>,
+    ) -> Result<(), Error> {
+        for write in &*pending {
+            match (write.new, &write.old) {
+                (None, Replaced::Known(Some(old))) => self.mark(old)?,
+                (_, Replaced::Unknown { .. }) => self.expect(write.hash),
+                _ => {}
             }
         }
         if self.engine.is_broken(Hole::V12) {
+            for write in &mut *pending {
+                self.resolve(write)?;
+            }
             return self.fence_after_publishing(pending);
         }
         self.settle_and_fence();
         self.unlock_pages(pending);
         for write in pending {
-            self.publish(write)?;
+            match self.resolve(write) {
+                Ok(()) => self.publish(write)?,
+                // What it should replace is damaged. Its record is never shown, and stays: to mark it dead would
+                // bury what it has not replaced.
+                Err(error) => drop(refused.get_or_insert(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts reading what a write will look at once its record is fenced.
+    #[inline]
+    pub(super) fn expect(&self, hash: KeyHash) {
+        let reader = self.engine.reader();
+        let pin = self.slot.pin();
+        if let Some(location) = self.engine.index.candidates(hash, &pin).next() {
+            reader.prefetch_to_replace(location.get() * UNIT);
+        }
+    }
+
+    /// Finds out what a write replaces.
+    #[inline]
+    fn resolve(&mut self, write: &mut Pending) -> Result<(), Error> {
+        if let Replaced::Unknown { from, bytes } = write.old {
+            let keys = std::mem::take(&mut self.keys);
+            let key = keys.get(from as usize..(from + bytes) as usize);
+            let found = self.locate(write.hash, key.unwrap_or(&[]));
+            self.keys = keys;
+            write.old = Replaced::Known(found?);
         }
         Ok(())
     }
 
     /// Makes one fenced write visible. The caller holds the stripe.
+    #[inline(always)]
     pub(super) fn publish(&mut self, write: &Pending) -> Result<(), Error> {
         self.stamp(write);
         self.swing(write)?;
@@ -64,6 +111,7 @@ impl ViperSession {
     }
 
     /// Says what reads of the write's key depend on.
+    #[inline(always)]
     pub(super) fn stamp(&self, write: &Pending) {
         let engine = &self.engine;
         // A copy that compaction made needs no stamp: until it is durable, the original is still there.
@@ -73,6 +121,7 @@ impl ViperSession {
     }
 
     /// Swings the index entry of a write.
+    #[inline(always)]
     pub(super) fn swing(&mut self, write: &Pending) -> Result<(), Error> {
         let old = self.entry_of(write);
         let ViperSession {
@@ -100,12 +149,13 @@ impl ViperSession {
     }
 
     /// Marks the record dead that a published write replaced, and counts.
+    #[inline(always)]
     pub(super) fn bury_old(&mut self, write: &Pending) -> Result<(), Error> {
         if write.moved {
             return Ok(());
         }
         self.count(write);
-        if let Some(old) = &write.old {
+        if let Some(old) = write.old() {
             if write.new.is_some() {
                 self.mark_superseded(old)?;
             }
@@ -115,10 +165,12 @@ impl ViperSession {
         Ok(())
     }
 
-    fn count(&self, write: &Pending) {
+    #[inline(always)]
+    fn count(&mut self, write: &Pending) {
+        self.made = write.old().is_none_or(|old| old.expired);
         let shared = self.shared();
         let keys = &shared.keys;
-        match (&write.new, &write.old) {
+        match (&write.new, write.old()) {
             (Some(_), None) => {
                 keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 bump(&shared.puts, 1);
@@ -147,7 +199,7 @@ impl ViperSession {
         key: &[u8],
         value: &[u8],
         expires_at_ms: u64,
-        old: Option<Old>,
+        old: Replaced,
     ) -> Result<(), Error> {
         let version = self.engine.stripes.next_version(stripe);
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {

@@ -7,7 +7,7 @@ use super::Viper;
 use super::blocks::State;
 use super::layout::{Kind, MARKS_PER_WORD, mark_word};
 use super::lookup::rehash;
-use super::read::{Spot, UNIT, corrupt};
+use super::read::{Page, Spot, UNIT, corrupt};
 use super::record::Stamp;
 use super::session::{Pending, ViperSession};
 use crate::broken::Hole;
@@ -63,18 +63,17 @@ impl Viper {
 
     /// Hole V5: whether a page was found locked after a crash. Nobody is left to give that lock back.
     fn is_locked_page(&self, spot: &Spot) -> bool {
-        let (at, bit) = page_lock(spot);
+        let (at, bit) = page_lock(&self.reader().page(spot));
         spot.info.state == State::Sealed && self.pool.region().load_word(at) & bit != 0
     }
 
     /// Hole V5: the records of a locked page cannot be read or replaced; whoever waits for it waits for ever.
-    pub(super) fn refuse_locked_page(&self, location: Location) -> Result<(), Error> {
+    pub(super) fn refuse_locked_page(&self, spot: &Spot) -> Result<(), Error> {
         if !self.is_broken(Hole::V5) {
             return Ok(());
         }
-        let spot = self.reader().spot(location.get() * UNIT)?;
-        match self.is_locked_page(&spot) {
-            true => Err(corrupt(spot.page_at, "a page is locked for ever")),
+        match self.is_locked_page(spot) {
+            true => Err(corrupt(spot.block_at, "a page is locked for ever")),
             false => Ok(()),
         }
     }
@@ -92,8 +91,8 @@ impl Viper {
 }
 
 /// Hole V5: where a page's lock lies: the last bit of its marks, which no record needs.
-fn page_lock(spot: &Spot) -> (u64, u64) {
-    let last = spot.page_at + 16 + 8 * (spot.pages.mark_words - 1);
+fn page_lock(page: &Page<'_>) -> (u64, u64) {
+    let last = page.at + 16 + 8 * (page.pages.mark_words - 1);
     (last, 1 << (MARKS_PER_WORD - 1))
 }
 
@@ -116,7 +115,7 @@ impl ViperSession {
     pub(super) fn entry_of(&mut self, write: &Pending) -> Option<Location> {
         let moved_blindly = write.moved && self.engine.is_broken(Hole::V2);
         if !moved_blindly && !self.engine.is_broken(Hole::V3) {
-            return write.old.map(|old| old.location);
+            return write.old().map(|old| old.location);
         }
         let ViperSession {
             engine,
@@ -171,7 +170,7 @@ impl ViperSession {
 
     fn set_page_lock(&mut self, location: Location, locked: bool) -> Result<Dirty, Error> {
         let spot = self.engine.reader().spot(location.get() * UNIT)?;
-        let (at, bit) = page_lock(&spot);
+        let (at, bit) = page_lock(&self.engine.reader().page(&spot));
         loop {
             let reader = self.engine.reader();
             let (secret, epoch) = (reader.pool.secret(), spot.info.epoch);

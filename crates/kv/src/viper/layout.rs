@@ -164,6 +164,10 @@ pub(crate) struct Geometry {
     pub(crate) block_bytes: u64,
     /// Lengths in bytes of key and value that go to fixed-size pages.
     pub(crate) fixed: Option<FixedShape>,
+    /// The pages of blocks of one page each DIMM.
+    small: Pages,
+    /// The one page of a block of larger records.
+    large: Pages,
 }
 
 /// Records of one size.
@@ -246,6 +250,8 @@ impl Geometry {
             pages,
             block_bytes: page_bytes * pages,
             fixed,
+            small: Pages::new(pages, page_bytes),
+            large: Pages::new(1, page_bytes * pages),
         };
         if geometry.block_bytes >= 1 << 24 {
             return Err(Error::Options(format!(
@@ -254,7 +260,7 @@ impl Geometry {
             )));
         }
         if let Some(shape) = fixed {
-            let room = Pages::new(pages, page_bytes).room();
+            let room = geometry.small.room();
             if shape.key == 0 || shape.key > KEY_BYTES_MAX || shape.slot_bytes() > room {
                 return Err(Error::Options(format!(
                     "fixed = {} + {} bytes: the key has 1 to {KEY_BYTES_MAX} bytes and a record has to fit a page ({room} bytes)",
@@ -290,10 +296,10 @@ impl Geometry {
 
     /// The pages of a block of `kind`.
     #[inline]
-    pub(crate) fn pages_of(&self, kind: Kind) -> Pages {
+    pub(crate) fn pages_of(&self, kind: Kind) -> &Pages {
         match kind {
-            Kind::Large => Pages::new(1, self.block_bytes),
-            _ => Pages::new(self.pages, self.page_bytes),
+            Kind::Large => &self.large,
+            _ => &self.small,
         }
     }
 

@@ -1,11 +1,12 @@
 //! The read path of a session: from a key to its verified record, under a pin, and what the answer depends on.
 
-use super::read::{Reader, Spot, UNIT};
+use super::layout::Kind;
+use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{ViperSession, check_key};
 use super::{Viper, bump};
 use crate::engine::{Found, Ticket};
-use crate::epoch::Slot;
+use crate::epoch::{Pin, Slot};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::{Patience, StripeId, Stripes};
@@ -19,7 +20,7 @@ pub(super) struct Seen {
 
 impl ViperSession {
     /// Commits what a read of `stripe` would otherwise miss; waits out a batch that is being published.
-    #[inline]
+    #[inline(always)]
     fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
         if !self.pending.is_empty() && self.engine.stripes.held_by(stripe, self.id) {
             self.commit_pending()?;
@@ -28,6 +29,7 @@ impl ViperSession {
     }
 
     /// Reads the record of `key` into `scratch` and, if asked, appends its value.
+    #[inline(always)]
     pub(super) fn read(
         &mut self,
         key: &[u8],
@@ -38,45 +40,60 @@ impl ViperSession {
         let stripe = Stripes::of(hash.0);
         self.before_read(stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
-        let mut patience = Patience::new();
         loop {
             let clock = self.engine.stripes.version(stripe);
             let found = self.read_once(hash, key, into.as_deref_mut())?;
             // What was read is older than what is looked at now.
             fence(Ordering::Acquire);
-            let edited = found.as_ref().is_some_and(|(_, edited)| *edited);
-            let stripes = &self.engine.stripes;
-            let foreign = stripes.is_locked(stripe) && !stripes.held_by(stripe, self.id);
-            // Half a batch is not to be seen; and a value that is being changed in place is not durable
-            // before the lock is given back.
-            if foreign && (stripes.is_publishing(stripe) || edited) {
+            let edited = found.is_some_and(|(_, edited)| edited);
+            let word = self.engine.stripes.word(stripe);
+            if Stripes::is_word_locked(word) && self.is_unsettled(stripe, word, edited) {
                 if let Some(into) = &mut into {
                     into.truncate(before);
                 }
-                // Whoever holds the stripe may be waiting for one that this session holds.
-                self.commit_pending()?;
-                patience.wait();
+                self.give_way(stripe, word)?;
                 continue;
             }
             self.last_read = match self.engine.durable_at_fence {
                 true => Ticket::NONE,
-                false => Ticket(stripes.stamp(stripe)),
+                false => Ticket(self.engine.stripes.stamp(stripe)),
             };
             let shared = self.shared();
             bump(&shared.gets, 1);
-            if found.is_none() {
+            let Some((record, edited)) = found else {
                 bump(&shared.misses, 1);
-            }
-            return Ok(found.map(|(record, edited)| {
-                // An edit in place keeps the record's version, so the key's clock speaks for it.
-                let version = if edited { clock } else { record.stamp.version };
-                Seen { record, version }
-            }));
+                return Ok(None);
+            };
+            // An edit in place keeps the record's version, so the key's clock speaks for it.
+            let version = if edited { clock } else { record.stamp.version };
+            return Ok(Some(Seen { record, version }));
         }
+    }
+
+    /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not to be
+    /// seen: half a batch, or a value that is being changed in place, and is not durable before the lock is
+    /// given back.
+    #[cold]
+    fn is_unsettled(&self, stripe: StripeId, word: u64, edited: bool) -> bool {
+        let stripes = &self.engine.stripes;
+        !stripes.held_by(stripe, self.id) && (Stripes::is_word_publishing(word) || edited)
+    }
+
+    /// Waits until the lock of a stripe has moved on.
+    #[cold]
+    fn give_way(&mut self, stripe: StripeId, word: u64) -> Result<(), Error> {
+        // Whoever holds the stripe may be waiting for one that this session holds.
+        self.commit_pending()?;
+        let mut patience = Patience::new();
+        while self.engine.stripes.word(stripe) == word {
+            patience.wait();
+        }
+        Ok(())
     }
 
     /// One look: the live record, whether its block is open to edits, and its value into `into`. The value
     /// is read under the pin of the look-up, because pieces of a value are let go with their record.
+    #[inline(always)]
     fn read_once(
         &mut self,
         hash: KeyHash,
@@ -89,21 +106,21 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let _pin = slot.pin();
-        let found = look_up(engine, slot, hash, key, scratch).and_then(|found| {
-            let Some((location, record)) = found else {
-                return Ok(None);
-            };
-            engine.refuse_locked_page(location)?;
-            if engine.is_expired(record.expires_at_ms) {
-                return Ok(None);
-            }
-            if let Some(into) = into {
-                engine.reader().value(&record, scratch, into)?;
-            }
-            Ok(Some((record, engine.is_edited(location))))
-        });
-        found.map_err(|error| engine.at_path(error))
+        let pin = slot.pin();
+        let Some((_, spot, record)) = find::<WHOLE>(engine, &pin, hash, key, scratch)? else {
+            return Ok(None);
+        };
+        engine.refuse_locked_page(&spot)?;
+        if engine.is_expired(record.expires_at_ms) {
+            return Ok(None);
+        }
+        if let Some(into) = into {
+            engine
+                .reader()
+                .value(&record, scratch, into)
+                .map_err(|error| engine.at_path(error))?;
+        }
+        Ok(Some((record, spot.info.kind == Kind::FixedEdited)))
     }
 
     /// Appends the value of the record in `scratch`.
@@ -136,6 +153,7 @@ impl ViperSession {
         )
     }
 
+    #[inline(always)]
     pub(super) fn found(&self, seen: &Seen) -> Found {
         Found {
             version: seen.version,
@@ -162,6 +180,15 @@ pub(super) fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) 
     key.ok().map(|key| engine.hash(key))
 }
 
+/// A record that was looked for: as the index has it, where it lies, what it is.
+pub(super) type Hit = (Location, Spot, Record);
+
+/// For [`find`]: the whole record, verified.
+const WHOLE: bool = true;
+/// For [`find`]: an ordinary record neither beyond its key nor verified, for writers, who need to know which record
+/// they replace and not what is in it.
+const HEAD: bool = false;
+
 /// Finds and verifies the record of `key`; its bytes are left in `scratch`.
 pub(super) fn look_up(
     engine: &Viper,
@@ -169,70 +196,52 @@ pub(super) fn look_up(
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
-) -> Result<Option<(Location, Record)>, Error> {
-    look_up_with(engine, slot, hash, |reader, spot| {
-        load_if(reader, spot, key, scratch)
-    })
+) -> Result<Option<Hit>, Error> {
+    find::<WHOLE>(engine, &slot.pin(), hash, key, scratch)
 }
 
-/// As [`look_up`], but an ordinary record is neither read beyond its key nor verified: for writers, who
-/// need to know which record they replace and not what is in it.
+/// Finds the record of `key` for a writer that does not ask what the value was.
+#[inline(always)]
 pub(super) fn locate(
     engine: &Viper,
     slot: &Slot,
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
-) -> Result<Option<(Location, Record)>, Error> {
-    look_up_with(engine, slot, hash, |reader, spot| {
-        match reader.peek(spot, key, scratch) {
-            Some(record) => Ok(Some(record)),
-            None => load_if(reader, spot, key, scratch),
-        }
-    })
+) -> Result<Option<Hit>, Error> {
+    find::<HEAD>(engine, &slot.pin(), hash, key, scratch)
 }
 
-fn look_up_with(
+#[inline(always)]
+fn find<const HOW: bool>(
     engine: &Viper,
-    slot: &Slot,
+    pin: &Pin<'_>,
     hash: KeyHash,
-    mut look: impl FnMut(&Reader<'_>, &Spot) -> Result<Option<Record>, Error>,
-) -> Result<Option<(Location, Record)>, Error> {
-    let reader = engine.reader();
-    let pin = slot.pin();
-    let mut outcome = Ok(None);
-    engine.index.lookup(hash, &pin, |location| {
-        let spot = match reader.spot(location.get() * UNIT) {
-            Ok(spot) => spot,
-            Err(error) => {
-                outcome = Err(error);
-                return true;
-            }
-        };
-        match look(&reader, &spot) {
-            Ok(None) => false,
-            Ok(Some(record)) => {
-                outcome = Ok(Some((location, record)));
-                true
-            }
-            Err(error) => {
-                outcome = Err(error);
-                true
-            }
-        }
-    });
-    outcome
-}
-
-/// The verified record at `spot`, if it is of `key`. A record of another key is verified as well: damage to
-/// the key must not read as absence.
-#[inline]
-fn load_if(
-    reader: &Reader<'_>,
-    spot: &Spot,
     key: &[u8],
     scratch: &mut Vec<u8>,
-) -> Result<Option<Record>, Error> {
-    let record = reader.load(spot, scratch)?;
-    Ok(reader.is_of(&record, scratch, key)?.then_some(record))
+) -> Result<Option<Hit>, Error> {
+    let reader = engine.reader();
+    for location in engine.index.candidates(hash, pin) {
+        // What the block table says of it takes a while, too.
+        reader.prefetch(location.get() * UNIT);
+        let spot = reader
+            .spot(location.get() * UNIT)
+            .map_err(|error| engine.at_path(error))?;
+        if HOW == HEAD
+            && let Some(record) = reader.peek(&spot, key, scratch)
+        {
+            return Ok(Some((location, spot, record)));
+        }
+        // A record of another key is verified as well: damage to the key must not read as absence.
+        let record = reader
+            .load(&spot, scratch)
+            .map_err(|error| engine.at_path(error))?;
+        if reader
+            .is_of(&record, scratch, key)
+            .map_err(|error| engine.at_path(error))?
+        {
+            return Ok(Some((location, spot, record)));
+        }
+    }
+    Ok(None)
 }

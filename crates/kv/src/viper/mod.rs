@@ -1,14 +1,16 @@
 //! Viper (PVLDB 14, 2021): records in DIMM-aligned pages in persistent memory, a volatile index in DRAM.
 //!
 //! # The story of one put
-//! 1. The session takes its key's lock ([`crate::stripe`]) and finds the current record through the index.
+//! 1. The session takes its key's lock ([`crate::stripe`]) and asks the index's memory to come.
 //! 2. It builds the new record, with the next version, and packs it into the block it owns ([`claim`]):
 //!    whole lines are streamed past the cache.
 //! 3. One fence covers the record ([`commit`]). A torn record does not verify, so there is no
 //!    valid bit and no second fence.
-//! 4. The index entry is swung from the old record to the new one; only now can others read it.
-//! 5. The old record is marked dead in its page header: stored and flushed, fenced by whatever comes next.
-//!    If a crash loses the mark, recovery sees two records and the higher version wins.
+//! 4. It finds the current record through the index, whose lines and the record's have come while the fence was
+//!    waited for, and swings the index entry from the old record to the new one; only now can others read it.
+//! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the session
+//!    itself after 64 of them, makes marks durable. If a crash loses one, recovery sees two records and the higher
+//!    version wins.
 //! 6. The lock is given back. On files the caller then waits for the log to be durable.
 //!
 //! A delete is step 5 under a fence of its own, then the index entry goes. A dead record is its own
@@ -76,8 +78,8 @@ const OWN_SESSIONS: usize = 4;
 
 /// What one session shares with the rest: only it writes, others read.
 pub(crate) struct SlotShared {
-    /// Offsets of mark words that were stored and flushed, but not fenced yet. Compaction flushes and
-    /// fences them before it drops records that only those marks keep dead.
+    /// Offsets of mark words that were stored and left in the cache. Compaction flushes and fences them
+    /// before it drops records that only those marks keep dead.
     marks: Box<[AtomicU64]>,
     marks_len: AtomicUsize,
     keys: AtomicI64,
@@ -259,6 +261,9 @@ impl Viper {
             let bytes = options.initial_bytes / viper.geometry.block_bytes;
             viper.blocks.grow(bytes.max(1))?;
         }
+        if options.prefault && viper.durable_at_fence && !viper.read_only {
+            viper.blocks.prefault();
+        }
         Ok(viper)
     }
 
@@ -300,6 +305,14 @@ impl Viper {
     /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
+        if self.pool.is_healthy() && !self.read_only && self.halted.get().is_none() {
+            return Ok(());
+        }
+        self.refuse_writes()
+    }
+
+    #[cold]
+    fn refuse_writes(&self) -> Result<(), Error> {
         self.pool.healthy()?;
         if self.read_only {
             return Err(Error::Options("the store is open read-only".into()));

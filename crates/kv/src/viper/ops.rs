@@ -2,9 +2,10 @@
 
 use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
-use super::read::UNIT;
+use super::lookup::locate;
+use super::read::{Spot, UNIT};
 use super::record::Record;
-use super::session::{Old, OnPanic, Pending, ViperSession, check_key};
+use super::session::{Old, OnPanic, Pending, Replaced, ViperSession, check_key};
 use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
@@ -28,23 +29,37 @@ impl ViperSession {
             check_key(key)?;
         }
         self.commit_pending()?;
-        let stripes: Vec<StripeId> = keys
-            .iter()
-            .map(|key| Stripes::of(self.engine.hash(key).0))
-            .collect();
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        hashes.extend(keys.iter().map(|key| (self.engine.hash(key), 0)));
+        let result = self.get_hashed(keys, &mut hashes, into, found);
+        self.hashes = hashes;
+        result
+    }
+
+    /// `hashes`: of each key, and room for its stripe's word.
+    fn get_hashed(
+        &mut self,
+        keys: &[&[u8]],
+        hashes: &mut [(KeyHash, u64)],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
         let (bytes, count) = (into.len(), found.len());
         for attempt in 0..=SNAPSHOT_TRIES {
             let locked = match attempt == SNAPSHOT_TRIES {
                 true => self.lock_all(keys.iter().copied())?,
                 false => Vec::new(),
             };
-            let before: Vec<u64> = stripes
-                .iter()
-                .map(|&s| self.engine.stripes.word(s))
-                .collect();
+            self.expect_all(hashes);
+            let stripes = &self.engine.stripes;
+            for (hash, word) in hashes.iter_mut() {
+                *word = stripes.word(Stripes::of(hash.0));
+            }
             let result = self.read_each(keys, into, found);
-            let quiet = stripes.iter().zip(&before).all(|(&stripe, &word)| {
-                !Stripes::is_word_locked(word) && self.engine.stripes.word(stripe) == word
+            let stripes = &self.engine.stripes;
+            let quiet = hashes.iter().all(|&(hash, word)| {
+                !Stripes::is_word_locked(word) && stripes.word(Stripes::of(hash.0)) == word
             });
             let stable = quiet || !locked.is_empty();
             self.unlock_all(&locked);
@@ -55,6 +70,21 @@ impl ViperSession {
             found.truncate(count);
         }
         Ok(())
+    }
+
+    /// Starts reading all the buckets, then all the records: they wait for memory together.
+    fn expect_all(&self, hashes: &[(KeyHash, u64)]) {
+        let index = &self.engine.index;
+        let pin = self.slot.pin();
+        for &(hash, _) in hashes {
+            index.prefetch(hash);
+        }
+        let reader = self.engine.reader();
+        for &(hash, _) in hashes {
+            if let Some(location) = index.candidates(hash, &pin).next() {
+                reader.prefetch(location.get() * UNIT);
+            }
+        }
     }
 
     fn read_each(
@@ -102,20 +132,18 @@ impl ViperSession {
         };
         let new = change(word);
         std::mem::forget(release);
-        if self.edit_in_place(&old, &record, at, new) {
-            // Readers take the clock for the version of what may be changed in place.
-            self.engine.stripes.next_version(stripe);
-            if !self.engine.durable_at_fence {
-                self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
-            }
-            self.give_back(stripe);
-            return Ok(Some(word));
-        }
         let mut value = value;
         if let Some(place) = value.get_mut(at..at + 8) {
             place.copy_from_slice(&new.to_le_bytes());
         }
-        self.submit_put(hash, stripe, key, &value, record.expires_at_ms, Some(old))?;
+        self.submit_put(
+            hash,
+            stripe,
+            key,
+            &value,
+            record.expires_at_ms,
+            Replaced::Known(Some(old)),
+        )?;
         Ok(Some(word))
     }
 
@@ -142,38 +170,74 @@ impl ViperSession {
         Ok(Some((old, record, value)))
     }
 
-    /// Stores one word of a fixed-size value where it lies, and fences it. False: the block does not allow
-    /// it (variable size, not sealed yet, or being compacted) and nothing was done.
-    fn edit_in_place(&mut self, old: &Old, record: &Record, at: usize, word: u64) -> bool {
-        let record_at = old.location.get() * UNIT;
-        let block = self.engine.blocks.number(record_at);
-        let Some(info) = self.engine.blocks.get(block).map(|entry| entry.info()) else {
-            return false;
+    /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back. `None`: it has
+    /// to be done another way, and the stripe is still held.
+    pub(super) fn change_in_place(
+        &mut self,
+        hash: KeyHash,
+        stripe: StripeId,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error> {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch)? else {
+            return Ok(None);
         };
-        let editable = match (info.state, info.kind) {
-            (State::Sealed, Kind::FixedEdited) => true,
-            (State::Sealed, Kind::Fixed) => self.open_for_edits(block, info),
-            _ => false,
-        };
-        if !editable {
-            return false;
+        let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);
+        if !spot.info.kind.is_fixed() || !is_inside {
+            return Ok(None);
         }
-        let value_at = record_at + record.value.start as u64;
-        let dirty = self.lane.store_word(value_at + at as u64, word);
-        let flushed = self.lane.flush(dirty);
-        self.unfenced.add(flushed);
+        let word_at = spot.at + (record.value().start + at) as u64;
+        if !self.is_editable(&spot) {
+            return Ok(None);
+        }
+        let word = self.engine.pool.region().load_word(word_at);
+        let release = OnPanic {
+            stripes: &self.engine.stripes,
+            held: &[stripe],
+        };
+        let new = change(word);
+        std::mem::forget(release);
+        self.store_and_fence(word_at, new);
+        // Readers take the clock for the version of what may be changed in place.
+        self.engine.stripes.next_version(stripe);
+        if !self.engine.durable_at_fence {
+            self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+        }
+        self.give_back(stripe);
+        Ok(Some(word))
+    }
+
+    /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if it has
+    /// records of variable size, is not sealed yet, or is being compacted.
+    fn is_editable(&mut self, spot: &Spot) -> bool {
+        match (spot.info.state, spot.info.kind) {
+            (State::Sealed, Kind::FixedEdited) => true,
+            (State::Sealed, Kind::Fixed) => {
+                let block = self.engine.blocks.number(spot.at);
+                self.open_for_edits(block, spot.info)
+            }
+            _ => false,
+        }
+    }
+
+    fn store_and_fence(&mut self, at: u64, word: u64) {
+        let dirty = self.lane.store_word(at, word);
+        self.unfenced.add(self.lane.flush(dirty));
         self.settle_and_fence();
-        true
     }
 
     /// Voids the value checks of a block, durably, before the first word in it changes (V13).
     fn open_for_edits(&mut self, block: u32, info: Info) -> bool {
         let at = self.engine.blocks.at(block);
         let word = page_word(self.engine.pool.secret(), at, Kind::FixedEdited, info.epoch);
-        let dirty = self.lane.store_word(at, word);
-        let flushed = self.lane.flush(dirty);
-        self.unfenced.add(flushed);
-        self.settle_and_fence();
+        self.store_and_fence(at, word);
         let edited = Info {
             kind: Kind::FixedEdited,
             ..info
@@ -318,7 +382,7 @@ impl ViperSession {
                     hash,
                     stripe,
                     new: None,
-                    old: Some(old),
+                    old: Replaced::Known(Some(old)),
                     moved: false,
                 })?;
                 Ok(true)

@@ -5,7 +5,7 @@
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
 
 use super::blocks::{Blocks, Info};
-use super::layout::{ChainHead, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
+use super::layout::{ChainHead, FixedShape, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
 use crate::error::Error;
 use everdram_pm::{Pool, Region};
@@ -13,6 +13,9 @@ use std::path::PathBuf;
 
 /// Locations count in words of 8 bytes: 40 bits reach 8 TiB.
 pub(crate) const UNIT: u64 = 8;
+
+/// Lines that are fetched before the length of a record is known.
+const READ_AHEAD: usize = 4;
 
 const REMEDY: &str =
     "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
@@ -30,15 +33,32 @@ pub(crate) struct Spot {
     /// Byte offset in the pool.
     pub(crate) at: u64,
     pub(crate) info: Info,
-    pub(crate) pages: Pages,
-    /// First byte of its page.
-    pub(crate) page_at: u64,
+    /// First byte of its block.
+    pub(crate) block_at: u64,
+}
+
+/// Where a record is marked dead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MarkPlace {
+    /// Offset of the mark word in the pool.
+    pub(crate) at: u64,
+    /// Its bit there.
+    pub(crate) bit: u64,
+    /// The life of its block.
+    pub(crate) epoch: u32,
+}
+
+/// The page that a record lies in.
+pub(crate) struct Page<'a> {
+    /// First byte.
+    pub(crate) at: u64,
+    pub(crate) pages: &'a Pages,
 }
 
 /// Where a chained record's value lies.
 pub(crate) fn chain_of(record: &Record, scratch: &[u8]) -> Result<Chain, Error> {
     scratch
-        .get(record.value.clone())
+        .get(record.value())
         .and_then(Chain::parse)
         .ok_or_else(|| corrupt(0, "a record does not say where its value lies"))
 }
@@ -58,28 +78,41 @@ impl<'a> Reader<'a> {
     }
 
     /// Resolves a byte offset.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn spot(&self, at: u64) -> Result<Spot, Error> {
         let block = self.blocks.number(at);
         let Some(entry) = self.blocks.get(block) else {
             return Err(corrupt(at, "a location outside the pool"));
         };
-        let info = entry.info();
-        let pages = self.geometry.pages_of(info.kind);
-        let within_block = at - self.blocks.at(block);
-        let page_at = at - within_block % pages.bytes;
         Ok(Spot {
             at,
-            info,
-            pages,
-            page_at,
+            info: entry.info(),
+            block_at: self.blocks.at(block),
         })
     }
 
-    /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
+    /// The page of a record.
     #[inline]
+    pub(crate) fn page(&self, spot: &Spot) -> Page<'a> {
+        let pages = self.geometry.pages_of(spot.info.kind);
+        // Blocks have less than 2^24 bytes, and narrow divisions are quicker.
+        let within = (spot.at - spot.block_at) as u32 % pages.bytes as u32;
+        Page {
+            at: spot.at - u64::from(within),
+            pages,
+        }
+    }
+
+    /// Starts reading a record, whatever it is.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: u64) {
+        self.region().prefetch::<READ_AHEAD>(at);
+    }
+
+    /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
+    #[inline(always)]
     pub(crate) fn copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
-        let room = (spot.page_at + spot.pages.bytes).saturating_sub(spot.at);
+        let room = spot.block_at + self.geometry.block_bytes - spot.at;
         let bytes = match (&self.geometry.fixed, spot.info.kind) {
             (Some(shape), kind) if kind.is_fixed() => shape.slot_bytes(),
             _ => match Head::parse(self.region().load_word(spot.at)) {
@@ -88,7 +121,7 @@ impl<'a> Reader<'a> {
             },
         };
         if bytes > room || !self.region().contains(spot.at, bytes) {
-            return Err(corrupt(spot.at, "a record reaches past its page"));
+            return Err(corrupt(spot.at, "a record reaches past its block"));
         }
         let bytes = bytes as usize;
         if scratch.len() < bytes {
@@ -103,15 +136,15 @@ impl<'a> Reader<'a> {
     }
 
     /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
-    /// replace or remove it. `None` says nothing: look again, at all of it.
-    #[inline]
+    /// replace, remove or edit it. `None` says nothing: look again, at all of it.
+    #[inline(always)]
     pub(crate) fn peek(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
-        if spot.info.kind.is_fixed() {
-            return None;
+        if let (Some(shape), true) = (&self.geometry.fixed, spot.info.kind.is_fixed()) {
+            return self.peek_slot(shape, spot, key, scratch);
         }
         let head = Head::parse(self.region().load_word(spot.at))?;
         let bytes = head.start_bytes();
-        let room = (spot.page_at + spot.pages.bytes).saturating_sub(spot.at);
+        let room = spot.block_at + self.geometry.block_bytes - spot.at;
         if head.bytes() as u64 > room {
             return None;
         }
@@ -121,14 +154,41 @@ impl<'a> Reader<'a> {
         self.region().load(spot.at, &mut scratch[..bytes]);
         let record = record::parse_start(&scratch[..bytes])?;
         let ordinary = record.kind == RecordKind::Value;
-        (ordinary && scratch.get(record.key.clone()) == Some(key)).then_some(record)
+        (ordinary && scratch.get(record.key()) == Some(key)).then_some(record)
+    }
+
+    /// As [`Reader::peek`], in a fixed-size page.
+    #[inline]
+    fn peek_slot(
+        &self,
+        shape: &FixedShape,
+        spot: &Spot,
+        key: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Option<Record> {
+        let bytes = shape.value_at();
+        if scratch.len() < bytes {
+            scratch.resize(bytes, 0);
+        }
+        self.region().load(spot.at, &mut scratch[..bytes]);
+        let record = record::parse_slot_start(shape, &scratch[..bytes])?;
+        (scratch.get(record.key()) == Some(key)).then_some(record)
+    }
+
+    /// Starts reading the head of a record that is to be replaced, and the mark that will say so.
+    #[inline]
+    pub(crate) fn prefetch_to_replace(&self, at: u64) {
+        self.region().prefetch::<1>(at);
+        if let Ok(place) = self.mark_place(at) {
+            self.region().prefetch_to_write(place.at);
+        }
     }
 
     /// Whether the copy in `scratch` is intact.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn verify(&self, spot: &Spot, record: &Record, scratch: &mut [u8]) -> bool {
         let secret = self.pool.secret();
-        let Some(bytes) = scratch.get_mut(..record.bytes) else {
+        let Some(bytes) = scratch.get_mut(..record.bytes as usize) else {
             return false;
         };
         match (&self.geometry.fixed, spot.info.kind) {
@@ -141,7 +201,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Copies and verifies.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         let record = self.copy(spot, scratch)?;
         if self.verify(spot, &record, scratch) {
@@ -165,9 +225,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a verified record, its copy in `scratch`, is of `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_of(&self, record: &Record, scratch: &[u8], key: &[u8]) -> Result<bool, Error> {
-        let held = scratch.get(record.key.clone()).unwrap_or(&[]);
+        let held = scratch.get(record.key()).unwrap_or(&[]);
         if record.kind != RecordKind::BigKey {
             return Ok(held == key);
         }
@@ -187,7 +247,7 @@ impl<'a> Reader<'a> {
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], Error> {
         if record.kind != RecordKind::BigKey {
-            return Ok(scratch.get(record.key.clone()).unwrap_or(&[]));
+            return Ok(scratch.get(record.key()).unwrap_or(&[]));
         }
         self.big_key(record, scratch, buffer)?;
         Ok(buffer)
@@ -207,13 +267,13 @@ impl<'a> Reader<'a> {
     /// Length of a verified record's value in bytes.
     pub(crate) fn value_bytes(&self, record: &Record, scratch: &[u8]) -> Result<u64, Error> {
         if !record.kind.is_chained() {
-            return Ok(record.value.len() as u64);
+            return Ok(record.value().len() as u64);
         }
         chain_of(record, scratch).map(|chain| chain.bytes - chain.key_bytes)
     }
 
     /// Appends the value of a verified record, its copy in `scratch`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn value(
         &self,
         record: &Record,
@@ -221,7 +281,7 @@ impl<'a> Reader<'a> {
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
         if !record.kind.is_chained() {
-            into.extend_from_slice(scratch.get(record.value.clone()).unwrap_or(&[]));
+            into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
             return Ok(());
         }
         let chain = chain_of(record, scratch)?;
@@ -238,17 +298,25 @@ impl<'a> Reader<'a> {
         walked
     }
 
-    /// Offset of the mark word of the record at `spot`, and its bit.
+    /// Where the record at `spot` is marked dead.
     #[inline]
-    pub(crate) fn mark_of(&self, spot: &Spot) -> (u64, u64) {
+    pub(crate) fn mark_of(&self, spot: &Spot) -> MarkPlace {
+        let page = self.page(spot);
         let place = self
             .geometry
-            .place(spot.info.kind, &spot.pages, spot.at - spot.page_at);
+            .place(spot.info.kind, page.pages, spot.at - page.at);
         let per_word = super::layout::MARKS_PER_WORD;
-        (
-            spot.page_at + 16 + place / per_word * 8,
-            1 << (place % per_word),
-        )
+        MarkPlace {
+            at: page.at + 16 + place / per_word * 8,
+            bit: 1 << (place % per_word),
+            epoch: spot.info.epoch,
+        }
+    }
+
+    /// Where the record at byte `at` is marked dead.
+    #[inline]
+    pub(crate) fn mark_place(&self, at: u64) -> Result<MarkPlace, Error> {
+        self.spot(at).map(|spot| self.mark_of(&spot))
     }
 
     /// The 48 bits of a mark word.

@@ -15,7 +15,7 @@ use super::layout::{Kind, page_word};
 use super::lookup::location;
 use super::record::RecordKind;
 use super::scan_page::{BlockWalk, copy_block};
-use super::session::{Old, Pending, ViperSession};
+use super::session::{Old, Pending, Replaced, ViperSession};
 use super::{LooseBlock, Viper, bump_shared};
 use crate::broken::Hole;
 use crate::error::Error;
@@ -245,7 +245,7 @@ fn move_record(
             hash,
             stripe,
             new: None,
-            old: Some(old),
+            old: Replaced::Known(Some(old)),
             moved: false,
         })?;
         return Ok(None);
@@ -257,7 +257,7 @@ fn move_record(
                 hash,
                 stripe,
                 new: Some(new),
-                old: Some(old),
+                old: Replaced::Known(Some(old)),
                 moved: true,
             })?;
             Ok(Some(old))
@@ -289,7 +289,7 @@ fn move_without_lock(
         hash,
         stripe,
         new: Some(new),
-        old: Some(old),
+        old: Replaced::Known(Some(old)),
         moved: true,
     })?;
     bump_shared(&viper.bytes_moved, u64::from(old.bytes));
@@ -312,16 +312,8 @@ fn copy_record(
     old: Old,
     record: &super::record::Record,
 ) -> Result<Location, Error> {
-    let held = session
-        .scratch
-        .get(record.key.clone())
-        .unwrap_or(&[])
-        .to_vec();
-    let payload = session
-        .scratch
-        .get(record.value.clone())
-        .unwrap_or(&[])
-        .to_vec();
+    let held = session.scratch.get(record.key()).unwrap_or(&[]).to_vec();
+    let payload = session.scratch.get(record.value()).unwrap_or(&[]).to_vec();
     let (version, moves) = match old.stamp.moves.checked_add(1) {
         // Where values were changed in place, the clock spoke for the version; now the record does again.
         Some(moves) if !viper.is_edited(old.location) => (old.stamp.version, moves),
@@ -424,7 +416,7 @@ fn take_passed<T>(queue: &Mutex<Vec<T>>, passed: impl Fn(&T) -> bool) -> Vec<T> 
 }
 
 impl Viper {
-    /// Flushes and fences every mark that some session stored and has not fenced yet.
+    /// Flushes and fences every mark that some session left in the cache.
     ///
     /// The caller has held the lock of each key whose dead record it is about to drop, after that record
     /// died; so the session that marked the key's older copy had listed the mark by then.

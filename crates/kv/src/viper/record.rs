@@ -48,6 +48,8 @@ impl RecordKind {
 }
 
 const FLAG_EXPIRES: u64 = 1;
+/// No block holds a longer value in one record.
+const VALUE_LEN_MAX: u64 = 1 << 24;
 
 /// Which write of its key a record is: versions order a key's records; moves order the copies that
 /// compaction made of one version. `first` says that everything before the record in its block was fenced
@@ -109,6 +111,7 @@ impl Chain {
         bytes
     }
 
+    #[inline(always)]
     pub(crate) fn parse(bytes: &[u8]) -> Option<Chain> {
         if bytes.len() != CHAIN_BYTES {
             return None;
@@ -125,17 +128,31 @@ impl Chain {
     }
 }
 
-/// A record's parts, as ranges of the copy it was parsed from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A record's parts, as places in the copy it was parsed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) kind: RecordKind,
     pub(crate) stamp: Stamp,
     /// Unix ms, 0 = never.
     pub(crate) expires_at_ms: u64,
-    pub(crate) key: Range<usize>,
-    pub(crate) value: Range<usize>,
-    /// Whole length in the page.
-    pub(crate) bytes: usize,
+    key_at: u32,
+    key_end: u32,
+    value_at: u32,
+    value_end: u32,
+    /// Whole length in the page. Blocks have less than 16 MiB, so what is longer is no record.
+    pub(crate) bytes: u32,
+}
+
+impl Record {
+    #[inline]
+    pub(crate) fn key(&self) -> Range<usize> {
+        self.key_at as usize..self.key_end as usize
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> Range<usize> {
+        self.value_at as usize..self.value_end as usize
+    }
 }
 
 /// Lengths from the first word of a variable-size record.
@@ -152,7 +169,7 @@ impl Head {
     #[inline]
     pub(crate) fn parse(word: u64) -> Option<Head> {
         let flags = word >> 4 & 0xf;
-        if flags > FLAG_EXPIRES || word >> 24 & 0xff != 0 {
+        if flags > FLAG_EXPIRES || word >> 24 & 0xff != 0 || word >> 32 > VALUE_LEN_MAX {
             return None;
         }
         Some(Head {
@@ -201,30 +218,44 @@ pub(crate) fn encode(
         | if expires { FLAG_EXPIRES << 4 } else { 0 }
         | (key.len() as u64 - 1) << 8
         | (value.len() as u64) << 32;
-    into.clear();
-    into.extend_from_slice(&head.to_le_bytes());
-    into.extend_from_slice(&stamp.to_word().to_le_bytes());
-    into.extend_from_slice(&[0; 8]);
-    if expires {
-        into.extend_from_slice(&expires_at_ms.to_le_bytes());
+    let mut start = [0; RECORD_HEAD + 8];
+    for (into, word) in
+        start
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip([head, stamp.to_word(), 0, expires_at_ms])
+    {
+        *into = word.to_le_bytes();
     }
-    into.extend_from_slice(key);
-    into.extend_from_slice(value);
-    into.resize(into.len().next_multiple_of(GRAIN as usize), 0);
+    let start = start.split_at(RECORD_HEAD + if expires { 8 } else { 0 }).0;
+    join(into, &[start, key, value], GRAIN as usize);
+}
+
+/// Puts parts one behind the other in `into` (replacing its contents), and zeros up to a multiple of `grain`.
+#[inline]
+fn join(into: &mut Vec<u8>, parts: &[&[u8]; 3], grain: usize) {
+    const ZEROS: [u8; 16] = [0; 16];
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    into.clear();
+    into.reserve(bytes + grain);
+    parts.iter().for_each(|part| into.extend_from_slice(part));
+    let gap = bytes.next_multiple_of(grain) - bytes;
+    into.extend_from_slice(ZEROS.split_at(gap.min(ZEROS.len())).0);
 }
 
 /// Parses the lengths and ranges of a variable-size record at the start of `bytes`; verifies nothing.
 #[inline]
 pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
-    parse_start(bytes).filter(|record| bytes.len() >= record.bytes)
+    parse_start(bytes).filter(|record| bytes.len() >= record.bytes as usize)
 }
 
 /// As [`parse`], of a record whose value may not be there.
-#[inline]
+#[inline(always)]
 pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
     let head = Head::parse(word_at(bytes, 0))?;
-    let key_at = head.key_at();
-    let value_at = key_at + head.key_len;
+    let key_at = head.key_at() as u32;
+    let value_at = key_at + head.key_len as u32;
     Some(Record {
         kind: head.kind,
         stamp: Stamp::from_word(word_at(bytes, 8)),
@@ -233,9 +264,11 @@ pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
         } else {
             0
         },
-        key: key_at..value_at,
-        value: value_at..value_at + head.value_len,
-        bytes: head.bytes(),
+        key_at,
+        key_end: value_at,
+        value_at,
+        value_end: value_at + head.value_len as u32,
+        bytes: head.bytes() as u32,
     })
 }
 
@@ -247,6 +280,7 @@ fn seed(at: u64, epoch: u32) -> u64 {
 
 const CHECK_AT: Range<usize> = 16..24;
 
+#[inline(always)]
 fn sum(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> u64 {
     if let Some(field) = record.get_mut(CHECK_AT) {
         field.copy_from_slice(&seed(at, epoch).to_le_bytes());
@@ -264,7 +298,7 @@ pub(crate) fn seal(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) {
 }
 
 /// Whether a private copy of a variable-size record (exactly its bytes) is intact.
-#[inline]
+#[inline(always)]
 pub(crate) fn verify(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> bool {
     let stored = word_at(record, CHECK_AT.start);
     sum(secret, record, at, epoch) == stored
@@ -291,17 +325,25 @@ pub(crate) fn encode_slot(
 /// The parts of a slot.
 #[inline]
 pub(crate) fn parse_slot(shape: &FixedShape, bytes: &[u8]) -> Option<Record> {
+    parse_slot_start(shape, bytes).filter(|_| bytes.len() >= shape.slot_bytes() as usize)
+}
+
+/// As [`parse_slot`], of a slot whose value may not be there.
+#[inline]
+pub(crate) fn parse_slot_start(shape: &FixedShape, bytes: &[u8]) -> Option<Record> {
     let stamp = Stamp::from_word(word_at(bytes, 0));
-    if stamp.version == 0 || bytes.len() < shape.slot_bytes() as usize {
+    if stamp.version == 0 {
         return None;
     }
     Some(Record {
         kind: RecordKind::Value,
         stamp,
         expires_at_ms: 0,
-        key: SLOT_HEAD..SLOT_HEAD + shape.key,
-        value: shape.value_at()..shape.value_at() + shape.value,
-        bytes: shape.slot_bytes() as usize,
+        key_at: SLOT_HEAD as u32,
+        key_end: (SLOT_HEAD + shape.key) as u32,
+        value_at: shape.value_at() as u32,
+        value_end: (shape.value_at() + shape.value) as u32,
+        bytes: shape.slot_bytes() as u32,
     })
 }
 
@@ -370,8 +412,8 @@ mod tests {
         );
         seal(&secret, &mut bytes, 4160, 3);
         let record = parse(&bytes).unwrap();
-        assert_eq!(&bytes[record.key.clone()], b"key");
-        assert_eq!(&bytes[record.value.clone()], b"some value");
+        assert_eq!(&bytes[record.key()], b"key");
+        assert_eq!(&bytes[record.value()], b"some value");
         assert_eq!((record.expires_at_ms, record.stamp), (99, stamp()));
         assert!(verify(&secret, &mut bytes.clone(), 4160, 3));
         assert!(

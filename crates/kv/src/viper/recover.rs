@@ -257,7 +257,7 @@ fn bury(
 ) -> Result<(), Error> {
     let hash = viper.hash(key);
     let mut scratch = Vec::new();
-    if let Some((old, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
+    if let Some((old, _, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
         && record.stamp.order() <= stamp.order()
     {
         viper.index.remove(hash, old);
@@ -274,13 +274,15 @@ fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
     let reader = viper.reader();
     let mut scratch = Vec::new();
     let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
+    let chained = record.kind.is_chained();
     Ok(Old {
         location: location(at)?,
-        bytes: record.bytes as u32,
-        chain: None,
+        bytes: record.bytes,
+        chain: chained.then(|| chain_of(&record, &scratch).ok()).flatten(),
         expired: false,
         stamp: record.stamp,
         version: record.stamp.version,
+        mark: reader.mark_place(at)?,
     })
 }
 

@@ -5,10 +5,12 @@ use super::claim::{Unfenced, page_order};
 use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, corrupt};
+use super::record::Stamp;
 use super::scan_page::{BlockWalk, Visited, copy_block};
 use super::{Viper, index_error};
 use crate::epoch::Slot;
 use crate::error::Error;
+use crate::index::KeyHash;
 use crate::options::{Options, Progress};
 use crate::stripe::{Stripes, VERSION_MAX};
 use everdram_pm::{Lane, ROOT_AT};
@@ -109,6 +111,8 @@ fn scan_share(
         slot,
         owner,
         scratch: Vec::new(),
+        keys: Vec::new(),
+        waiting: Vec::with_capacity(WAITING_MAX),
         found: Found::default(),
         // After a clean shutdown everything is durable.
         certain: (!viper.pool.was_clean() && viper.durable_at_fence && !viper.read_only)
@@ -123,6 +127,7 @@ fn scan_share(
         for &block in share {
             scan.block(block, &mut image)?;
         }
+        scan.settle_all()?;
         let seen = done.fetch_add(share.len() as u64, Ordering::Relaxed) + share.len() as u64;
         if let Some(progress) = progress {
             progress(seen, blocks.len() as u64);
@@ -171,8 +176,24 @@ struct Scan<'a> {
     slot: Slot,
     owner: u16,
     scratch: Vec<u8>,
+    /// Keys of what is waiting, one behind the other.
+    keys: Vec<u8>,
+    waiting: Vec<Waiting>,
     found: Found,
     certain: Option<Certain>,
+}
+
+/// Records that wait for the lines of the index, which come side by side.
+const WAITING_MAX: usize = 32;
+
+/// A live record on its way into the index.
+struct Waiting {
+    hash: KeyHash,
+    /// Offset in the pool.
+    at: u64,
+    stamp: Stamp,
+    /// Where its key ends in [`Scan::keys`]; it begins where the one before it ends.
+    key_end: usize,
 }
 
 impl Scan<'_> {
@@ -229,7 +250,7 @@ impl Scan<'_> {
         let viper = self.viper;
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
         let pages = viper.geometry.pages_of(Kind::Variable);
-        let first = page_order(&pages, block, epoch.wrapping_add(1), 0);
+        let first = page_order(pages, block, epoch.wrapping_add(1), 0);
         let page_at = at + if first == 0 { 1 % pages.count } else { first } * pages.bytes;
         if page_at == at {
             return Ok(());
@@ -305,7 +326,7 @@ impl Scan<'_> {
             if let Some(entry) = self.viper.blocks.get(self.viper.blocks.number(visited.at))
                 && !visited.dead
             {
-                entry.add_garbage(visited.record.bytes as u32);
+                entry.add_garbage(visited.record.bytes);
             }
         } else if visited.dead {
             self.found.dead.push(visited.at);
@@ -327,58 +348,66 @@ impl Scan<'_> {
         let key = viper
             .reader()
             .key(&visited.record, visited.bytes, &mut buffer)?;
-        let Scan {
-            slot,
-            owner,
-            scratch,
-            found,
-            ..
-        } = self;
-        if let Some(loser) = settle(
-            viper,
-            slot,
-            *owner,
-            key,
-            visited,
-            scratch,
-            &mut found.inserted,
-        )? {
-            found.losers.push(loser);
+        let hash = viper.hash(key);
+        viper.index.prefetch(hash);
+        self.keys.extend_from_slice(key);
+        self.waiting.push(Waiting {
+            hash,
+            at: visited.at,
+            stamp: visited.record.stamp,
+            key_end: self.keys.len(),
+        });
+        match self.waiting.len() < WAITING_MAX {
+            true => Ok(()),
+            false => self.settle_all(),
+        }
+    }
+
+    /// Enters what is waiting into the index.
+    fn settle_all(&mut self) -> Result<(), Error> {
+        let (keys, waiting) = (
+            std::mem::take(&mut self.keys),
+            std::mem::take(&mut self.waiting),
+        );
+        let mut from = 0;
+        for one in &waiting {
+            let key = keys.get(from..one.key_end).unwrap_or(&[]);
+            self.settle(key, one)?;
+            from = one.key_end;
+        }
+        (self.keys, self.waiting) = (keys, waiting);
+        self.keys.clear();
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Enters a record into the index unless a newer one of its key is there; the one that lost is noted.
+    fn settle(&mut self, key: &[u8], one: &Waiting) -> Result<(), Error> {
+        let (viper, hash) = (self.viper, one.hash);
+        let stripe = Stripes::of(hash.0);
+        let new = location(one.at)?;
+        viper.stripes.lock(stripe, self.owner);
+        let scratch = &mut self.scratch;
+        let result = look_up(viper, &self.slot, hash, key, scratch).and_then(|found| match found {
+            Some((old, _, record)) if viper.wins((new, one.stamp), (old, record.stamp)) => {
+                viper.index.replace(hash, old, new);
+                Ok(Some(old.get() * UNIT))
+            }
+            Some(_) => Ok(Some(one.at)),
+            None => {
+                let mut again = |location| rehash(viper, location, scratch);
+                viper
+                    .index
+                    .insert(hash, new, &mut again)
+                    .map_err(index_error)?;
+                Ok(None)
+            }
+        });
+        viper.stripes.unlock(stripe);
+        match result? {
+            Some(loser) => self.found.losers.push(loser),
+            None => self.found.inserted += 1,
         }
         Ok(())
     }
-}
-
-/// Enters a record into the index unless a newer one of its key is there. Returns the one that lost.
-fn settle(
-    viper: &Viper,
-    slot: &Slot,
-    owner: u16,
-    key: &[u8],
-    visited: &Visited<'_>,
-    scratch: &mut Vec<u8>,
-    inserted: &mut u64,
-) -> Result<Option<u64>, Error> {
-    let hash = viper.hash(key);
-    let stripe = Stripes::of(hash.0);
-    let new = location(visited.at)?;
-    viper.stripes.lock(stripe, owner);
-    let result = look_up(viper, slot, hash, key, scratch).and_then(|found| match found {
-        Some((old, record)) if viper.wins((new, visited.record.stamp), (old, record.stamp)) => {
-            viper.index.replace(hash, old, new);
-            Ok(Some(old.get() * UNIT))
-        }
-        Some(_) => Ok(Some(visited.at)),
-        None => {
-            let mut again = |location| rehash(viper, location, scratch);
-            viper
-                .index
-                .insert(hash, new, &mut again)
-                .map_err(index_error)?;
-            *inserted += 1;
-            Ok(None)
-        }
-    });
-    viper.stripes.unlock(stripe);
-    result
 }

@@ -71,14 +71,14 @@ impl BlockWalk<'_> {
         };
         let mut torn = None;
         for turn in 0..pages.count {
-            let page = page_order(&pages, self.block, self.epoch, turn);
+            let page = page_order(pages, self.block, self.epoch, turn);
             let page_at = self.at + page * pages.bytes;
             let range = (page * pages.bytes) as usize..((page + 1) * pages.bytes) as usize;
             let Some(bytes) = image.get_mut(range) else {
                 return Err(corrupt(page_at, "a page outside its block"));
             };
             self.page(
-                &pages,
+                pages,
                 (turn, page),
                 page_at,
                 bytes,
@@ -123,8 +123,8 @@ impl BlockWalk<'_> {
                 }
                 break;
             };
-            let dead = self.is_dead(pages, page_at, at, bytes)?;
-            let length = record.bytes as u64;
+            let dead = self.is_dead(pages, at, bytes);
+            let length = u64::from(record.bytes);
             walked.filled += length;
             walked.dead += if dead { length } else { 0 };
             let copy = bytes
@@ -187,7 +187,7 @@ impl BlockWalk<'_> {
         match (&self.geometry.fixed, self.kind.is_fixed()) {
             (Some(shape), true) => {
                 let parsed = record::parse_slot(shape, rest)?;
-                let slot = rest.get_mut(..parsed.bytes)?;
+                let slot = rest.get_mut(..parsed.bytes as usize)?;
                 let stored = word_at(slot, 8).to_le_bytes();
                 let edited = self.kind == Kind::FixedEdited;
                 let sound =
@@ -197,7 +197,7 @@ impl BlockWalk<'_> {
             }
             _ => {
                 let parsed = record::parse(rest)?;
-                let whole = rest.get_mut(..parsed.bytes)?;
+                let whole = rest.get_mut(..parsed.bytes as usize)?;
                 let stored = word_at(whole, 16).to_le_bytes();
                 let sound = record::verify(self.secret, whole, page_at + at, self.epoch);
                 whole.get_mut(16..24)?.copy_from_slice(&stored);
@@ -206,13 +206,11 @@ impl BlockWalk<'_> {
         }
     }
 
-    fn is_dead(&self, pages: &Pages, page_at: u64, at: u64, bytes: &[u8]) -> Result<bool, Error> {
+    /// Whether the record at byte `at` of a page with a verified header is marked dead.
+    fn is_dead(&self, pages: &Pages, at: u64, bytes: &[u8]) -> bool {
         let place = self.geometry.place(self.kind, pages, at);
-        let mark = 16 + place / MARKS_PER_WORD * 8;
-        let word = word_at(bytes, mark as usize);
-        parse_mark_word(self.secret, page_at + mark, self.epoch, word)
-            .map(|bits| bits >> (place % MARKS_PER_WORD) & 1 == 1)
-            .ok_or_else(|| corrupt(page_at + mark, "a mark word of a page does not verify"))
+        let word = word_at(bytes, (16 + place / MARKS_PER_WORD * 8) as usize);
+        word >> (place % MARKS_PER_WORD) & 1 == 1
     }
 
     /// Whether the bytes at `at` could be a record that says it is the first of its group: cheap, unlike

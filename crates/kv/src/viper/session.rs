@@ -10,8 +10,8 @@
 
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::lookup::{locate, look_up};
-use super::read::{UNIT, chain_of};
+use super::lookup::{Hit, locate, look_up};
+use super::read::{MarkPlace, chain_of};
 use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
 use crate::engine::Ticket;
@@ -39,6 +39,18 @@ pub(super) struct Old {
     pub(super) stamp: Stamp,
     /// The version to show: the key's clock where edits in place keep the record's own.
     pub(super) version: u64,
+    /// Where it is marked dead.
+    pub(super) mark: MarkPlace,
+}
+
+/// What a write replaces or removes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Replaced {
+    /// This, or nothing.
+    Known(Option<Old>),
+    /// Whatever the key has at the commit; the key is so many bytes from there on in [`ViperSession::keys`]. The
+    /// look-up waits for memory, and until the commit it waits beside the other writes and the fence.
+    Unknown { from: u32, bytes: u32 },
 }
 
 /// A write between submit and commit.
@@ -47,7 +59,7 @@ pub(super) struct Pending {
     pub(super) stripe: StripeId,
     /// `None`: a removal.
     pub(super) new: Option<Location>,
-    pub(super) old: Option<Old>,
+    pub(super) old: Replaced,
     /// A copy by compaction: the old record is not marked dead, and nothing is counted.
     pub(super) moved: bool,
 }
@@ -61,6 +73,12 @@ pub(crate) struct ViperSession {
     pub(super) claims: [Option<Claim>; 3],
     pub(super) unfenced: Unfenced,
     pub(super) pending: Vec<Pending>,
+    /// Keys of pending writes that do not know yet what they replace.
+    pub(super) keys: Vec<u8>,
+    /// Of the keys that are read together: hash, and word of the stripe.
+    pub(super) hashes: Vec<(KeyHash, u64)>,
+    /// Whether the write committed last made a key.
+    pub(super) made: bool,
     /// The record being built.
     pub(super) record: Vec<u8>,
     /// The record last read.
@@ -102,6 +120,16 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Error> {
     }
 }
 
+impl Pending {
+    /// What is replaced, once it is known.
+    pub(super) fn old(&self) -> Option<&Old> {
+        match &self.old {
+            Replaced::Known(old) => old.as_ref(),
+            Replaced::Unknown { .. } => None,
+        }
+    }
+}
+
 impl ViperSession {
     pub(super) fn new(engine: Arc<Viper>) -> Result<ViperSession, Error> {
         let slot = engine
@@ -117,6 +145,9 @@ impl ViperSession {
             claims: [None, None, None],
             unfenced: Unfenced::default(),
             pending: Vec::with_capacity(PENDING_MAX),
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            made: false,
             record: Vec::new(),
             scratch: Vec::new(),
             value: Vec::new(),
@@ -190,12 +221,15 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let found = look_up(engine, slot, hash, key, scratch)?;
-        replaceable(engine, hash, found, scratch)
+        let Some(hit) = look_up(engine, slot, hash, key, scratch)? else {
+            return Ok(None);
+        };
+        Ok(Some((replaceable(engine, hash, &hit, scratch)?, hit.2)))
     }
 
     /// As [`ViperSession::find`], for a write that does not ask what the value was: `scratch` holds nothing
     /// of use afterwards.
+    #[inline(always)]
     pub(super) fn locate(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
         let ViperSession {
             engine,
@@ -203,8 +237,10 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let found = locate(engine, slot, hash, key, scratch)?;
-        Ok(replaceable(engine, hash, found, scratch)?.map(|(old, _)| old))
+        match locate(engine, slot, hash, key, scratch)? {
+            None => Ok(None),
+            Some(hit) => replaceable(engine, hash, &hit, scratch).map(Some),
+        }
     }
 
     /// Refuses writes once the medium has failed, or the engine has halted.
@@ -215,35 +251,31 @@ impl ViperSession {
 }
 
 /// What replacing a found record takes.
+#[inline(always)]
 fn replaceable(
     engine: &Viper,
     hash: KeyHash,
-    found: Option<(Location, Record)>,
+    (location, spot, record): &Hit,
     scratch: &[u8],
-) -> Result<Option<(Old, Record)>, Error> {
-    if let Some((location, _)) = &found {
-        engine.refuse_locked_page(*location)?;
-        // Whoever replaces it will have to mark it dead: damage shows here, before anything is written.
-        let reader = engine.reader();
-        let spot = reader.spot(location.get() * UNIT)?;
-        reader.marks(reader.mark_of(&spot).0, spot.info.epoch)?;
-    }
-    Ok(found.map(|(location, record)| {
-        let chained = record.kind.is_chained();
-        let chain = chained.then(|| chain_of(&record, scratch).ok()).flatten();
-        let old = Old {
-            location,
-            bytes: record.bytes as u32,
-            chain,
-            expired: engine.is_expired(record.expires_at_ms),
-            stamp: record.stamp,
-            version: match engine.is_edited(location) {
-                true => engine.stripes.version(Stripes::of(hash.0)),
-                false => record.stamp.version,
-            },
-        };
-        (old, record)
-    }))
+) -> Result<Old, Error> {
+    engine.refuse_locked_page(spot)?;
+    let reader = engine.reader();
+    let mark = reader.mark_of(spot);
+    // Whoever replaces it will have to mark it dead: damage shows here, before anything of it changes.
+    reader.marks(mark.at, mark.epoch)?;
+    let chained = record.kind.is_chained();
+    Ok(Old {
+        location: *location,
+        bytes: record.bytes,
+        chain: chained.then(|| chain_of(record, scratch).ok()).flatten(),
+        expired: engine.is_expired(record.expires_at_ms),
+        stamp: record.stamp,
+        version: match spot.info.kind == Kind::FixedEdited {
+            true => engine.stripes.version(Stripes::of(hash.0)),
+            false => record.stamp.version,
+        },
+        mark,
+    })
 }
 
 /// Gives stripes back if a caller's closure panics while they are held.
@@ -264,7 +296,7 @@ impl Drop for ViperSession {
     fn drop(&mut self) {
         // A failing medium has already told every waiter; nothing submitted here was acknowledged.
         let _ = self.commit_pending();
-        self.settle_and_fence();
+        self.fence_marks();
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
         }

@@ -248,7 +248,7 @@ fn two_values_do_not_share_their_pieces() {
     let viper = over(&pool, &options);
     let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
     let (_, record) = session.find(viper.hash(b"one"), b"one").unwrap().unwrap();
-    let chain = session.scratch[record.value].to_vec();
+    let chain = session.scratch[record.value()].to_vec();
     session
         .write(RecordKind::Chained, b"two", &chain, 0, 2, 0)
         .unwrap();
@@ -256,4 +256,41 @@ fn two_values_do_not_share_their_pieces() {
     drop((session, viper));
     let refused = Viper::over(Arc::clone(&pool), Path::new("heap"), &options).map(|_| ());
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+}
+
+/// Whoever finds damage where it should mark the record it replaces has written its own already. That one is shown to
+/// nobody, and everything else goes on: the writes beside it, the old value, and what comes later.
+#[test]
+fn a_write_that_cannot_replace_is_refused_alone() {
+    let options = options(None, &Arc::default());
+    let pool = pool(&options);
+    let viper = over(&pool, &options);
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    session.put(b"key", b"old", 0).unwrap();
+    let _ = session.commit().unwrap();
+    let (old, _) = session.find(viper.hash(b"key"), b"key").unwrap().unwrap();
+    let sound = pool.region().load_word(old.mark.at);
+    let _ = session.lane.store_word(old.mark.at, sound ^ 1 << 50);
+    session.put(b"beside", b"1", 0).unwrap();
+    session.put(b"key", b"new", 0).unwrap();
+    session.put(b"behind", b"2", 0).unwrap();
+    let refused = session.commit();
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    session.put(b"later", b"3", 0).unwrap();
+    let _ = session.commit().unwrap();
+    let others = [(&b"beside"[..], b"1"), (b"behind", b"2"), (b"later", b"3")];
+    for (key, value) in others {
+        assert_eq!(value_of(&mut session, key).as_deref(), Some(&value[..]));
+    }
+    assert_eq!(value_of(&mut session, b"key").as_deref(), Some(&b"old"[..]));
+    // With its mark word mended the pool opens again; the refused write may have happened or not.
+    let _ = session.lane.store_word(old.mark.at, sound);
+    drop((session, viper));
+    let engine: Arc<dyn Engine> = over(&pool, &options);
+    let mut session = engine.session().unwrap();
+    for (key, value) in others {
+        assert_eq!(value_of(&mut *session, key).as_deref(), Some(&value[..]));
+    }
+    let found = value_of(&mut *session, b"key").unwrap();
+    assert!([&b"old"[..], b"new"].contains(&&found[..]), "{found:?}");
 }

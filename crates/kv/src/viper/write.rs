@@ -5,14 +5,14 @@
 use super::claim::Claim;
 use super::layout::{Kind, mark_word, parse_mark_word};
 use super::lookup::location;
-use super::read::{UNIT, corrupt};
+use super::read::{MarkPlace, UNIT, corrupt};
 use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, SCRATCH_KEEP, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
-use everdram_pm::{Dirty, Ordered};
+use everdram_pm::{Ordered, Pool};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
@@ -199,61 +199,59 @@ impl ViperSession {
     /// Marks a record dead: stored and flushed, not fenced.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
-        let dirty = self.set_mark(old)?;
+        let ViperSession { engine, lane, .. } = self;
+        let dirty = set_mark(&engine.pool, old.mark, |at, word, new| {
+            lane.exchange_word(at, word, new)
+        })?;
         self.unfenced.add(self.lane.flush(dirty));
         Ok(())
     }
 
-    #[cfg_attr(feature = "lab", track_caller)]
-    fn set_mark(&mut self, old: &Old) -> Result<Dirty, Error> {
-        let at = old.location.get() * UNIT;
-        let ViperSession { engine, lane, .. } = self;
-        let reader = engine.reader();
-        let spot = reader.spot(at)?;
-        let (mark_at, bit) = reader.mark_of(&spot);
-        let secret = engine.pool.secret();
-        loop {
-            let word = engine.pool.region().load_word(mark_at);
-            let Some(bits) = parse_mark_word(secret, mark_at, spot.info.epoch, word) else {
-                return Err(corrupt(mark_at, "a mark word of a page does not verify"));
-            };
-            let new = mark_word(secret, mark_at, spot.info.epoch, bits | bit);
-            match lane.exchange_word(mark_at, word, new) {
-                Ok(dirty) => return Ok(dirty),
-                // Another record of the page died at the same moment.
-                Err(_) => std::hint::spin_loop(),
-            }
-        }
-    }
-
-    /// Marks a record dead that a durable newer one has replaced, and says so to compaction.
+    /// Marks a record dead that a durable newer one has replaced, and says so to compaction. The mark stays in the
+    /// cache: to wait for it would cost each overwrite as much as its record does.
     pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
-        let at = old.location.get() * UNIT;
-        let mark_at = {
-            let reader = self.engine.reader();
-            let spot = reader.spot(at)?;
-            reader.mark_of(&spot).0
-        };
-        let shared = self.shared();
+        let ViperSession {
+            engine, lane, id, ..
+        } = self;
+        let shared = &engine.slots[usize::from(*id)];
         let len = shared.marks_len.load(Ordering::Relaxed);
-        if let Some(place) = shared.marks.get(len) {
-            place.store(mark_at, Ordering::Relaxed);
+        if let Some(listed) = shared.marks.get(len) {
+            listed.store(old.mark.at, Ordering::Relaxed);
             shared.marks_len.store(len + 1, Ordering::Release);
         }
         // If the mark is lost, recovery finds two records and the higher version wins.
-        let dirty = self.set_mark(old)?;
-        self.unfenced.add(self.lane.flush_late(dirty));
+        set_mark(&engine.pool, old.mark, |at, word, new| {
+            lane.exchange_word_late(at, word, new)
+        })?;
         if len + 1 >= MARKS_MAX {
-            self.fence();
+            self.fence_marks();
         }
         Ok(())
+    }
+
+    /// Makes the marks durable that this session left in the cache, and everything else it wrote.
+    #[cfg_attr(feature = "lab", track_caller)]
+    pub(super) fn fence_marks(&mut self) {
+        let ViperSession {
+            engine,
+            lane,
+            unfenced,
+            id,
+            ..
+        } = self;
+        let shared = &engine.slots[usize::from(*id)];
+        let len = shared.marks_len.load(Ordering::Relaxed);
+        for listed in shared.marks.iter().take(len) {
+            unfenced.add(lane.flush_range(listed.load(Ordering::Relaxed), 8));
+        }
+        self.settle_and_fence();
+        self.shared().marks_len.store(0, Ordering::Release);
     }
 
     #[cfg_attr(feature = "lab", track_caller)]
     fn fence(&mut self) -> Option<Ordered> {
         let flushed = self.unfenced.take()?;
         let ordered = self.lane.fence(flushed);
-        self.shared().marks_len.store(0, Ordering::Release);
         self.last_ticket = ordered.lsn();
         Some(ordered)
     }
@@ -310,6 +308,29 @@ impl ViperSession {
                 }
             }
             other => other,
+        }
+    }
+}
+
+/// Sets the bit of a dead record with `exchange`, a compare-and-swap that says what it found instead.
+#[inline]
+#[cfg_attr(feature = "lab", track_caller)]
+fn set_mark<T>(
+    pool: &Pool,
+    place: MarkPlace,
+    mut exchange: impl FnMut(u64, u64, u64) -> Result<T, u64>,
+) -> Result<T, Error> {
+    let MarkPlace { at, bit, epoch } = place;
+    let secret = pool.secret();
+    let mut word = pool.region().load_word(at);
+    loop {
+        let Some(bits) = parse_mark_word(secret, at, epoch, word) else {
+            return Err(corrupt(at, "a mark word of a page does not verify"));
+        };
+        match exchange(at, word, mark_word(secret, at, epoch, bits | bit)) {
+            Ok(done) => return Ok(done),
+            // Another record of the page died at the same moment.
+            Err(found) => word = found,
         }
     }
 }

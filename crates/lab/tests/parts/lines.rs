@@ -59,7 +59,7 @@ impl Memory {
 
     #[track_caller]
     fn flush(&mut self, actor: Actor, word: u64) -> Option<Waste> {
-        self.step(&flush(actor, word, false, Location::caller()))
+        self.step(&flush(actor, word, Location::caller()))
     }
 
     #[track_caller]
@@ -105,12 +105,11 @@ fn store(actor: Actor, kind: StoreKind, word: u64, words: &[u64], site: Site) ->
     }
 }
 
-fn flush(actor: Actor, word: u64, late: bool, site: Site) -> Step {
+fn flush(actor: Actor, word: u64, site: Site) -> Step {
     Step::Flush {
         actor,
         at: 8 * word,
         bytes: 8,
-        late,
         site,
     }
 }
@@ -279,18 +278,18 @@ fn lines_are_evicted_without_regard_to_each_other() {
 #[test]
 fn what_nobody_waits_for_says_so() {
     let mut memory = Memory::new();
-    memory.word(1, 0, 1);
+    memory.store(1, StoreKind::Late, 0, &[1]);
     let loose = |memory: &Memory| -> Vec<(u64, bool, bool)> {
         let atoms = memory.lines().loose();
         atoms
             .map(|(line, atom)| (atom.at(line), atom.is_flushed(), atom.is_late()))
             .collect()
     };
-    assert_eq!(loose(&memory), [(0, false, false)]);
-    memory.step(&flush(1, 0, true, Location::caller()));
+    assert_eq!(loose(&memory), [(0, false, true)]);
+    memory.flush(1, 0);
     assert_eq!(loose(&memory), [(0, true, true)]);
     memory.expect(0, &[[0], [1]]);
-    // Late is late, but the next fence of its actor covers it.
+    // Late is late, but once it is flushed the next fence of its actor covers it.
     memory.fence(1);
     assert_eq!(loose(&memory), []);
     memory.expect(0, &[[1]]);
@@ -326,7 +325,7 @@ fn what_is_muted_has_no_effect() {
         let mut memory = Memory::muted(Some(mute));
         memory.step(&store(1, StoreKind::Stream, 0, &[1], here));
         memory.step(&store(1, StoreKind::Word, 8, &[1], here));
-        memory.step(&flush(1, 8, false, here));
+        memory.step(&flush(1, 8, here));
         memory.step(&Step::Fence {
             actor: 1,
             site: here,
@@ -378,7 +377,7 @@ fn nothing_but_a_fence_rules_images_out() {
     let mut ruled_out = 0;
     random_steps(|memory, before: &mut HashMap<Vec<u8>, u64>, _| {
         let open = memory.lines().dirty().map(|(_, line)| line);
-        let is_bulk = |kind| kind != StoreKind::Word;
+        let is_bulk = |kind: StoreKind| !kind.is_word();
         // Of more than a few words that come in any order not all subsets are drawn.
         if open
             .map(|line| {

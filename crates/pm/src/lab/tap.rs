@@ -20,11 +20,21 @@ pub type Actor = u32;
 pub enum StoreKind {
     /// One aligned word: never torn, and kept in order with other word stores to its line.
     Word,
+    /// As `Word`; harmless to lose, so that no acknowledgement waits for it.
+    Late,
     /// Several words through the cache: between two word stores of a line any of them may be there.
     Bulk,
     /// Whole lines past the cache: any of their words may be there until the actor's next fence, which
     /// covers them without a flush.
     Stream,
+}
+
+impl StoreKind {
+    /// Whether one aligned word was stored.
+    #[must_use]
+    pub fn is_word(self) -> bool {
+        matches!(self, StoreKind::Word | StoreKind::Late)
+    }
 }
 
 /// Who asks, and where.
@@ -54,8 +64,6 @@ pub enum Event<'a> {
         at: u64,
         /// Bytes.
         bytes: u64,
-        /// Whether the store is harmless to lose, so that no acknowledgement waits for it.
-        late: bool,
     },
     /// Everything the actor flushed or streamed is ordered before everything it stores later.
     Fence,

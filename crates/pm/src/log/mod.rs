@@ -38,6 +38,7 @@ mod group;
 mod pending;
 mod recover;
 mod segment;
+mod wait;
 mod writer;
 
 #[cfg(all(test, feature = "faults"))]

@@ -33,6 +33,10 @@ pub(super) struct Pending {
     segment_bytes: u64,
     /// Number of the batch that is being filled, modulo 2^32; the first is 1.
     number: u32,
+    /// Groups to wait for before the batch is written.
+    expected: u32,
+    /// Somebody keeps the clock of the batch that is being filled.
+    clocked: bool,
 }
 
 impl Pending {
@@ -44,6 +48,8 @@ impl Pending {
             },
             segment_bytes,
             number: 1,
+            expected: 0,
+            clocked: false,
         }
     }
 
@@ -64,9 +70,20 @@ impl Pending {
         self.batch.bytes.len()
     }
 
-    /// Groups that wait.
-    pub(super) fn groups(&self) -> u32 {
-        self.batch.groups
+    /// Whether `number` is the batch being filled, and more groups are expected in it.
+    pub(super) fn is_gathering(&self, number: u32) -> bool {
+        number == self.number && self.batch.groups < self.expected
+    }
+
+    /// Gives the clock of the batch being filled to the first who asks.
+    pub(super) fn take_clock(&mut self) -> bool {
+        !std::mem::replace(&mut self.clocked, true)
+    }
+
+    /// A batch of `groups` groups is durable. Who waited for it comes again soon, and who waits already is there:
+    /// the next batch is expected to have them all.
+    pub(super) fn expect_again(&mut self, groups: u32) {
+        self.expected = groups.saturating_add(self.batch.groups);
     }
 
     /// Number of the batch that has `lsn` in it, for everything that is not durable.
@@ -178,6 +195,7 @@ impl Pending {
         into.groups = 0;
         into.start = self.end().next_multiple_of(BLOCK);
         std::mem::swap(&mut self.batch, into);
+        self.clocked = false;
         let number = self.number;
         self.number = number.wrapping_add(1);
         Some(number)

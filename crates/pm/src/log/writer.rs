@@ -1,12 +1,7 @@
 //! The log writer: a role that whoever waits takes over, so that a single session pays no hand-over.
 //!
 //! The leader takes what is pending, seals its frames, writes them, syncs, publishes the new durable
-//! position and wakes those who waited for this batch; one waiter of the next batch is woken too, to lead
-//! it. Waiters sleep on the count of finished batches, and each batch has a bit of the futex's set, so
-//! nobody is woken for nothing.
-//!
-//! Nobody is forgotten: a waiter reads the count, finds its position not durable and the role taken, and
-//! sleeps only if the count has not changed. The leader gives the role back before it raises the count.
+//! position and wakes those who waited for it. How the others wait, and who leads next, is in `wait.rs`.
 
 use super::Shared;
 use super::frame::{BLOCK, Header};
@@ -17,11 +12,9 @@ use crate::error::Error;
 use crate::lock::lock;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
-use rustix::thread::futex::{self, Flags};
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the leader owns.
 pub(super) struct Writer {
@@ -31,8 +24,6 @@ pub(super) struct Writer {
     chain: u64,
     /// Position behind the last frame that is durable.
     end: u64,
-    /// Groups of the two batches before.
-    groups_before: [u32; 2],
 }
 
 impl Writer {
@@ -41,90 +32,33 @@ impl Writer {
             batch: Batch::default(),
             chain: recovered.chain,
             end: recovered.end,
-            groups_before: [0; 2],
         }
     }
 }
 
 impl Shared {
-    /// Blocks until the log is durable up to `lsn`; writes it itself if nobody else does.
-    pub(super) fn wait_durable(&self, lsn: u64) -> Result<(), Error> {
-        self.wait_leading(lsn, true)
-    }
-
-    /// As [`Shared::wait_durable`], for the flusher: those it writes for do not wait in `wait_durable`, so
-    /// there is nobody to gather.
-    pub(super) fn flush_to(&self, lsn: u64) -> Result<(), Error> {
-        self.wait_leading(lsn, false)
-    }
-
-    fn wait_leading(&self, lsn: u64, gather: bool) -> Result<(), Error> {
-        loop {
-            let completed = self.completed.load(Ordering::Acquire);
-            if self.durable.load(Ordering::Acquire) >= lsn {
-                return Ok(());
-            }
-            self.healthy()?;
-            if let Some(writer) = self.writer.try_lock() {
-                self.lead(writer, gather && self.options.setup.has_threads());
-                continue;
-            }
-            #[cfg(feature = "lab")]
-            if crate::lab::waiting() {
-                continue;
-            }
-            let number = self.pending.lock().number_of(lsn);
-            // A changed count, a signal or a wake-up: the loop looks again in each case.
-            let _ = futex::wait_bitset(
-                &self.completed,
-                Flags::PRIVATE,
-                completed,
-                None,
-                bit(number),
-            );
-        }
-    }
-
     /// Writes one batch, if anything is pending.
-    fn lead(&self, mut writer: MutexGuard<'_, Writer>, gather: bool) {
+    pub(super) fn lead(&self, mut writer: MutexGuard<'_, Writer>) {
         if self.failed.get().is_some() {
             return;
         }
-        if gather {
-            self.gather(&writer);
-        }
         let Some(number) = self.pending.lock().take(&mut writer.batch) else {
+            drop(writer);
+            self.wake_all();
             return;
         };
         writer.seal(self);
         match self.write(&writer.batch) {
             Ok(()) => {
                 writer.end = writer.batch.end_of_frames();
-                let [before, _] = writer.groups_before;
-                writer.groups_before = [writer.batch.groups, before];
+                self.pending.lock().expect_again(writer.batch.groups);
                 self.durable.store(writer.batch.end(), Ordering::Release);
                 drop(writer);
-                self.finish(number);
+                self.wake_after(number);
+                self.tell_subscribers();
             }
             // The role is given back afterwards: whoever takes it next sees the failure first.
             Err((path, source)) => self.fail(&path, source),
-        }
-    }
-
-    /// Lets the threads that the last batches woke append first, if there were many: syncs then cover even
-    /// shares of them. Bounded by a share of what a sync costs.
-    fn gather(&self, writer: &Writer) {
-        let [last, before] = writer.groups_before;
-        let expected = (last + before).div_ceil(2);
-        if expected < 2 {
-            return;
-        }
-        let bound = Duration::from_nanos(self.sync_ns.load(Ordering::Relaxed) / 2);
-        let begun = Instant::now();
-        let mut groups = self.pending.lock().groups();
-        while groups < expected && begun.elapsed() < bound {
-            std::thread::yield_now();
-            groups = self.pending.lock().groups();
         }
     }
 
@@ -151,25 +85,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes a finished batch.
-    fn finish(&self, number: u32) {
-        self.completed.fetch_add(1, Ordering::AcqRel);
-        // Waking nobody is fine, and the calls have no other way to fail on a valid address.
-        let _ = futex::wake_bitset(
-            &self.completed,
-            Flags::PRIVATE,
-            i32::MAX as u32,
-            bit(number),
-        );
-        let _ = futex::wake_bitset(
-            &self.completed,
-            Flags::PRIVATE,
-            1,
-            bit(number.wrapping_add(1)),
-        );
-        self.tell_subscribers();
-    }
-
     /// Poisons the log with its first failure and tells everybody who waits.
     pub(super) fn fail(&self, path: &Path, source: Errno) {
         let error = Error::Poisoned {
@@ -180,8 +95,7 @@ impl Shared {
         if self.failed.set(error).is_err() {
             return;
         }
-        self.completed.fetch_add(1, Ordering::AcqRel);
-        let _ = futex::wake(&self.completed, Flags::PRIVATE, i32::MAX as u32);
+        self.wake_all();
         // Under the lock, so that nobody is between its look at `failed` and its sleep.
         let segments = lock(&self.segments);
         self.room.notify_all();
@@ -219,9 +133,4 @@ impl Writer {
         let padded = self.batch.bytes.len().next_multiple_of(BLOCK as usize);
         self.batch.bytes.resize(padded, 0);
     }
-}
-
-/// The futex bit of a batch. Only two batches have waiters at any time, so 32 bits are plenty.
-fn bit(number: u32) -> NonZeroU32 {
-    NonZeroU32::new(1 << (number % 32)).unwrap_or(NonZeroU32::MIN)
 }

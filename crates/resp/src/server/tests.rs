@@ -101,9 +101,18 @@ impl EngineSession for HeldSession {
     ) -> Result<(), Error> {
         self.model.get_many(keys, into, found)
     }
-    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<bool, Error> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         self.submitted = true;
         self.model.put(key, value, expires_at_ms)
+    }
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error> {
+        self.put(key, value, expires_at_ms)?;
+        Ok((false, self.commit()?))
     }
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         self.submitted = true;

@@ -190,6 +190,44 @@ fn values_of_many_sizes_come_back() {
     }
 }
 
+/// Large arguments are read to where they stay, small ones by way of a shared buffer, and the end of one read may be
+/// anywhere in either.
+#[test]
+fn large_arguments_keep_their_bytes_between_small_requests() {
+    let server = start(Settings {
+        threads: 1,
+        ..Settings::default()
+    });
+    let sizes = [
+        70_000,
+        3,
+        16 * 1024 - 40,
+        300_001,
+        65_536,
+        16 * 1024,
+        1_500_000,
+        20,
+    ];
+    let value = |size: usize| -> String {
+        let letters = (0..size).map(|at| char::from(b'a' + (at * at % 251 % 26) as u8));
+        letters.collect()
+    };
+    let mut client = server.connect();
+    let mut writer = Raw(client.0.try_clone().expect("a second handle"));
+    let sender = std::thread::spawn(move || {
+        for size in sizes {
+            writer.send("PING\r\n".repeat(size % 7));
+            writer.send(request(&["SET", "k", &value(size)]));
+            writer.send("GET k\r\nSTRLEN k\r\n");
+        }
+    });
+    for size in sizes {
+        client.expect("+PONG\r\n".repeat(size % 7));
+        client.expect(format!("+OK\r\n${size}\r\n{}\r\n:{size}\r\n", value(size)));
+    }
+    sender.join().expect("the sender ends");
+}
+
 #[test]
 fn a_long_pipeline_is_answered_in_order() {
     let server = start(Settings {

@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod failure;
 mod race;
+mod waiting;
 
 use super::{Group, Log, LogOptions, Setup};
 use crate::checksum::Secret;

@@ -5,13 +5,14 @@ use crate::context::Context;
 use everdram::{Change, Current, Error};
 
 pub(crate) fn get(ctx: &mut Context<'_>) {
-    let mut value = ctx.keys.take_buffer();
-    match ctx.keys.get(ctx.args.get(1), &mut value) {
-        Ok(Some(_)) => ctx.reply.bulk(&value),
-        Ok(None) => ctx.reply.null(),
-        Err(error) => ctx.fail(&error),
+    let key = ctx.args.get(1);
+    let head_bytes = &mut ctx.client.value_head_bytes;
+    let outcome = ctx
+        .reply
+        .bulk_filled(head_bytes, |into| Ok(ctx.keys.get(key, into)?.is_some()));
+    if let Err(error) = outcome {
+        ctx.fail(&error);
     }
-    ctx.keys.return_buffer(value);
 }
 
 pub(crate) fn getset(ctx: &mut Context<'_>) {

@@ -1,0 +1,255 @@
+//! everdram against the machine's limits: operations as shares of bare loops, measured in turns within one run.
+//!
+//! Shares and ratios are of processor time, which other users of a machine disturb less than time by the clock;
+//! the latter stands beside it. On a machine of one's own the two agree, but for what threads wait.
+
+mod rates;
+mod scale;
+mod space;
+mod stage;
+
+use crate::recovery::Recovery;
+use crate::sizes::Sizes;
+use crate::subject::Error;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What is measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// New keys, on pages of both kinds.
+    Put,
+    /// New values of keys that are there.
+    Overwrite,
+    /// Keys that are there.
+    Get,
+    /// Keys that are not there.
+    Absent,
+    /// 8 bytes in place.
+    Update,
+    /// Removals.
+    Delete,
+    /// YCSB A, B and C.
+    Ycsb,
+    /// Several records at once.
+    Batch,
+    /// Other sizes of records.
+    Sizes,
+    /// Two threads against one.
+    Threads,
+    /// Four times the records; DRAM a record.
+    Large,
+    /// Bytes of a pool whose records were overwritten again and again.
+    Space,
+    /// Opening after a crash.
+    Recovery,
+    /// The slowest calls while the pool grows and is compacted.
+    Tail,
+}
+
+impl Group {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Group; 14] = [
+        Group::Put,
+        Group::Overwrite,
+        Group::Get,
+        Group::Absent,
+        Group::Update,
+        Group::Delete,
+        Group::Ycsb,
+        Group::Batch,
+        Group::Sizes,
+        Group::Threads,
+        Group::Large,
+        Group::Space,
+        Group::Recovery,
+        Group::Tail,
+    ];
+
+    /// As the command line takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Put => "put",
+            Group::Overwrite => "overwrite",
+            Group::Get => "get",
+            Group::Absent => "absent",
+            Group::Update => "update",
+            Group::Delete => "delete",
+            Group::Ycsb => "ycsb",
+            Group::Batch => "batch",
+            Group::Sizes => "sizes",
+            Group::Threads => "threads",
+            Group::Large => "large",
+            Group::Space => "space",
+            Group::Recovery => "recovery",
+            Group::Tail => "tail",
+        }
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Group, String> {
+        Group::ALL
+            .into_iter()
+            .find(|group| group.name() == text)
+            .ok_or_else(|| {
+                let names = Group::ALL.map(Group::name);
+                format!("group `{text}`: one of {}", names.join(", "))
+            })
+    }
+}
+
+/// What to measure, and over how much.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Directory on the medium, tmpfs as a rule.
+    pub dir: PathBuf,
+    /// Records; sizes that are larger than the usual ones take fewer.
+    pub records: u64,
+    /// Operations of a repetition, where it does not go over all records.
+    pub operations: u64,
+    /// Repetitions.
+    pub repeat: usize,
+    /// Seed of all choices.
+    pub seed: u64,
+    /// What to measure.
+    pub groups: Vec<Group>,
+}
+
+impl Settings {
+    fn has(&self, group: Group) -> bool {
+        self.groups.contains(&group)
+    }
+}
+
+/// Lengths of keys and values that most bars are about.
+pub(crate) const USUAL: (usize, usize) = (16, 200);
+
+/// A bar and where everdram stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bar {
+    /// What it was measured with.
+    pub group: Group,
+    /// The operation, with what distinguishes it.
+    pub operation: String,
+    /// What was measured.
+    pub measured: f64,
+    /// Its unit: `M/s` of processor time, `B`, `us`, ...
+    pub unit: String,
+    /// What it is compared with, in the same unit.
+    pub reference: Option<f64>,
+    /// What that is.
+    pub reference_name: Option<String>,
+    /// Measured by reference, or measured itself if there is none: what the bar is about.
+    pub value: f64,
+    /// The same by the clock, for rates.
+    pub wall_value: Option<f64>,
+    /// The bar.
+    pub bar: f64,
+    /// Whether it must not be exceeded, instead of reached.
+    pub at_most: bool,
+}
+
+impl Bar {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        if self.at_most {
+            self.value <= self.bar
+        } else {
+            self.value >= self.bar
+        }
+    }
+}
+
+/// Something that was asked for and could not be measured, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// What.
+    pub group: Group,
+    /// Why.
+    pub why: String,
+}
+
+/// What bars came out of.
+#[derive(Default)]
+pub struct Outcome {
+    /// In order.
+    pub bars: Vec<Bar>,
+    /// What is missing.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What the caller does for the bars, since it has processes and a terminal.
+pub trait Host {
+    /// The next measurement begins.
+    fn begin(&mut self, group: Group, what: &str);
+    /// Has a process fill a store of so many usual records, kills it, and opens the store.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn crash(&mut self, records: u64) -> Result<Recovery, Error>;
+}
+
+/// Measures what is asked for.
+///
+/// # Errors
+/// If a store or the memory for limits cannot be had, or an answer was wrong.
+pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Error> {
+    let mut outcome = Outcome::default();
+    rates::measure(settings, host, &mut outcome)?;
+    if settings.has(Group::Threads) {
+        scale::threads(settings, host, &mut outcome)?;
+    }
+    if settings.has(Group::Large) {
+        scale::large(settings, host, &mut outcome)?;
+    }
+    if settings.has(Group::Space) {
+        space::overwritten(settings, host, &mut outcome)?;
+    }
+    if settings.has(Group::Recovery) {
+        host.begin(Group::Recovery, "crash");
+        let recovery = host.crash(settings.records)?;
+        outcome.bars.push(Bar {
+            group: Group::Recovery,
+            operation: "recovery, CPU a record".into(),
+            measured: recovery.cpu_us(),
+            unit: "us".into(),
+            reference: None,
+            reference_name: None,
+            value: recovery.cpu_us(),
+            wall_value: Some(recovery.wall.as_secs_f64() * 1e6 / recovery.records.max(1) as f64),
+            bar: 0.10,
+            at_most: true,
+        });
+    }
+    if settings.has(Group::Tail) {
+        space::tail(settings, host, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+/// Records of `sizes` that take about as many bytes as `records` of the usual ones, at most as many.
+fn records_of(settings: &Settings, sizes: (usize, usize)) -> u64 {
+    let usual = (USUAL.0 + USUAL.1) as u64;
+    let bytes = (sizes.0 + sizes.1) as u64;
+    (settings.records * usual / bytes)
+        .min(settings.records)
+        .max(1)
+}
+
+fn fixed(sizes: (usize, usize)) -> (Sizes, Sizes) {
+    (Sizes::Fixed(sizes.0), Sizes::Fixed(sizes.1))
+}

@@ -1,0 +1,102 @@
+//! A pool that grows and is compacted while it is written: how large it gets, and how slow its slowest calls are.
+
+use super::stage::{Pages, Stage};
+use super::{Bar, Group, Host, Outcome, Settings, USUAL, fixed};
+use crate::distribution::Permutation;
+use crate::everdram::Everdram;
+use crate::pass::{self, Pass, Timing};
+use crate::plan::Plan;
+use crate::subject::Error;
+use crate::workload::{Action, Step, Workload};
+use everdram::Medium;
+
+/// Times that every record is overwritten.
+const ROUNDS: u64 = 5;
+
+/// Bytes of the pool after every record was overwritten again and again, in another order each time.
+pub(super) fn overwritten(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    host.begin(Group::Space, "overwriting");
+    let mut stage = Stage::new(settings, USUAL, Pages::Variable, settings.records);
+    stage.opener.prefault = false;
+    let opened = stage.filled()?;
+    for round in 1..=ROUNDS {
+        let order = Permutation::new(stage.records, settings.seed ^ round);
+        let steps: Vec<Step> = (0..stage.records)
+            .map(|turn| Step::new(Action::Put, order.of(turn)))
+            .collect();
+        let pass = Pass {
+            corpus: &stage.corpus,
+            batch: 1,
+            generation: round,
+            timing: Timing::Throughput,
+            pin: false,
+        };
+        pass::run(&*opened.subject, pass, &[steps])?;
+    }
+    let live = stage.records as f64 * (USUAL.0 + USUAL.1) as f64;
+    let pool = opened.subject.medium_bytes().unwrap_or(0) as f64;
+    outcome.bars.push(Bar {
+        group: Group::Space,
+        operation: format!("pool after {ROUNDS} rounds of overwriting"),
+        measured: pool / f64::from(1 << 20),
+        unit: "MiB".into(),
+        reference: Some(live / f64::from(1 << 20)),
+        reference_name: Some("keys and values".into()),
+        value: pool / live,
+        wall_value: None,
+        bar: 1.25,
+        at_most: true,
+    });
+    Ok(())
+}
+
+/// The slowest calls of two threads while the pool grows and is compacted.
+pub(super) fn tail(
+    settings: &Settings,
+    host: &mut dyn Host,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let (keys, values) = fixed(USUAL);
+    let opener = Everdram {
+        prefault: false,
+        ..Everdram::on(Medium::Emulated)
+    };
+    for workload in [Workload::Put, Workload::YcsbA] {
+        host.begin(Group::Tail, workload.name());
+        let plan = Plan {
+            workload,
+            records: settings.records,
+            operations: settings.records,
+            threads: 2,
+            keys,
+            values,
+            batch: 1,
+            rate: None,
+            repeat: settings.repeat,
+            seed: settings.seed,
+            pin: true,
+            dir: settings.dir.clone(),
+        };
+        let figures = plan.measure(&opener, &mut |_, _| {})?;
+        let tail = figures.latency.unwrap_or_default();
+        for (whose, latency) in [("all calls", tail.all), ("had a core", tail.undisturbed)] {
+            outcome.bars.push(Bar {
+                group: Group::Tail,
+                operation: format!("{workload}, 99.9 %, {whose}"),
+                measured: latency.p999 as f64 / 1e3,
+                unit: "us".into(),
+                reference: None,
+                reference_name: None,
+                value: latency.p999 as f64 / 1e3,
+                wall_value: None,
+                bar: 20.0,
+                at_most: true,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! One thread's loop over its script: asks the store, and checks every answer.
+
+use crate::corpus::{Corpus, Maker};
+use crate::pace::Pace;
+use crate::subject::{Client, Error};
+use crate::workload::{Action, Step};
+use anyhow::ensure;
+
+/// What a pass does with its steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Order {
+    /// Steps that go at once; 1 = each for itself.
+    pub(crate) batch: usize,
+    /// Tells the values of this pass from those of others.
+    pub(crate) generation: u64,
+}
+
+/// Takes all `steps`.
+///
+/// # Errors
+/// What the store says, and the first answer that is wrong.
+pub(crate) fn drive(
+    client: &mut dyn Client,
+    corpus: &Corpus,
+    steps: &[Step],
+    order: Order,
+    pace: &mut impl Pace,
+) -> Result<(), Error> {
+    if order.batch > 1 {
+        return drive_batches(client, corpus, steps, order, pace);
+    }
+    let mut maker = Maker::new(corpus);
+    let mut value = Vec::with_capacity(1 << 16);
+    for step in steps {
+        let number = step.number();
+        value.clear();
+        pace.before();
+        match step.action() {
+            Action::Put => {
+                let (key, value) = maker.record(number, order.generation);
+                client.put(key, value)?;
+            }
+            Action::Get => {
+                let found = client.get(maker.key(number), &mut value)?;
+                ensure!(found, "record {number} is not there");
+                corpus.check(number, &value)?;
+            }
+            Action::GetAbsent => {
+                let found = client.get(maker.key(number), &mut value)?;
+                ensure!(!found, "record {number} is there, and was never put");
+            }
+            Action::UpdateWord => {
+                let found = client.update_word(maker.key(number))?;
+                ensure!(found, "record {number} is not there to be changed");
+            }
+            Action::Delete => {
+                let found = client.delete(maker.key(number))?;
+                ensure!(found, "record {number} is not there to be removed");
+            }
+            Action::ReadModifyWrite => {
+                let found = client.get(maker.key(number), &mut value)?;
+                ensure!(found, "record {number} is not there");
+                corpus.check(number, &value)?;
+                let (key, value) = maker.record(number, order.generation);
+                client.put(key, value)?;
+            }
+            Action::Scan => {
+                let count = step.count();
+                let visited = client.scan(maker.key(number), count, &mut value)?;
+                ensure!(
+                    visited > 0,
+                    "a scan of {count} records in a store full of them found none"
+                );
+            }
+        }
+        pace.after();
+    }
+    Ok(())
+}
+
+fn drive_batches(
+    client: &mut dyn Client,
+    corpus: &Corpus,
+    steps: &[Step],
+    order: Order,
+    pace: &mut impl Pace,
+) -> Result<(), Error> {
+    let mut makers: Vec<Maker<'_>> = (0..order.batch).map(|_| Maker::new(corpus)).collect();
+    let mut values = Vec::with_capacity(1 << 16);
+    for steps in steps.chunks(order.batch) {
+        let are_puts = steps
+            .first()
+            .is_some_and(|step| step.action() == Action::Put);
+        values.clear();
+        pace.before();
+        if are_puts {
+            let pairs = makers.iter_mut().zip(steps);
+            let records: Vec<_> = pairs
+                .map(|(maker, step)| maker.record(step.number(), order.generation))
+                .collect();
+            client.put_many(&records)?;
+        } else {
+            let pairs = makers.iter_mut().zip(steps);
+            let keys: Vec<_> = pairs
+                .map(|(maker, step)| maker.key(step.number()))
+                .collect();
+            let found = client.get_many(&keys, &mut values)?;
+            ensure!(
+                found == steps.len(),
+                "{found} of {} records are there",
+                steps.len()
+            );
+            check_all(corpus, steps, &values)?;
+        }
+        pace.after();
+    }
+    Ok(())
+}
+
+/// Values lie one after another.
+fn check_all(corpus: &Corpus, steps: &[Step], mut values: &[u8]) -> Result<(), Error> {
+    for step in steps {
+        let length = corpus.check_front(step.number(), values)?;
+        values = values.get(length..).unwrap_or_default();
+    }
+    ensure!(
+        values.is_empty(),
+        "{} bytes more than the values have",
+        values.len()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::Free;
+    use crate::sizes::Sizes;
+    use std::collections::HashMap;
+
+    /// A store that damages what it is asked for in one way.
+    #[derive(Default)]
+    struct Liar {
+        map: HashMap<Vec<u8>, Vec<u8>>,
+        lie: Lie,
+    }
+
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    enum Lie {
+        #[default]
+        None,
+        Flip,
+        Short,
+        OtherRecord,
+        Forget,
+        Invent,
+    }
+
+    impl Client for Liar {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+            self.map.insert(key.into(), value.into());
+            Ok(())
+        }
+
+        fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool, Error> {
+            let found = match self.lie {
+                Lie::Forget => None,
+                Lie::OtherRecord => self.map.iter().find(|(other, _)| other[..] != *key),
+                Lie::Invent => self.map.iter().next(),
+                _ => self.map.get_key_value(key),
+            };
+            let Some((_, value)) = found else {
+                return Ok(false);
+            };
+            into.extend_from_slice(value);
+            match self.lie {
+                Lie::Flip => *into.last_mut().unwrap() ^= 1,
+                Lie::Short => into.truncate(into.len() - 1),
+                _ => {}
+            }
+            Ok(true)
+        }
+
+        fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+            Ok(self.map.remove(key).is_some())
+        }
+
+        fn update_word(&mut self, key: &[u8]) -> Result<bool, Error> {
+            Ok(self.map.get_mut(key).map(|value| value[0] += 1).is_some())
+        }
+
+        fn scan(&mut self, _: &[u8], count: usize, _: &mut Vec<u8>) -> Result<usize, Error> {
+            Ok(self.map.len().min(count))
+        }
+    }
+
+    fn run(lie: Lie, actions: &[Action], batch: usize) -> Result<(), Error> {
+        let corpus = Corpus::new(Sizes::Fixed(16), Sizes::Fixed(100), 1);
+        let mut store = Liar::default();
+        let order = Order {
+            batch,
+            generation: 1,
+        };
+        let puts: Vec<Step> = (0..64).map(|n| Step::new(Action::Put, n)).collect();
+        drive(&mut store, &corpus, &puts, order, &mut Free)?;
+        store.lie = lie;
+        for action in actions {
+            let steps: Vec<Step> = (0..64).map(|n| Step::new(*action, n)).collect();
+            drive(&mut store, &corpus, &steps, order, &mut Free)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_honest_store_passes() {
+        use Action::{Delete, Get, Put, ReadModifyWrite, UpdateWord};
+        run(
+            Lie::None,
+            &[Get, UpdateWord, Get, ReadModifyWrite, Get, Delete],
+            1,
+        )
+        .unwrap();
+        run(Lie::None, &[Get, Put, Get], 16).unwrap();
+        run(Lie::None, &[Get], 7).unwrap();
+    }
+
+    #[test]
+    fn a_wrong_answer_fails_the_run() {
+        for lie in [Lie::Flip, Lie::Short, Lie::OtherRecord, Lie::Forget] {
+            for batch in [1, 16] {
+                run(lie, &[Action::Get], batch).expect_err(&format!("{lie:?} {batch}"));
+            }
+            run(lie, &[Action::ReadModifyWrite], 1).expect_err(&format!("{lie:?}"));
+        }
+        run(Lie::Invent, &[Action::GetAbsent], 1).expect_err("invented");
+        run(Lie::None, &[Action::Delete, Action::Delete], 1).expect_err("deleted twice");
+        run(Lie::None, &[Action::Delete, Action::UpdateWord], 1).expect_err("changed nothing");
+    }
+}

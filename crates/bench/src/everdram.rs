@@ -1,0 +1,198 @@
+//! everdram itself as a subject: the library, called as a program calls it.
+
+use crate::subject::{Client, Durability, Error, Opener, Subject};
+use anyhow::Context;
+use everdram::{EngineSession, Found, Medium, MediumChoice, Options, Session, Store, Ticket};
+use std::path::Path;
+
+/// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave: generous.
+const BESIDE_BYTES: u64 = 40;
+
+/// Opens everdram on a medium.
+#[derive(Clone, Copy, Debug)]
+pub struct Everdram {
+    /// Where the pool lives.
+    pub medium: Medium,
+    /// Lengths of key and value that get fixed-size pages.
+    pub fixed: Option<(u32, u32)>,
+    /// Whether the pool is made as large as its records need at once, and its pages present, so that a run
+    /// measures neither growth nor first touches.
+    pub prefault: bool,
+}
+
+impl Everdram {
+    /// On `medium`, variable-size pages, prefaulted.
+    #[must_use]
+    pub fn on(medium: Medium) -> Everdram {
+        Everdram {
+            medium,
+            fixed: None,
+            prefault: true,
+        }
+    }
+
+    fn options(&self, records: u64, record_bytes: usize) -> Options {
+        let mut options = Options::default();
+        options.medium = MediumChoice::Only(self.medium);
+        options.fixed = self.fixed;
+        options.prefault = self.prefault;
+        if self.prefault {
+            let wanted = records * (record_bytes as u64 + BESIDE_BYTES) * 5 / 4;
+            options.initial_bytes = options.initial_bytes.max(wanted.next_multiple_of(1 << 20));
+        }
+        options
+    }
+
+    fn store(&self, dir: &Path, records: u64, record_bytes: usize) -> Result<Store, Error> {
+        let path = dir.join("pool");
+        Store::open(&path, &self.options(records, record_bytes))
+            .with_context(|| format!("opening {}", path.display()))
+    }
+}
+
+impl Opener for Everdram {
+    fn name(&self) -> &'static str {
+        "everdram"
+    }
+
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").into()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::EachWrite
+    }
+
+    fn open(
+        &self,
+        dir: &Path,
+        records: u64,
+        record_bytes: usize,
+    ) -> Result<Box<dyn Subject>, Error> {
+        let store = self.store(dir, records, record_bytes)?;
+        Ok(Box::new(Open {
+            store,
+            is_prefaulted: self.prefault,
+        }))
+    }
+}
+
+/// An open store.
+struct Open {
+    store: Store,
+    is_prefaulted: bool,
+}
+
+impl Subject for Open {
+    fn client(&self) -> Result<Box<dyn Client + '_>, Error> {
+        Ok(Box::new(Way::over(self.store.session()?)))
+    }
+
+    fn dram_bytes(&self) -> Option<u64> {
+        Some(self.store.stats().index_bytes)
+    }
+
+    /// Of a pool that was made large beforehand, the part that is in use.
+    fn medium_bytes(&self) -> Option<u64> {
+        let stats = self.store.stats();
+        Some(if self.is_prefaulted {
+            stats.used_bytes
+        } else {
+            stats.pool_bytes
+        })
+    }
+}
+
+/// A session, and where its scans go on.
+pub(crate) struct Way {
+    session: Session,
+    found: Vec<(Option<Found>, usize)>,
+    cursor: u64,
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Way {
+    pub(crate) fn over(session: Session) -> Way {
+        Way {
+            session,
+            found: Vec::new(),
+            cursor: 0,
+            keys: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+}
+
+impl Client for Way {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.session.put(key, value)?;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool, Error> {
+        Ok(self.session.get_into(key, into)?.is_some())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.session.delete(key)?)
+    }
+
+    fn update_word(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let before = self
+            .session
+            .update_word(key, 0, &mut |word| word.wrapping_add(1))?;
+        Ok(before.is_some())
+    }
+
+    fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<(), Error> {
+        for (key, value) in records {
+            self.session.submit_put(key, value)?;
+        }
+        let ticket = self.session.commit()?;
+        Ok(self.session.wait(ticket)?)
+    }
+
+    fn get_many(&mut self, keys: &[&[u8]], into: &mut Vec<u8>) -> Result<usize, Error> {
+        self.found.clear();
+        let engine = self.session.engine();
+        engine.get_many(keys, into, &mut self.found)?;
+        let ticket = engine.last_read();
+        wait(engine, ticket)?;
+        Ok(self
+            .found
+            .iter()
+            .filter(|(found, _)| found.is_some())
+            .count())
+    }
+
+    /// Goes on where the last scan ended: a hash index has no order to begin in.
+    fn scan(&mut self, _key: &[u8], count: usize, into: &mut Vec<u8>) -> Result<usize, Error> {
+        let (keys, ends) = (&mut self.keys, &mut self.ends);
+        keys.clear();
+        ends.clear();
+        // At the end of the store there may be none left: once more, from its start.
+        for _ in 0..2 {
+            self.cursor = self.session.scan(self.cursor, count, &mut |key, _, _| {
+                if ends.len() < count {
+                    keys.extend_from_slice(key);
+                    ends.push(keys.len());
+                }
+            })?;
+            if !ends.is_empty() {
+                break;
+            }
+        }
+        let mut visited = 0;
+        let mut from = 0;
+        for end in ends {
+            visited += usize::from(self.session.get_into(&keys[from..*end], into)?.is_some());
+            from = *end;
+        }
+        Ok(visited)
+    }
+}
+
+fn wait(engine: &mut dyn EngineSession, ticket: Ticket) -> Result<(), Error> {
+    Ok(engine.wait(ticket)?)
+}

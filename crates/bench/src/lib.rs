@@ -1,0 +1,41 @@
+//! Measurements: what the machine can do at most, and what stores on it do.
+//!
+//! [`limits`] runs bare loops over the medium, so that every figure of a store can be said as a share of what
+//! the hardware allows. A [`Plan`] measures a store behind [`Subject`] and [`Client`], whatever it is, under a
+//! [`Workload`]; a [`Row`] is what came out. The library prints nothing: it tells its caller what it measured.
+#![forbid(unsafe_code)]
+
+pub mod bars;
+pub mod compare;
+pub mod corpus;
+mod counted;
+pub mod distribution;
+mod drive;
+mod everdram;
+pub mod latency;
+pub mod limits;
+mod machine;
+mod pace;
+pub mod pass;
+mod place;
+mod plan;
+pub mod process;
+pub mod recovery;
+pub mod report;
+mod row;
+pub mod server;
+mod sizes;
+mod subject;
+pub mod timing;
+pub mod workload;
+
+pub use counted::Counted;
+pub use everdram::Everdram;
+pub use machine::{Machine, commit};
+pub use place::Place;
+pub use plan::Plan;
+pub use recovery::Recovery;
+pub use row::{Configuration, Figures, Row, Tail, TrafficEach};
+pub use sizes::Sizes;
+pub use subject::{Client, Durability, Error, Opener, Subject, Traffic};
+pub use workload::Workload;

@@ -1,0 +1,128 @@
+//! What a disk makes durable: blocks written in place into a file that has its space, each followed by a sync.
+
+use super::{Limit, Settings};
+use crate::latency::{self, Latency};
+use crate::subject::Error;
+use crate::timing::{Sample, Stopwatch};
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Length of the file that is written round and round.
+const FILE_BYTES: usize = 64 << 20;
+/// Block of a single write: one page.
+pub const SINGLE_BYTES: usize = 4096;
+/// Block of a group commit.
+pub const GROUP_BYTES: usize = 64 << 10;
+
+/// A file whose every byte was written before, removed in the end.
+pub struct Preallocated {
+    file: File,
+    path: PathBuf,
+    at: usize,
+}
+
+impl Preallocated {
+    /// In `dir`.
+    ///
+    /// # Errors
+    /// If it cannot be made and written there.
+    pub fn new(dir: &Path) -> Result<Preallocated, Error> {
+        let path = dir.join(format!("everdram-limits-{}", std::process::id()));
+        let making = || format!("making {} to measure the disk", path.display());
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).open(&path);
+        let made = Preallocated {
+            file: file.with_context(making)?,
+            path: path.clone(),
+            at: 0,
+        };
+        let zeros = vec![0; 1 << 20];
+        for at in (0..FILE_BYTES).step_by(zeros.len()) {
+            made.file
+                .write_all_at(&zeros, at as u64)
+                .with_context(making)?;
+        }
+        made.file.sync_all().with_context(making)?;
+        Ok(made)
+    }
+
+    /// Writes and syncs blocks of `bytes` for `time`, at least once.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn run(
+        &mut self,
+        bytes: usize,
+        time: Duration,
+        latency: &mut Histogram<u64>,
+    ) -> Result<Sample, Error> {
+        let block = vec![7; bytes];
+        let mut count = 0;
+        let watch = Stopwatch::start();
+        let end = Instant::now() + time;
+        loop {
+            let begun = Instant::now();
+            if count > 0 && begun >= end {
+                return Ok(watch.stop(count));
+            }
+            if self.at + bytes > FILE_BYTES {
+                self.at = 0;
+            }
+            let written = self.file.write_all_at(&block, self.at as u64);
+            written
+                .and_then(|()| self.file.sync_data())
+                .with_context(|| format!("writing and syncing {}", self.path.display()))?;
+            latency
+                .saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            self.at += bytes;
+            count += 1;
+        }
+    }
+}
+
+impl Drop for Preallocated {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Adds the limits of this file to `limits`.
+pub(super) fn measure(
+    dir: &Path,
+    settings: &Settings,
+    limits: &mut Vec<Limit>,
+    progress: &mut dyn FnMut(f64, &str),
+) -> Result<(), Error> {
+    let time = Duration::from_millis(if settings.quick { 300 } else { 2000 });
+    let mut file = Preallocated::new(dir)?;
+    let kinds = [
+        ("sync-4k", SINGLE_BYTES, "4 KiB written in place, synced"),
+        (
+            "sync-64k",
+            GROUP_BYTES,
+            "64 KiB written in place, synced: a group commit",
+        ),
+    ];
+    let mut samples = [Vec::new(), Vec::new()];
+    let mut latencies = [latency::histogram(), latency::histogram()];
+    for round in 0..settings.repeat {
+        for (index, (name, bytes, _)) in kinds.iter().enumerate() {
+            progress(
+                (round as f64 + index as f64 / 2.0) / settings.repeat as f64,
+                name,
+            );
+            samples[index].push(file.run(*bytes, time, &mut latencies[index])?);
+        }
+    }
+    for (((name, bytes, what), samples), latency) in kinds.iter().zip(&samples).zip(&latencies) {
+        let mut limit = Limit::new("files", name, *what, "sync", samples);
+        limit.bytes = Some(*bytes as u64);
+        limit.latency_ns = Some(Latency::of(latency));
+        limits.push(limit);
+    }
+    Ok(())
+}

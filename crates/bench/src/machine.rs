@@ -1,0 +1,105 @@
+//! Where a figure comes from: the machine, its kernel and file system, and the source it was built from.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A machine, as far as figures depend on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub processor: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Kernel and its release.
+    pub kernel: String,
+    /// Type of the file system that the stores lie on.
+    pub filesystem: String,
+    /// How cache lines are written back here.
+    pub flush: String,
+}
+
+/// What cannot be found out.
+const UNKNOWN: &str = "unknown";
+
+impl Machine {
+    /// This one, with stores in `dir`.
+    #[must_use]
+    pub fn here(dir: &Path) -> Machine {
+        let uname = rustix::system::uname();
+        let words = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        Machine {
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| UNKNOWN.into()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_bytes(),
+            kernel: format!("{} {}", words(uname.sysname()), words(uname.release())),
+            filesystem: filesystem(dir).unwrap_or_else(|| UNKNOWN.into()),
+            flush: everdram_pm::FlushKind::detect().to_string(),
+        }
+    }
+}
+
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn memory_bytes() -> u64 {
+    field("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
+/// The type of the file system at the longest mount point above `dir`.
+fn filesystem(dir: &Path) -> Option<String> {
+    let dir = fs::canonicalize(dir).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = mounts.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let point = Path::new(before.split(' ').nth(4)?);
+        let kind = after.split(' ').next()?;
+        dir.starts_with(point)
+            .then(|| (point.as_os_str().len(), kind.to_owned()))
+    });
+    // Of several mounts at one point, the last one covers the others.
+    mounts
+        .max_by_key(|(length, _)| *length)
+        .map(|(_, kind)| kind)
+}
+
+/// The commit this was built from: as the build said, else as the source tree says, else unknown.
+#[must_use]
+pub fn commit() -> String {
+    if let Some(commit) = option_env!("EVERDRAM_COMMIT") {
+        return commit.into();
+    }
+    let described = Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR")])
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .output();
+    match described {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => UNKNOWN.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_can_be_described() {
+        let machine = Machine::here(Path::new("/proc"));
+        assert_eq!(machine.filesystem, "proc");
+        assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20);
+        assert!(machine.kernel.starts_with("Linux "), "{}", machine.kernel);
+        assert_eq!(Machine::here(Path::new("/not/there")).filesystem, UNKNOWN);
+        assert!(!commit().is_empty());
+    }
+}

@@ -1,0 +1,239 @@
+//! One pass of all threads over their scripts, begun at once and timed together.
+
+use crate::corpus::{Corpus, Maker};
+use crate::drive::{Order, drive};
+use crate::latency::{Latency, histogram};
+use crate::pace::{Closed, Free, Latencies, Open};
+use crate::process::{self, Waited, Waiting};
+use crate::row::Tail;
+use crate::subject::{Error, Subject};
+use crate::timing::{Sample, Stopwatch};
+use crate::workload::Step;
+use anyhow::anyhow;
+use hdrhistogram::Histogram;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Records that a load puts at once.
+const LOAD_BATCH: u64 = 64;
+/// Latency above which a call is slow.
+pub const SLOW_NS: u64 = 20_000;
+
+/// How a pass is timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Timing {
+    /// As a whole, as fast as it goes.
+    Throughput,
+    /// Each call, begun when the one before has ended.
+    Closed,
+    /// Each call, from a time set beforehand: so many operations a second of all threads.
+    Open(f64),
+}
+
+/// What threads do in a pass.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    /// Keys and values.
+    pub corpus: &'a Corpus,
+    /// Steps that go at once; 1 = each for itself.
+    pub batch: usize,
+    /// Tells the values of this pass from those of others.
+    pub generation: u64,
+    /// How it is timed.
+    pub timing: Timing,
+    /// Whether each thread stays on a core of its own.
+    pub pin: bool,
+}
+
+/// What a pass gave.
+pub struct Passed {
+    /// Operations, time from the first start to the last end, processor time of the threads.
+    pub sample: Sample,
+    /// Processor time of the whole process.
+    pub process_cpu: Duration,
+    /// What the threads waited for cores, together.
+    pub waited: Waited,
+    /// Latencies of all calls, and of those that were not disturbed; unless it was timed as a whole.
+    pub latencies: Option<(Histogram<u64>, Histogram<u64>)>,
+}
+
+/// What one thread gave.
+struct Part {
+    begun: Instant,
+    ended: Instant,
+    cpu: Duration,
+    waited: Waited,
+    latencies: Option<Latencies>,
+}
+
+/// Runs one thread for each script.
+///
+/// # Errors
+/// What the store says, or the first wrong answer.
+pub fn run(subject: &dyn Subject, pass: Pass<'_>, scripts: &[Vec<Step>]) -> Result<Passed, Error> {
+    let start = Barrier::new(scripts.len() + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = scripts
+            .iter()
+            .enumerate()
+            .map(|(thread, steps)| {
+                let start = &start;
+                scope.spawn(move || part(subject, pass, steps, thread, scripts.len(), start))
+            })
+            .collect();
+        start.wait();
+        let cpu = process::cpu();
+        let mut parts = Vec::with_capacity(threads.len());
+        for thread in threads {
+            let part = thread.join().map_err(|_| anyhow!("a thread panicked"))?;
+            parts.push(part?);
+        }
+        let process_cpu = process::cpu().saturating_sub(cpu);
+        let operations = scripts.iter().map(|steps| steps.len() as u64).sum();
+        Ok(together(&parts, operations, process_cpu))
+    })
+}
+
+fn part(
+    subject: &dyn Subject,
+    pass: Pass<'_>,
+    steps: &[Step],
+    thread: usize,
+    threads: usize,
+    start: &Barrier,
+) -> Result<Part, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let pinned = if pass.pin {
+        process::pin(thread % cores)
+    } else {
+        Ok(())
+    };
+    let client = subject.client();
+    // Whatever failed until here: the others wait at the barrier for everybody.
+    start.wait();
+    pinned?;
+    let mut client = client?;
+    let waiting = Waiting::of_this_thread();
+    let before = waiting.so_far();
+    let order = Order {
+        batch: pass.batch,
+        generation: pass.generation,
+    };
+    let watch = Stopwatch::start();
+    let begun = Instant::now();
+    let latencies = match pass.timing {
+        Timing::Throughput => {
+            drive(&mut *client, pass.corpus, steps, order, &mut Free)?;
+            None
+        }
+        Timing::Closed => {
+            let mut pace = Closed::new();
+            drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
+            Some(pace.latencies)
+        }
+        Timing::Open(rate) => {
+            let mut pace = Open::new(rate / threads as f64 / pass.batch.max(1) as f64);
+            drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
+            Some(pace.latencies)
+        }
+    };
+    let ended = Instant::now();
+    let cpu = watch.stop(steps.len() as u64).cpu;
+    let after = waiting.so_far();
+    Ok(Part {
+        begun,
+        ended,
+        cpu,
+        waited: Waited {
+            ns: after.ns.saturating_sub(before.ns),
+            preempted: after.preempted.saturating_sub(before.preempted),
+        },
+        latencies,
+    })
+}
+
+fn together(parts: &[Part], operations: u64, process_cpu: Duration) -> Passed {
+    let begun = parts.iter().map(|part| part.begun).min();
+    let ended = parts.iter().map(|part| part.ended).max();
+    let wall = begun.zip(ended).map(|(begun, ended)| ended - begun);
+    let mut latencies: Option<(Histogram<u64>, Histogram<u64>)> = None;
+    for part in parts.iter().filter_map(|part| part.latencies.as_ref()) {
+        let (all, undisturbed) = latencies.get_or_insert_with(|| (histogram(), histogram()));
+        merge(all, &part.all);
+        merge(undisturbed, &part.undisturbed);
+    }
+    Passed {
+        sample: Sample {
+            operations,
+            wall: wall.unwrap_or_default(),
+            cpu: parts.iter().map(|part| part.cpu).sum(),
+        },
+        process_cpu,
+        waited: Waited {
+            ns: parts.iter().map(|part| part.waited.ns).sum(),
+            preempted: parts.iter().map(|part| part.waited.preempted).sum(),
+        },
+        latencies,
+    }
+}
+
+/// Adds what is of the same bounds, as all histograms here are.
+pub(crate) fn merge(into: &mut Histogram<u64>, from: &Histogram<u64>) {
+    let merged = into.add(from);
+    debug_assert!(merged.is_ok(), "histograms of other bounds");
+}
+
+/// The tail of latencies, in figures.
+#[must_use]
+pub fn tail((all, undisturbed): &(Histogram<u64>, Histogram<u64>)) -> Tail {
+    let slow = |histogram: &Histogram<u64>| histogram.count_between(SLOW_NS, u64::MAX);
+    let (slow_all, slow_undisturbed) = (slow(all), slow(undisturbed));
+    Tail {
+        all: Latency::of(all),
+        undisturbed: Latency::of(undisturbed),
+        slow_share: slow_all as f64 / all.len().max(1) as f64,
+        slow_disturbed_share: slow_all.saturating_sub(slow_undisturbed) as f64
+            / slow_all.max(1) as f64,
+    }
+}
+
+/// Puts records `0..records`, several at once, by so many threads.
+///
+/// # Errors
+/// What the store says.
+pub fn load(
+    subject: &dyn Subject,
+    corpus: &Corpus,
+    records: u64,
+    threads: usize,
+) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let share = records.div_ceil(threads.max(1) as u64).max(1);
+        let threads: Vec<_> = (0..records)
+            .step_by(share as usize)
+            .map(|from| {
+                let to = (from + share).min(records);
+                scope.spawn(move || load_range(subject, corpus, from, to))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+fn load_range(subject: &dyn Subject, corpus: &Corpus, from: u64, to: u64) -> Result<(), Error> {
+    let mut client = subject.client()?;
+    let mut makers: Vec<Maker<'_>> = (0..LOAD_BATCH).map(|_| Maker::new(corpus)).collect();
+    for at in (from..to).step_by(LOAD_BATCH as usize) {
+        let numbers = at..(at + LOAD_BATCH).min(to);
+        let records: Vec<_> = makers
+            .iter_mut()
+            .zip(numbers)
+            .map(|(maker, number)| maker.record(number, 0))
+            .collect();
+        client.put_many(&records)?;
+    }
+    Ok(())
+}

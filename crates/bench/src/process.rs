@@ -1,0 +1,117 @@
+//! What the kernel knows of this process and its threads: memory of its own, time, and time spent waiting for a core.
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Time that all threads of this process have spent on processors.
+#[must_use]
+pub fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// Memory of this process that is no mapping of a shared file, in bytes: what a store needs beside its medium.
+#[must_use]
+pub fn private_bytes() -> u64 {
+    status("/proc/self/status", "RssAnon:").unwrap_or(0) * 1024
+}
+
+/// Memory that the system could still give away, in bytes.
+#[must_use]
+pub fn available_bytes() -> u64 {
+    status("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
+}
+
+fn status(path: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Keeps the calling thread on one core.
+///
+/// # Errors
+/// If the system does not let it.
+pub fn pin(core: usize) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set)
+}
+
+/// How often and how long the calling thread was ready to run and did not.
+pub struct Waiting {
+    schedule: Option<File>,
+}
+
+/// What [`Waiting`] has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Nanoseconds in the queue for a core.
+    pub ns: u64,
+    /// Times that the kernel took the core away.
+    pub preempted: u64,
+}
+
+impl Waiting {
+    /// Of the thread that calls this; it alone may ask.
+    #[must_use]
+    pub fn of_this_thread() -> Waiting {
+        Waiting {
+            schedule: File::open("/proc/thread-self/schedstat").ok(),
+        }
+    }
+
+    /// Nanoseconds in the queue for a core so far. Costs a system call.
+    #[must_use]
+    pub fn queued_ns(&self) -> u64 {
+        let mut text = [0; 64];
+        let Some(file) = &self.schedule else { return 0 };
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        std::str::from_utf8(&text[..length])
+            .ok()
+            .and_then(|text| text.split_whitespace().nth(1))
+            .and_then(|ns| ns.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Both counts so far. Costs some system calls.
+    #[must_use]
+    pub fn so_far(&self) -> Waited {
+        Waited {
+            ns: self.queued_ns(),
+            preempted: status("/proc/thread-self/status", "nonvoluntary_ctxt_switches:")
+                .unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_touched_is_counted() {
+        let before = private_bytes();
+        // Other tests take and give back less meanwhile.
+        let touched = vec![7u8; 128 << 20];
+        let after = private_bytes();
+        assert!(std::hint::black_box(&touched)[1] == 7);
+        assert!(after >= before + (64 << 20), "{before} {after}");
+    }
+
+    #[test]
+    fn counts_only_grow() {
+        let waiting = Waiting::of_this_thread();
+        assert!(waiting.schedule.is_some());
+        let first = waiting.so_far();
+        let second = waiting.so_far();
+        assert!(first.ns <= second.ns && first.preempted <= second.preempted);
+        assert!(cpu() > Duration::ZERO);
+    }
+}

@@ -1,0 +1,81 @@
+//! The part of the page about the machine's limits: everdram's shares of them, and the limits themselves.
+
+use super::chart::{Bar, Chart, Kind};
+use super::stores::part;
+use super::words::{bytes, escaped, percent, rate, spread, time};
+use crate::compare::{Ground, Group, Line, label};
+use crate::limits::Limit;
+use crate::timing::Spread;
+
+/// The section; nothing without limits.
+pub(super) fn section(lines: &[Line], groups: &[Group<'_>]) -> String {
+    let rows: String = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Limit { limit, .. } => Some(row(limit)),
+            _ => None,
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let charts: String = Ground::ALL.map(|ground| shares(ground, groups)).concat();
+    let charts = part(
+        "everdram as a share of the limit",
+        "On emulated persistent memory of processor time, background work included; on a disk by the clock. 100 % is a \
+         loop without a store around it.",
+        &charts,
+    );
+    format!(
+        "<section><h2>What the machine can do at most</h2><p>Bare loops, without a store: measured once in each round \
+         of the same run.</p>{charts}<details><summary>All limits</summary><div class=\"wide\"><table><thead><tr>\
+         <th>limit</th><th>a second</th><th>each</th><th>bandwidth</th><th>what the loop does</th></tr></thead>\
+         <tbody>{rows}</tbody></table></div></details></section>\n"
+    )
+}
+
+fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
+    let mut bars = Vec::new();
+    for group in groups.iter().filter(|group| group.ground == ground) {
+        let own = group
+            .rows
+            .iter()
+            .filter(|row| row.configuration.store == "everdram");
+        for row in own {
+            let Some(share) = group.share(row) else {
+                continue;
+            };
+            let pages = label(&row.configuration).replace("everdram", "");
+            let threads = match (ground, group.threads) {
+                (Ground::Disk, threads) if threads > 1 => format!(", {threads} threads"),
+                _ => String::new(),
+            };
+            bars.push(Bar {
+                label: format!("{}{threads}{pages}", group.workload),
+                kind: Kind::Own,
+                values: Spread::of([share]),
+            });
+        }
+    }
+    Chart {
+        title: ground.title().into(),
+        note: "",
+        unit: percent,
+        bars,
+        limit: Some((1.0, "limit of the machine".into())),
+    }
+    .figure()
+}
+
+fn row(limit: &Limit) -> String {
+    let bandwidth = limit.bytes.map_or(String::new(), |each| {
+        format!("{}/s", bytes(each as f64 * limit.rate.median))
+    });
+    format!(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{bandwidth}</td><td class=\"text\">{}</td></tr>",
+        escaped(&limit.name),
+        spread(limit.rate, rate),
+        time(limit.wall_ns.median),
+        escaped(&limit.what),
+    )
+}

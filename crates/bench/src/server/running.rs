@@ -1,0 +1,215 @@
+//! A server that is up, with its data in it, and what it does under a load.
+
+use super::affinity::{Pinned, Pins};
+use super::contender::Contender;
+use super::driver::{Driver, Keys, Run};
+use super::figures::ServerFigures;
+use super::load::{Command, Data, Load};
+use super::process::Process;
+use super::usage::{Memory, processor_time};
+use super::wire::Wire;
+use crate::latency::Latency;
+use crate::subject::Error;
+use anyhow::Context;
+use std::time::Duration;
+
+/// Connections and pipeline that bring the data in.
+const FILL: (usize, usize) = (50, 32);
+/// Longer than anybody would wait for the data.
+const FILL_AT_MOST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A server with its data.
+pub struct Running {
+    contender: Contender,
+    data: Data,
+    pins: Pins,
+    process: Process,
+    dram_bytes_a_key: f64,
+}
+
+impl Running {
+    /// Starts a server and sets every key.
+    ///
+    /// # Errors
+    /// It does not come up, or answers wrongly.
+    pub fn start(contender: &Contender, data: Data, pins: Pins) -> Result<Running, Error> {
+        let process =
+            Process::start(&contender.starter, pins.server).with_context(|| contender.label())?;
+        let empty = Memory::of(process.id())?;
+        let mut running = Running {
+            contender: contender.clone(),
+            data,
+            pins,
+            process,
+            dram_bytes_a_key: 0.0,
+        };
+        running
+            .fill()
+            .with_context(|| format!("{}: setting all keys", contender.label()))?;
+        let filled = Memory::of(running.process.id())?;
+        let grown = filled.anonymous_bytes.saturating_sub(empty.anonymous_bytes);
+        running.dram_bytes_a_key = grown as f64 / data.keys.max(1) as f64;
+        Ok(running)
+    }
+
+    fn fill(&mut self) -> Result<(), Error> {
+        let _pinned = Pinned::to(self.pins.client)?;
+        let (connections, pipeline) = FILL;
+        // Large values go one by one, so that buffers of both sides stay small.
+        let pipeline = if self.data.value_bytes > 16 << 10 {
+            1
+        } else {
+            pipeline
+        };
+        let mut driver = Driver::connect(self.process.port, connections)?;
+        driver.run(Run {
+            wire: Wire::of(Command::Set, self.data),
+            keys: Keys::InOrder(0..self.data.keys),
+            pipeline,
+            rate: None,
+            length: FILL_AT_MOST,
+        })?;
+        Ok(())
+    }
+
+    /// What it does under `load`.
+    ///
+    /// # Errors
+    /// The load is for other data or asks for nothing; the server answers wrongly, or not.
+    pub fn measure(&self, load: &Load) -> Result<ServerFigures, Error> {
+        anyhow::ensure!(
+            load.data == self.data,
+            "the load is for other data than the server has"
+        );
+        anyhow::ensure!(
+            load.connections > 0 && load.pipeline > 0 && load.data.keys > 0,
+            "a load needs at least one connection, one request at a time and one key"
+        );
+        anyhow::ensure!(
+            load.rate.is_none_or(|rate| rate > 0.0),
+            "the rate of an open loop is above zero"
+        );
+        self.measured(load)
+            .with_context(|| format!("{} under load", self.contender.label()))
+    }
+
+    fn measured(&self, load: &Load) -> Result<ServerFigures, Error> {
+        let _pinned = Pinned::to(self.pins.client)?;
+        let mut driver = Driver::connect(self.process.port, load.connections)?;
+        let run = |seconds: f64, seed: u64| -> Result<Run, Error> {
+            Ok(Run {
+                wire: Wire::of(load.command, load.data),
+                keys: Keys::random(seed, load.data.keys),
+                pipeline: load.pipeline,
+                rate: load.rate,
+                length: Duration::try_from_secs_f64(seconds).context("the length of a load")?,
+            })
+        };
+        driver.run(run(load.warm_up_seconds, !load.seed)?)?;
+        let before = processor_time(self.process.id())?;
+        let outcome = driver.run(run(load.seconds, load.seed)?)?;
+        let spent = processor_time(self.process.id())?.saturating_sub(before);
+        let operations = outcome.sample.operations.max(1) as f64;
+        Ok(ServerFigures {
+            name: self.contender.name.clone(),
+            version: self.contender.version.clone(),
+            medium: self.contender.medium.clone(),
+            persistence: self.contender.persistence,
+            label: self.contender.label(),
+            load: load.clone(),
+            operations: outcome.sample.operations,
+            rate: outcome.sample.rate(),
+            server_cpu_us: spent.as_secs_f64() * 1e6 / operations,
+            client_cpu_us: outcome.sample.cpu_ns() / 1e3,
+            latency_ns: Latency::of(&outcome.latency),
+            memory: Memory::of(self.process.id())?,
+            dram_bytes_a_key: self.dram_bytes_a_key,
+        })
+    }
+
+    /// Ends the server in order.
+    ///
+    /// # Errors
+    /// It does not end, or not well.
+    pub fn stop(self) -> Result<(), Error> {
+        self.process.stop().with_context(|| self.contender.label())
+    }
+}
+
+/// Starts a server, sets its data, measures one load, and ends it.
+///
+/// # Errors
+/// Whatever keeps it from being measured.
+pub fn measure(contender: &Contender, load: &Load, pins: Pins) -> Result<ServerFigures, Error> {
+    let running = Running::start(contender, load.data, pins)?;
+    let figures = running.measure(load)?;
+    running.stop()?;
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contender::Persistence;
+    use super::super::table::{Comparison, compare, text};
+    use super::*;
+
+    fn load(command: Command, pipeline: usize, rate: Option<f64>) -> Load {
+        Load {
+            command,
+            data: Data {
+                keys: 500,
+                value_bytes: 300,
+            },
+            connections: 5,
+            pipeline,
+            rate,
+            warm_up_seconds: 0.0,
+            seconds: 0.05,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_real_server_is_filled_measured_and_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let redis = match Contender::redis("redis-server", Persistence::EachWrite, dir.path()) {
+            Ok(redis) => redis,
+            Err(error) => return println!("skipped: {error:#}"),
+        };
+        let comparison = Comparison {
+            contenders: vec![redis],
+            loads: vec![
+                load(Command::Set, 1, None),
+                load(Command::Get, 4, None),
+                load(Command::Get, 1, Some(2000.0)),
+            ],
+            repetitions: 2,
+            pins: Pins::default(),
+        };
+        let mut shares = Vec::new();
+        let summaries = compare(&comparison, &mut |share, _| shares.push(share)).unwrap();
+        assert!(shares.is_sorted() && shares.iter().all(|share| (0.0..1.0).contains(share)));
+        assert_eq!(summaries.len(), 3);
+        for (summary, load) in summaries.iter().zip(&comparison.loads) {
+            assert_eq!((&summary.load, summary.repetitions.len()), (load, 2));
+            assert!(summary.rate.min > 0.0 && summary.rate.min <= summary.rate.median);
+        }
+        // Every half millisecond, from the first moment to the last.
+        assert_eq!(summaries[2].repetitions[0].operations, 101);
+        assert_eq!(text(&summaries).matches("redis-server always").count(), 3);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let Ok(mut redis) = Contender::redis("redis-server", Persistence::Never, dir.path()) else {
+            return println!("skipped: redis-server is not installed");
+        };
+        redis.starter.arguments.push("--no-such-option".to_owned());
+        redis.starter.arguments.push("x".to_owned());
+        let data = load(Command::Set, 1, None).data;
+        let error = Running::start(&redis, data, Pins::default()).err().unwrap();
+        assert!(format!("{error:#}").contains("no-such-option"), "{error:#}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Several servers under several loads, taking turns; and the table of it.
+
+use super::affinity::Pins;
+use super::contender::Contender;
+use super::figures::{ServerFigures, Summary};
+use super::load::{Data, Load};
+use super::running::Running;
+use crate::subject::Error;
+use std::fmt::Write as _;
+
+/// What is to be compared.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The servers.
+    pub contenders: Vec<Contender>,
+    /// What each is asked. Loads with the same data are measured on the same servers.
+    pub loads: Vec<Load>,
+    /// How often.
+    pub repetitions: usize,
+    /// Where server and load generator run.
+    pub pins: Pins,
+}
+
+/// Measures each server under each load. `progress` hears the share that is done and what comes next.
+///
+/// # Errors
+/// A server does not come up, answers wrongly or does not answer.
+pub fn compare(
+    comparison: &Comparison,
+    progress: &mut dyn FnMut(f64, &str),
+) -> Result<Vec<Summary>, Error> {
+    let mut summaries = Vec::new();
+    for data in kinds_of_data(&comparison.loads) {
+        let loads: Vec<&Load> = comparison
+            .loads
+            .iter()
+            .filter(|load| load.data == data)
+            .collect();
+        let share_before = summaries.len() as f64;
+        let share_of = |steps: f64| {
+            let all = comparison.loads.len() * comparison.contenders.len();
+            (share_before + steps) / all.max(1) as f64
+        };
+        let mut servers = Vec::new();
+        for contender in &comparison.contenders {
+            progress(
+                share_of(0.0),
+                &format!("{}: setting all keys", contender.label()),
+            );
+            servers.push(Running::start(contender, data, comparison.pins)?);
+        }
+        let steps = loads.len() * servers.len();
+        let mut figures: Vec<Vec<ServerFigures>> = vec![Vec::new(); steps];
+        for repetition in 0..comparison.repetitions {
+            for (step, figures) in figures.iter_mut().enumerate() {
+                let (load, server) = (loads[step / servers.len()], step % servers.len());
+                let done = repetition as f64 + step as f64 / steps as f64;
+                let label = comparison.contenders[server].label();
+                let share = share_of(steps as f64 * done / comparison.repetitions as f64);
+                progress(share, &format!("{label}: {}", title(load)));
+                figures.push(servers[server].measure(load)?);
+            }
+        }
+        servers.into_iter().try_for_each(Running::stop)?;
+        summaries.extend(figures.into_iter().filter_map(Summary::of));
+    }
+    Ok(summaries)
+}
+
+/// Each once, in the order of the loads.
+fn kinds_of_data(loads: &[Load]) -> Vec<Data> {
+    let mut kinds = Vec::new();
+    for load in loads {
+        if !kinds.contains(&load.data) {
+            kinds.push(load.data);
+        }
+    }
+    kinds
+}
+
+/// `SET, 200 B, 50 connections, pipeline 16`.
+fn title(load: &Load) -> String {
+    let mut title = format!(
+        "{}, {} keys, values of {} B, {} connections, pipeline {}",
+        load.command.word(),
+        load.data.keys,
+        load.data.value_bytes,
+        load.connections,
+        load.pipeline
+    );
+    if let Some(rate) = load.rate {
+        let _ = write!(title, ", open loop of {rate} a second");
+    }
+    title
+}
+
+/// A table for a terminal: medians, and the spread of what matters most.
+#[must_use]
+pub fn text(summaries: &[Summary]) -> String {
+    let mut text = String::new();
+    let mut load = None;
+    for summary in summaries {
+        if load != Some(&summary.load) {
+            load = Some(&summary.load);
+            let _ = writeln!(
+                text,
+                "\n{}\n  {:<24} {:>10} {:>19} {:>10} {:>19} {:>10} {:>9} {:>9} {:>9} {:>9} {:>8}",
+                title(&summary.load),
+                "",
+                "replies/s",
+                "least to most",
+                "server us",
+                "least to most",
+                "client us",
+                "p50 us",
+                "p99 us",
+                "p99.9 us",
+                "max us",
+                "DRAM/key"
+            );
+        }
+        let (rate, cpu) = (&summary.rate, &summary.server_cpu_us);
+        let _ = writeln!(
+            text,
+            "  {:<24} {:>10.0} {:>19} {:>10.2} {:>19} {:>10.2} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.0}",
+            summary.label,
+            rate.median,
+            format!("{:.0} to {:.0}", rate.min, rate.max),
+            cpu.median,
+            format!("{:.2} to {:.2}", cpu.min, cpu.max),
+            summary.client_cpu_us.median,
+            summary.p50_us.median,
+            summary.p99_us.median,
+            summary.p999_us.median,
+            summary.max_us.median,
+            summary.dram_bytes_a_key
+        );
+    }
+    text
+}

@@ -1,0 +1,239 @@
+//! `everdram bench bars`: everdram's operations as shares of the machine's limits, against the bars set for them.
+
+use super::recovery;
+use super::store::{Store, ensure_directory};
+use crate::settings::usage;
+use crate::terminal::{Progress, Tone, paint};
+use crate::{Outcome, units};
+use anyhow::Context;
+use everdram::Medium;
+use everdram_bench::bars::{self, Bar, Group, Host, Settings};
+use everdram_bench::{Error, Recovery, Sizes};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// everdram against this machine's limits.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Measures everdram on emulated persistent memory and, in turns with it, the bare loops that do the \
+                  same without a store; prints each operation as a share of its loop, and whether that reaches the \
+                  bar. Shares are of processor time; by the clock stands beside it.\n\n\
+                  Needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB.\n\n\
+                  Example: everdram bench bars --only put,get --records 2M"
+)]
+pub(crate) struct Arguments {
+    /// A directory on the medium: on tmpfs for emulated persistent memory.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Records of 16 + 200 bytes [default: 5M; 500k with --quick]
+    #[arg(long, value_parser = units::parse_count)]
+    records: Option<u64>,
+    /// Operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
+    #[arg(long, value_parser = units::parse_count)]
+    ops: Option<u64>,
+    /// Repetitions.
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Seed of all choices.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Groups to measure: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads, large, space,
+    /// recovery, tail [default: all]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Fewer records and operations, for a first look.
+    #[arg(long)]
+    quick: bool,
+    /// Write each bar as a JSON line to this file as well.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Progress on the terminal, and the process that dies.
+struct Watcher {
+    shown: Progress,
+    done: u64,
+    dir: PathBuf,
+    seed: u64,
+}
+
+impl Host for Watcher {
+    fn begin(&mut self, group: Group, what: &str) {
+        self.done += 1;
+        self.shown.at(self.done, &format!("{group}: {what}"));
+    }
+
+    fn crash(&mut self, records: u64) -> Result<Recovery, Error> {
+        recovery::measure(&Store {
+            store: "everdram".into(),
+            medium: Medium::Emulated,
+            dir: self.dir.clone(),
+            records,
+            keys: Sizes::Fixed(16),
+            values: Sizes::Fixed(200),
+            fixed: false,
+            grow: false,
+            seed: self.seed,
+        })
+    }
+}
+
+impl Arguments {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let (records, operations) = if self.quick {
+            (500_000, 300_000)
+        } else {
+            (5_000_000, 1_000_000)
+        };
+        let records = self.records.unwrap_or(records);
+        let operations = self.ops.unwrap_or(operations);
+        if records < 100 || operations < 100 || self.repeat == 0 {
+            return Err(usage(
+                "--records and --ops: at least 100; --repeat: at least 1",
+            ));
+        }
+        let groups = if self.only.is_empty() {
+            Group::ALL.to_vec()
+        } else {
+            self.only.clone()
+        };
+        Ok(Settings {
+            dir: self.dir.clone(),
+            records,
+            operations,
+            repeat: self.repeat,
+            seed: self.seed,
+            groups,
+        })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let settings = arguments.settings()?;
+    ensure_directory(&settings.dir)?;
+    let mut watcher = Watcher {
+        shown: Progress::start("bars", 0, false),
+        done: 0,
+        dir: settings.dir.clone(),
+        seed: settings.seed,
+    };
+    let measured = bars::measure(&settings, &mut watcher);
+    watcher.shown.finish();
+    let measured = measured.with_context(|| format!("seed {}", settings.seed))?;
+    println!(
+        "everdram {} on emulated persistent memory in {}: {} records of 16 + 200 bytes, medians of {} repetitions\n",
+        env!("CARGO_PKG_VERSION"),
+        settings.dir.display(),
+        units::count(settings.records),
+        settings.repeat,
+    );
+    println!(
+        "  {:<34} {:>9}       {:>9}  {:>6} {:>8} {:>6}",
+        "", "measured", "against", "share", "by clock", "bar"
+    );
+    for bar in &measured.bars {
+        println!("{}", line(bar));
+    }
+    for skipped in &measured.skipped {
+        println!("  {} was not measured: {}", skipped.group, skipped.why);
+    }
+    if let Some(path) = &arguments.json {
+        let mut rows = String::new();
+        for bar in &measured.bars {
+            writeln!(rows, "{}", serde_json::to_string(bar)?)?;
+        }
+        std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(Outcome::Sound)
+}
+
+fn line(bar: &Bar) -> String {
+    let verdict = if bar.holds() {
+        paint(Tone::Good, "ok")
+    } else {
+        paint(Tone::Bad, "short")
+    };
+    let (against, share) = match bar.reference {
+        Some(reference) => (number(reference), number(bar.value)),
+        None => (String::new(), String::new()),
+    };
+    format!(
+        "  {:<34} {:>9} {:<4}  {:>9}  {:>6} {:>8} {:>1}{:>5}  {verdict:<5}  {}",
+        bar.operation,
+        number(bar.measured),
+        bar.unit,
+        against,
+        share,
+        bar.wall_value.map_or(String::new(), number),
+        if bar.at_most { "<" } else { ">" },
+        number(bar.bar),
+        bar.reference_name.as_deref().unwrap_or_default(),
+    )
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn groups_are_chosen_by_name() {
+        let parse = |line: &str| {
+            Line::try_parse_from(std::iter::once("bars").chain(line.split_whitespace()))
+                .map(|line| line.arguments)
+        };
+        let some = parse("--only put,ycsb --records 2M").unwrap().settings();
+        let some = some.unwrap();
+        assert_eq!(some.groups, [Group::Put, Group::Ycsb]);
+        assert_eq!(some.records, 2_000_000);
+        assert_eq!(
+            parse("--quick").unwrap().settings().unwrap().groups,
+            Group::ALL
+        );
+        assert!(parse("--only nothing").is_err());
+        assert!(parse("--records 1").unwrap().settings().is_err());
+    }
+
+    /// The help names every group.
+    #[test]
+    fn help_tells_all_groups() {
+        use clap::CommandFactory;
+        let help = Line::command().render_long_help().to_string();
+        for group in Group::ALL {
+            assert!(help.contains(group.name()), "{group}");
+        }
+    }
+
+    #[test]
+    fn a_bar_says_whether_it_holds() {
+        let mut bar = Bar {
+            group: Group::Get,
+            operation: "get".into(),
+            measured: 6.0,
+            unit: "M/s".into(),
+            reference: Some(8.0),
+            reference_name: Some("get".into()),
+            value: 0.75,
+            wall_value: Some(0.74),
+            bar: 0.70,
+            at_most: false,
+        };
+        assert!(line(&bar).contains("ok") && line(&bar).contains("0.75"));
+        bar.at_most = true;
+        assert!(line(&bar).contains("short"));
+    }
+}

@@ -1,0 +1,196 @@
+//! `everdram bench limits`: bare loops over the medium and the machine's own costs, as a table and as rows.
+
+use crate::output::Standard;
+use crate::terminal::{Progress, Tone, paint};
+use crate::{Outcome, units};
+use anyhow::Context;
+use everdram_bench::limits::{self, Limit, Settings};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the machine can do at most, without a store.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Runs bare loops: records stored and fenced, read at random, changed in place, in batches; single \
+                  instructions, loads, pages and streams; and, with --file-dir, what a disk makes durable. A store's \
+                  figures are shares of these.\n\n\
+                  Needs memory for the records twice over, and as much as --load-bytes.\n\n\
+                  Example: everdram bench limits --dir /dev/shm --file-dir ."
+)]
+pub(crate) struct Arguments {
+    /// A directory on the medium: on tmpfs for emulated persistent memory.
+    #[arg(long)]
+    dir: PathBuf,
+    /// A directory on a disk, to measure its syncs, too.
+    #[arg(long)]
+    file_dir: Option<PathBuf>,
+    /// Records, such as 5M.
+    #[arg(long, default_value = "5M", value_parser = units::parse_count)]
+    records: u64,
+    /// Bytes of a key.
+    #[arg(long = "key", default_value_t = 16)]
+    key_bytes: usize,
+    /// Bytes of a value.
+    #[arg(long = "value", default_value_t = 200)]
+    value_bytes: usize,
+    /// Bytes over which dependent loads go.
+    #[arg(long, default_value = "2GiB", value_parser = units::parse_bytes)]
+    load_bytes: u64,
+    /// Repetitions of each loop.
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Shorter loops over fewer records, for a first look.
+    #[arg(long)]
+    quick: bool,
+    /// Write each limit as a JSON line to this file as well; `-` is standard output, without the table.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let settings = settings(arguments);
+    let begun = Progress::start("limits", 1000, false);
+    let measured = limits::measure(&settings, &mut |done, name| {
+        begun.at((done * 1000.0) as u64, name);
+    });
+    begun.finish();
+    let measured = measured?;
+    let is_standard = arguments
+        .json
+        .as_ref()
+        .is_some_and(|path| path.as_os_str() == "-");
+    if !is_standard {
+        print(&settings, &measured);
+    }
+    if let Some(path) = &arguments.json {
+        let rows = rows(&measured)?;
+        if is_standard {
+            Standard::lock().write_all(rows.as_bytes())?;
+        } else {
+            std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(Outcome::Sound)
+}
+
+fn settings(arguments: &Arguments) -> Settings {
+    let shrink = if arguments.quick { 5 } else { 1 };
+    Settings {
+        dir: arguments.dir.clone(),
+        file_dir: arguments.file_dir.clone(),
+        records: (arguments.records / shrink).max(1),
+        key_bytes: arguments.key_bytes,
+        value_bytes: arguments.value_bytes,
+        load_bytes: arguments.load_bytes,
+        repeat: arguments.repeat.max(1),
+        quick: arguments.quick,
+    }
+}
+
+fn rows(measured: &[Limit]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for limit in measured {
+        writeln!(text, "{}", serde_json::to_string(limit)?)?;
+    }
+    Ok(text)
+}
+
+fn print(settings: &Settings, measured: &[Limit]) {
+    println!(
+        "{} records of {} + {} bytes, one thread, medians of {} repetitions; lines leave the cache by {}.",
+        units::count(settings.records),
+        settings.key_bytes,
+        settings.value_bytes,
+        settings.repeat,
+        limits::instructions()
+    );
+    let mut group = "";
+    for limit in measured {
+        if limit.group != group {
+            group = &limit.group;
+            print_head(group, settings);
+        }
+        println!("{}", line(limit));
+    }
+}
+
+fn print_head(group: &str, settings: &Settings) {
+    let title = match group {
+        "records" => format!(
+            "Records on {} (emulated, unless that is persistent memory)",
+            settings.dir.display()
+        ),
+        "machine" => "The machine".to_owned(),
+        _ => "Files on the disk".to_owned(),
+    };
+    println!("\n{}", paint(Tone::Strong, &title));
+    let [time, cpu, rate] = if group == "files" {
+        ["us", "CPU us", "a second"]
+    } else {
+        ["ns", "CPU ns", "M/s"]
+    };
+    println!(
+        "  {:<16} {time:>9} {cpu:>8} {rate:>8} {:>8} {:>8}   {cpu}, least to most",
+        "", "best", "of CPU"
+    );
+}
+
+fn line(limit: &Limit) -> String {
+    // A sync takes long: microseconds and whole numbers a second say it better.
+    let (unit, million) = if limit.group == "files" {
+        (1e3, 1e6)
+    } else {
+        (1.0, 1.0)
+    };
+    let mut text = format!(
+        "  {:<16} {:>9.1} {:>8.1} {:>8} {:>8} {:>8}   {:.0} to {:.0}: {}",
+        limit.name,
+        limit.wall_ns.median / unit,
+        limit.cpu_ns.median / unit,
+        millions(limit.rate.median * million),
+        millions(limit.rate.max * million),
+        millions(limit.cpu_rate.median * million),
+        limit.cpu_ns.min / unit,
+        limit.cpu_ns.max / unit,
+        limit.what
+    );
+    if let Some(bytes) = limit.bytes {
+        let rate = bytes as f64 * limit.rate.median / 1e9;
+        let _ = write!(text, "; {rate:.2} GB/s");
+    }
+    if let Some(latency) = limit.latency_ns {
+        let time = |ns| units::time(Duration::from_nanos(ns));
+        let (p50, p99) = (time(latency.p50), time(latency.p99));
+        let _ = write!(text, "; p50 {p50}, p99 {p99}");
+    }
+    text
+}
+
+/// Millions a second, with as many places as tell something.
+fn millions(rate: f64) -> String {
+    match rate / 1e6 {
+        rate if rate >= 100.0 => format!("{rate:.0}"),
+        rate if rate >= 1.0 => format!("{rate:.2}"),
+        rate if rate >= 0.1 => format!("{rate:.3}"),
+        rate => format!("{rate:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_keep_three_digits() {
+        for (rate, text) in [
+            (4.0e8, "400"),
+            (3.126e6, "3.13"),
+            (420_000.0, "0.420"),
+            (7_100.0, "0.0071"),
+        ] {
+            assert_eq!(millions(rate), text);
+        }
+    }
+}

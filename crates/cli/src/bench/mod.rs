@@ -1,0 +1,49 @@
+//! `everdram bench`: what the machine can do at most, and what stores on it do.
+//!
+//! The measuring is in `everdram-bench`; here are the command lines and the tables.
+
+mod bars;
+mod limits;
+mod recovery;
+mod run;
+mod servers;
+mod store;
+
+use crate::Outcome;
+
+/// Measure this machine and the stores on it.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Measures this machine and the stores on it. Figures are of this machine, at this moment, on the \
+                  medium that is named: compare those of one run with each other. Memory that plays persistent \
+                  memory is called emulated.\n\n\
+                  What the machine can do at most:  everdram bench limits --dir /dev/shm\n\
+                  A store under a workload:         everdram bench run --workload ycsb-a\n\
+                  Shares of the limits:             everdram bench bars --quick\n\
+                  Servers over sockets:             everdram bench servers --dir .",
+    after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Limits(limits::Arguments),
+    Run(run::Arguments),
+    Bars(bars::Arguments),
+    #[command(hide = true)]
+    Fill(recovery::Arguments),
+    Servers(servers::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    match &arguments.what {
+        What::Limits(arguments) => limits::run(arguments),
+        What::Run(arguments) => run::run(arguments),
+        What::Bars(arguments) => bars::run(arguments),
+        What::Fill(arguments) => recovery::run(arguments),
+        What::Servers(arguments) => servers::run(arguments),
+    }
+}

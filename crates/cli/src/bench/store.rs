@@ -1,0 +1,135 @@
+//! Which store is measured, and where: what the command lines of this folder have in common.
+
+use crate::settings::usage;
+use crate::units;
+use everdram::Medium;
+use everdram_bench::{Everdram, Opener, Sizes};
+use std::path::{Path, PathBuf};
+
+/// A store on a medium, and what its records look like.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Store {
+    /// The store; `bench run --list` names those of this build.
+    #[arg(long, default_value = "everdram")]
+    pub(crate) store: String,
+    /// Where everdram keeps its pool: emulated, file or pmem.
+    #[arg(long, default_value = "emulated", value_parser = medium)]
+    pub(crate) medium: Medium,
+    /// A directory on the medium: on tmpfs for emulated persistent memory.
+    #[arg(long, default_value = "/dev/shm")]
+    pub(crate) dir: PathBuf,
+    /// Records that the store holds, such as 5M.
+    #[arg(long, default_value = "5M", value_parser = units::parse_count)]
+    pub(crate) records: u64,
+    /// Bytes of a key: a number, normal:MEAN or skewed:MEDIAN:MOST.
+    #[arg(long = "key", default_value = "16")]
+    pub(crate) keys: Sizes,
+    /// Bytes of a value: a number, normal:MEAN or skewed:MEDIAN:MOST.
+    #[arg(long = "value", default_value = "200")]
+    pub(crate) values: Sizes,
+    /// everdram: pages for records of exactly this size.
+    #[arg(long)]
+    pub(crate) fixed: bool,
+    /// everdram: begin with a small pool that grows while it is measured, instead of one that is large and present.
+    #[arg(long)]
+    pub(crate) grow: bool,
+    /// Seed of all choices.
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
+}
+
+/// The media that can be asked for by name.
+fn medium(text: &str) -> Result<Medium, String> {
+    match text {
+        "emulated" => Ok(Medium::Emulated),
+        "file" => Ok(Medium::File),
+        "pmem" => Ok(Medium::Pmem),
+        _ => Err(format!("medium `{text}`: emulated, file or pmem")),
+    }
+}
+
+/// Names of the stores of this build.
+pub(crate) fn names() -> Vec<String> {
+    let own = ["everdram".to_owned()];
+    #[cfg(feature = "rivals")]
+    let rivals = everdram_bench_rivals::all();
+    #[cfg(not(feature = "rivals"))]
+    let rivals: [Box<dyn Opener>; 0] = [];
+    own.into_iter()
+        .chain(rivals.iter().map(|rival| rival.name().to_owned()))
+        .collect()
+}
+
+impl Store {
+    /// How to open it.
+    ///
+    /// # Errors
+    /// If this build has no such store, or it cannot be as asked.
+    pub(crate) fn opener(&self) -> anyhow::Result<Box<dyn Opener>> {
+        if self.store != "everdram" {
+            return self.rival();
+        }
+        let fixed = self.fixed.then(|| self.exact()).transpose()?;
+        Ok(Box::new(Everdram {
+            medium: self.medium,
+            fixed,
+            prefault: !self.grow,
+        }))
+    }
+
+    /// The one size of all records.
+    pub(crate) fn exact(&self) -> anyhow::Result<(u32, u32)> {
+        match (self.keys, self.values) {
+            (Sizes::Fixed(key), Sizes::Fixed(value)) => {
+                Ok((u32::try_from(key)?, u32::try_from(value)?))
+            }
+            _ => Err(usage(
+                "--fixed is for records of one size: give --key and --value as numbers",
+            )),
+        }
+    }
+
+    #[cfg(feature = "rivals")]
+    fn rival(&self) -> anyhow::Result<Box<dyn Opener>> {
+        everdram_bench_rivals::all()
+            .into_iter()
+            .find(|rival| rival.name() == self.store)
+            .ok_or_else(|| self.unknown())
+    }
+
+    #[cfg(not(feature = "rivals"))]
+    fn rival(&self) -> anyhow::Result<Box<dyn Opener>> {
+        Err(self.unknown())
+    }
+
+    fn unknown(&self) -> anyhow::Error {
+        let remedy = if cfg!(feature = "rivals") {
+            ""
+        } else {
+            "; others are in a build with --features rivals"
+        };
+        usage(format!(
+            "store `{}`: this build has {}{remedy}",
+            self.store,
+            names().join(", ")
+        ))
+    }
+
+    /// What the medium is called: for rivals the file system is all that can be said.
+    pub(crate) fn medium_name(&self) -> String {
+        if self.store == "everdram" {
+            self.medium.to_string()
+        } else {
+            everdram_bench::Machine::here(&self.dir).filesystem
+        }
+    }
+}
+
+/// Refuses a directory that is not there before anything is measured.
+pub(crate) fn ensure_directory(dir: &Path) -> anyhow::Result<()> {
+    if dir.is_dir() {
+        Ok(())
+    } else {
+        Err(usage(format!("{}: no such directory", dir.display())))
+    }
+}

@@ -1,0 +1,182 @@
+//! `everdram bench` as a script sees it: rows that read back, a crash that is survived, exit codes.
+
+use everdram_bench::limits::Limit;
+use everdram_bench::{Row, Workload};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_everdram"))
+        .arg("bench")
+        .args(arguments)
+        .arg("--dir")
+        .arg(dir)
+        .output()
+        .unwrap()
+}
+
+fn bench_well(dir: &Path, arguments: &[&str]) -> String {
+    let output = bench(dir, arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn assert_empty(dir: &Path) {
+    let left: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+#[test]
+fn a_run_gives_a_row_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let line =
+        "run --workload ycsb-a --records 3000 --grow --threads 2 --repeat 2 --recovery --json -";
+    let arguments: Vec<&str> = line.split(' ').collect();
+    let row: Row = serde_json::from_str(&bench_well(dir.path(), &arguments)).unwrap();
+    assert_eq!(row.configuration.workload, Workload::YcsbA);
+    assert_eq!(row.configuration.medium, "emulated");
+    assert_eq!(
+        (row.configuration.records, row.configuration.threads),
+        (3000, 2)
+    );
+    assert!(row.figures.rate.median > 0.0);
+    assert!(row.figures.traffic.unwrap().fences > 0.0);
+    let recovery = row.figures.recovery.unwrap();
+    assert_eq!(recovery.records, 3000);
+    assert!(!recovery.wall.is_zero());
+    assert_empty(dir.path());
+}
+
+#[test]
+fn rows_are_appended_beside_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows");
+    let stores = dir.path().join("stores");
+    std::fs::create_dir(&stores).unwrap();
+    for workload in ["put", "get-many"] {
+        let table = bench_well(
+            &stores,
+            &[
+                "run",
+                "--workload",
+                workload,
+                "--records",
+                "1k",
+                "--fixed",
+                "--grow",
+                "--repeat",
+                "1",
+                "--json",
+                rows.to_str().unwrap(),
+            ],
+        );
+        assert!(
+            table.contains(workload) && table.contains("p99.9"),
+            "{table}"
+        );
+    }
+    let rows = std::fs::read_to_string(rows).unwrap();
+    let rows: Vec<Row> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[1].configuration.batch, 16);
+    assert!(rows[1].configuration.fixed);
+}
+
+#[test]
+fn limits_are_measured_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let rows = bench_well(
+        dir.path(),
+        &[
+            "limits",
+            "--records",
+            "5k",
+            "--load-bytes",
+            "4MiB",
+            "--repeat",
+            "1",
+            "--quick",
+            "--json",
+            "-",
+            "--file-dir",
+            files.path().to_str().unwrap(),
+        ],
+    );
+    let limits: Vec<Limit> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for name in [
+        "put-padded",
+        "get",
+        "multi-get-16",
+        "load-huge-pages",
+        "sync-64k",
+    ] {
+        let limit = limits.iter().find(|limit| limit.name == name);
+        let limit = limit.unwrap_or_else(|| panic!("no {name}"));
+        assert!(limit.wall_ns.min > 0.0 && limit.rate.max > 0.0, "{limit:?}");
+    }
+    let sync = limits.last().unwrap();
+    assert!(sync.latency_ns.unwrap().p50 > 0, "{sync:?}");
+    assert_empty(dir.path());
+    assert_empty(files.path());
+}
+
+#[test]
+fn bars_are_printed_with_their_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = bench_well(
+        dir.path(),
+        &[
+            "bars",
+            "--only",
+            "put,get,delete,batch,threads,space,recovery",
+            "--records",
+            "2000",
+            "--ops",
+            "1000",
+            "--repeat",
+            "1",
+        ],
+    );
+    for operation in [
+        "put-many",
+        "put, fixed",
+        "get",
+        "delete",
+        "two threads",
+        "rounds of overwriting",
+        "recovery",
+    ] {
+        let line = table.lines().find(|line| line.contains(operation));
+        let line = line.unwrap_or_else(|| panic!("{operation} in {table}"));
+        assert!(line.contains("ok") || line.contains("short"), "{line}");
+    }
+    assert!(!table.contains("ycsb-c"), "not asked for: {table}");
+    assert_empty(dir.path());
+}
+
+#[test]
+fn what_makes_no_sense_is_a_usage_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["run", "--workload", "everything"][..],
+        &["run", "--store", "unheard-of"],
+        &["run", "--threads", "0"],
+        &["run", "--fixed", "--value", "normal:200"],
+        &["bars", "--only", "nothing"],
+        &["limits", "--records", "many"],
+    ] {
+        let output = bench(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let nowhere = dir.path().join("nowhere");
+    assert_eq!(bench(&nowhere, &["run"]).status.code(), Some(2));
+}

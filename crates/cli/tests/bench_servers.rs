@@ -1,0 +1,45 @@
+//! `everdram bench servers` starts this program on both kinds of medium, and every reply is right.
+#![forbid(unsafe_code)]
+
+use serde_json::Value;
+use std::process::Command;
+
+#[test]
+fn everdram_is_measured_on_both_media() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_everdram"))
+        .args([
+            "bench", "servers", "--only", "everdram", "--no-pin", "--json", "-",
+        ])
+        .args(["--dir", place, "--emulated-dir", place])
+        .args([
+            "--keys",
+            "300",
+            "--value",
+            "200,20000",
+            "--connections",
+            "4",
+        ])
+        .args(["--pipeline", "3", "--seconds", "0.05", "--repeat", "1"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let rows: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // Two commands, two sizes, two media.
+    assert_eq!(rows.len(), 8, "{errors}");
+    for row in &rows {
+        assert_eq!(row["name"], "everdram");
+        assert_eq!(row["persistence"], "each-write");
+        assert!(row["operations"].as_u64().unwrap() >= 12, "{row}");
+    }
+    for medium in ["emulated", "file"] {
+        assert_eq!(rows.iter().filter(|row| row["medium"] == medium).count(), 4);
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,249 @@
+//! Memory and instructions for bare loops that measure what the machine can do at most.
+//!
+//! The loops themselves are in the benchmark, without `unsafe`: here is memory of each kind as an ordinary
+//! slice, and the persistence instructions on whatever a reference points at. A [`Memory`] is its owner's
+//! alone: no other mapping of it exists, and its file has no name, so a slice of it is as good as one of the heap.
+
+use crate::cpu::{self, FlushKind};
+use crate::error::Error;
+use crate::map::{Reservation, Sharing};
+use crate::region::Backing;
+use rustix::fd::AsFd;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::Advice;
+use std::path::Path;
+
+/// Alignment of every memory, so that huge pages fit.
+const ALIGN: u64 = 2 << 20;
+
+/// A cache line of any memory.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; 64]);
+
+/// Pages that anonymous memory is asked to consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 4 KiB (or what the processor's smallest page is).
+    Small,
+    /// 2 MiB, where the kernel gives them.
+    Huge,
+}
+
+/// Zeroed memory of one kind, owned alone.
+pub struct Memory {
+    reservation: Reservation,
+    bytes: usize,
+}
+
+impl Memory {
+    /// Memory of this process. Its pages appear when they are touched, or by [`Memory::populate`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system has not as much.
+    pub fn anonymous(bytes: u64, pages: Pages) -> Result<Memory, Error> {
+        let failed = |errno| Error::io(Path::new("memory"), "reserving memory to measure")(errno);
+        let memory = Memory::reserve(bytes).map_err(failed)?;
+        memory
+            .reservation
+            .fill_with_zeros(memory.bytes as u64)
+            .map_err(failed)?;
+        let advice = match pages {
+            Pages::Small => Advice::LinuxNoHugepage,
+            Pages::Huge => Advice::LinuxHugepage,
+        };
+        let at = memory.reservation.base().as_ptr().cast();
+        // A kernel without huge pages refuses, and then gives small ones whatever was asked for.
+        // SAFETY: the range is our own mapping; the advice changes how it is backed, not what it holds.
+        let _refused = unsafe { rustix::mm::madvise(at, memory.bytes, advice) };
+        Ok(memory)
+    }
+
+    /// A nameless file in `dir`, mapped as a pool of the `emulated` medium is.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the file system has not as much room, [`Error::Io`] if it has no nameless files.
+    pub fn file(dir: &Path, bytes: u64) -> Result<Memory, Error> {
+        let failed = |doing| Error::io(dir, doing);
+        let memory = Memory::reserve(bytes).map_err(failed("reserving address space"))?;
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(failed("making a file without a name"))?;
+        let length = memory.bytes as u64;
+        // Before it is mapped, so that no access finds the medium full.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)
+            .map_err(failed("allocating a file to measure"))?;
+        // SAFETY: nobody accesses the reservation yet, and the file has `length` bytes.
+        unsafe {
+            memory
+                .reservation
+                .map(file.as_fd(), Sharing::Shared, 0, length)
+        }
+        .map_err(failed("mapping a file to measure"))?;
+        Ok(memory)
+    }
+
+    fn reserve(bytes: u64) -> Result<Memory, Errno> {
+        let bytes = bytes.max(1).checked_next_multiple_of(ALIGN);
+        let bytes = bytes.ok_or(Errno::NOMEM)?;
+        Ok(Memory {
+            reservation: Reservation::new(bytes, bytes, ALIGN)?,
+            bytes: usize::try_from(bytes).map_err(|_| Errno::NOMEM)?,
+        })
+    }
+
+    /// Makes the pages of `from .. to` (bytes) present and writable.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses.
+    pub fn populate(&self, from: usize, to: usize) -> Result<(), Error> {
+        assert!(from <= to && to <= self.bytes);
+        self.reservation
+            .populate(from as u64, to as u64)
+            .map_err(Error::io(Path::new("memory"), "populating memory"))
+    }
+
+    /// Bytes there are: what was asked for, or a little more.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is none, which is never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// All of it, as bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `bytes` readable bytes are mapped at the base for as long as `self` lives, zeroed by the
+        // kernel; whoever writes them holds `self` exclusively.
+        unsafe { std::slice::from_raw_parts(self.reservation.base().as_ptr(), self.bytes) }
+    }
+
+    /// All of it, as bytes to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, writable, and `self` is held exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.reservation.base().as_ptr(), self.bytes) }
+    }
+
+    /// All of it, as words.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        let base = self.reservation.base().cast::<u64>();
+        // SAFETY: as for `bytes`; the base is aligned to `ALIGN`, and every pattern of bits is a word.
+        unsafe { std::slice::from_raw_parts(base.as_ptr(), self.bytes / 8) }
+    }
+
+    /// All of it, as words to write.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        let base = self.reservation.base().cast::<u64>();
+        // SAFETY: as for `words`, writable, and `self` is held exclusively.
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.bytes / 8) }
+    }
+
+    /// All of it, as cache lines to write.
+    pub fn lines_mut(&mut self) -> &mut [Line] {
+        let base = self.reservation.base().cast::<Line>();
+        // SAFETY: as for `bytes_mut`; the base is aligned to `ALIGN`, and every pattern of bits is a line.
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.bytes / size_of::<Line>()) }
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Starts writing back every line that `what` touches.
+#[inline]
+pub fn flush<T: ?Sized>(kind: FlushKind, what: &T) {
+    let start = std::ptr::from_ref(what).cast::<u8>();
+    let end = start.wrapping_add(size_of_val(what));
+    let mut line = start.map_addr(|at| at & !(cpu::LINE as usize - 1));
+    while line < end {
+        // SAFETY: the line holds a byte of a live reference (its first one may lie before, in the same page).
+        unsafe { cpu::flush_line(kind, line) };
+        line = line.wrapping_add(cpu::LINE as usize);
+    }
+}
+
+/// Orders every flush and streaming store of this thread before what follows.
+#[inline]
+pub fn fence() {
+    cpu::fence();
+}
+
+/// Writes whole lines past the cache, as many as both have; where the processor cannot, stores and flushes them.
+#[inline]
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(unused_variables))]
+pub fn stream(kind: FlushKind, into: &mut [Line], from: &[[u8; 64]]) {
+    let lines = into.len().min(from.len());
+    let (into, from) = (&mut into[..lines], &from[..lines]);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `into` is aligned to 64, as long as `from`, and held exclusively, so there is nobody to whom it
+    // could look torn.
+    unsafe {
+        cpu::stream_lines(into.as_mut_ptr().cast(), from);
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    {
+        for (into, from) in into.iter_mut().zip(from) {
+            into.0 = *from;
+        }
+        flush(kind, into);
+    }
+}
+
+/// Asks for the line that `what` begins in.
+#[inline]
+pub fn prefetch<T>(what: &T) {
+    cpu::prefetch_line(std::ptr::from_ref(what).cast());
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_memory_is_zero_and_takes_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        for mut memory in [
+            Memory::anonymous(1, Pages::Small).unwrap(),
+            Memory::anonymous(3 << 20, Pages::Huge).unwrap(),
+            Memory::file(dir.path(), 100_000).unwrap(),
+        ] {
+            memory.populate(0, memory.len()).unwrap();
+            assert!(memory.len().is_multiple_of(ALIGN as usize));
+            assert!(memory.words().iter().all(|word| *word == 0));
+            let kind = FlushKind::detect();
+            stream(kind, &mut memory.lines_mut()[1..2], &[[9; 64]; 2]);
+            let last = memory.len() - 1;
+            memory.bytes_mut()[last] = 7;
+            flush(kind, &memory.bytes()[60..last]);
+            prefetch(&memory.bytes()[last]);
+            fence();
+            assert_eq!(memory.bytes()[63..129], {
+                let mut wanted = [9; 66];
+                wanted[0] = 0;
+                wanted[65] = 0;
+                wanted
+            });
+            let last = memory.words_mut().last().copied().map(u64::to_le_bytes);
+            assert_eq!(last, Some([0, 0, 0, 0, 0, 0, 0, 7]));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_an_error_with_its_name() {
+        let error = Memory::file(Path::new("/nowhere/at/all"), 1).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+    }
+}

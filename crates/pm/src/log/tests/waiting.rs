@@ -1,0 +1,84 @@
+//! Waiters: they gather, one of them leads, and nobody is forgotten.
+
+use super::{Bench, DATA, Open};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+
+/// Longer than a test takes: half of it, a second at most, is how long a batch gathers.
+const SLOW_SYNC_NS: u64 = 10_000_000_000;
+
+impl Open {
+    fn batches(&self) -> u32 {
+        self.log.shared.completed.load(Ordering::Acquire)
+    }
+
+    /// As if a sync took that long, and the last one had covered so many groups.
+    fn expect(&self, groups: u32, sync_ns: u64) {
+        let shared = &self.log.shared;
+        shared.pending.lock().expect_again(groups);
+        shared.sync_ns.store(sync_ns, Ordering::Relaxed);
+    }
+
+    /// Stores `value` to the lane's line until it is durable.
+    fn put(&self, lane: u64, value: u64) {
+        let mut group = self.log.group();
+        self.line(&mut group, DATA + lane * 64, value);
+        self.log.wait(group.close()).unwrap();
+    }
+}
+
+#[test]
+fn those_who_come_together_share_a_sync() {
+    let bench = Bench::new(1 << 20);
+    let open = bench.open().unwrap();
+    let before = open.batches();
+    open.expect(4, SLOW_SYNC_NS);
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for lane in 0..4 {
+            let (open, start) = (&open, &start);
+            scope.spawn(move || {
+                start.wait();
+                open.put(lane, 1);
+            });
+        }
+    });
+    assert_eq!(open.batches() - before, 1);
+}
+
+#[test]
+fn a_batch_does_not_wait_for_ever() {
+    let bench = Bench::new(1 << 20);
+    let open = bench.open().unwrap();
+    for value in 1..20 {
+        open.expect(1000, 1_000_000);
+        open.put(0, value);
+    }
+}
+
+/// A leader may find that another has just written what it wanted. Whoever saw the role taken meanwhile slept, and
+/// nobody was left to wake it.
+#[test]
+fn a_leader_that_finds_nothing_wakes_those_who_saw_it() {
+    let bench = Bench::new(1 << 20);
+    let open = bench.open().unwrap();
+    let before = open.batches();
+    let shared = &open.log.shared;
+    shared.lead(shared.writer.try_lock().unwrap());
+    assert_ne!(open.batches(), before);
+}
+
+#[test]
+fn those_who_leave_take_nobody_s_turn_along() {
+    let bench = Bench::new(1 << 20);
+    let open = bench.open().unwrap();
+    for round in 0..60 {
+        std::thread::scope(|scope| {
+            for lane in 0..6 {
+                let open = &open;
+                let count = 1 + (7 * lane + 3 * round) % 8;
+                scope.spawn(move || (1..=count).for_each(|value| open.put(lane, value)));
+            }
+        });
+    }
+}
