@@ -224,11 +224,27 @@ impl Region {
         }
     }
 
+    /// As [`Region::prefetch`], of the lines that all these words are in.
+    pub fn prefetch_each(&self, words: &[u64]) {
+        let (base, len) = (self.base.as_ptr(), self.len());
+        for &at in words.iter().filter(|&&at| at < len) {
+            cpu::prefetch_line(base.wrapping_add(at as usize));
+        }
+    }
+
     /// As [`Region::prefetch`], of one line that is to be written.
     #[inline]
     pub fn prefetch_to_write(&self, at: u64) {
         if self.contains(at, 8) {
             cpu::prefetch_line_to_write(self.base.as_ptr().wrapping_add(at as usize));
+        }
+    }
+
+    /// As [`Region::prefetch_each`], of lines that are to be written.
+    pub fn prefetch_each_to_write(&self, words: &[u64]) {
+        let (base, len) = (self.base.as_ptr(), self.len());
+        for &at in words.iter().filter(|&&at| at < len) {
+            cpu::prefetch_line_to_write(base.wrapping_add(at as usize));
         }
     }
 

@@ -5,6 +5,7 @@ use super::line::Line;
 use super::scene::{Ground, title};
 use crate::limits::Limit;
 use crate::row::Row;
+use crate::subject::Durability;
 use crate::workload::Workload;
 
 /// Rows of one workload in one scene, the fastest first.
@@ -29,9 +30,12 @@ impl Group<'_> {
         title(self.ground, self.threads)
     }
 
-    /// Share of the limit that a row of this group reaches.
+    /// Share of the limit that a row of this group reaches; limits are of durable writes.
     #[must_use]
     pub fn share(&self, row: &Row) -> Option<f64> {
+        if row.configuration.durability == Durability::Never {
+            return None;
+        }
         let figures = &row.figures;
         let bound = self.bound.as_ref()?;
         Some(bound.share(figures.rate.median, figures.process_cpu_ns.median))

@@ -10,6 +10,7 @@ mod gather;
 mod group;
 mod line;
 mod scene;
+mod stand;
 mod turn;
 mod verdict;
 

@@ -1,10 +1,11 @@
-//! Who is ahead, in numbers and in sentences: computed from the rows, losses first of all.
+//! Who is ahead, in numbers and in sentences: computed from the rows, every loss named.
 //!
-//! Two stores are told apart only if their ranges over all repetitions do not touch.
+//! Two are told apart only if their ranges over all repetitions do not touch.
 
 use super::group::Group;
-use super::line::label;
+use super::line::{Line, label};
 use crate::row::Row;
+use crate::server::{Persistence, Summary};
 use crate::subject::Durability;
 use crate::timing::Spread;
 
@@ -36,7 +37,9 @@ impl Standing {
 /// everdram beside one rival under one workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Duel {
-    /// `get, Emulated persistent memory, 1 thread`.
+    /// Where: `emulated, 2 threads`.
+    pub scene: String,
+    /// What was asked for.
     pub what: String,
     /// The rival.
     pub rival: String,
@@ -48,17 +51,18 @@ pub struct Duel {
     pub standing: Standing,
 }
 
-/// All duels of a comparison.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// All duels of one kind.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// In the order of the groups.
+    kind: &'static str,
+    /// In the order of the lines.
     pub duels: Vec<Duel>,
 }
 
 impl Verdict {
-    /// everdram with pages of variable size, as it comes, against every rival.
+    /// everdram with pages of variable size, as it comes, against every other store.
     #[must_use]
-    pub fn of(groups: &[Group<'_>]) -> Verdict {
+    pub fn of_stores(groups: &[Group<'_>]) -> Verdict {
         let mut duels = Vec::new();
         for group in groups {
             let is_own =
@@ -70,33 +74,76 @@ impl Verdict {
                 .rows
                 .iter()
                 .filter(|row| row.configuration.store != "everdram");
+            let plural = if group.threads == 1 { "" } else { "s" };
             duels.extend(rivals.map(|row| Duel {
-                what: format!("{}, {}", group.workload, lower(&group.scene())),
+                scene: format!("{}, {} thread{plural}", group.ground, group.threads),
+                what: group.workload.to_string(),
                 rival: label(&row.configuration),
                 is_durable: row.configuration.durability == Durability::EachWrite,
                 factor: own.figures.rate.median / row.figures.rate.median.max(1e-9),
                 standing: Standing::of(own.figures.rate, row.figures.rate),
             }));
         }
-        Verdict { duels }
+        Verdict {
+            kind: "stores",
+            duels,
+        }
     }
 
-    /// Sentences for durable rivals and for those that are not, each with every loss named.
+    /// everdram on files against servers that sync each write, and on emulated persistent memory against the others.
+    #[must_use]
+    pub fn of_servers(lines: &[Line]) -> Verdict {
+        let summaries: Vec<&Summary> = lines
+            .iter()
+            .filter_map(|line| match line {
+                Line::Server { summary, .. } => Some(summary),
+                _ => None,
+            })
+            .collect();
+        let duels = summaries
+            .iter()
+            .filter_map(|rival| server_duel(&summaries, rival))
+            .collect();
+        Verdict {
+            kind: "servers",
+            duels,
+        }
+    }
+
+    /// A sentence about durable rivals, and one about the others.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let (durable, loose): (Vec<&Duel>, Vec<&Duel>) =
             self.duels.iter().partition(|duel| duel.is_durable);
-        let mut sentences = Vec::new();
-        for (duels, against) in [
-            (durable, "stores that make each write durable, too"),
-            (loose, "stores that may lose what they acknowledged"),
-        ] {
-            if !duels.is_empty() {
-                sentences.push(sentence(&duels, against));
-            }
-        }
-        sentences
+        [
+            (durable, "that make each write durable, too"),
+            (loose, "that may lose what they acknowledged"),
+        ]
+        .into_iter()
+        .filter(|(duels, _)| !duels.is_empty())
+        .map(|(duels, which)| sentence(&duels, &format!("{} {which}", self.kind)))
+        .collect()
     }
+}
+
+fn server_duel(summaries: &[&Summary], rival: &Summary) -> Option<Duel> {
+    let first = rival.repetitions.first()?;
+    let is_durable = first.persistence == Persistence::EachWrite;
+    let own_medium = if is_durable { "file" } else { "emulated" };
+    let own = summaries.iter().find(|own| {
+        let is_own = |figures: &crate::server::ServerFigures| {
+            figures.name == "everdram" && figures.medium == own_medium
+        };
+        own.load == rival.load && own.repetitions.first().is_some_and(is_own)
+    })?;
+    (first.name != "everdram").then(|| Duel {
+        scene: format!("{} at once", rival.load.pipeline),
+        what: rival.load.command.word().into(),
+        rival: rival.label.clone(),
+        is_durable,
+        factor: own.rate.median / rival.rate.median.max(1e-9),
+        standing: Standing::of(own.rate, rival.rate),
+    })
 }
 
 fn sentence(duels: &[&Duel], against: &str) -> String {
@@ -106,43 +153,59 @@ fn sentence(duels: &[&Duel], against: &str) -> String {
             .filter(|duel| duel.standing == standing)
             .count()
     };
-    let factor = Spread::of(duels.iter().map(|duel| duel.factor)).median;
+    let even = count(Standing::Even);
     let mut text = format!(
-        "Against {against}: everdram is ahead in {} of {} pairings, {:.1} times as fast in the middle; {} {} too close \
-         to call.",
+        "Against {against}, everdram is ahead in {} of {} pairings, and has {} times their rate in the middle of all.",
         count(Standing::Ahead),
         duels.len(),
-        factor,
-        count(Standing::Even),
-        if count(Standing::Even) == 1 {
-            "is"
-        } else {
-            "are"
-        },
+        factor(Spread::of(duels.iter().map(|duel| duel.factor)).median),
     );
-    let lost: Vec<String> = duels
-        .iter()
-        .filter(|duel| duel.standing == Standing::Behind)
-        .map(|duel| {
-            format!(
-                "to {} in {} ({:.2} times its rate)",
-                duel.rival, duel.what, duel.factor
-            )
-        })
-        .collect();
+    match even {
+        0 => {}
+        1 => text.push_str(" One is too close to call."),
+        even => text.push_str(&format!(" {even} are too close to call.")),
+    }
+    let lost = losses(duels);
     if lost.is_empty() {
-        text.push_str(" It loses none.");
+        text.push_str(" It is behind in none.");
     } else {
-        text.push_str(&format!(" It loses {}.", lost.join("; ")));
+        text.push_str(&format!(
+            " It is behind (with so many times their rate) {}.",
+            lost.join("; ")
+        ));
     }
     text
 }
 
-fn lower(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_lowercase().chain(letters).collect()
-    })
+/// `scc in get 0.37, put-many 0.83 (emulated, 1 thread)`, for each rival and scene.
+fn losses(duels: &[&Duel]) -> Vec<String> {
+    let mut lost: Vec<&Duel> = duels
+        .iter()
+        .copied()
+        .filter(|duel| duel.standing == Standing::Behind)
+        .collect();
+    let key = |duel: &Duel| (duel.rival.clone(), duel.scene.clone());
+    lost.sort_by_key(|duel| key(duel));
+    lost.chunk_by(|one, other| key(one) == key(other))
+        .map(|same| {
+            let each: Vec<String> = same
+                .iter()
+                .map(|duel| format!("{} {}", duel.what, factor(duel.factor)))
+                .collect();
+            let (rival, scene) = key(same[0]);
+            format!("{rival} in {} ({scene})", each.join(", "))
+        })
+        .collect()
+}
+
+/// Two digits that say something.
+fn factor(factor: f64) -> String {
+    match factor {
+        factor if factor >= 10.0 => format!("{factor:.0}"),
+        factor if factor >= 1.0 => format!("{factor:.1}"),
+        factor if factor >= 0.1 => format!("{factor:.2}"),
+        factor => format!("{factor:.4}"),
+    }
 }
 
 #[cfg(test)]
@@ -167,15 +230,32 @@ mod tests {
     #[test]
     fn losses_are_named() {
         let lines = sample::lines();
-        let verdict = Verdict::of(&groups(&lines));
-        let sentences = verdict.sentences();
-        assert_eq!(sentences.len(), 2);
-        assert!(sentences[0].contains("ahead in 1 of 2"), "{}", sentences[0]);
-        assert!(
-            sentences[0].contains("It loses to rocksdb in put, an ordinary disk, 8 threads (0.50"),
-            "{}",
-            sentences[0]
+        let sentences = Verdict::of_stores(&groups(&lines)).sentences();
+        assert_eq!(
+            sentences,
+            [
+                "Against stores that make each write durable, too, everdram is ahead in 1 of 2 pairings, and has 0.50 \
+                 times their rate in the middle of all. It is behind (with so many times their rate) rocksdb in put 0.50 \
+                 (disk, 8 threads).",
+                "Against stores that may lose what they acknowledged, everdram is ahead in 1 of 1 pairings, and has 2.0 \
+                 times their rate in the middle of all. It is behind in none.",
+            ]
         );
-        assert!(sentences[1].contains("loses none"), "{}", sentences[1]);
+    }
+
+    #[test]
+    fn servers_meet_those_that_promise_the_same() {
+        let duels = Verdict::of_servers(&sample::lines()).duels;
+        let pairs: Vec<_> = duels
+            .iter()
+            .map(|duel| (duel.rival.as_str(), duel.factor, duel.standing))
+            .collect();
+        assert_eq!(
+            pairs,
+            [
+                ("redis-server none", 0.5, Standing::Behind),
+                ("redis-server always", 2.0, Standing::Ahead)
+            ]
+        );
     }
 }

@@ -6,8 +6,10 @@ use crate::subject::Durability;
 use crate::timing::Spread;
 
 /// Where bars begin and how far they go, in percent of the chart's width.
-pub(super) const LEFT: f64 = 33.0;
-pub(super) const WIDTH: f64 = 46.0;
+pub(super) const LEFT: f64 = 38.0;
+pub(super) const WIDTH: f64 = 40.0;
+/// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be dots.
+const CUT: f64 = 3.0;
 /// Height of a line, in pixels.
 pub(super) const LINE: usize = 24;
 
@@ -65,13 +67,7 @@ impl Chart<'_> {
             return String::new();
         }
         let limit = self.limit.as_ref().map(|(value, _)| *value);
-        let most = self
-            .bars
-            .iter()
-            .map(|bar| bar.values.max)
-            .chain(limit)
-            .fold(0.0, f64::max)
-            .max(f64::MIN_POSITIVE);
+        let most = self.most();
         let place = |value: f64| LEFT + (value / most).clamp(0.0, 1.0) * WIDTH;
         let height = self.bars.len() * LINE + 4;
         let mut body = String::new();
@@ -94,6 +90,19 @@ impl Chart<'_> {
         figure(&self.title, self.note, &legend, height, &body)
     }
 
+    /// The value at the right edge.
+    fn most(&self) -> f64 {
+        let greatest = |is_wanted: &dyn Fn(&Bar) -> bool| {
+            let wanted = self.bars.iter().filter(|bar| is_wanted(bar));
+            wanted.map(|bar| bar.values.max).fold(0.0, f64::max)
+        };
+        let limit = self.limit.as_ref().map_or(0.0, |(value, _)| *value);
+        let all = greatest(&|_| true).max(limit);
+        let firm = greatest(&|bar| bar.kind != Kind::Loose).max(limit);
+        let most = if firm > 0.0 { all.min(firm * CUT) } else { all };
+        most.max(f64::MIN_POSITIVE)
+    }
+
     fn bar(&self, bar: &Bar, number: usize, place: &dyn Fn(f64) -> f64) -> String {
         let Bar {
             label,
@@ -102,6 +111,15 @@ impl Chart<'_> {
         } = bar;
         let (top, middle) = (number * LINE + 5, number * LINE + 13);
         let class = kind.class();
+        let cut = if values.median > self.most() {
+            format!(
+                r#"<text class="cut" x="{}%" y="{}">»</text>"#,
+                LEFT + WIDTH,
+                middle + 5
+            )
+        } else {
+            String::new()
+        };
         let whisker = if values.max > values.min {
             format!(
                 r#"<line class="whisker" x1="{:.2}%" x2="{:.2}%" y1="{middle}" y2="{middle}"/>"#,
@@ -112,7 +130,7 @@ impl Chart<'_> {
             String::new()
         };
         format!(
-            r#"<g class="{class}"><title>{name}: {text}</title><text class="label" x="0" y="{base}">{name}</text><rect x="{LEFT}%" y="{top}" width="{width:.2}%" height="16" rx="2"/>{whisker}<text class="value" x="100%" y="{base}">{median}</text></g>"#,
+            r#"<g class="{class}"><title>{name}: {text}</title><text class="label" x="0" y="{base}">{name}</text><rect x="{LEFT}%" y="{top}" width="{width:.2}%" height="16" rx="2"/>{whisker}{cut}<text class="value" x="100%" y="{base}">{median}</text></g>"#,
             name = escaped(label),
             text = super::words::spread(*values, self.unit),
             base = middle + 4,
@@ -158,12 +176,20 @@ mod tests {
             limit: Some((100.0, "limit".into())),
         };
         let figure = chart.figure();
-        assert!(figure.contains(r#"width="23.00%""#), "{figure}");
-        assert!(figure.contains(r#"x1="51.40%" x2="60.60%""#), "{figure}");
-        assert!(figure.contains(r#"x1="79.00%" x2="79.00%""#), "{figure}");
+        assert!(figure.contains(r#"width="20.00%""#), "{figure}");
+        assert!(figure.contains(r#"x1="54.00%" x2="62.00%""#), "{figure}");
+        assert!(figure.contains(r#"x1="78.00%" x2="78.00%""#), "{figure}");
         assert!(figure.contains("a&amp;b") && figure.contains("get &lt;all&gt;"));
         // A single value has no range.
         assert_eq!(figure.matches(r#"class="whisker""#).count(), 1);
+        assert!(!figure.contains("»"));
+        let mut chart = chart;
+        chart.bars[1].values = Spread::of([900.0]);
+        let cut = chart.figure();
+        assert!(
+            cut.contains("»") && cut.contains(r#"width="6.67%""#),
+            "{cut}"
+        );
         let none = Chart {
             bars: Vec::new(),
             ..chart

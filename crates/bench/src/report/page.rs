@@ -39,10 +39,10 @@ const HATCHING: &str = "<svg class=\"patterns\" width=\"0\" height=\"0\" aria-hi
     </svg>\n";
 
 fn opening(lines: &[Line], groups: &[Group<'_>]) -> String {
-    let sentences: String = Verdict::of(groups)
-        .sentences()
+    let sentences: String = [Verdict::of_stores(groups), Verdict::of_servers(lines)]
         .iter()
-        .map(|sentence| format!("<p class=\"verdict\">{}</p>", escaped(sentence)))
+        .flat_map(Verdict::sentences)
+        .map(|sentence| format!("<p class=\"verdict\">{}</p>", escaped(&sentence)))
         .collect();
     let mut facts = String::new();
     for (name, text) in facts_of(lines, groups) {

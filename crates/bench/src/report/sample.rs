@@ -100,7 +100,7 @@ pub(crate) fn limit(name: &str, rate: f64) -> Limit {
     }
 }
 
-fn server(name: &str, label: &str, medium: &str, persistence: Persistence) -> Summary {
+fn server(label: &str, medium: &str, persistence: Persistence, rate: f64) -> Summary {
     let load = Load {
         command: Command::Set,
         data: Data {
@@ -115,14 +115,14 @@ fn server(name: &str, label: &str, medium: &str, persistence: Persistence) -> Su
         seed: 1,
     };
     let figures = ServerFigures {
-        name: name.into(),
+        name: label.split(' ').next().unwrap_or_default().into(),
         version: "7.0".into(),
         medium: medium.into(),
         persistence,
         label: label.into(),
         load,
         operations: 100,
-        rate: 250_000.0,
+        rate,
         server_cpu_us: 2.5,
         client_cpu_us: 1.0,
         latency_ns: LATENCY,
@@ -149,7 +149,7 @@ pub(crate) fn lines() -> Vec<Line> {
         machine: machine(),
         commit: "0123abc".into(),
     };
-    let (get, put) = (Workload::Get, Workload::Put);
+    let (get, put, each) = (Workload::Get, Workload::Put, Persistence::EachWrite);
     vec![
         origin(limit("get", 8e6)),
         store(Ground::Emulated, 1, false, row("everdram", get, 6e6)),
@@ -158,18 +158,10 @@ pub(crate) fn lines() -> Vec<Line> {
         store(Ground::Emulated, 1, false, row("scc", get, 3e6)),
         store(Ground::Disk, 8, false, row("everdram", put, 2e4)),
         store(Ground::Disk, 8, false, row("rocksdb", put, 4e4)),
-        served(server(
-            "everdram",
-            "everdram emulated",
-            "emulated",
-            Persistence::EachWrite,
-        )),
-        served(server(
-            "redis-server",
-            "redis-server always",
-            "file",
-            Persistence::EachWrite,
-        )),
+        served(server("everdram emulated", "emulated", each, 2e5)),
+        served(server("everdram file", "file", each, 1e5)),
+        served(server("redis-server none", "dram", Persistence::Never, 4e5)),
+        served(server("redis-server always", "file", each, 5e4)),
         Line::LeftOut {
             what: "valkey-server".into(),
             why: "not installed".into(),

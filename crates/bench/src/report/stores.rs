@@ -33,7 +33,7 @@ fn section(groups: &[Group<'_>]) -> String {
     let processor: String = drawn().map(processor).collect();
     let mut text = format!(
         "<section><h2>{}</h2><p>{}</p><h3>Operations a second</h3><p class=\"hint\">By the clock, all threads \
-         together. More is better; the thin line spans all repetitions.</p>{}",
+         together. More is better; the thin line spans all repetitions, and » is a bar that goes on.</p>{}",
         escaped(&first.scene()),
         escaped(about(first.ground)),
         grid(&throughput),

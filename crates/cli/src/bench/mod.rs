@@ -3,6 +3,7 @@
 //! The measuring is in `everdram-bench`; here are the command lines and the tables.
 
 mod bars;
+mod compare;
 mod limits;
 mod recovery;
 mod run;
@@ -20,7 +21,8 @@ use crate::Outcome;
                   What the machine can do at most:  everdram bench limits --dir /dev/shm\n\
                   A store under a workload:         everdram bench run --workload ycsb-a\n\
                   Shares of the limits:             everdram bench bars --quick\n\
-                  Servers over sockets:             everdram bench servers --dir .",
+                  Servers over sockets:             everdram bench servers --dir .\n\
+                  Everything, and a page of it:     everdram bench compare --quick --dir .",
     after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
 )]
 pub(crate) struct Arguments {
@@ -36,6 +38,10 @@ enum What {
     #[command(hide = true)]
     Fill(recovery::Arguments),
     Servers(servers::Arguments),
+    Compare(compare::Arguments),
+    Report(compare::ReportArguments),
+    #[command(hide = true)]
+    Turn(compare::TurnArguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -45,5 +51,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         What::Bars(arguments) => bars::run(arguments),
         What::Fill(arguments) => recovery::run(arguments),
         What::Servers(arguments) => servers::run(arguments),
+        What::Compare(arguments) => compare::run(arguments),
+        What::Report(arguments) => compare::report(arguments),
+        What::Turn(arguments) => compare::turn(arguments),
     }
 }

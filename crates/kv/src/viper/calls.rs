@@ -73,7 +73,6 @@ impl EngineSession for ViperSession {
         self.engine.index.prefetch(hash);
         let early = self.early(|session| session.locate(hash, key))?;
         self.acquire(stripe)?;
-        self.expect(hash);
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
         match early.map_or_else(|| self.locate(hash, key), Ok) {
             Ok(None) => {

@@ -2,45 +2,44 @@
 //!
 //! The pieces are fenced before the record that points at them is written: a record that verifies has its
 //! whole value. Pieces that no live record reaches are free blocks to recovery.
+//!
+//! Values are large, so nobody copies one without need: it is streamed from where the caller has it, and read
+//! to where the caller wants it, and verified there.
 
 use super::blocks::{Info, State};
 use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
+use super::read::{Reader, corrupt};
 use super::record::Chain;
 use super::session::ViperSession;
 use crate::error::Error;
+use everdram_pm::LINE;
+
+// The data of a piece starts a line, so the caller's bytes are whole lines but for the last ones.
+const _: () = assert!(OVERFLOW_HEAD == LINE);
 
 /// Writes `key` and `value`, one after the other, as a chain.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; nothing changed.
 pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Result<Chain, Error> {
-    let geometry = session.engine.geometry;
-    let room = geometry.overflow_room() as usize;
+    let room = session.engine.geometry.overflow_room() as usize;
     let total = key.len() + value.len();
     let pieces = total.div_ceil(room).max(1);
     let mut blocks = Vec::with_capacity(pieces);
     session.take_blocks(pieces, &mut blocks)?;
     let name = session.engine.chance.word();
-    let mut image = Vec::with_capacity(geometry.block_bytes as usize);
+    let mut joined = Vec::new();
     for (piece, &block) in blocks.iter().enumerate() {
-        image.clear();
-        image.resize(OVERFLOW_HEAD as usize, 0);
         let from = piece * room;
-        let to = (from + room).min(total);
-        image.extend_from_slice(key.get(from..to.min(key.len())).unwrap_or(&[]));
-        let (from, to) = (from.saturating_sub(key.len()), to.saturating_sub(key.len()));
-        image.extend_from_slice(value.get(from..to).unwrap_or(&[]));
-        let next = blocks.get(piece + 1).map_or(0, |&next| u64::from(next));
-        let data = image.get(OVERFLOW_HEAD as usize..).unwrap_or(&[]);
-        let data_check = session.engine.pool.secret().sum(data);
+        let data = part(key, value, from, (from + room).min(total), &mut joined);
         let head = ChainHead {
-            next,
+            next: blocks.get(piece + 1).map_or(0, |&next| u64::from(next)),
             piece: piece as u64,
             bytes: data.len() as u64,
-            data_check,
+            data_check: session.engine.pool.secret().sum(data),
             name,
         };
-        write_piece(session, block, head, &mut image);
+        write_piece(session, block, head, data);
     }
     session.count_used_blocks(pieces as u64);
     session.settle_and_fence();
@@ -53,15 +52,36 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
     })
 }
 
-fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, image: &mut Vec<u8>) {
-    let engine = &session.engine;
+/// Bytes `from .. to` of `key` and `value`, one after the other; where the key has some of them, in `joined`.
+fn part<'a>(
+    key: &[u8],
+    value: &'a [u8],
+    from: usize,
+    to: usize,
+    joined: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let of_value = from.saturating_sub(key.len())..to.saturating_sub(key.len());
+    let value = value.get(of_value).unwrap_or(&[]);
+    match key.get(from..to.min(key.len())) {
+        None | Some([]) => value,
+        Some(key) => {
+            joined.clear();
+            joined.extend_from_slice(key);
+            joined.extend_from_slice(value);
+            joined
+        }
+    }
+}
+
+fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, data: &[u8]) {
+    let ViperSession {
+        engine,
+        lane,
+        unfenced,
+        ..
+    } = session;
     let at = engine.blocks.at(block);
     let epoch = engine.blocks.next_epoch(block);
-    let secret = engine.pool.secret();
-    if let Some(place) = image.first_chunk_mut::<{ OVERFLOW_HEAD as usize }>() {
-        *place = head.to_bytes(secret, at, epoch);
-    }
-    image.resize(image.len().next_multiple_of(64), 0);
     if let Some(entry) = engine.blocks.get(block) {
         entry.set_filled(head.bytes as u32);
         entry.set(Info {
@@ -70,6 +90,295 @@ fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, image: &
             epoch,
         });
     }
-    let flushed = session.lane.stream(at, image);
-    session.unfenced.add(flushed);
+    let head = head.to_bytes(engine.pool.secret(), at, epoch);
+    unfenced.add(lane.stream(at, &head));
+    let (lines, last) = data.as_chunks::<{ LINE as usize }>();
+    let lines = lines.as_flattened();
+    let data_at = at + OVERFLOW_HEAD;
+    if !lines.is_empty() {
+        unfenced.add(lane.stream(data_at, lines));
+    }
+    if !last.is_empty() {
+        let mut line = [0; LINE as usize];
+        line[..last.len()].copy_from_slice(last);
+        unfenced.add(lane.stream(data_at + lines.len() as u64, &line));
+    }
+}
+
+/// A way through the pieces of a chain, in order. Whoever goes it holds an epoch pin, as readers do.
+pub(crate) struct Pieces<'a> {
+    reader: &'a Reader<'a>,
+    chain: &'a Chain,
+    /// The next piece, and its block if there is one.
+    piece: u32,
+    block: u32,
+    /// Bytes in the pieces so far.
+    seen: u64,
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn new(reader: &'a Reader<'a>, chain: &'a Chain) -> Pieces<'a> {
+        Pieces {
+            reader,
+            chain,
+            piece: 0,
+            block: chain.first,
+            seen: 0,
+        }
+    }
+
+    /// Appends the bytes of the next piece to `into`, verified; `false`: that was all of the chain.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; `into` is as it was.
+    pub(crate) fn append(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        if self.piece == self.chain.pieces {
+            return self.whole().map(|()| false);
+        }
+        let (head, at) = self.next_head()?;
+        let room = self.reader.geometry.overflow_room();
+        if head.bytes > room.min(self.chain.bytes - self.seen) {
+            return Err(corrupt(at, "a piece of a value has a wrong length"));
+        }
+        self.seen += head.bytes;
+        let before = into.len();
+        let words = head.bytes.next_multiple_of(8) as usize;
+        into.resize(before + words, 0);
+        let data_at = at + OVERFLOW_HEAD;
+        self.reader.pool.region().load(data_at, &mut into[before..]);
+        into.truncate(before + head.bytes as usize);
+        if self.reader.pool.secret().sum(&into[before..]) != head.data_check {
+            into.truncate(before);
+            let what = "the checksum of a piece of a value does not hold";
+            return Err(corrupt(data_at, what));
+        }
+        Ok(true)
+    }
+
+    /// The number of the next piece's block, by the headers alone; `None`: that was all of the chain.
+    pub(crate) fn next_block(&mut self) -> Result<Option<u32>, Error> {
+        if self.piece == self.chain.pieces {
+            return Ok(None);
+        }
+        let block = self.block;
+        self.next_head().map(|_| Some(block))
+    }
+
+    /// The verified header of the next piece, and where its block starts.
+    fn next_head(&mut self) -> Result<(ChainHead, u64), Error> {
+        let Reader { pool, blocks, .. } = self.reader;
+        let at = blocks.at(self.block);
+        if blocks.get(self.block).is_none()
+            || !pool.region().contains(at, self.reader.geometry.block_bytes)
+        {
+            return Err(corrupt(at, "a chained value leads outside the pool"));
+        }
+        let mut bytes = [0; OVERFLOW_HEAD as usize];
+        pool.region().load(at, &mut bytes);
+        let expected = (u64::from(self.piece), self.chain.name);
+        match ChainHead::parse(pool.secret(), at, &bytes) {
+            Some((head, _)) if (head.piece, head.name) == expected => {
+                self.piece += 1;
+                self.block = head.next as u32;
+                Ok((head, at))
+            }
+            _ => Err(corrupt(
+                at,
+                "the header of a piece of a value does not verify",
+            )),
+        }
+    }
+
+    fn whole(&self) -> Result<(), Error> {
+        if self.seen == self.chain.bytes {
+            return Ok(());
+        }
+        let at = self.reader.blocks.at(self.chain.first);
+        Err(corrupt(at, "a chained value is too short"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::RecordKind;
+    use super::super::{ENGINE, Viper, layout::Geometry};
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::options::Options;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn session() -> ViperSession {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 4 << 20,
+            reclaim_background: false,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(4096, 6, None).unwrap();
+        let pool = Pool::heap(4 << 20, ENGINE, geometry.to_words());
+        let viper = Viper::over(pool, Path::new("heap"), &options).unwrap();
+        ViperSession::new(viper).unwrap()
+    }
+
+    fn bytes(count: usize, salt: usize) -> Vec<u8> {
+        (0..count).map(|byte| (byte * 31 + salt) as u8).collect()
+    }
+
+    /// Reads a whole chain, behind what is in `into`.
+    fn read(session: &ViperSession, chain: &Chain, into: &mut Vec<u8>) -> Result<(), Error> {
+        let reader = session.engine.reader();
+        let mut pieces = Pieces::new(&reader, chain);
+        while pieces.append(into)? {}
+        Ok(())
+    }
+
+    /// Writes a chain into blocks full of ones; looks at each byte of it, and reads it.
+    fn write_and_look(session: &mut ViperSession, key: &[u8], value: &[u8]) {
+        let viper = Arc::clone(&session.engine);
+        let region = viper.pool.region();
+        let block_bytes = viper.geometry.block_bytes;
+        let room = viper.geometry.overflow_room() as usize;
+        let whole = [key, value].concat();
+        let count = whole.len().div_ceil(room).max(1);
+        let mut blocks = Vec::new();
+        viper.blocks.claim(count, false, &mut blocks).unwrap();
+        for &block in &blocks {
+            let ones = vec![0xff; block_bytes as usize];
+            let dirty = session.lane.store(viper.blocks.at(block), &ones);
+            session.unfenced.add(session.lane.flush(dirty));
+        }
+        session.spare.clone_from(&blocks);
+        let chain = write(session, key, value).unwrap();
+        assert_eq!(chain.bytes as usize, whole.len());
+        assert_eq!((chain.pieces as usize, chain.first), (count, blocks[0]));
+        assert_eq!(viper.reader().chain_blocks(&chain).unwrap(), blocks);
+        for (piece, &block) in blocks.iter().enumerate() {
+            let data = &whole[piece * room..whole.len().min((piece + 1) * room)];
+            let mut found = vec![0; block_bytes as usize];
+            region.load(viper.blocks.at(block), &mut found);
+            let found = &found[OVERFLOW_HEAD as usize..];
+            let (found, behind) = found.split_at(data.len());
+            assert!(found == data, "piece {piece}");
+            let (padding, untouched) =
+                behind.split_at(data.len().next_multiple_of(64) - data.len());
+            assert!(padding.iter().all(|&byte| byte == 0), "piece {piece}");
+            assert!(untouched.iter().all(|&byte| byte == 0xff), "piece {piece}");
+        }
+        let mut found = b"before".to_vec();
+        read(session, &chain, &mut found).unwrap();
+        assert!(found == [b"before", &whole[..]].concat());
+        viper.retire_chain(chain);
+        super::super::reclaim::reclaim_all(&viper).unwrap();
+    }
+
+    #[test]
+    fn every_byte_is_in_its_place_and_is_read_back() {
+        let mut session = session();
+        let room = session.engine.geometry.overflow_room() as usize;
+        for value in [
+            0,
+            1,
+            63,
+            64,
+            65,
+            room - 1,
+            room,
+            room + 1,
+            2 * room + 64,
+            3 * room,
+        ] {
+            for key in [0, 1, 64, room - 1, room, room + 70] {
+                // The values lie in memory as callers have them: anywhere.
+                let held = bytes(value + 7, 3);
+                let place = (value + key) % 7;
+                write_and_look(&mut session, &bytes(key, 5), &held[place..place + value]);
+            }
+        }
+    }
+
+    /// What was read of a value is no use once a piece of it turns out to be damaged, and somebody might take it for
+    /// the value: the caller's buffer is as it was.
+    #[test]
+    fn nothing_of_a_damaged_value_is_left_with_the_caller() {
+        let mut session = session();
+        let room = session.engine.geometry.overflow_room();
+        let value = bytes(2 * room as usize + 1000, 1);
+        session.put(b"key", &value, 0).unwrap();
+        session.commit_pending().unwrap();
+        let viper = Arc::clone(&session.engine);
+        let (old, _) = session.find(viper.hash(b"key"), b"key").unwrap().unwrap();
+        let blocks = viper.reader().chain_blocks(&old.chain.unwrap()).unwrap();
+        for (piece, &block) in blocks.iter().enumerate() {
+            // Next block, length, name; then the data, first to last word.
+            for within in [16, 32, 56, OVERFLOW_HEAD, OVERFLOW_HEAD + 992] {
+                let at = viper.blocks.at(block) + within;
+                let word = viper.pool.region().load_word(at);
+                let _ = session.lane.store_word(at, word ^ 1 << 40);
+                let mut into = b"before".to_vec();
+                let refused = session.get(b"key", &mut into).map(|_| ());
+                let place = format!("piece {piece}, byte {within}");
+                assert!(
+                    matches!(refused, Err(Error::Corrupt { .. })),
+                    "{place}: {refused:?}"
+                );
+                assert_eq!(into, b"before", "{place}");
+                let _ = session.lane.store_word(at, word);
+            }
+        }
+        let mut into = Vec::new();
+        assert!(session.get(b"key", &mut into).unwrap().is_some());
+        assert!(into == value);
+    }
+
+    /// A record may say anything of its chain; what it says costs memory only as far as there are pieces.
+    #[test]
+    fn a_record_that_claims_too_much_takes_little_memory() {
+        let mut session = session();
+        let chain = write(&mut session, b"", &bytes(50_000, 1)).unwrap();
+        let most = Chain {
+            bytes: u64::MAX,
+            ..chain
+        };
+        let claims = [
+            most,
+            Chain {
+                pieces: u32::MAX,
+                ..most
+            },
+            Chain {
+                key_bytes: u64::MAX,
+                ..most
+            },
+            Chain { pieces: 0, ..chain },
+            Chain { pieces: 2, ..chain },
+            Chain {
+                bytes: 49_999,
+                ..chain
+            },
+            Chain { bytes: 0, ..chain },
+        ];
+        for (number, claim) in claims.into_iter().enumerate() {
+            let kind = RecordKind::Chained;
+            let payload = claim.to_bytes();
+            let location = session.write(kind, b"key", &payload, 0, 1, 0).unwrap();
+            session.settle_and_fence();
+            let viper = Arc::clone(&session.engine);
+            let reader = viper.reader();
+            let spot = reader
+                .spot(location.get() * super::super::read::UNIT)
+                .unwrap();
+            let record = reader.load(&spot, &mut session.scratch).unwrap();
+            let mut into = b"before".to_vec();
+            let refused = reader.value(&record, &session.scratch, &mut into);
+            assert!(
+                matches!(refused, Err(Error::Corrupt { .. })),
+                "claim {number}: {refused:?}"
+            );
+            assert_eq!(into, b"before", "claim {number}");
+            assert!(into.capacity() < 4 << 20, "claim {number}");
+        }
+    }
 }

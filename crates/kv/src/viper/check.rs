@@ -2,6 +2,7 @@
 
 use super::Viper;
 use super::blocks::{Info, State};
+use super::chain::Pieces;
 use super::lookup::{location, look_up};
 use super::read::{chain_of, corrupt};
 use super::scan_page::{BlockWalk, Visited, copy_block};
@@ -106,7 +107,12 @@ fn check_live(
         Some((current, _, record)) if current == place => {
             report.live += 1;
             if record.kind.is_chained() {
-                reader.walk(&chain_of(&record, &scratch)?, None, &mut |_| {})?;
+                let chain = chain_of(&record, &scratch)?;
+                let mut pieces = Pieces::new(&reader, &chain);
+                scratch.clear();
+                while pieces.append(&mut scratch)? {
+                    scratch.clear();
+                }
             }
             Ok(())
         }

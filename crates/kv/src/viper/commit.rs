@@ -3,8 +3,8 @@
 //! An error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
+use super::ahead::What;
 use super::lookup::rehash;
-use super::read::UNIT;
 use super::record::RecordKind;
 use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession};
 use super::{bump, index_error};
@@ -54,11 +54,15 @@ impl ViperSession {
         refused: &mut Option<Error>,
     ) -> Result<(), Error> {
         for write in &*pending {
-            match (write.new, &write.old) {
-                (None, Replaced::Known(Some(old))) => self.mark(old)?,
-                (_, Replaced::Unknown { .. }) => self.expect(write.hash),
-                _ => {}
+            if let (None, Replaced::Known(Some(old))) = (write.new, &write.old) {
+                self.mark(old)?;
             }
+        }
+        if let [_, _, ..] = pending {
+            let unknown = |write: &&Pending| matches!(write.old, Replaced::Unknown { .. });
+            let hashes = pending.iter().filter(unknown).map(|write| write.hash);
+            self.ahead
+                .start(&self.engine, &self.slot, hashes, What::Head);
         }
         if self.engine.is_broken(Hole::V12) {
             for write in &mut *pending {
@@ -77,16 +81,6 @@ impl ViperSession {
             }
         }
         Ok(())
-    }
-
-    /// Starts reading what a write will look at once its record is fenced.
-    #[inline]
-    pub(super) fn expect(&self, hash: KeyHash) {
-        let reader = self.engine.reader();
-        let pin = self.slot.pin();
-        if let Some(location) = self.engine.index.candidates(hash, &pin).next() {
-            reader.prefetch_to_replace(location.get() * UNIT);
-        }
     }
 
     /// Finds out what a write replaces.

@@ -222,15 +222,19 @@ fn find<const HOW: bool>(
 ) -> Result<Option<Hit>, Error> {
     let reader = engine.reader();
     for location in engine.index.candidates(hash, pin) {
-        // What the block table says of it takes a while, too.
-        reader.prefetch(location.get() * UNIT);
+        if HOW == WHOLE {
+            // What the block table says of it takes a while, too.
+            reader.prefetch(location.get() * UNIT);
+        }
         let spot = reader
             .spot(location.get() * UNIT)
             .map_err(|error| engine.at_path(error))?;
-        if HOW == HEAD
-            && let Some(record) = reader.peek(&spot, key, scratch)
-        {
-            return Ok(Some((location, spot, record)));
+        if HOW == HEAD {
+            // What is replaced or removed is marked soon.
+            reader.prefetch_mark(&spot);
+            if let Some(record) = reader.peek(&spot, key, scratch) {
+                return Ok(Some((location, spot, record)));
+            }
         }
         // A record of another key is verified as well: damage to the key must not read as absence.
         let record = reader

@@ -18,6 +18,7 @@
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
+mod ahead;
 mod background;
 mod batch;
 mod blocks;

@@ -1,5 +1,6 @@
 //! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
 
+use super::ahead::What;
 use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
 use super::lookup::locate;
@@ -51,7 +52,8 @@ impl ViperSession {
                 true => self.lock_all(keys.iter().copied())?,
                 false => Vec::new(),
             };
-            self.expect_all(hashes);
+            let all = hashes.iter().map(|&(hash, _)| hash);
+            self.ahead.start(&self.engine, &self.slot, all, What::Whole);
             let stripes = &self.engine.stripes;
             for (hash, word) in hashes.iter_mut() {
                 *word = stripes.word(Stripes::of(hash.0));
@@ -70,21 +72,6 @@ impl ViperSession {
             found.truncate(count);
         }
         Ok(())
-    }
-
-    /// Starts reading all the buckets, then all the records: they wait for memory together.
-    fn expect_all(&self, hashes: &[(KeyHash, u64)]) {
-        let index = &self.engine.index;
-        let pin = self.slot.pin();
-        for &(hash, _) in hashes {
-            index.prefetch(hash);
-        }
-        let reader = self.engine.reader();
-        for &(hash, _) in hashes {
-            if let Some(location) = index.candidates(hash, &pin).next() {
-                reader.prefetch(location.get() * UNIT);
-            }
-        }
     }
 
     fn read_each(

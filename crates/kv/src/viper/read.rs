@@ -5,7 +5,8 @@
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
 
 use super::blocks::{Blocks, Info};
-use super::layout::{ChainHead, FixedShape, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
+use super::chain::Pieces;
+use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
 use crate::error::Error;
 use everdram_pm::{Pool, Region};
@@ -16,6 +17,10 @@ pub(crate) const UNIT: u64 = 8;
 
 /// Lines that are fetched before the length of a record is known.
 const READ_AHEAD: usize = 4;
+
+/// Room that is made at once for a chained value. A record of a damaged pool may claim any length, and only what
+/// verifies is worth more memory.
+const RESERVE_MAX: u64 = 1 << 20;
 
 const REMEDY: &str =
     "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
@@ -175,13 +180,10 @@ impl<'a> Reader<'a> {
         (scratch.get(record.key()) == Some(key)).then_some(record)
     }
 
-    /// Starts reading the head of a record that is to be replaced, and the mark that will say so.
+    /// Starts fetching the mark of a record, to be set.
     #[inline]
-    pub(crate) fn prefetch_to_replace(&self, at: u64) {
-        self.region().prefetch::<1>(at);
-        if let Ok(place) = self.mark_place(at) {
-            self.region().prefetch_to_write(place.at);
-        }
+    pub(crate) fn prefetch_mark(&self, spot: &Spot) {
+        self.region().prefetch_to_write(self.mark_of(spot).at);
     }
 
     /// Whether the copy in `scratch` is intact.
@@ -257,9 +259,8 @@ impl<'a> Reader<'a> {
         let chain = chain_of(record, scratch)?;
         let wanted = chain.key_bytes as usize;
         into.clear();
-        self.walk(&chain, Some(wanted), &mut |bytes| {
-            into.extend_from_slice(bytes)
-        })?;
+        let mut pieces = Pieces::new(self, &chain);
+        while into.len() < wanted && pieces.append(into)? {}
         into.truncate(wanted);
         Ok(())
     }
@@ -284,18 +285,28 @@ impl<'a> Reader<'a> {
             into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
             return Ok(());
         }
-        let chain = chain_of(record, scratch)?;
         let before = into.len();
-        let mut skip = chain.key_bytes as usize;
-        let walked = self.walk(&chain, None, &mut |bytes| {
-            let (_, value) = bytes.split_at(skip.min(bytes.len()));
-            skip -= bytes.len() - value.len();
-            into.extend_from_slice(value);
-        });
-        if walked.is_err() {
+        let result = self.chained_value(&chain_of(record, scratch)?, into);
+        if result.is_err() {
             into.truncate(before);
         }
-        walked
+        result
+    }
+
+    /// As [`Reader::value`], of a chained record. On an error, `into` may have some of the value.
+    fn chained_value(&self, chain: &Chain, into: &mut Vec<u8>) -> Result<(), Error> {
+        let ahead = chain.bytes.min(RESERVE_MAX).next_multiple_of(8);
+        into.reserve(ahead as usize);
+        let mut key_left = chain.key_bytes as usize;
+        let mut pieces = Pieces::new(self, chain);
+        let mut from = into.len();
+        while pieces.append(into)? {
+            let key = key_left.min(into.len() - from);
+            into.drain(from..from + key);
+            key_left -= key;
+            from = into.len();
+        }
+        Ok(())
     }
 
     /// Where the record at `spot` is marked dead.
@@ -326,72 +337,13 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| corrupt(mark_at, "a mark word of a page does not verify"))
     }
 
-    /// Visits the pieces of a chain in order, each verified; with `enough`, stops after that many bytes.
-    pub(crate) fn walk(
-        &self,
-        chain: &Chain,
-        enough: Option<usize>,
-        visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), Error> {
-        let mut block = chain.first;
-        let mut seen = 0;
-        let mut data = Vec::new();
-        for piece in 0..u64::from(chain.pieces) {
-            let (head, at) = self.chain_head(chain, block, piece)?;
-            if head.bytes > self.geometry.overflow_room() || seen + head.bytes > chain.bytes {
-                return Err(corrupt(at, "a piece of a value has a wrong length"));
-            }
-            data.resize(head.bytes.next_multiple_of(8) as usize, 0);
-            self.region().load(at + OVERFLOW_HEAD, &mut data);
-            let bytes = data.get(..head.bytes as usize).unwrap_or(&[]);
-            if self.pool.secret().sum(bytes) != head.data_check {
-                let what = "the checksum of a piece of a value does not hold";
-                return Err(corrupt(at + OVERFLOW_HEAD, what));
-            }
-            visit(bytes);
-            seen += head.bytes;
-            if enough.is_some_and(|enough| seen >= enough as u64) {
-                return Ok(());
-            }
-            block = head.next as u32;
-        }
-        if seen != chain.bytes {
-            return Err(corrupt(
-                self.blocks.at(chain.first),
-                "a chained value is too short",
-            ));
-        }
-        Ok(())
-    }
-
-    /// The verified header of a piece, and where its block starts.
-    fn chain_head(&self, chain: &Chain, block: u32, piece: u64) -> Result<(ChainHead, u64), Error> {
-        let at = self.blocks.at(block);
-        if self.blocks.get(block).is_none()
-            || !self.region().contains(at, self.geometry.block_bytes)
-        {
-            return Err(corrupt(at, "a chained value leads outside the pool"));
-        }
-        let mut bytes = [0; 64];
-        self.region().load(at, &mut bytes);
-        match ChainHead::parse(self.pool.secret(), at, &bytes) {
-            Some((head, _)) if (head.piece, head.name) == (piece, chain.name) => Ok((head, at)),
-            _ => Err(corrupt(
-                at,
-                "the header of a piece of a value does not verify",
-            )),
-        }
-    }
-
     /// The blocks of a chain, by their headers alone.
     pub(crate) fn chain_blocks(&self, chain: &Chain) -> Result<Vec<u32>, Error> {
-        let mut pieces = Vec::new();
-        let mut block = chain.first;
-        for piece in 0..u64::from(chain.pieces) {
-            let (head, _) = self.chain_head(chain, block, piece)?;
-            pieces.push(block);
-            block = head.next as u32;
+        let mut pieces = Pieces::new(self, chain);
+        let mut blocks = Vec::new();
+        while let Some(block) = pieces.next_block()? {
+            blocks.push(block);
         }
-        Ok(pieces)
+        Ok(blocks)
     }
 }

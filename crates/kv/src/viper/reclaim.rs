@@ -13,7 +13,7 @@
 use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
 use super::lookup::location;
-use super::record::RecordKind;
+use super::record::{Record, RecordKind};
 use super::scan_page::{BlockWalk, copy_block};
 use super::session::{Old, Pending, Replaced, ViperSession};
 use super::{LooseBlock, Viper, bump_shared};
@@ -195,42 +195,47 @@ fn try_move_records(
     if pinned {
         return Ok(false);
     }
+    let mut key = Vec::new();
     for (record_at, dead) in found {
-        moved.extend(move_record(viper, session, record_at, dead)?);
+        moved.extend(move_record(viper, session, record_at, dead, &mut key)?);
     }
     Ok(true)
 }
 
 /// Copies the record at `at` if the index points to it. Dead ones are looked at too: the writer that killed
-/// one may be about to take it out of the index, and must be done before the block goes.
+/// one may be about to take it out of the index, and must be done before the block goes. `key` is room for its key.
 fn move_record(
     viper: &Viper,
     session: &mut ViperSession,
     at: u64,
     dead: bool,
+    key: &mut Vec<u8>,
 ) -> Result<Option<Old>, Error> {
     let place = location(at)?;
     let reader = viper.reader();
     let spot = reader.spot(at)?;
     let record = reader.load(&spot, &mut session.scratch)?;
     let mut buffer = Vec::new();
-    let key = match reader.key(&record, &session.scratch, &mut buffer) {
-        Ok(key) => key.to_vec(),
+    match reader.key(&record, &session.scratch, &mut buffer) {
+        Ok(found) => {
+            key.clear();
+            key.extend_from_slice(found);
+        }
         // The rest of a long key went with the value's pieces, which its writer let go as its last step.
         Err(_) if dead && record.kind == RecordKind::BigKey => return Ok(None),
         Err(error) => return Err(error),
-    };
-    let hash = viper.hash(&key);
+    }
+    let hash = viper.hash(key);
     let stripe = Stripes::of(hash.0);
     if viper.is_broken(Hole::V2) {
-        return move_without_lock(viper, session, (hash, stripe), &key, place);
+        return move_without_lock(viper, session, (hash, stripe), key, place);
     }
     session.acquire(stripe)?;
     let current = points_to(viper, session, hash, place);
     let result = match current {
         false => Ok(None),
         // Under the lock: an in-place update may have changed the value since the first look.
-        true => session.find(hash, &key),
+        true => session.find(hash, key),
     };
     let (old, record) = match result {
         Ok(Some(found)) => found,
@@ -250,7 +255,7 @@ fn move_record(
         })?;
         return Ok(None);
     }
-    match copy_record(viper, session, &key, old, &record) {
+    match copy_record(viper, session, key, old, &record) {
         Ok(new) => {
             bump_shared(&viper.bytes_moved, u64::from(old.bytes));
             session.submit(Pending {
@@ -310,10 +315,8 @@ fn copy_record(
     session: &mut ViperSession,
     key: &[u8],
     old: Old,
-    record: &super::record::Record,
+    record: &Record,
 ) -> Result<Location, Error> {
-    let held = session.scratch.get(record.key()).unwrap_or(&[]).to_vec();
-    let payload = session.scratch.get(record.value()).unwrap_or(&[]).to_vec();
     let (version, moves) = match old.stamp.moves.checked_add(1) {
         // Where values were changed in place, the clock spoke for the version; now the record does again.
         Some(moves) if !viper.is_edited(old.location) => (old.stamp.version, moves),
@@ -322,8 +325,14 @@ fn copy_record(
             0,
         ),
     };
-    let kind: RecordKind = record.kind;
-    session.write(kind, &held, &payload, record.expires_at_ms, version, moves)
+    // Taken out meanwhile, because the session writes from it.
+    let scratch = std::mem::take(&mut session.scratch);
+    let held = scratch.get(record.key()).unwrap_or(&[]);
+    let payload = scratch.get(record.value()).unwrap_or(&[]);
+    let expires_at_ms = record.expires_at_ms;
+    let result = session.write(record.kind, held, payload, expires_at_ms, version, moves);
+    session.scratch = scratch;
+    result
 }
 
 /// Waits out the readers of emptied blocks, then frees them.

@@ -8,6 +8,7 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
+use super::ahead::Ahead;
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
 use super::lookup::{Hit, locate, look_up};
@@ -75,6 +76,7 @@ pub(crate) struct ViperSession {
     pub(super) pending: Vec<Pending>,
     /// Keys of pending writes that do not know yet what they replace.
     pub(super) keys: Vec<u8>,
+    pub(super) ahead: Ahead,
     /// Of the keys that are read together: hash, and word of the stripe.
     pub(super) hashes: Vec<(KeyHash, u64)>,
     /// Whether the write committed last made a key.
@@ -146,6 +148,7 @@ impl ViperSession {
             unfenced: Unfenced::default(),
             pending: Vec::with_capacity(PENDING_MAX),
             keys: Vec::new(),
+            ahead: Ahead::default(),
             hashes: Vec::new(),
             made: false,
             record: Vec::new(),

@@ -1,0 +1,176 @@
+//! `everdram bench compare`: everdram, its rivals and the machine's limits in one run, as a table, as rows and as a page.
+
+mod contestant;
+mod page;
+mod run;
+mod table;
+mod turn;
+
+pub(crate) use page::Arguments as ReportArguments;
+pub(crate) use page::run as report;
+pub(crate) use turn::Arguments as TurnArguments;
+pub(crate) use turn::run as turn;
+
+use super::store::ensure_directory;
+use crate::settings::usage;
+use crate::terminal::Progress;
+use crate::{Outcome, units};
+use anyhow::Context;
+use contestant::Contestant;
+use everdram_bench::compare::Line;
+use run::Comparison;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// everdram beside its rivals, as a table, rows and a page.
+#[derive(clap::Args)]
+#[command(
+    long_about = "Measures everdram, the rivals that this build has, Redis and Valkey where they are installed, and the \
+                  limits of this machine: on the same medium, with the same durability, in one run, in alternating \
+                  order. Each store has a process of its own for each turn. Prints a table, and writes rows (JSON lines) \
+                  and a page (HTML) that needs nothing else.\n\n\
+                  With --quick it takes less than ten minutes on two cores, without it one to two hours. Rivals are \
+                  RocksDB, LMDB, redb, fjall, sled and scc: a build with --features rivals has them.\n\n\
+                  Example: everdram bench compare --quick --dir ."
+)]
+pub(crate) struct Arguments {
+    /// A directory on a disk.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// A directory on tmpfs, for emulated persistent memory.
+    #[arg(long, default_value = "/dev/shm")]
+    emulated_dir: PathBuf,
+    /// All of it, but small.
+    #[arg(long)]
+    quick: bool,
+    /// Only stores and servers whose names contain one of these, such as `everdram,redis`.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Records of 16 + 200 bytes [default: 5M; 200k with --quick]. On a disk a tenth of them.
+    #[arg(long, value_parser = units::parse_count)]
+    records: Option<u64>,
+    /// Seconds of each measurement [default: 2; 0.25 with --quick].
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Repetitions.
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Seed of all choices.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Where the rows go.
+    #[arg(long, default_value = "everdram-compare.jsonl")]
+    rows: PathBuf,
+    /// Where the page goes.
+    #[arg(long, default_value = "everdram-compare.html")]
+    report: PathBuf,
+}
+
+/// What rivals this build lacks, and how to have them.
+const WITHOUT_RIVALS: &str = "not in this build: apt-get install librocksdb-dev libclang-dev, then build with \
+                              `cargo build --release -p everdram-cli --features rivals`";
+
+impl Arguments {
+    fn comparison(&self) -> anyhow::Result<Comparison> {
+        let (records, seconds) = if self.quick {
+            (200_000, 0.25)
+        } else {
+            (5_000_000, 2.0)
+        };
+        let records = self.records.unwrap_or(records);
+        let seconds = self.seconds.unwrap_or(seconds);
+        if records < 1000 || self.repeat == 0 || !(0.001..=600.0).contains(&seconds) {
+            return Err(usage(
+                "--records: at least 1000; --repeat: at least 1; --seconds: 0.001 to 600",
+            ));
+        }
+        Ok(Comparison {
+            emulated_dir: self.emulated_dir.clone(),
+            disk_dir: self.dir.clone(),
+            records,
+            seconds,
+            repeat: self.repeat,
+            seed: self.seed,
+            only: self.only.clone(),
+        })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let comparison = arguments.comparison()?;
+    ensure_directory(&arguments.dir)?;
+    ensure_directory(&arguments.emulated_dir)?;
+    // Hours of work are not to end at a file that cannot be written.
+    for path in [&arguments.rows, &arguments.report] {
+        std::fs::write(path, "").with_context(|| format!("writing {}", path.display()))?;
+    }
+    let contestants = Contestant::all(&comparison.only);
+    let mut lines = Vec::new();
+    if cfg!(not(feature = "rivals")) {
+        lines.push(Line::LeftOut {
+            what: "RocksDB, LMDB, redb, fjall, sled, scc".into(),
+            why: WITHOUT_RIVALS.into(),
+        });
+    }
+    let progress = Progress::start("compare", 1000, false);
+    run::measure(&comparison, &contestants, &progress, &mut lines)?;
+    progress.finish();
+    std::fs::write(&arguments.rows, rows(&lines)?)
+        .with_context(|| format!("writing {}", arguments.rows.display()))?;
+    page::write(&arguments.report, &lines)?;
+    table::print(&lines);
+    println!(
+        "\nRows are in {}, and the page in {}.",
+        arguments.rows.display(),
+        arguments.report.display()
+    );
+    Ok(Outcome::Sound)
+}
+
+fn rows(lines: &[Line]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for line in lines {
+        writeln!(text, "{}", serde_json::to_string(line)?)?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(line: &str) -> Arguments {
+        let words = std::iter::once("compare").chain(line.split_whitespace());
+        Command::try_parse_from(words).unwrap().arguments
+    }
+
+    #[test]
+    fn quick_is_smaller_and_what_is_said_counts() {
+        let quick = parse("--quick").comparison().unwrap();
+        assert_eq!((quick.records, quick.repeat), (200_000, 3));
+        let said = parse("--quick --records 5k --seconds 1 --repeat 5");
+        let said = said.comparison().unwrap();
+        assert_eq!((said.records, said.seconds, said.repeat), (5000, 1.0, 5));
+        assert!(parse("").comparison().unwrap().records > quick.records);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in [
+            "--records 10",
+            "--repeat 0",
+            "--seconds 0",
+            "--seconds NaN",
+            "--seconds 1e9",
+        ] {
+            assert!(parse(line).comparison().is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `everdram bench compare` over next to nothing: rows of all kinds, a page that can be made again, and nothing left.
+#![forbid(unsafe_code)]
+
+use everdram_bench::compare::{Ground, Line, read_lines};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_everdram"))
+        .current_dir(dir)
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn everything_is_measured_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["disk", "memory"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let output = bench(
+        dir.path(),
+        &[
+            "compare",
+            "--quick",
+            "--dir",
+            "disk",
+            "--emulated-dir",
+            "memory",
+            "--only",
+            "everdram,redis",
+            "--records",
+            "1000",
+            "--seconds",
+            "0.002",
+            "--repeat",
+            "2",
+        ],
+    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{errors}");
+    assert!(!table.contains('\x1b'), "colour without a terminal");
+    for part in ["Emulated", "An ordinary disk, 8 threads", "everdram, fixed"] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+
+    let rows = std::fs::read_to_string(dir.path().join("everdram-compare.jsonl")).unwrap();
+    let lines = read_lines(&rows).unwrap();
+    assert_stores(&lines, &table);
+    assert_others(&lines, &table);
+
+    let page = std::fs::read(dir.path().join("everdram-compare.html")).unwrap();
+    let again = bench(
+        dir.path(),
+        &["report", "everdram-compare.jsonl", "-o", "again.html"],
+    );
+    assert!(again.status.success(), "{again:?}");
+    assert!(std::fs::read(dir.path().join("again.html")).unwrap() == page);
+    for name in ["disk", "memory"] {
+        let left = std::fs::read_dir(dir.path().join(name)).unwrap().count();
+        assert_eq!(left, 0, "in {name}");
+    }
+}
+
+/// everdram has each workload of each scene, with all repetitions, and was opened after crashes.
+fn assert_stores(lines: &[Line], table: &str) {
+    let rows: Vec<_> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Store { ground, row } => Some((*ground, row)),
+            _ => None,
+        })
+        .collect();
+    // Eleven workloads and three, twice for pages of either kind; three and three on the disk.
+    assert_eq!(rows.len(), 2 * (11 + 3) + 3 + 3, "{table}");
+    for (ground, row) in &rows {
+        let what = &row.configuration;
+        let medium = match ground {
+            Ground::Emulated => "emulated",
+            Ground::Disk => "file",
+        };
+        assert_eq!(
+            (what.store.as_str(), what.medium.as_str()),
+            ("everdram", medium)
+        );
+        assert_eq!(what.repeat, 2);
+        let rate = row.figures.rate;
+        assert!(0.0 < rate.min && rate.min <= rate.max);
+    }
+    for ground in Ground::ALL {
+        let recovered = |(on, row): &&(Ground, &everdram_bench::Row)| {
+            *on == ground && row.figures.recovery.is_some()
+        };
+        assert!(rows.iter().any(|row| recovered(&row)), "{ground}");
+    }
+}
+
+/// Limits are there, servers as far as they are installed, and what is missing is named.
+fn assert_others(lines: &[Line], table: &str) {
+    let limits = |name: &str| {
+        lines
+            .iter()
+            .any(|line| matches!(line, Line::Limit { limit, .. } if limit.name == name))
+    };
+    assert!(limits("get") && limits("sync-4k"));
+    let served: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Server { summary, .. } => Some(summary.label.as_str()),
+            _ => None,
+        })
+        .collect();
+    // SET and GET, one at once and sixteen.
+    for label in ["everdram emulated", "everdram file"] {
+        let count = served.iter().filter(|name| **name == label).count();
+        assert_eq!(count, 4, "{label} in {table}");
+    }
+    let has_redis = served.contains(&"redis-server always");
+    assert!(
+        has_redis || table.contains("redis-server is not installed"),
+        "{table}"
+    );
+    if cfg!(not(feature = "rivals")) {
+        assert!(table.contains("--features rivals"), "{table}");
+    }
+    for line in lines {
+        if let Line::LeftOut { what, why } = line {
+            let is_expected = what.contains("RocksDB") || why.contains("not installed");
+            assert!(is_expected, "{what}: {why}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["compare", "--records", "1"][..],
+        &["compare", "--dir", "nowhere"],
+        &["compare", "--seconds", "0"],
+        &["report"],
+    ] {
+        assert_eq!(
+            bench(dir.path(), arguments).status.code(),
+            Some(2),
+            "{arguments:?}"
+        );
+    }
+    std::fs::write(dir.path().join("rows"), "{}\n").unwrap();
+    let output = bench(dir.path(), &["report", "rows"]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("line 1"), "{errors}");
+    assert!(!dir.path().join("everdram-compare.html").exists());
+}
+
+/// A turn that fails ends with its reason, and says what it had measured until then.
+#[test]
+fn a_turn_that_fails_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let output = bench(
+        dir.path(),
+        &[
+            "turn",
+            "--store",
+            "unheard-of",
+            "--dir",
+            place,
+            "--threads",
+            "1",
+            "--workloads",
+            "get",
+            "--seconds",
+            "0.01",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unheard-of"));
+}
