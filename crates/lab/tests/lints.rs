@@ -11,13 +11,16 @@ fn nothing_is_dirty_when_it_is_acknowledged() {
     println!("{} calls: {lints:#?}", totals.calls);
     assert!(lints.flushes > 1000 && lints.garbled > 1000);
     assert!(lints.is_sound());
-    // Compaction flushes the marks of others, and recovery what it found, without knowing whether that was done
-    // before; everything else flushes once.
+    // Compaction flushes the marks of others, recovery what it found, and a session that leaves its own marks, without
+    // knowing whether that was done before, or for another word of the line; everything else flushes once.
     let wasted: u64 = lints
         .redundant_flush
         .iter()
         .chain(&lints.empty_fence)
-        .filter(|(place, _)| !place.contains("reclaim.rs") && !place.contains("recover_scan.rs"))
+        .filter(|(place, _)| {
+            let often = ["reclaim.rs", "recover_scan.rs", "session.rs"];
+            !often.iter().any(|file| place.contains(file))
+        })
         .map(|(_, count)| count)
         .sum();
     assert!(

@@ -18,7 +18,7 @@ use everdram_lab::world::Ground;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Images that finding a hole may take, over all seeds.
-const IMAGES: i64 = 100_000;
+const IMAGES: i64 = 400_000;
 /// Runs that finding a hole may take.
 const SEEDS: u64 = 500;
 

@@ -181,12 +181,13 @@ pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
 /// a store.
 ///
 /// # Safety
-/// `from` is 8-byte aligned and points at `into.len()` mapped bytes, a multiple of 8, that the program writes
-/// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.)
+/// `from` is 8-byte aligned and points at `bytes` mapped bytes, a multiple of 8, that the program writes
+/// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.) `into` points
+/// at as many bytes that nobody else has; they need not be initialised, and are afterwards.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) unsafe fn copy_words(from: *const u8, into: &mut [u8]) {
-    // SAFETY: loads `into.len()` bytes from `from`, mapped (caller), and stores as many to `into`.
+pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
+    // SAFETY: loads `bytes` bytes from `from`, mapped (caller), and stores as many to `into`, the caller's own.
     unsafe {
         std::arch::asm!(
             "sub {n}, 64",
@@ -220,9 +221,9 @@ pub(crate) unsafe fn copy_words(from: *const u8, into: &mut [u8]) {
             "mov {f}, [{f}]",
             "mov [{t}], {f}",
             "6:",
-            n = inout(reg) into.len() => _,
+            n = inout(reg) bytes => _,
             f = inout(reg) from => _,
-            t = inout(reg) into.as_mut_ptr() => _,
+            t = inout(reg) into => _,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,

@@ -194,6 +194,35 @@ impl Region {
         }
     }
 
+    /// As [`Region::load`], of `bytes` bytes to the end of `into`: large values go where the caller wants them, and
+    /// that place is not made zero first.
+    ///
+    /// # Panics
+    /// As [`Region::load`].
+    pub fn load_behind(&self, at: u64, bytes: u64, into: &mut Vec<u8>) {
+        let before = into.len();
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            self.tell_load(at, bytes);
+            let words = self.words(at, bytes);
+            into.reserve(size_of_val(words));
+            let room = into.spare_capacity_mut().as_mut_ptr().cast();
+            // SAFETY: `words` are mapped, aligned to 8 and accessed through atomics only; `room` has as many bytes
+            // (reserved above), which are the vector's and nobody else's.
+            unsafe { cpu::copy_words(words.as_ptr().cast(), room, size_of_val(words)) };
+            // SAFETY: within the capacity (reserved above), and initialised by the copy.
+            unsafe { into.set_len(before + size_of_val(words)) };
+            if let Some(delay) = &self.delay {
+                delay.read(bytes);
+            }
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        {
+            into.resize(before + bytes as usize, 0);
+            self.load(at, &mut into[before..]);
+        }
+    }
+
     /// As [`Region::load`], for the redo log: what a cache would write back is no read of the program, so no tap
     /// hears of it.
     #[inline]
@@ -202,7 +231,7 @@ impl Region {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: `words` are mapped, aligned to 8 and accessed through atomics only, and as long as `into`.
         unsafe {
-            cpu::copy_words(words.as_ptr().cast(), into);
+            cpu::copy_words(words.as_ptr().cast(), into.as_mut_ptr(), into.len());
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
         for (word, chunk) in words.iter().zip(into.chunks_exact_mut(8)) {
@@ -459,6 +488,19 @@ mod tests {
         assert_eq!(region.exchange_word(136, 4, 6), Err(5));
         assert_eq!(region.exchange_word(136, 5, 6), Ok(()));
         assert_eq!(region.load_word(136), 6);
+    }
+
+    /// Every length that the copy treats differently: blocks of 64 bytes, of 16, and a last word.
+    #[test]
+    fn bytes_are_appended_behind_what_is_there() {
+        let region = region(4096);
+        let bytes: Vec<u8> = (0..256).map(|byte| byte as u8).collect();
+        region.store(8, &bytes);
+        for length in (0..=bytes.len()).step_by(8) {
+            let mut found = b"odd".to_vec();
+            region.load_behind(8, length as u64, &mut found);
+            assert_eq!(found, [b"odd", &bytes[..length]].concat());
+        }
     }
 
     #[test]

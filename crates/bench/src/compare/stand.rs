@@ -188,8 +188,10 @@ impl<'a> Stand<'a> {
                 wall_ns: one(sample.wall_ns() * threads),
                 cpu_ns: one(sample.cpu_ns()),
                 process_cpu_ns: one(whole.process_cpu.as_nanos() as f64 / operations),
-                queued_share: whole.waited.ns as f64
-                    / (whole.wall.as_nanos() as f64 * threads).max(1.0),
+                // A thread may wait for a core before its clock starts, too.
+                queued_share: (whole.waited.ns as f64
+                    / (whole.wall.as_nanos() as f64 * threads).max(1.0))
+                .min(1.0),
                 preempted: whole.waited.preempted,
                 latency: each.latencies.as_ref().map(pass::tail),
                 ..Figures::default()

@@ -22,7 +22,8 @@ pub(super) const BATCH: usize = 16;
 pub struct Turn {
     /// Threads that ask.
     pub threads: usize,
-    /// What they ask for, in this order; those that begin with an empty store come first whatever the order.
+    /// What they ask for, in this order, but those that begin with an empty store come last: what a store takes of
+    /// memory shows only in a process that has not yet had and given back any.
     pub workloads: Vec<Workload>,
     /// Records of a filled store; as many are put into an empty one at most.
     pub records: u64,
@@ -43,7 +44,7 @@ pub struct Turn {
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// A workload is over.
-    Measured(Measured),
+    Measured(Box<Measured>),
     /// The store was opened after a crash.
     Recovered(Recovery),
 }
@@ -78,22 +79,22 @@ impl Turn {
             .workloads
             .iter()
             .partition(|workload| workload.begins_empty());
+        if !filled.is_empty() {
+            self.stand(opener, &corpus, self.records, &mut |stand, before| {
+                let memory = self.memory(stand.subject(), before);
+                for workload in &filled {
+                    let mut measured = stand.measure(*workload)?;
+                    memory.clone().add_to(&mut measured.figures);
+                    tell(Part::Measured(Box::new(measured)))?;
+                }
+                Ok(())
+            })?;
+        }
         for workload in empty {
             let measured = self.stand(opener, &corpus, 0, &mut |stand, _| stand.measure(workload));
-            tell(Part::Measured(measured?))?;
+            tell(Part::Measured(Box::new(measured?)))?;
         }
-        if filled.is_empty() {
-            return Ok(());
-        }
-        self.stand(opener, &corpus, self.records, &mut |stand, before| {
-            let memory = self.memory(stand.subject(), before);
-            for workload in &filled {
-                let mut measured = stand.measure(*workload)?;
-                memory.clone().add_to(&mut measured.figures);
-                tell(Part::Measured(measured))?;
-            }
-            Ok(())
-        })
+        Ok(())
     }
 
     /// Has a store opened in a fresh directory, filled with so many records; `then` also hears how much memory the
@@ -191,7 +192,11 @@ mod tests {
                     Part::Recovered(_) => panic!("nothing crashed"),
                 })
                 .collect();
-            assert_eq!(workloads, scene.workloads);
+            let (empty, filled): (Vec<_>, Vec<_>) = scene
+                .workloads
+                .iter()
+                .partition(|workload| workload.begins_empty());
+            assert_eq!(workloads, [filled, empty].concat());
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

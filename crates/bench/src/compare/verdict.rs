@@ -170,14 +170,14 @@ fn sentence(duels: &[&Duel], against: &str) -> String {
         text.push_str(" It is behind in none.");
     } else {
         text.push_str(&format!(
-            " It is behind (with so many times their rate) {}.",
+            " Where it is behind, with its rate as a part of theirs: {}.",
             lost.join("; ")
         ));
     }
     text
 }
 
-/// `scc in get 0.37, put-many 0.83 (emulated, 1 thread)`, for each rival and scene.
+/// `scc: get 0.37, put-many 0.83 (emulated, 1 thread)`, for each rival and scene.
 fn losses(duels: &[&Duel]) -> Vec<String> {
     let mut lost: Vec<&Duel> = duels
         .iter()
@@ -193,18 +193,18 @@ fn losses(duels: &[&Duel]) -> Vec<String> {
                 .map(|duel| format!("{} {}", duel.what, factor(duel.factor)))
                 .collect();
             let (rival, scene) = key(same[0]);
-            format!("{rival} in {} ({scene})", each.join(", "))
+            format!("{rival}: {} ({scene})", each.join(", "))
         })
         .collect()
 }
 
-/// Two digits that say something.
+/// As many digits as say something.
 fn factor(factor: f64) -> String {
     match factor {
         factor if factor >= 10.0 => format!("{factor:.0}"),
         factor if factor >= 1.0 => format!("{factor:.1}"),
         factor if factor >= 0.1 => format!("{factor:.2}"),
-        factor => format!("{factor:.4}"),
+        factor => format!("{factor:.3}"),
     }
 }
 
@@ -221,6 +221,16 @@ mod tests {
             (spread(3.0, 4.0), spread(1.0, 2.0), Standing::Ahead),
             (spread(2.0, 4.0), spread(1.0, 2.0), Standing::Even),
             (spread(1.0, 9.0), spread(2.0, 3.0), Standing::Even),
+            (
+                Spread::of([1.0, 3.0, 4.0]),
+                spread(1.0, 2.0),
+                Standing::Even,
+            ),
+            (
+                Spread::of([1.0, 2.0, 4.0]),
+                spread(3.0, 5.0),
+                Standing::Even,
+            ),
             (spread(1.0, 2.0), spread(3.0, 4.0), Standing::Behind),
         ] {
             assert_eq!(Standing::of(own, other), standing, "{own:?} {other:?}");
@@ -235,8 +245,8 @@ mod tests {
             sentences,
             [
                 "Against stores that make each write durable, too, everdram is ahead in 1 of 2 pairings, and has 0.50 \
-                 times their rate in the middle of all. It is behind (with so many times their rate) rocksdb in put 0.50 \
-                 (disk, 8 threads).",
+                 times their rate in the middle of all. Where it is behind, with its rate as a part of theirs: rocksdb: \
+                 put 0.50 (disk, 8 threads).",
                 "Against stores that may lose what they acknowledged, everdram is ahead in 1 of 1 pairings, and has 2.0 \
                  times their rate in the middle of all. It is behind in none.",
             ]

@@ -37,10 +37,12 @@ pub(super) fn section(lines: &[Line], groups: &[Group<'_>]) -> String {
 fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
     let mut bars = Vec::new();
     for group in groups.iter().filter(|group| group.ground == ground) {
-        let own = group
+        let mut own: Vec<_> = group
             .rows
             .iter()
-            .filter(|row| row.configuration.store == "everdram");
+            .filter(|row| row.configuration.store == "everdram")
+            .collect();
+        own.sort_by_key(|row| row.configuration.fixed);
         for row in own {
             let Some(share) = group.share(row) else {
                 continue;

@@ -59,6 +59,12 @@ impl Background {
         }
     }
 
+    /// Whether somebody asked for a look, or for the end, since the last one began.
+    fn is_called(&self) -> bool {
+        let state = self.signal.state.lock();
+        state.stop || state.nudged
+    }
+
     /// Stops the thread and waits for it (unless it is the caller).
     pub(super) fn stop(&self) {
         self.signal.state.lock().stop = true;
@@ -100,12 +106,25 @@ fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
         let _ = viper.blocks.grow_ahead();
     }
     if viper.reclaim_background {
-        reclaim_some(viper)?;
+        reclaim_until_called(viper)?;
     }
     if viper.expiries.load(Ordering::Relaxed) {
         while sweep(viper, cursor)? >= SWEEP_AGAIN {}
     }
     Ok(())
+}
+
+/// Round after round, as long as there is more room afterwards: one for each period would free less than a single writer
+/// fills.
+fn reclaim_until_called(viper: &Viper) -> Result<(), Error> {
+    loop {
+        let before = viper.blocks.free_count();
+        let freed = reclaim_some(viper)?;
+        let is_done = freed == 0 || viper.blocks.free_count() <= before;
+        if is_done || viper.background.is_called() {
+            return Ok(());
+        }
+    }
 }
 
 /// Removes expired keys among the next few; returns how many there were.

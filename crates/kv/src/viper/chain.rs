@@ -142,10 +142,9 @@ impl<'a> Pieces<'a> {
         }
         self.seen += head.bytes;
         let before = into.len();
-        let words = head.bytes.next_multiple_of(8) as usize;
-        into.resize(before + words, 0);
+        let region = self.reader.pool.region();
         let data_at = at + OVERFLOW_HEAD;
-        self.reader.pool.region().load(data_at, &mut into[before..]);
+        region.load_behind(data_at, head.bytes.next_multiple_of(8), into);
         into.truncate(before + head.bytes as usize);
         if self.reader.pool.secret().sum(&into[before..]) != head.data_check {
             into.truncate(before);

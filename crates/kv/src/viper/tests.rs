@@ -294,3 +294,21 @@ fn a_write_that_cannot_replace_is_refused_alone() {
     let found = value_of(&mut *session, b"key").unwrap();
     assert!([&b"old"[..], b"new"].contains(&&found[..]), "{found:?}");
 }
+
+/// A write that found no room waited for the compaction of another thread, which freed all there was; it then freed
+/// nothing itself, and said that the pool was full although most of it was free.
+#[test]
+fn room_that_another_thread_made_is_used() {
+    let options = options(None, &Arc::default());
+    let viper = over(&pool(&options), &options);
+    let mut session = ViperSession::new(viper).unwrap();
+    let mut tries = 0;
+    let outcome = session.with_room(|_| {
+        tries += 1;
+        match tries {
+            1 => Err(Error::NoSpace("until the other thread is done".into())),
+            _ => Ok(()),
+        }
+    });
+    assert!(outcome.is_ok(), "{outcome:?}");
+}

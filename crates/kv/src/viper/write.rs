@@ -293,7 +293,7 @@ impl ViperSession {
         }
     }
 
-    /// Runs a write, and once more after compaction if there was no room and compaction made some.
+    /// Runs a write, and once more after compaction if there was no room.
     pub(super) fn with_room<T>(
         &mut self,
         mut write: impl FnMut(&mut Self) -> Result<T, Error>,
@@ -303,8 +303,9 @@ impl ViperSession {
                 // Compaction needs key locks: this session may hold none.
                 self.commit_pending()?;
                 match super::reclaim::reclaim_all(&self.engine) {
-                    Ok(freed) if freed > 0 => write(self),
-                    _ => Err(Error::NoSpace(why)),
+                    // Even if nothing was freed here: another thread may have made all the room there was to make.
+                    Ok(_) => write(self),
+                    Err(_) => Err(Error::NoSpace(why)),
                 }
             }
             other => other,

@@ -173,7 +173,7 @@ fn take_turn(comparison: &Comparison, seat: &mut Seat<'_>) -> anyhow::Result<()>
     };
     let (measured, recoveries) = (&mut seat.measured, &mut seat.recoveries);
     let taken = turn::have(&arguments, &mut |part| match part {
-        Part::Measured(one) => measured.push(one),
+        Part::Measured(one) => measured.push(*one),
         Part::Recovered(one) => recoveries.push(one),
     });
     if let Err(error) = taken {
@@ -309,4 +309,45 @@ fn loads(comparison: &Comparison) -> Vec<Load> {
         .into_iter()
         .flat_map(|pipeline| [Command::Set, Command::Get].map(|command| load(pipeline, command)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process of a turn is this program started again, and a test runner knows no such command: it ends with an
+    /// error, as a store does that dies.
+    #[test]
+    fn a_store_that_ends_its_process_leaves_a_line_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let comparison = Comparison {
+            emulated_dir: dir.path().to_owned(),
+            disk_dir: dir.path().to_owned(),
+            records: 1000,
+            seconds: 0.01,
+            repeat: 2,
+            seed: 1,
+            only: Vec::new(),
+        };
+        let (scenes, contestants) = (Scene::usual(), Contestant::all(&["everdram".into()]));
+        let mut seat = Seat {
+            contestant: &contestants[0],
+            scene: &scenes[0],
+            measured: Vec::new(),
+            recoveries: Vec::new(),
+            failure: None,
+        };
+        take_turn(&comparison, &mut seat).unwrap();
+        take_turn(&comparison, &mut seat).unwrap();
+        let lines = store_lines(&comparison, &seat).unwrap();
+        let [Line::LeftOut { what, why }] = lines.as_slice() else {
+            panic!("{lines:?}");
+        };
+        assert_eq!(what, "everdram, Emulated persistent memory, 1 thread");
+        assert!(
+            why.contains("exit status") && why.contains("store"),
+            "{why}"
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

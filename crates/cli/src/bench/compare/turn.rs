@@ -88,8 +88,16 @@ pub(super) fn have(arguments: &Arguments, hear: &mut dyn FnMut(Part)) -> anyhow:
         }
     }
     let status = child.0.wait()?;
-    anyhow::ensure!(status.success(), "{status}: {}", last_words(&mut errors)?);
-    Ok(())
+    if status.success() {
+        return Ok(());
+    }
+    let words = last_words(&mut errors)?;
+    let words = if words.is_empty() {
+        "it said nothing"
+    } else {
+        &words
+    };
+    anyhow::bail!("{status}: {words}")
 }
 
 fn command(arguments: &Arguments) -> anyhow::Result<Command> {
