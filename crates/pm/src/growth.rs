@@ -46,6 +46,20 @@ pub(crate) enum Ground {
     },
 }
 
+impl Ground {
+    /// The address space, where stores reach no medium through it and memory can be had again from the file.
+    pub(crate) fn private_memory(&self) -> Option<Arc<Reservation>> {
+        match self {
+            Ground::File {
+                reservation,
+                sharing: Sharing::Private,
+                ..
+            } => Some(Arc::clone(reservation)),
+            _ => None,
+        }
+    }
+}
+
 /// Grows one pool.
 pub(crate) struct Growth {
     path: PathBuf,

@@ -83,6 +83,17 @@ enum Persist {
     Simulated,
 }
 
+impl Persist {
+    /// Lets a store to memory happen; on files while nobody replaces that memory.
+    #[inline]
+    fn during<T>(&mut self, at: u64, bytes: u64, store: impl FnOnce() -> T) -> T {
+        match self {
+            Persist::Redo(group) => group.during(at, bytes, store),
+            _ => store(),
+        }
+    }
+}
+
 /// What tells the lab's tap of this lane's events, if there is one.
 #[cfg(feature = "lab")]
 struct Voice {
@@ -175,6 +186,7 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
         let region = self.pool.region();
+        let (persist, length) = (&mut self.persist, bytes.len() as u64);
         told!(
             self,
             Store {
@@ -183,7 +195,7 @@ impl Lane {
                 kind: crate::lab::StoreKind::Bulk
             },
             {
-                region.store(at, bytes);
+                persist.during(at, length, || region.store(at, bytes));
                 true
             }
         );
@@ -201,6 +213,7 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn store_word(&mut self, at: u64, word: u64) -> Dirty {
         let region = self.pool.region();
+        let persist = &mut self.persist;
         told!(
             self,
             Store {
@@ -209,7 +222,7 @@ impl Lane {
                 kind: crate::lab::StoreKind::Word
             },
             {
-                region.store_word(at, word);
+                persist.during(at, 8, || region.store_word(at, word));
                 true
             }
         );
@@ -227,6 +240,7 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn exchange_word(&mut self, at: u64, old: u64, new: u64) -> Result<Dirty, u64> {
         let region = self.pool.region();
+        let persist = &mut self.persist;
         let mut found = old;
         told!(
             self,
@@ -235,7 +249,7 @@ impl Lane {
                 bytes: &new.to_le_bytes(),
                 kind: crate::lab::StoreKind::Word
             },
-            exchange(region, at, &mut found, new)
+            persist.during(at, 8, || exchange(region, at, &mut found, new))
         )
         .then_some(Dirty { at, bytes: 8 })
         .ok_or(found)
@@ -254,6 +268,7 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn exchange_word_late(&mut self, at: u64, old: u64, new: u64) -> Result<(), u64> {
         let region = self.pool.region();
+        let persist = &mut self.persist;
         let mut found = old;
         told!(
             self,
@@ -262,7 +277,7 @@ impl Lane {
                 bytes: &new.to_le_bytes(),
                 kind: crate::lab::StoreKind::Late
             },
-            exchange(region, at, &mut found, new)
+            persist.during(at, 8, || exchange(region, at, &mut found, new))
         )
         .then_some(())
         .ok_or(found)
@@ -304,7 +319,7 @@ impl Lane {
                         }
                     }
                     Persist::Redo(group) => {
-                        region.store(at, lines);
+                        group.during(at, lines.len() as u64, || region.store(at, lines));
                         group.push_lines(at, lines);
                     }
                     #[cfg(feature = "lab")]

@@ -6,6 +6,7 @@
 //! - The image is mapped over the front of the reservation, without gaps.
 //! - Only bytes that the medium has room for are mapped: the file is allocated before, so that no later
 //!   access finds the disk full (which would be a signal, not an error).
+//! - Pages are replaced under somebody's feet only by pages with the same bytes, and only while nobody stores.
 
 use crate::region::Backing;
 use crate::superblock::PAGE;
@@ -50,7 +51,8 @@ pub(crate) struct Reservation {
 
 // SAFETY: the range belongs to this value alone, and is accessed through the region's atomics only.
 unsafe impl Send for Reservation {}
-// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet (its contract).
+// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet, and `give_back` only puts the same bytes in
+// the place of pages that nobody stores to (their contracts).
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -157,6 +159,46 @@ impl Reservation {
         // SAFETY: as above; the advice changes how pages are backed, not what they hold.
         let _refused = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
         Ok(())
+    }
+
+    /// Takes the memory of `from .. to` away, and lets the file's own pages show in its place, privately as before.
+    /// `mapped`: the whole range is a private mapping of the file already, of which stores made copies.
+    ///
+    /// # Errors
+    /// What the system said; everything is as before then.
+    ///
+    /// # Safety
+    /// The file has the bytes that memory has. Nobody stores to the range during the call. Loads are welcome: the
+    /// system changes mappings under a lock that a load of a missing page takes, too, so each finds the bytes of one
+    /// mapping or the other, which are the same.
+    pub(crate) unsafe fn give_back(
+        &self,
+        file: BorrowedFd<'_>,
+        from: u64,
+        to: u64,
+        mapped: bool,
+    ) -> Result<(), Errno> {
+        assert!(
+            from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE) && from < to && to <= self.bytes
+        );
+        let (at, bytes) = (self.address(from), (to - from) as usize);
+        if mapped {
+            // SAFETY: inside our own reservation; loads find the file's bytes afterwards, which are the same (caller).
+            return unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxDontNeed) };
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = Sharing::Private.flags() | MapFlags::FIXED;
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), by the same bytes (caller).
+        let replaced = unsafe { rustix::mm::mmap(at, bytes, access, flags, file, from) };
+        replaced.map(drop).inspect_err(|_| {
+            let unchanged = MprotectFlags::READ | MprotectFlags::WRITE;
+            // The manual allows a call that fails to have removed what was there.
+            // SAFETY: inside our own reservation; the pages have this protection already, if they are there.
+            if unsafe { rustix::mm::mprotect(at, bytes, unchanged) }.is_err() {
+                eprintln!("everdram: a pool's memory is gone, and its file could not be mapped: {bytes} bytes");
+                std::process::abort();
+            }
+        })
     }
 
     /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs them.

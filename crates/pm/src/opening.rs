@@ -440,6 +440,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     let log = match medium {
         Medium::File => Some(Log::open(LogOptions {
             setup,
+            reservation: ground.private_memory(),
             ..log_options(directory, options, place, &region, &header)
         })?),
         Medium::Pmem | Medium::Emulated => None,
@@ -489,6 +490,7 @@ pub(crate) fn log_options(
         directory,
         image: Arc::clone(&place.file),
         region: Arc::clone(region),
+        reservation: None,
         secret: superblock.secret(),
         durability: options.durability,
         log_bytes: options.log_bytes,

@@ -518,10 +518,15 @@ mod tests {
                 "byte {at}"
             );
         }
+        let newer = VERSION + 1;
         assert_eq!(
-            forge(offset_of!(Layout, version), &2u32.to_le_bytes()),
-            Err(Flaw::Newer(2))
+            forge(offset_of!(Layout, version), &newer.to_le_bytes()),
+            Err(Flaw::Newer(newer))
         );
+        for older in 0..VERSION {
+            let forged = forge(offset_of!(Layout, version), &older.to_le_bytes());
+            assert!(matches!(forged, Err(Flaw::Damaged { .. })), "{older}");
+        }
         assert_eq!(forge(0, b"everdraw"), Err(Flaw::Foreign));
     }
 }

@@ -20,7 +20,7 @@ pub fn html(lines: &[Line]) -> String {
              <style>\n{STYLE}</style></head><body>\n{HATCHING}<main>\n"
         ),
         opening(lines, &groups),
-        legend().to_owned(),
+        legend(),
         stores::sections(&groups),
         servers::section(lines),
         limits::section(lines, &groups),
@@ -158,10 +158,16 @@ fn noise(rows: &[&Row]) -> String {
     )
 }
 
-fn legend() -> &'static str {
-    "<p class=\"legend\"><span class=\"key own\"></span> everdram <span class=\"key durable\"></span> others, each write \
-     durable <span class=\"key loose\"></span> others that may lose what they acknowledged <span class=\"key limit\">\
-     </span> limit of the machine</p>\n"
+fn legend() -> String {
+    let items: String = [
+        ("own", "everdram"),
+        ("durable", "others, each write durable"),
+        ("loose", "others that may lose what they acknowledged"),
+        ("limit", "limit of the machine"),
+    ]
+    .map(|(class, what)| format!("<span><span class=\"key {class}\"></span>{what}</span>"))
+    .concat();
+    format!("<p class=\"legend\">{items}</p>\n")
 }
 
 fn left_out(lines: &[Line]) -> String {

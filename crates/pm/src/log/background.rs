@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often class `everysec` syncs: what was acknowledged is durable within a second, the sync included.
 const EVERY_SECOND: Duration = Duration::from_millis(800);
@@ -16,6 +16,13 @@ const EVERY_SECOND: Duration = Duration::from_millis(800);
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 /// How long a full disk is left alone before the next attempt to prepare a segment.
 const FULL_DISK: Duration = Duration::from_millis(50);
+
+/// How long nobody must write before memory is given back without waiting for the log to fill up.
+const CALM: Duration = Duration::from_secs(1);
+/// How long memory is kept at most if somebody always writes, but too little to fill the log.
+const RESTLESS: Duration = Duration::from_secs(60);
+/// Rounds that give everything back: one to watch, one to compare and write what was not written, one for that.
+const ROUNDS_IN_CALM: u32 = 3;
 
 /// How often an append that no thread serves tries to get room.
 const ROUNDS_WITHOUT_THREAD: u32 = 8;
@@ -79,6 +86,41 @@ fn spawn(log: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<(
         })
 }
 
+/// When nobody has written for a while.
+struct Calm {
+    end: u64,
+    /// Since when the log ends there.
+    since: Instant,
+    /// When there was a calm before.
+    before: Instant,
+}
+
+impl Calm {
+    fn new(end: u64) -> Calm {
+        let since = Instant::now();
+        Calm {
+            end,
+            since,
+            before: since,
+        }
+    }
+
+    /// Whether the log, which ends at `end`, was left alone for [`CALM`], or never was for [`RESTLESS`].
+    fn has_come(&mut self, end: u64) -> bool {
+        let moment = Instant::now();
+        if self.end != end {
+            self.end = end;
+            self.since = moment;
+        }
+        let come = moment - self.since >= CALM || moment - self.before >= RESTLESS;
+        if come {
+            self.since = moment;
+            self.before = moment;
+        }
+        come
+    }
+}
+
 impl Shared {
     fn run_flusher(&self) {
         let interval = match self.options.durability {
@@ -98,14 +140,34 @@ impl Shared {
     }
 
     fn run_checkpointer(&self) {
+        let interval = self.memory.as_ref().map(|_| CALM);
+        let mut calm = Calm::new(self.end());
         while !self.stopping.load(Ordering::SeqCst) {
-            self.checkpointer.listen(None);
+            self.checkpointer.listen(interval);
             while self.failed.get().is_none() && !self.stopping.load(Ordering::SeqCst) {
                 match self.tend() {
                     Round::Last => break,
                     Round::Again => {}
                     Round::Starving => std::thread::sleep(FULL_DISK),
                 }
+            }
+            if calm.has_come(self.end()) {
+                self.give_all_back();
+            }
+        }
+    }
+
+    /// Writes and gives back what is still in memory, unless somebody writes.
+    fn give_all_back(&self) {
+        let end = self.end();
+        for _ in 0..ROUNDS_IN_CALM {
+            let stopping = self.stopping.load(Ordering::SeqCst);
+            if stopping || !self.holds_memory() || self.checkpoint().is_err() {
+                return;
+            }
+            self.give_back();
+            if self.end() != end {
+                return;
             }
         }
     }
@@ -135,6 +197,7 @@ impl Shared {
         if starving && self.starving.load(Ordering::SeqCst) > 0 {
             return Round::Starving;
         }
+        self.give_back();
         Round::Again
     }
 

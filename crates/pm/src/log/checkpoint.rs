@@ -38,6 +38,9 @@ impl Shared {
             unsynced: 0,
         };
         self.dirty.drain(|page| {
+            if let Some(memory) = &self.memory {
+                memory.chunks.disturb(page * PAGE);
+            }
             self.copy_page(page, &mut run);
             if run.pages.len() < RUN_PAGES {
                 return Ok(());
@@ -49,10 +52,14 @@ impl Shared {
             Ok(())
         })?;
         self.write_run(&mut run)?;
-        if lsn == self.checkpoint_lsn.load(Ordering::Acquire) {
+        let recorded = lsn == self.checkpoint_lsn.load(Ordering::Acquire);
+        // Also if the log has nothing new: whoever holds `checkpointing` finds the image synced, or the log failed.
+        if !recorded || run.unsynced > 0 {
+            self.image_call(|image| image.data_sync())?;
+        }
+        if recorded {
             return Ok(());
         }
-        self.image_call(|image| image.data_sync())?;
         self.record(lsn)?;
         self.checkpoint_lsn.store(lsn, Ordering::Release);
         self.release_segments(lsn);

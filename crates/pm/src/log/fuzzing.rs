@@ -48,6 +48,7 @@ fn options(disk: &Arc<Disk>, shape: Shape) -> Result<LogOptions, Error> {
         image: Arc::new(directory.open("image", true)?),
         directory,
         region: Arc::new(region),
+        reservation: None,
         secret: secret(),
         durability: Durability::Always,
         // So many that no checkpoint starts by itself.

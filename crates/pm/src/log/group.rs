@@ -6,6 +6,8 @@
 //! evicts lines early, which it may always do. Buffers are kept from group to group.
 
 use super::Shared;
+use super::chunks::Announcer;
+use super::give_back::Memory;
 use crate::cpu::LINE;
 use crate::lane::Lsn;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ pub(super) type Lines = (u64, u64);
 /// See the module text.
 pub(crate) struct Group {
     log: Arc<Shared>,
+    /// Where memory is given back while stores go on.
+    announcer: Option<Announcer>,
     content: Content,
     /// LSN of the last part appended.
     last: u64,
@@ -42,11 +46,22 @@ pub(super) struct Content {
 impl Group {
     pub(super) fn new(log: Arc<Shared>) -> Group {
         let spill_bytes = SPILL_BYTES.min(log.options.setup.segment_bytes / 4);
+        let announcer = log.memory.as_ref().map(Memory::announcer);
         Group {
             log,
+            announcer,
             content: Content::default(),
             last: 0,
             spill_bytes,
+        }
+    }
+
+    /// Lets a store to memory happen while nobody takes that memory away.
+    #[inline]
+    pub(crate) fn during<T>(&mut self, at: u64, bytes: u64, store: impl FnOnce() -> T) -> T {
+        match &mut self.announcer {
+            None => store(),
+            Some(announcer) => announcer.during(at, bytes, store),
         }
     }
 

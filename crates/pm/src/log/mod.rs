@@ -21,19 +21,23 @@
 //!    that stays, and nothing in the image depends on more than the durable log holds.
 //! 4. Acknowledged bytes are never written again: each batch starts and ends on a 4 KiB block.
 //! 5. The first failed write or sync is the last: the log is poisoned, waiters are told, nothing is retried.
+//! 6. Memory is given back to the page cache only where the synced image has the same bytes, and nobody stores to it
+//!    meanwhile (`give_back.rs`, `chunks.rs`).
 //!
 //! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter),
-//! and the *checkpointer* prepares segments and writes checkpoints. They are two because a checkpoint
-//! takes seconds and a request must not wait for it.
+//! and the *checkpointer* prepares segments, writes checkpoints and gives memory back. They are two because
+//! a checkpoint takes seconds and a request must not wait for it.
 
 mod append;
 mod background;
 mod bell;
 mod checkpoint;
+mod chunks;
 mod dirty;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod give_back;
 mod group;
 mod pending;
 mod recover;
@@ -50,11 +54,13 @@ use crate::checksum::Secret;
 use crate::error::Error;
 use crate::io::{Directory, File};
 use crate::lane::Lsn;
+use crate::map::Reservation;
 use crate::medium::Durability;
 use crate::region::Region;
 use background::Background;
 use bell::Bell;
 use dirty::DirtyPages;
+use give_back::Memory;
 use parking_lot::{Condvar, Mutex, RwLock};
 use pending::Pending;
 use segment::Segments;
@@ -77,6 +83,8 @@ pub(crate) struct LogOptions {
     pub(crate) image: Arc<File>,
     /// The private mapping of the image; recovery applies the log to it.
     pub(crate) region: Arc<Region>,
+    /// The address space of that mapping, if memory is to be given back to the page cache when nobody stores to it.
+    pub(crate) reservation: Option<Arc<Reservation>>,
     /// The pool's checksum key.
     pub(crate) secret: Secret,
     /// When [`Log::wait`] returns.
@@ -161,6 +169,8 @@ struct Shared {
     failed: OnceLock<Error>,
     /// Pages stored to since they were last copied to the image.
     dirty: DirtyPages,
+    /// What of the image is memory, if any is given back.
+    memory: Option<Memory>,
     /// The image holds everything before this position.
     checkpoint_lsn: AtomicU64,
     /// Held by whoever writes a checkpoint.
@@ -193,6 +203,9 @@ impl Log {
             true => segments.measure(recovered.start)?,
             false => 0,
         };
+        let image_bytes = options.region.len();
+        let memory = options.reservation.clone();
+        let memory = memory.map(|reservation| Memory::new(reservation, image_bytes));
         let shared = Arc::new(Shared {
             pending: Mutex::new(Pending::new(recovered.start, setup.segment_bytes)),
             writer: Mutex::new(Writer::new(&recovered)),
@@ -204,6 +217,7 @@ impl Log {
             completed: AtomicU32::new(0),
             failed: OnceLock::new(),
             dirty,
+            memory,
             checkpoint_lsn: AtomicU64::new(options.checkpoint_lsn),
             checkpointing: Mutex::new(()),
             requested: AtomicU64::new(0),

@@ -7,6 +7,7 @@
 mod crash;
 mod damage;
 mod failure;
+mod memory;
 mod race;
 mod waiting;
 
@@ -91,13 +92,15 @@ impl Bench {
             directory: self.path().into(),
             image,
             region: Arc::clone(&region),
+            reservation: None,
             secret: Secret::expand(&[7; 32]),
             durability: self.durability,
             log_bytes: 8 * self.segment_bytes,
             setup: Setup {
                 segment_bytes: self.segment_bytes,
+                #[cfg(feature = "lab")]
+                background: Setup::REAL.background,
                 write_ahead: self.write_ahead,
-                ..Setup::REAL
             },
             checkpoint_lsn,
             incarnation,
