@@ -81,8 +81,9 @@ pub fn run(subject: &dyn Subject, pass: Pass<'_>, scripts: &[Vec<Step>]) -> Resu
                 scope.spawn(move || part(subject, pass, steps, thread, scripts.len(), start))
             })
             .collect();
-        start.wait();
+        // Before the threads begin: this one may not get a core for a while then.
         let cpu = process::cpu();
+        start.wait();
         let mut parts = Vec::with_capacity(threads.len());
         for thread in threads {
             let part = thread.join().map_err(|_| anyhow!("a thread panicked"))?;

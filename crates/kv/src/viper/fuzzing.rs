@@ -122,7 +122,12 @@ impl Forger {
                 record::seal_slot(&self.secret, &shape, slot, at as u64, epoch);
             }
         } else if let Some(parsed) = record::parse(rest) {
-            record::seal(&self.secret, &mut rest[..parsed.bytes], at as u64, epoch);
+            record::seal(
+                &self.secret,
+                &mut rest[..parsed.bytes as usize],
+                at as u64,
+                epoch,
+            );
         }
     }
 
