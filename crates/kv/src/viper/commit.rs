@@ -1,6 +1,7 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! An error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
+//! What a put replaces is looked up after the fence. If that turns out to be damaged, this put alone fails.
+//! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
 use super::ahead::What;
