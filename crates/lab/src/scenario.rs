@@ -17,7 +17,7 @@ pub struct Scenario {
 /// All of them, on one medium.
 #[must_use]
 pub fn all(medium: Medium) -> Vec<Scenario> {
-    let stories: [(&'static str, Profile, Story); 5] = [
+    let stories: [(&'static str, Profile, Story); 4] = [
         (
             "a compactor fences the marks of others",
             Profile::Reclamation,
@@ -27,11 +27,6 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
             "a session fences its marks when it leaves",
             Profile::Reclamation,
             marks_of_the_departed,
-        ),
-        (
-            "a session fences its marks when it has many",
-            Profile::Reclamation,
-            marks_of_the_busy,
         ),
         (
             "recovery marks a journal in a page that is full",
@@ -122,15 +117,6 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
         (0, Call::Delete(0)),
         (0, Call::Reclaim),
     ]);
-    calls
-}
-
-/// Session 1 replaces key 0, and then so many others that its list of marks is full and begins anew: compaction does not
-/// find the first one there.
-fn marks_of_the_busy(values: &mut Values) -> Vec<(u32, Call)> {
-    let mut calls = vec![(0, put(values, 0, SMALL)), (1, put(values, 0, SMALL))];
-    calls.extend((0..64).map(|_| (1, put(values, 1, SMALL))));
-    calls.extend([(0, Call::Delete(0)), (0, Call::Reclaim)]);
     calls
 }
 

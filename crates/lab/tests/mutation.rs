@@ -12,7 +12,7 @@ const FOR_SPEED: [&str; 1] = ["pm/src/log/segment.rs"];
 
 /// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise. `EVERDRAM_MUTANTS`, a
 /// file name and a line or a part of these, restricts the search.
-const IMAGES: u64 = 600_000;
+const IMAGES: u64 = 400_000;
 
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice.
 fn score(medium: Medium, least: usize, excused: &[&str]) {
