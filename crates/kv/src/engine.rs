@@ -315,7 +315,8 @@ pub trait Engine: Send + Sync {
     /// Registers a callback that runs (on a thread of the engine) each time more has become durable,
     /// or the pool has failed. It must be short and must not call the engine.
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
-    /// Live keys (expired ones that nobody has met yet included).
+    /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
+    /// ([`Stats::verification`]), keys that were removed shortly before it may be counted, too.
     fn len(&self) -> u64;
     /// Whether there is no key.
     fn is_empty(&self) -> bool {
@@ -328,6 +329,22 @@ pub trait Engine: Send + Sync {
     fn sync(&self) -> Result<(), Error>;
     /// Counters and sizes.
     fn stats(&self) -> Stats;
+    /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once if there is
+    /// nothing. The caller's sessions have no submitted writes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: damage, and the engine takes no more writes.
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. It also happens by
+    /// itself. The caller's sessions have no submitted writes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on without.
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
     /// Walks the whole pool and verifies every checksum and invariant; read-only.
     ///
     /// # Errors

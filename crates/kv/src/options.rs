@@ -84,6 +84,9 @@ pub struct Options {
     pub reclaim_background: bool,
     /// Bytes of redo log to keep preallocated (`file` medium).
     pub log_bytes: u64,
+    /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
+    /// are written. A checkpoint takes 11 bytes a key.
+    pub checkpoint_bytes: u64,
     /// Delay model preset (`emulated` medium); see `everdram_pm::delay`.
     pub delay: Option<String>,
     /// Sessions that may exist at once.
@@ -122,6 +125,7 @@ impl Default for Options {
             reclaim_threshold: 0.25,
             reclaim_background: true,
             log_bytes: 64 << 20,
+            checkpoint_bytes: 64 << 20,
             delay: None,
             sessions_max: 1024,
             recovery_threads: 0,

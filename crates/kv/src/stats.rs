@@ -40,6 +40,9 @@ pub struct Stats {
     pub recovered_records: u64,
     /// Older copies that recovery found and invalidated at open.
     pub recovered_losers: u64,
+    /// After a restart that began with a checkpoint of the index: blocks verified since, and how many there are to verify
+    /// in all. `None` when everything has been.
+    pub verification: Option<(u64, u64)>,
 }
 
 /// What a check walked and found.

@@ -79,16 +79,28 @@ impl Store {
         &self.open.report
     }
 
-    /// Live keys.
+    /// Live keys. Shortly after a restart it waits until what the restart has not read is verified
+    /// ([`Stats::verification`]); [`Stats::keys`] does not wait. Not to be called with submitted writes.
     #[must_use]
     pub fn len(&self) -> u64 {
+        // On damage the store takes no more writes, and the keys that are known are all there are.
+        let _ = self.open.engine.verify();
         self.open.engine.len()
     }
 
-    /// Whether there is no key.
+    /// Whether there is no key; waits as [`Store::len`] does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.open.engine.is_empty()
+        self.len() == 0
+    }
+
+    /// Writes a checkpoint of the index, which a restart begins with: it reads only what was written since. Also done in
+    /// the background ([`Options::checkpoint_bytes`]). Not to be called with submitted writes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on, and a restart takes longer.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.open.engine.checkpoint()
     }
 
     /// Waits until everything committed so far, by any session, is durable.

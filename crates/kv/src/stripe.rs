@@ -111,7 +111,13 @@ impl Stripes {
     /// The clock: versions up to this one have been given out in the stripe.
     #[inline]
     pub(crate) fn version(&self, id: StripeId) -> u64 {
-        self.get(id).word.load(Ordering::Acquire) >> VERSION_SHIFT
+        Stripes::version_of(self.word(id))
+    }
+
+    /// The clock in what [`Stripes::word`] showed.
+    #[inline]
+    pub(crate) fn version_of(word: u64) -> u64 {
+        word >> VERSION_SHIFT
     }
 
     /// Lifts the clock of a held stripe (or of all, before anything runs) to at least `version`.

@@ -134,16 +134,7 @@ impl Directory {
         if 1_u64 << depth > lines_max {
             return Err(IndexError::Skewed);
         }
-        // An array of this depth may be there from before the index was cleared.
-        let made = arrays.iter().find(|array| array.depth() == depth).copied();
-        let wider = match made {
-            Some(wider) => wider,
-            None => {
-                let wider = Root::new(arena.lines(1 << depth)?, depth);
-                arrays.push(wider);
-                wider
-            }
-        };
+        let wider = Directory::array(arena, arrays, depth)?;
         let mut copies = wider.lines(arena);
         for line in root.lines(arena) {
             copies
@@ -164,6 +155,35 @@ impl Directory {
             }
             self.root.store(root.0, Ordering::Release);
         }
+    }
+
+    /// Puts segments that fill the range of all hashes, in their order, in the place of everything. The caller holds all
+    /// locks; on an error nothing has changed.
+    pub(crate) fn restore(&self, arena: &Arena, segments: &[Segment]) -> Result<(), IndexError> {
+        let mut arrays = self.changing.lock();
+        let depths = segments.iter().map(|segment| segment.shape.depth);
+        let depth = depths.max().unwrap_or(DEPTH_FIRST);
+        let root = Directory::array(arena, &mut arrays, depth)?;
+        let mut lines = root.lines(arena);
+        for segment in segments {
+            let count = 1_usize << (depth - segment.shape.depth);
+            lines
+                .by_ref()
+                .take(count)
+                .for_each(|line| line.store(segment));
+        }
+        self.root.store(root.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// The array of a depth, which may be there from before the index was cleared.
+    fn array(arena: &Arena, arrays: &mut Vec<Root>, depth: u32) -> Result<Root, IndexError> {
+        if let Some(made) = arrays.iter().find(|array| array.depth() == depth) {
+            return Ok(*made);
+        }
+        let made = Root::new(arena.lines(1 << depth)?, depth);
+        arrays.push(made);
+        Ok(made)
     }
 
     /// Every segment once. The caller holds all locks.

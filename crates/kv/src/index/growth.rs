@@ -124,7 +124,7 @@ impl Index {
         outcome
     }
 
-    fn copy_out(&self, draft: &Draft, pages: &Pages) {
+    pub(super) fn copy_out(&self, draft: &Draft, pages: &Pages) {
         let mut words = draft.words.iter();
         for page in pages.as_slice() {
             for (bucket, words) in self.arena.buckets(*page).zip(&mut words) {
@@ -198,7 +198,7 @@ fn draft_half(half: Shape, entries: &[Entry]) -> Result<(Shape, Box<Draft>), Ind
 }
 
 /// The buckets of a segment in plain memory.
-struct Draft {
+pub(super) struct Draft {
     words: [[u64; BUCKET_ENTRIES]; DRAFT_BUCKETS],
     used: [u8; DRAFT_BUCKETS],
 }
@@ -212,7 +212,7 @@ impl Draft {
     }
 
     /// All entries laid out in `shape`, or `None` if one finds no room.
-    fn of(shape: Shape, entries: &[Entry]) -> Option<Box<Draft>> {
+    pub(super) fn of(shape: Shape, entries: &[Entry]) -> Option<Box<Draft>> {
         let mut draft = Draft::empty();
         entries
             .iter()

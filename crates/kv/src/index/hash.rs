@@ -1,32 +1,43 @@
-//! The key hash, keyed afresh at every start.
+//! The key hash, keyed with a secret of the index.
 //!
 //! A client that could predict hashes could send keys that all fall into one segment (hash flooding).
-//! The 192 bytes of secret are drawn when the index is made and never leave the process, so a hash is
-//! worth nothing to anyone else, and nothing for the next run: it must not be stored in the pool.
+//! The 192 bytes of secret are drawn when the index is made, and nobody outside the process learns them or a hash. A
+//! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they live on as long as
+//! restarts begin with a checkpoint, and are drawn anew when one does not.
 
 use crate::chance::Chance;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
-/// Words of the secret: the 192 bytes of XXH3.
-const SECRET_WORDS: usize = 24;
+/// The secret of XXH3.
+pub(crate) const SECRET_BYTES: usize = 192;
 
 /// A key's hash in one index. All 64 bits are used, the top ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(pub(crate) u64);
 
-/// Hashes keys under this run's secret.
+/// Hashes keys under a secret.
 pub(crate) struct Hasher {
-    secret: [u8; SECRET_WORDS * 8],
+    secret: [u8; SECRET_BYTES],
 }
 
 impl Hasher {
     /// Draws a secret.
     pub(crate) fn new(chance: &Chance) -> Hasher {
-        let mut secret = [0; SECRET_WORDS * 8];
+        let mut secret = [0; SECRET_BYTES];
         for bytes in secret.chunks_exact_mut(8) {
             bytes.copy_from_slice(&chance.word().to_le_bytes());
         }
         Hasher { secret }
+    }
+
+    /// The hasher of an index that was copied.
+    pub(crate) fn of(secret: &[u8; SECRET_BYTES]) -> Hasher {
+        Hasher { secret: *secret }
+    }
+
+    /// What a copy of the index needs to be of use.
+    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
+        &self.secret
     }
 
     #[inline]

@@ -8,6 +8,7 @@
 //! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A bucket that was passed says so,
 //!   and a lookup stops at the first bucket that does not.
 //! * [`candidates`]: a search, location by location.
+//! * [`copy`]: the whole index as a row of entries, for a checkpoint, and back.
 //! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes, all counted.
 //! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them any
 //!   more ([`crate::epoch`]).
@@ -41,6 +42,7 @@
 
 mod arena;
 mod candidates;
+mod copy;
 mod directory;
 mod entry;
 mod growth;
@@ -55,17 +57,16 @@ mod cost;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use copy::{Restoring, entries_of};
 pub(crate) use entry::Location;
 pub(crate) use growth::Rehash;
-pub(crate) use hash::KeyHash;
+pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
 
-use crate::chance::Chance;
 use crate::epoch::{Epochs, Pin};
 use arena::Arena;
 use candidates::Candidates;
 use directory::{DEPTH_FIRST, Directory};
 use entry::{Bucket, Entry};
-use hash::Hasher;
 use line::{Home, Line};
 use locks::{Held, Locks};
 use std::sync::Arc;
@@ -101,13 +102,13 @@ pub(crate) struct Index {
 
 impl Index {
     /// An empty index whose readers pin `epochs`.
-    pub(crate) fn new(epochs: Arc<Epochs>, chance: &Chance) -> Result<Index, IndexError> {
+    pub(crate) fn new(epochs: Arc<Epochs>, hasher: Hasher) -> Result<Index, IndexError> {
         let arena = Arena::new(Arc::clone(&epochs))?;
         let index = Index {
             directory: Directory::new(&arena)?,
             arena,
             epochs,
-            hasher: Hasher::new(chance),
+            hasher,
             locks: Locks::new(),
         };
         let empty = index.empty_segments(DEPTH_FIRST)?;
@@ -119,6 +120,11 @@ impl Index {
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         self.hasher.hash(key)
+    }
+
+    /// What a copy of this index needs beside its words.
+    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
+        self.hasher.secret()
     }
 
     /// Offers `is` the locations that may be of the key with this hash until it says yes to one.

@@ -4,8 +4,10 @@
 //! away. Nothing it does is needed for correctness, only for space.
 
 use super::Viper;
+use super::checkpoint;
 use super::reclaim::reclaim_some;
 use super::session::ViperSession;
+use super::verify::verify_some;
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
@@ -40,12 +42,10 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub(super) fn start(&self, viper: Weak<Viper>) {
+    fn start(&self, viper: Weak<Viper>, name: &str, step: Step) {
         let signal = Arc::clone(&self.signal);
-        let work = move || run(&viper, &signal);
-        let spawned = std::thread::Builder::new()
-            .name("everdram-viper".into())
-            .spawn(work);
+        let work = move || run(&viper, &signal, step);
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
         // Without a thread the store still works; writers grow the pool themselves.
         *self.thread.lock() = spawned.ok();
     }
@@ -78,7 +78,10 @@ impl Background {
     }
 }
 
-fn run(viper: &Weak<Viper>, signal: &Signal) {
+/// One look of a thread; the cursor is its own.
+type Step = fn(&Arc<Viper>, &mut u64) -> Result<(), Error>;
+
+fn run(viper: &Weak<Viper>, signal: &Signal, step: Step) {
     let mut cursor = 0;
     loop {
         {
@@ -114,6 +117,22 @@ fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Blocks that are verified between two looks at whether the thread shall stop.
+const VERIFY: usize = 64;
+
+/// The index's part, which takes long at times: verifying what a restart has not read, and checkpoints.
+fn keep(viper: &Arc<Viper>, _cursor: &mut u64) -> Result<(), Error> {
+    if viper.pool.healthy().is_err() {
+        return Ok(());
+    }
+    while verify_some(viper, VERIFY)? {
+        if viper.keeper.is_called() {
+            return Ok(());
+        }
+    }
+    checkpoint::write_if_due(viper)
+}
+
 /// Round after round, as long as there is more room afterwards: one for each period would free less than a single writer
 /// fills.
 fn reclaim_until_called(viper: &Viper) -> Result<(), Error> {
@@ -142,13 +161,16 @@ fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
 impl Viper {
     /// Starts background work.
     pub(super) fn start(self: &Arc<Self>) {
-        self.background.start(Arc::downgrade(self));
+        let viper = || Arc::downgrade(self);
+        self.background.start(viper(), "everdram-viper", step);
+        self.keeper.start(viper(), "everdram-index", keep);
     }
 
     /// One round of background work, for the crash lab, where nothing runs by itself.
     #[cfg(feature = "lab")]
     pub(crate) fn tend(self: &Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
-        step(self, cursor)
+        step(self, cursor)?;
+        keep(self, cursor)
     }
 
     /// Whether anything was written since open: an idle store does not grow.

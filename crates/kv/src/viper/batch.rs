@@ -512,7 +512,7 @@ impl super::Viper {
                 continue;
             };
             let info = entry.info();
-            if matches!(info.state, State::Open | State::Sealed) {
+            if matches!(info.state, State::Open | State::Sealed | State::Unverified) {
                 let pages = self.geometry.pages_of(info.kind);
                 entry.set_garbage((pages.room() * pages.count) as u32);
             }

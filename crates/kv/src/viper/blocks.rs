@@ -6,7 +6,11 @@
 //! ```text
 //!   Free ──claim──> Open ──seal──> Sealed ──> Compacting ──grace──> Free
 //!    └──claim──> Overflow ──retire──grace──> Free
+//!    └──claim──> Checkpoint ──next checkpoint──> Free
 //! ```
+//! After a restart with an index checkpoint a block that the checkpoint knows begins as `Unverified`; it is sealed, and
+//! becomes `Sealed` once it has been read.
+//!
 //! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
 //! it next) and no reader can still hold a location in it.
 
@@ -41,6 +45,11 @@ pub(crate) enum State {
     Compacting = 4,
     /// A piece of a chained value.
     Overflow = 5,
+    /// As `Sealed`; a checkpoint says what is in it, and nobody has looked yet. Some of its records may have been
+    /// marked dead before the restart and be in the index all the same.
+    Unverified = 6,
+    /// A piece of the index checkpoint.
+    Checkpoint = 7,
 }
 
 /// What DRAM knows of one block.
@@ -54,6 +63,8 @@ pub(crate) struct Block {
     garbage: AtomicU32,
     /// Room that counts as garbage because the block was sealed early.
     slack: AtomicU32,
+    /// Some record's key is not all in the block.
+    long_keys: AtomicBool,
 }
 
 /// State, kind and epoch of a block.
@@ -74,6 +85,8 @@ impl Block {
             3 => State::Sealed,
             4 => State::Compacting,
             5 => State::Overflow,
+            6 => State::Unverified,
+            7 => State::Checkpoint,
             _ => State::Outside,
         };
         let kind = Kind::from_byte((word >> 8) as u8).unwrap_or(Kind::Free);
@@ -124,6 +137,15 @@ impl Block {
         self.add_garbage(bytes);
     }
 
+    /// Whether some record's key lies with its value, and goes with it when the record is removed.
+    pub(crate) fn has_long_keys(&self) -> bool {
+        self.long_keys.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_long_keys(&self, has: bool) {
+        self.long_keys.store(has, Ordering::Relaxed);
+    }
+
     pub(crate) fn garbage(&self) -> u32 {
         self.garbage.load(Ordering::Relaxed)
     }
@@ -146,6 +168,8 @@ pub(crate) struct Blocks {
     free: Mutex<FreeList>,
     /// Blocks in the free list, for those who only want to know.
     free_count: AtomicU64,
+    /// Blocks that were claimed since the pool was opened.
+    claims: AtomicU64,
     total: AtomicU64,
     max_blocks: u64,
     chunk_bytes: u64,
@@ -180,6 +204,7 @@ impl Blocks {
             chunks,
             free: Mutex::default(),
             free_count: AtomicU64::new(0),
+            claims: AtomicU64::new(0),
             total: AtomicU64::new(0),
             max_blocks,
             chunk_bytes,
@@ -262,12 +287,17 @@ impl Blocks {
         self.free_count.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Relaxed)
+    }
+
     /// Gives a block back; its free page word is ordered before whatever comes next.
     pub(crate) fn release(&self, block: u32, epoch: u32) {
         let Some(entry) = self.get(block) else { return };
         entry.set_filled(0);
         entry.set_slack(0);
         entry.set_garbage(0);
+        entry.set_long_keys(false);
         entry.set(Info {
             state: State::Free,
             kind: Kind::Free,
@@ -304,6 +334,7 @@ impl Blocks {
                     let rest = list.blocks.len() - count;
                     out.extend(list.blocks.drain(rest..).rev());
                     self.free_count.store(rest as u64, Ordering::Relaxed);
+                    self.claims.fetch_add(count as u64, Ordering::Relaxed);
                     return Ok(());
                 }
             }

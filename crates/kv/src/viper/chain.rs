@@ -39,7 +39,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
             data_check: session.engine.pool.secret().sum(data),
             name,
         };
-        write_piece(session, block, head, data);
+        write_piece(session, block, State::Overflow, head, data);
     }
     session.count_used_blocks(pieces as u64);
     session.settle_and_fence();
@@ -73,7 +73,7 @@ fn part<'a>(
     }
 }
 
-fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, data: &[u8]) {
+fn write_piece(session: &mut ViperSession, block: u32, state: State, head: ChainHead, data: &[u8]) {
     let ViperSession {
         engine,
         lane,
@@ -85,7 +85,7 @@ fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, data: &[
     if let Some(entry) = engine.blocks.get(block) {
         entry.set_filled(head.bytes as u32);
         entry.set(Info {
-            state: State::Overflow,
+            state,
             kind: Kind::Overflow,
             epoch,
         });
@@ -103,6 +103,118 @@ fn write_piece(session: &mut ViperSession, block: u32, head: ChainHead, data: &[
         line[..last.len()].copy_from_slice(last);
         unfenced.add(lane.stream(data_at + lines.len() as u64, &line));
     }
+}
+
+/// Pieces that a [`Stream`] leaves unfenced: what waits for a fence may take memory.
+const STREAM_UNFENCED: u32 = 64;
+
+/// A chain that is written as its bytes come, by whoever does not have them all in one place.
+pub(super) struct Stream<'a> {
+    session: &'a mut ViperSession,
+    /// What the blocks are in the block table.
+    state: State,
+    name: u64,
+    /// Blocks that were written, and their lives.
+    written: Vec<(u32, u32)>,
+    /// The block of the piece that is being filled.
+    next: u32,
+    piece: Vec<u8>,
+    bytes: u64,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(session: &'a mut ViperSession, state: State) -> Result<Stream<'a>, Error> {
+        let name = session.engine.chance.word();
+        let next = take_one(session)?;
+        Ok(Stream {
+            session,
+            state,
+            name,
+            written: Vec::new(),
+            next,
+            piece: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Adds words, little-endian.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; [`Stream::give_up`] is all that is left to do.
+    pub(super) fn push(&mut self, words: &[u64]) -> Result<(), Error> {
+        // Whole words fill a piece, whose room is a multiple of theirs.
+        let room = self.session.engine.geometry.overflow_room() as usize / 8;
+        let mut words = words;
+        while !words.is_empty() {
+            let free = room - self.piece.len() / 8;
+            if free == 0 {
+                self.turn()?;
+                continue;
+            }
+            let (fitting, rest) = words.split_at(free.min(words.len()));
+            self.piece
+                .extend(fitting.iter().flat_map(|word| word.to_le_bytes()));
+            words = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes the piece that is full; another one follows.
+    fn turn(&mut self) -> Result<(), Error> {
+        let following = take_one(self.session)?;
+        self.write_piece(following);
+        self.next = following;
+        if self.written.len().is_multiple_of(STREAM_UNFENCED as usize) {
+            self.session.settle_and_fence();
+        }
+        Ok(())
+    }
+
+    fn write_piece(&mut self, following: u32) {
+        let head = ChainHead {
+            next: u64::from(following),
+            piece: self.written.len() as u64,
+            bytes: self.piece.len() as u64,
+            data_check: self.session.engine.pool.secret().sum(&self.piece),
+            name: self.name,
+        };
+        let epoch = self.session.engine.blocks.next_epoch(self.next);
+        self.written.push((self.next, epoch));
+        self.bytes += head.bytes;
+        write_piece(self.session, self.next, self.state, head, &self.piece);
+        self.piece.clear();
+    }
+
+    /// Writes the last piece and fences all of them. Returns the chain, and its blocks with their lives.
+    pub(super) fn finish(mut self) -> (Chain, Vec<(u32, u32)>) {
+        self.write_piece(0);
+        self.session.count_used_blocks(self.written.len() as u64);
+        self.session.settle_and_fence();
+        let chain = Chain {
+            bytes: self.bytes,
+            first: self.written.first().map_or(0, |&(block, _)| block),
+            pieces: self.written.len() as u32,
+            key_bytes: 0,
+            name: self.name,
+        };
+        (chain, self.written)
+    }
+
+    /// Lets go of everything that was written.
+    pub(super) fn give_up(self) {
+        let blocks = &self.session.engine.blocks;
+        blocks.release(self.next, blocks.next_epoch(self.next).wrapping_sub(1));
+        for (block, epoch) in self.written {
+            blocks.release(block, epoch);
+        }
+    }
+}
+
+fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
+    let mut taken = Vec::with_capacity(1);
+    session.take_blocks(1, &mut taken)?;
+    let none = || Error::NoSpace("no free block".into());
+    taken.first().copied().ok_or_else(none)
 }
 
 /// A way through the pieces of a chain, in order. Whoever goes it holds an epoch pin, as readers do.
@@ -152,6 +264,15 @@ impl<'a> Pieces<'a> {
             return Err(corrupt(data_at, what));
         }
         Ok(true)
+    }
+
+    /// The header of the next piece and the first byte of its data; `None`: that was all of the chain.
+    pub(super) fn next_piece(&mut self) -> Result<Option<(ChainHead, u64)>, Error> {
+        if self.piece == self.chain.pieces {
+            return Ok(None);
+        }
+        let (head, at) = self.next_head()?;
+        Ok(Some((head, at + OVERFLOW_HEAD)))
     }
 
     /// The number of the next piece's block, by the headers alone; `None`: that was all of the chain.

@@ -31,7 +31,7 @@ pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
         let mut tries = 0;
         loop {
             let info = entry.info();
-            if !matches!(info.state, State::Open | State::Sealed) {
+            if !matches!(info.state, State::Open | State::Sealed | State::Unverified) {
                 break;
             }
             let mut counted = CheckReport::default();

@@ -1,5 +1,6 @@
 //! The read path of a session: from a key to its verified record, under a pin, and what the answer depends on.
 
+use super::blocks::State;
 use super::layout::Kind;
 use super::read::{Spot, UNIT};
 use super::record::Record;
@@ -11,6 +12,16 @@ use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
+
+/// What one look for a key finds.
+enum Look {
+    Absent,
+    /// A record, and whether its block is open to edits.
+    There(Record, bool),
+    /// A record that is marked dead, in a block that nobody has verified since a restart: its key has been removed, or
+    /// is being replaced right now.
+    Dead,
+}
 
 /// A record that a read found, and the version to show.
 pub(super) struct Seen {
@@ -41,12 +52,19 @@ impl ViperSession {
         self.before_read(stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
-            let clock = self.engine.stripes.version(stripe);
-            let found = self.read_once(hash, key, into.as_deref_mut())?;
+            let earlier = self.engine.stripes.word(stripe);
+            let look = self.read_once(hash, key, into.as_deref_mut())?;
             // What was read is older than what is looked at now.
             fence(Ordering::Acquire);
-            let edited = found.is_some_and(|(_, edited)| edited);
             let word = self.engine.stripes.word(stripe);
+            let (found, edited) = match look {
+                Look::There(record, edited) => (Some(record), edited),
+                Look::Absent => (None, false),
+                Look::Dead => match self.stood_still(stripe, earlier, word) {
+                    true => (None, false),
+                    false => continue,
+                },
+            };
             if Stripes::is_word_locked(word) && self.is_unsettled(stripe, word, edited) {
                 if let Some(into) = &mut into {
                     into.truncate(before);
@@ -60,14 +78,30 @@ impl ViperSession {
             };
             let shared = self.shared();
             bump(&shared.gets, 1);
-            let Some((record, edited)) = found else {
+            let Some(record) = found else {
                 bump(&shared.misses, 1);
                 return Ok(None);
             };
             // An edit in place keeps the record's version, so the key's clock speaks for it.
+            let clock = Stripes::version_of(earlier);
             let version = if edited { clock } else { record.stamp.version };
             return Ok(Some(Seen { record, version }));
         }
+    }
+
+    /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word was `before`,
+    /// and is `after`. Waits for whoever is changing one now.
+    #[cold]
+    fn stood_still(&self, stripe: StripeId, before: u64, after: u64) -> bool {
+        let stripes = &self.engine.stripes;
+        if Stripes::is_word_locked(after) && !stripes.held_by(stripe, self.id) {
+            let mut patience = Patience::new();
+            while stripes.word(stripe) == after {
+                patience.wait();
+            }
+            return false;
+        }
+        before == after
     }
 
     /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not to be
@@ -91,7 +125,7 @@ impl ViperSession {
         Ok(())
     }
 
-    /// One look: the live record, whether its block is open to edits, and its value into `into`. The value
+    /// One look at a key; its value goes into `into`. The value
     /// is read under the pin of the look-up, because pieces of a value are let go with their record.
     #[inline(always)]
     fn read_once(
@@ -99,7 +133,7 @@ impl ViperSession {
         hash: KeyHash,
         key: &[u8],
         into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<(Record, bool)>, Error> {
+    ) -> Result<Look, Error> {
         let ViperSession {
             engine,
             slot,
@@ -108,11 +142,14 @@ impl ViperSession {
         } = self;
         let pin = slot.pin();
         let Some((_, spot, record)) = find::<WHOLE>(engine, &pin, hash, key, scratch)? else {
-            return Ok(None);
+            return Ok(Look::Absent);
         };
+        if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
+            return Ok(Look::Dead);
+        }
         engine.refuse_locked_page(&spot)?;
         if engine.is_expired(record.expires_at_ms) {
-            return Ok(None);
+            return Ok(Look::Absent);
         }
         if let Some(into) = into {
             engine
@@ -120,7 +157,7 @@ impl ViperSession {
                 .value(&record, scratch, into)
                 .map_err(|error| engine.at_path(error))?;
         }
-        Ok(Some((record, spot.info.kind == Kind::FixedEdited)))
+        Ok(Look::There(record, spot.info.kind == Kind::FixedEdited))
     }
 
     /// Appends the value of the record in `scratch`.
@@ -189,7 +226,7 @@ const WHOLE: bool = true;
 /// they replace and not what is in it.
 const HEAD: bool = false;
 
-/// Finds and verifies the record of `key`; its bytes are left in `scratch`.
+/// Finds and verifies the record of `key`, whose stripe the caller holds; its bytes are left in `scratch`.
 pub(super) fn look_up(
     engine: &Viper,
     slot: &Slot,
@@ -197,10 +234,11 @@ pub(super) fn look_up(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    find::<WHOLE>(engine, &slot.pin(), hash, key, scratch)
+    let hit = find::<WHOLE>(engine, &slot.pin(), hash, key, scratch)?;
+    alive(engine, slot, hash, hit)
 }
 
-/// Finds the record of `key` for a writer that does not ask what the value was.
+/// As [`look_up`], for a writer that does not ask what the value was.
 #[inline(always)]
 pub(super) fn locate(
     engine: &Viper,
@@ -209,7 +247,46 @@ pub(super) fn locate(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    find::<HEAD>(engine, &slot.pin(), hash, key, scratch)
+    let hit = find::<HEAD>(engine, &slot.pin(), hash, key, scratch)?;
+    alive(engine, slot, hash, hit)
+}
+
+/// Leaves out, for good, what was removed before the restart that the index was loaded in.
+#[inline(always)]
+fn alive(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    hit: Option<Hit>,
+) -> Result<Option<Hit>, Error> {
+    if let Some((location, spot, record)) = &hit
+        && spot.info.state == State::Unverified
+        && engine.has_died(spot, record)?
+    {
+        engine.bury_found(slot, hash, *location);
+        return Ok(None);
+    }
+    Ok(hit)
+}
+
+/// The record of `key` for an iteration that has met a dead one of it: that one was removed before a restart, or it has been
+/// replaced since the iteration came to it.
+#[cold]
+pub(super) fn look_again(
+    engine: &Viper,
+    pin: &Pin<'_>,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<Option<Hit>, Error> {
+    let hit = find::<WHOLE>(engine, pin, engine.hash(key), key, scratch)?;
+    match hit {
+        Some((_, spot, record))
+            if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? =>
+        {
+            Ok(None)
+        }
+        hit => Ok(hit),
+    }
 }
 
 #[inline(always)]

@@ -25,6 +25,7 @@ mod blocks;
 mod calls;
 mod chain;
 mod check;
+mod checkpoint;
 mod claim;
 mod commit;
 #[cfg(feature = "fuzzing")]
@@ -39,18 +40,20 @@ mod reclaim;
 mod record;
 mod recover;
 mod recover_scan;
+mod restart;
 mod scan_page;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod verify;
 mod write;
 
 use crate::chance::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::Error;
-use crate::index::{Index, KeyHash};
+use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
 use crate::options::{Clock, Create, Options};
 use crate::stats::{CheckReport, Stats};
@@ -74,8 +77,8 @@ pub use inspect::{Inspection, KindCount, inspect};
 pub(crate) const ENGINE: u32 = 1;
 /// Marks a session may leave unfenced before it fences them itself.
 const MARKS_MAX: usize = 64;
-/// Sessions the engine keeps for itself (compaction, recovery's cleanup).
-const OWN_SESSIONS: usize = 4;
+/// Sessions the engine keeps for itself (compaction, recovery's cleanup, verification and checkpoints).
+const OWN_SESSIONS: usize = 6;
 
 /// What one session shares with the rest: only it writes, others read.
 pub(crate) struct SlotShared {
@@ -167,7 +170,13 @@ pub(crate) struct Viper {
     blocks_reclaimed: AtomicU64,
     bytes_moved: AtomicU64,
     recovery: Mutex<recover::Summary>,
+    /// The index checkpoint that the pool has; held by who writes one.
+    checkpoint: Mutex<checkpoint::Kept>,
+    checkpoint_bytes: u64,
+    verification: verify::Verification,
     background: Background,
+    /// Verifies after a restart, and writes checkpoints of the index.
+    keeper: Background,
     reclaim_background: bool,
     durable_at_fence: bool,
     read_only: bool,
@@ -216,19 +225,36 @@ impl Viper {
         let slots = options.sessions_max + OWN_SESSIONS;
         let epochs = Epochs::new(slots);
         let chance = options.chance();
-        let index = Index::new(Arc::clone(&epochs), &chance).map_err(index_error)?;
+        let blocks = Blocks::new(
+            Arc::clone(&pool),
+            geometry,
+            options.max_bytes.max(pool.region().len()),
+            options.chunk_bytes,
+        );
+        for extent in pool.extents(blocks::OWNER) {
+            blocks.add_range(extent.at, extent.bytes);
+        }
+        let reader = Reader {
+            pool: &pool,
+            geometry: &geometry,
+            blocks: &blocks,
+        };
+        // Who only looks reads everything: what looking is for.
+        let checkpoint = (!pool.is_read_only())
+            .then(|| restart::find(&reader))
+            .flatten();
+        let hasher = match &checkpoint {
+            Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
+            None => Hasher::new(&chance),
+        };
+        let index = Index::new(Arc::clone(&epochs), hasher).map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
             path: path.into(),
             geometry,
             index,
             epochs,
             stripes: Stripes::new(),
-            blocks: Blocks::new(
-                Arc::clone(&pool),
-                geometry,
-                options.max_bytes.max(pool.region().len()),
-                options.chunk_bytes,
-            ),
+            blocks,
             slots: (0..slots)
                 .map(|_| CachePadded::new(SlotShared::new()))
                 .collect(),
@@ -248,7 +274,11 @@ impl Viper {
             blocks_reclaimed: AtomicU64::new(0),
             bytes_moved: AtomicU64::new(0),
             recovery: Mutex::default(),
+            checkpoint: Mutex::default(),
+            checkpoint_bytes: options.checkpoint_bytes,
+            verification: verify::Verification::default(),
             background: Background::default(),
+            keeper: Background::default(),
             reclaim_background: options.reclaim_background,
             #[cfg(feature = "broken")]
             broken: options.broken,
@@ -257,7 +287,7 @@ impl Viper {
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             pool,
         });
-        recover::recover(&viper, options).map_err(|error| viper.at_path(error))?;
+        recover::recover(&viper, options, checkpoint).map_err(|error| viper.at_path(error))?;
         if viper.blocks.total() == 0 && !viper.pool.is_read_only() {
             let bytes = options.initial_bytes / viper.geometry.block_bytes;
             viper.blocks.grow(bytes.max(1))?;
@@ -460,7 +490,8 @@ impl Engine for Viper {
                     continue;
                 }
                 State::Open => stats.blocks_open += 1,
-                State::Sealed | State::Compacting => {
+                State::Checkpoint => {}
+                State::Sealed | State::Compacting | State::Unverified => {
                     stats.blocks_sealed += 1;
                     stats.live_bytes += u64::from(entry.live());
                 }
@@ -469,10 +500,28 @@ impl Engine for Viper {
             stats.used_bytes += self.geometry.block_bytes;
         }
         self.recovery.lock().fill(&mut stats);
+        stats.verification = self.verification.progress();
         stats
     }
 
+    fn verify(&self) -> Result<(), Error> {
+        match self.myself() {
+            Some(viper) => verify::verify_all(&viper),
+            None => Ok(()),
+        }
+    }
+
+    fn checkpoint(&self) -> Result<(), Error> {
+        self.verify()?;
+        match self.myself() {
+            Some(viper) => checkpoint::write(&viper),
+            None => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<CheckReport, Error> {
+        // What damage verification meets is in the report, too.
+        let _ = self.verify();
         check::check(self)
     }
 
@@ -481,12 +530,15 @@ impl Engine for Viper {
     }
 
     fn close(&self) -> Result<(), Error> {
+        self.keeper.stop();
         self.background.stop();
         if self.read_only {
             return Ok(());
         }
         if let Some(viper) = self.myself() {
             viper.seal_parked()?;
+            // A restart without it takes longer, and is as good.
+            let _ = checkpoint::write_at_close(&viper);
         }
         self.pool.close()?;
         Ok(())
@@ -495,6 +547,7 @@ impl Engine for Viper {
 
 impl Drop for Viper {
     fn drop(&mut self) {
+        self.keeper.stop();
         self.background.stop();
         // Nobody is left to tell; the next open recovers whatever was not finished here.
         let _ = self.close();

@@ -3,7 +3,7 @@
 use super::ahead::What;
 use super::blocks::{Info, State};
 use super::layout::{Kind, page_word};
-use super::lookup::locate;
+use super::lookup::{locate, look_again};
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{Old, OnPanic, Pending, Replaced, ViperSession, check_key};
@@ -255,11 +255,18 @@ impl ViperSession {
             let mut one = |location: crate::index::Location| -> Result<(), Error> {
                 let reader = engine.reader();
                 let spot = reader.spot(location.get() * UNIT)?;
-                let record = reader.load(&spot, scratch)?;
+                let mut record = reader.load(&spot, scratch)?;
+                let mut buffer = Vec::new();
+                if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
+                    let key = reader.key(&record, scratch, &mut buffer)?.to_vec();
+                    match look_again(engine, &pin, &key, scratch)? {
+                        Some((.., found)) => record = found,
+                        None => return Ok(()),
+                    }
+                }
                 if engine.is_expired(record.expires_at_ms) {
                     return Ok(());
                 }
-                let mut buffer = Vec::new();
                 let bytes = reader.value_bytes(&record, scratch)?;
                 let key = reader.key(&record, scratch, &mut buffer)?;
                 if !engine.durable_at_fence {
@@ -297,7 +304,9 @@ impl ViperSession {
             let reader = engine.reader();
             let spot = reader.spot(location.get() * UNIT)?;
             let record = reader.load(&spot, scratch).map_err(|e| engine.at_path(e))?;
-            if engine.is_expired(record.expires_at_ms) {
+            if engine.is_expired(record.expires_at_ms)
+                || spot.info.state == State::Unverified && engine.has_died(&spot, &record)?
+            {
                 continue;
             }
             let mut buffer = Vec::new();

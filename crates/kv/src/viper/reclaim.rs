@@ -30,6 +30,10 @@ const ROUND: usize = 64;
 
 /// Compacts until no block is worth it. Returns the bytes freed.
 pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
+    if let Some(viper) = viper.myself() {
+        // Blocks that were not verified since a restart cannot be compacted.
+        super::verify::verify_all(&viper)?;
+    }
     let _one = viper.compaction.lock();
     let mut freed = free_loose(viper)?;
     loop {
@@ -41,6 +45,13 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
             return Ok(freed);
         }
     }
+}
+
+/// Frees everything that was let go of, waiting for whoever still reads it. The caller holds no pin.
+pub(super) fn free_all_loose(viper: &Viper) -> Result<(), Error> {
+    let _one = viper.compaction.lock();
+    viper.wait_for_readers(viper.epochs.advance());
+    free_loose(viper).map(drop)
 }
 
 /// One round if no other is running; for the background thread.

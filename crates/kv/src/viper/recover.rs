@@ -1,5 +1,7 @@
 //! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
 //!
+//! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have changed since
+//!    (`restart.rs`); what that leaves undone is done while the store is in use (`verify.rs`).
 //! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
 //!    records of one key the higher stamp stays, the other is a *loser* (V1).
 //! 2. Live journals are applied: a batch that crashed after its journal's fence is finished.
@@ -12,12 +14,13 @@
 //! so a crash during recovery needs nothing but recovery.
 
 use super::batch::{JournalOp, parse_journal};
-use super::blocks::OWNER;
+use super::checkpoint::{self, Kept};
 use super::layout::{parse_floor_word, tail_word};
 use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, chain_of, corrupt};
 use super::record::{Record, RecordKind, Stamp};
-use super::recover_scan::{Found, VERSION_SOUND, scan_all};
+use super::recover_scan::{Found, VERSION_SOUND, scan_all, threads};
+use super::restart::{self, Roles};
 use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
 use crate::broken::Hole;
@@ -47,11 +50,12 @@ impl Summary {
     }
 }
 
-pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error> {
+pub(super) fn recover(
+    viper: &Arc<Viper>,
+    options: &Options,
+    checkpoint: Option<restart::Found>,
+) -> Result<(), Error> {
     let start = Instant::now();
-    for extent in viper.pool.extents(OWNER) {
-        viper.blocks.add_range(extent.at, extent.bytes);
-    }
     let word = viper.pool.region().load_word(ROOT_AT);
     let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
         Some(floor) => floor,
@@ -66,12 +70,15 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
         raise_floor(viper, 0)?;
     }
     viper.floor.store(floor, Ordering::Release);
-    let mut found = scan_all(viper, options)?;
+    let (mut found, mut roles) = find_records(viper, options, checkpoint)?;
     if let Some(floor) = higher_floor(viper, &found, floor)? {
         // A batch that removed everything crashed after its journal: with the floor in place, start over.
         raise_floor(viper, floor)?;
         viper.index.clear().map_err(index_error)?;
-        found = scan_all(viper, options)?;
+        for slot in &viper.slots {
+            slot.keys.store(0, Ordering::Relaxed);
+        }
+        (found, roles) = find_records(viper, options, None)?;
     }
     // A stack: the lowest numbers are claimed first.
     found.free.sort_unstable_by(|a, b| b.cmp(a));
@@ -89,11 +96,15 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
         bury_the_dead(viper, &session, &mut found)?;
     }
     clean_up(viper, &mut session, &found)?;
-    free_unreached(viper, &session, &found)?;
-    session
-        .shared()
-        .keys
-        .store(found.inserted as i64, Ordering::Relaxed);
+    let reached = reached_pieces(viper, &session, &found)?;
+    let stable = roles.map_or(Vec::new(), |roles| roles.stable());
+    viper.checkpoint.lock().covers(&viper.blocks, stable.len());
+    match stable.is_empty() {
+        true => free_unreached(viper, &found, &reached),
+        // Records that were not read may lead to the rest.
+        false => viper.verification.begin(stable, found.overflow, reached),
+    }
+    session.count_key(found.inserted as i64);
     let summary = Summary {
         micros: start.elapsed().as_micros() as u64,
         records: found.inserted,
@@ -101,6 +112,25 @@ pub(super) fn recover(viper: &Arc<Viper>, options: &Options) -> Result<(), Error
     };
     *viper.recovery.lock() = summary;
     Ok(())
+}
+
+/// Fills the index: from the checkpoint and the blocks that have changed since, or from all blocks.
+fn find_records(
+    viper: &Arc<Viper>,
+    options: &Options,
+    checkpoint: Option<restart::Found>,
+) -> Result<(Found, Option<Roles>), Error> {
+    if let Some(checkpoint) = checkpoint
+        && let Some((roles, entries)) = restart::load(viper, &checkpoint, threads(options))
+    {
+        let mut found = scan_all(viper, options, Some(&roles))?;
+        found.inserted += entries;
+        found.version_max = found.version_max.max(checkpoint.summary.version);
+        return Ok((found, Some(roles)));
+    }
+    checkpoint::forget(viper);
+    *viper.checkpoint.lock() = Kept::default();
+    Ok((scan_all(viper, options, None)?, None))
 }
 
 // ---- step 2: journals ---------------------------------------------------------------------------------
@@ -270,7 +300,7 @@ fn bury(
 // ---- steps 4 and 5: clean up --------------------------------------------------------------------------
 
 /// An `Old` that only marking needs.
-fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
+pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
     let reader = viper.reader();
     let mut scratch = Vec::new();
     let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
@@ -320,7 +350,12 @@ fn seal_pages(viper: &Viper, session: &mut ViperSession, pages: &[(u64, u32, u32
     }
 }
 
-fn free_unreached(viper: &Viper, session: &ViperSession, found: &Found) -> Result<(), Error> {
+/// Overflow blocks that a current record leads to, of those that were read.
+fn reached_pieces(
+    viper: &Viper,
+    session: &ViperSession,
+    found: &Found,
+) -> Result<HashSet<u32>, Error> {
     let mut reached = HashSet::new();
     let mut scratch = Vec::new();
     for &at in &found.chained {
@@ -341,12 +376,15 @@ fn free_unreached(viper: &Viper, session: &ViperSession, found: &Found) -> Resul
             }
         }
     }
+    Ok(reached)
+}
+
+fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32>) {
     for &(block, epoch) in &found.overflow {
         if !reached.contains(&block) {
             viper.blocks.release(block, epoch);
         }
     }
-    Ok(())
 }
 
 fn is_current(
@@ -362,9 +400,5 @@ fn is_current(
         return Ok(false);
     };
     let place = location(at)?;
-    let pin = session.slot.pin();
-    Ok(viper
-        .index
-        .lookup(viper.hash(key), &pin, |location| location == place)
-        .is_some())
+    Ok(viper.points_to(&session.slot, viper.hash(key), place))
 }

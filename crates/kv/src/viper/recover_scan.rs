@@ -5,7 +5,8 @@ use super::claim::{Unfenced, page_order};
 use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use super::lookup::{location, look_up, rehash};
 use super::read::{UNIT, corrupt};
-use super::record::Stamp;
+use super::record::{RecordKind, Stamp};
+use super::restart::Roles;
 use super::scan_page::{BlockWalk, Visited, copy_block};
 use super::{Viper, index_error};
 use crate::epoch::Slot;
@@ -57,16 +58,24 @@ impl Found {
     }
 }
 
-/// Puts every block's records into the index, in parallel.
-pub(super) fn scan_all(viper: &Arc<Viper>, options: &Options) -> Result<Found, Error> {
-    let blocks: Vec<u32> = viper.blocks.all().collect();
+/// Threads that a store is recovered with.
+pub(super) fn threads(options: &Options) -> usize {
     let threads = match options.recovery_threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         asked => asked,
     };
-    let threads = threads
-        .clamp(1, options.sessions_max)
-        .min(blocks.len() / 64 + 1);
+    threads.clamp(1, options.sessions_max)
+}
+
+/// Puts the records of every block into the index, in parallel; with `roles`, of those that have changed.
+pub(super) fn scan_all(
+    viper: &Arc<Viper>,
+    options: &Options,
+    roles: Option<&Roles>,
+) -> Result<Found, Error> {
+    let is_read = |block: &u32| roles.is_none_or(|roles| roles.has_changed(*block));
+    let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
+    let threads = threads(options).min(blocks.len() / 64 + 1);
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
     let all = Mutex::new(Found::default());
@@ -115,8 +124,7 @@ fn scan_share(
         waiting: Vec::with_capacity(WAITING_MAX),
         found: Found::default(),
         // After a clean shutdown everything is durable.
-        certain: (!viper.pool.was_clean() && viper.durable_at_fence && !viper.read_only)
-            .then(|| Certain::new(viper)),
+        certain: viper.is_uncertain().then(|| Certain::new(viper)),
     };
     let mut image = Vec::new();
     loop {
@@ -343,6 +351,11 @@ impl Scan<'_> {
         }
         if visited.record.kind.is_chained() {
             self.found.chained.push(visited.at);
+        }
+        if visited.record.kind == RecordKind::BigKey
+            && let Some(entry) = viper.blocks.get(viper.blocks.number(visited.at))
+        {
+            entry.set_long_keys(true);
         }
         let mut buffer = Vec::new();
         let key = viper

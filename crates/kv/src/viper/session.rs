@@ -194,6 +194,12 @@ impl ViperSession {
         &self.engine.slots[usize::from(self.id)]
     }
 
+    /// Counts keys that came or went without a write.
+    pub(super) fn count_key(&self, more: i64) {
+        let keys = &self.shared().keys;
+        keys.store(keys.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
     /// Takes a stripe for a write that stays pending.
     #[inline]
     pub(super) fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {

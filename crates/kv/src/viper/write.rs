@@ -71,6 +71,11 @@ impl ViperSession {
         let epoch = self.epoch_of(place);
         record::seal(self.engine.pool.secret(), &mut self.record, at, epoch);
         let location = self.append(place, at)?;
+        if kind == RecordKind::BigKey
+            && let Some(entry) = self.engine.blocks.get(self.engine.blocks.number(at))
+        {
+            entry.set_long_keys(true);
+        }
         if self.record.capacity() > SCRATCH_KEEP {
             self.record = Vec::new();
         }

@@ -24,7 +24,7 @@ pub(crate) struct Bed {
     device: Option<PathBuf>,
 }
 
-fn clock_of(time: &Arc<AtomicU64>) -> Clock {
+pub(crate) fn clock_of(time: &Arc<AtomicU64>) -> Clock {
     let time = Arc::clone(time);
     Arc::new(move || time.load(Ordering::Relaxed))
 }

@@ -1,0 +1,338 @@
+//! A copy of the index in words, and an index made of such a copy.
+//!
+//! A copy is a row of entries, segment after segment in the order of hashes. Beside it there is one word for each segment,
+//! which says how it reads hashes and how many of the entries are its own:
+//!
+//! ```text
+//!  63                    32   31     24   23     16   15      8   7       0
+//! [ entries                | 0          | base      | depth     | pages    ]
+//! ```
+//!
+//! # What a copy shows
+//! Each segment is copied under its lock, so it shows the entries of one moment; another segment shows those of
+//! another moment. A split only divides the range of a segment, so the ranges of all that were copied are the range of
+//! all hashes, without gap or overlap: a key whose entry stands still during the copy is in it exactly once.
+//!
+//! A copy is only good for an index with the same hash secret ([`super::hash`]).
+//!
+//! # Why the entries fit again
+//! They are laid out in the order in which they lay, each in the first bucket from its home on that has room. So each comes
+//! to lie no further from home than it did: what fills the bucket where it lay, lay there too. That holds for an order that begins
+//! with a bucket which no entry has passed. There hardly is a segment without one, and it gets a page more.
+
+use super::arena::PAGE_BUCKETS;
+use super::entry::{BUCKET_ENTRIES, Entry, Location, TAG_BITS};
+use super::growth::Draft;
+use super::hash::KeyHash;
+use super::line::Segment;
+use super::shape::{DEPTH_MAX, KNOWN_BITS_MIN, PAGES_MAX, Shape};
+use super::{DEPTH_FIRST, Index};
+use std::sync::OnceLock;
+
+const BUCKETS_MAX: usize = PAGES_MAX * PAGE_BUCKETS as usize;
+
+impl Index {
+    /// Copies the index: `take` gets each segment's word and entries, in order. Writers go on meanwhile.
+    ///
+    /// # Errors
+    /// What `take` returns.
+    pub(crate) fn copy<E>(
+        &self,
+        mut take: impl FnMut(u64, &[u64]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut words = Vec::with_capacity(BUCKETS_MAX * BUCKET_ENTRIES);
+        let mut next = Some(0);
+        while let Some(hash) = next.map(KeyHash) {
+            words.clear();
+            let shape = {
+                let (_held, line, _home) = self.own(hash, self.line(hash).home(hash));
+                let segment = line.segment();
+                self.entries_in_order(&segment, &mut words);
+                segment.shape
+            };
+            take(segment_word(shape, words.len()), &words)?;
+            next = shape.hash_of_home(hash, shape.buckets());
+        }
+        Ok(())
+    }
+
+    /// The entries of a segment, bucket after bucket, from one on that no entry has passed.
+    fn entries_in_order(&self, segment: &Segment, into: &mut Vec<u64>) {
+        let buckets = segment.shape.buckets() as usize;
+        let mut passed = [false; BUCKETS_MAX];
+        let mut ends = [0; BUCKETS_MAX];
+        let pages = segment.pages.as_slice().iter();
+        let all = pages.flat_map(|page| self.arena.buckets(*page));
+        for ((at, bucket), end) in all.enumerate().zip(&mut ends) {
+            for entry in bucket.entries() {
+                if entry.location().is_none() {
+                    continue;
+                }
+                into.push(entry.bare().0);
+                let mut between = segment.shape.home(entry.tag()) as usize;
+                while between != at {
+                    between = (between + 1) % buckets;
+                    if let Some(place) = passed.get_mut(between) {
+                        *place = true;
+                    }
+                }
+            }
+            *end = into.len();
+        }
+        let first = passed.iter().take(buckets).position(|passed| !passed);
+        if let Some(before) = first.unwrap_or(0).checked_sub(1) {
+            into.rotate_left(ends[before]);
+        }
+    }
+
+    /// Makes room for a copy with these segments. Nothing of the index changes before [`Restoring::finish`]. `None`:
+    /// the words are not those of a whole index.
+    pub(crate) fn restore(&self, segments: &[u64]) -> Option<Restoring<'_>> {
+        let shapes = shapes_of_all(segments)?;
+        Some(Restoring {
+            index: self,
+            made: shapes.iter().map(|_| OnceLock::new()).collect(),
+            shapes,
+        })
+    }
+}
+
+/// Room for a copy, which several threads may fill.
+pub(crate) struct Restoring<'a> {
+    index: &'a Index,
+    shapes: Vec<Shape>,
+    made: Vec<OnceLock<Segment>>,
+}
+
+impl Restoring<'_> {
+    /// Fills a segment with those of its entries that `keep` wants. Returns how many that are; `None` if there is no room
+    /// for them, or no such segment.
+    pub(crate) fn fill(
+        &self,
+        number: usize,
+        entries: &[u64],
+        keep: impl Fn(Location) -> bool,
+    ) -> Option<u64> {
+        let shape = *self.shapes.get(number)?;
+        let is_kept = |entry: &Entry| entry.location().is_some_and(&keep);
+        let entries = entries.iter().map(|word| Entry(*word).bare());
+        let entries: Vec<Entry> = entries.filter(is_kept).collect();
+        for pages in shape.pages..=PAGES_MAX as u32 {
+            let shape = Shape { pages, ..shape };
+            let Some(draft) = Draft::of(shape, &entries) else {
+                continue;
+            };
+            let pages = self.index.arena.allocate(pages).ok()?;
+            self.index.copy_out(&draft, &pages);
+            let segment = Segment {
+                shape,
+                pages,
+                generation: 0,
+            };
+            return match self.made.get(number)?.set(segment) {
+                Ok(()) => Some(entries.len() as u64),
+                Err(again) => {
+                    self.index.arena.give_back(again.pages);
+                    None
+                }
+            };
+        }
+        None
+    }
+
+    /// Gives the room back.
+    pub(crate) fn give_up(self) {
+        for segment in self.made.into_iter().filter_map(OnceLock::into_inner) {
+            self.index.arena.give_back(segment.pages);
+        }
+    }
+
+    /// Puts the copy, whose segments were all filled, in the place of everything that the index has. Nobody else uses the
+    /// index meanwhile. `false`: a segment is missing, or there is no memory; the index is as it was.
+    pub(crate) fn finish(self) -> bool {
+        let index = self.index;
+        let _locks = index.locks.all();
+        let old = index.directory.segments(&index.arena);
+        let made = self.made.iter().map(|segment| segment.get().copied());
+        let made: Option<Vec<Segment>> = made.collect();
+        let restored =
+            made.is_some_and(|made| index.directory.restore(&index.arena, &made).is_ok());
+        if !restored {
+            self.give_up();
+            return false;
+        }
+        old.iter()
+            .for_each(|segment| index.arena.retire(segment.pages));
+        true
+    }
+}
+
+/// How many entries a segment has, by its word.
+pub(crate) fn entries_of(segment: u64) -> u64 {
+    segment >> 32
+}
+
+fn segment_word(shape: Shape, entries: usize) -> u64 {
+    let shape = u64::from(shape.pages) | u64::from(shape.depth) << 8 | u64::from(shape.base) << 16;
+    shape | (entries as u64) << 32
+}
+
+/// The shapes that segment words say, if they can be and fill the range of hashes.
+fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
+    let mut shapes = Vec::with_capacity(words.len());
+    let mut end = 0_u128;
+    for word in words {
+        let byte = |at: u32| (word >> at & 0xff) as u32;
+        let shape = Shape {
+            pages: byte(0),
+            depth: byte(8),
+            base: byte(16),
+        };
+        let is_sound = (1..=PAGES_MAX as u32).contains(&shape.pages)
+            && (DEPTH_FIRST..=DEPTH_MAX).contains(&shape.depth)
+            && shape.base <= shape.depth
+            && shape.base + TAG_BITS >= shape.depth + KNOWN_BITS_MIN;
+        let entries = entries_of(*word) as usize;
+        if *word != segment_word(shape, entries) || !is_sound {
+            return None;
+        }
+        let width = 1_u128 << (64 - shape.depth);
+        if !end.is_multiple_of(width) {
+            return None;
+        }
+        end += width;
+        shapes.push(shape);
+    }
+    (end == 1 << 64).then_some(shapes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hash::Hasher;
+    use super::*;
+    use crate::chance::Chance;
+    use crate::epoch::Epochs;
+    use std::sync::Arc;
+
+    fn index(hasher: Hasher) -> (Index, crate::epoch::Slot) {
+        let epochs = Epochs::new(1);
+        let slot = epochs.register().unwrap();
+        (Index::new(Arc::clone(&epochs), hasher).unwrap(), slot)
+    }
+
+    fn filled(count: u64) -> (Index, crate::epoch::Slot) {
+        let (index, slot) = index(Hasher::new(&Chance::default()));
+        for number in 1..=count {
+            let hash = index.hash(&number.to_le_bytes());
+            let mut again = |at: Location| Some(index.hash(&at.get().to_le_bytes()));
+            let at = Location::new(number).unwrap();
+            index.insert(hash, at, &mut again).unwrap();
+        }
+        (index, slot)
+    }
+
+    fn copy_of(index: &Index) -> (Vec<u64>, Vec<u64>) {
+        let (mut segments, mut words) = (Vec::new(), Vec::new());
+        let taken: Result<(), ()> = index.copy(|segment, page| {
+            segments.push(segment);
+            words.extend_from_slice(page);
+            Ok(())
+        });
+        taken.unwrap();
+        (segments, words)
+    }
+
+    const COUNT: u64 = if cfg!(miri) { 2000 } else { 100_000 };
+
+    #[test]
+    fn an_index_made_of_a_copy_finds_what_it_kept() {
+        let (original, _) = filled(COUNT);
+        let (segments, words) = copy_of(&original);
+        assert_eq!(words.len() as u64, COUNT);
+        let (other, slot) = index(Hasher::of(original.hasher.secret()));
+        let restoring = other.restore(&segments).unwrap();
+        let (mut kept, mut from) = (0, 0);
+        for (number, segment) in segments.iter().enumerate() {
+            let end = from + entries_of(*segment) as usize;
+            let wanted = |at: Location| at.get() % 3 != 0;
+            kept += restoring.fill(number, &words[from..end], wanted).unwrap();
+            from = end;
+        }
+        assert_eq!(kept, COUNT - COUNT / 3);
+        assert!(restoring.finish());
+        let mut again = |at: Location| Some(other.hash(&at.get().to_le_bytes()));
+        for number in 1..=COUNT {
+            let hash = other.hash(&number.to_le_bytes());
+            let wanted = Location::new(number).unwrap();
+            let found = other.lookup(hash, &slot.pin(), |at| at == wanted).is_some();
+            assert_eq!(found, number % 3 != 0, "{number}");
+            if !found {
+                other.insert(hash, wanted, &mut again).unwrap();
+            }
+        }
+        // It grows like any other, and can be emptied.
+        for number in COUNT + 1..=2 * COUNT {
+            let hash = other.hash(&number.to_le_bytes());
+            other
+                .insert(hash, Location::new(number).unwrap(), &mut again)
+                .unwrap();
+        }
+        for number in 1..=2 * COUNT {
+            let hash = other.hash(&number.to_le_bytes());
+            assert!(other.remove(hash, Location::new(number).unwrap()));
+        }
+        other.clear().unwrap();
+    }
+
+    /// Segments that are as full as they can be, and that had other entries before, fit into as many pages again.
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of entries in each of many segments")]
+    fn full_segments_fit_again() {
+        let (original, slot) = filled(COUNT);
+        let mut again = |at: Location| Some(original.hash(&at.get().to_le_bytes()));
+        for number in 1..=4 * COUNT {
+            let (gone, come) = (number, number + COUNT);
+            let hash = original.hash(&gone.to_le_bytes());
+            assert!(original.remove(hash, Location::new(gone).unwrap()));
+            let hash = original.hash(&come.to_le_bytes());
+            original
+                .insert(hash, Location::new(come).unwrap(), &mut again)
+                .unwrap();
+        }
+        drop(slot);
+        let (segments, words) = copy_of(&original);
+        let restoring = original.restore(&segments).unwrap();
+        let mut from = 0;
+        for (number, segment) in segments.iter().enumerate() {
+            let end = from + entries_of(*segment) as usize;
+            restoring.fill(number, &words[from..end], |_| true).unwrap();
+            let made = restoring.made[number].get().unwrap();
+            assert_eq!(u64::from(made.shape.pages), segment & 0xff);
+            from = end;
+        }
+        restoring.give_up();
+    }
+
+    #[test]
+    fn words_that_are_no_index_are_refused() {
+        let (original, _) = filled(COUNT);
+        let (segments, _) = copy_of(&original);
+        let refused = |words: &[u64]| original.restore(words).is_none();
+        assert!(!refused(&segments));
+        assert!(refused(&[]));
+        assert!(refused(&segments[1..]));
+        assert!(refused(&[&segments[..], &segments[..1]].concat()));
+        for bit in 0..64 {
+            for at in [0, segments.len() / 2] {
+                let mut words = segments.clone();
+                words[at] ^= 1 << bit;
+                // Another number of pages is a segment, too; so is an anchor elsewhere in the hash. Who reads the entries
+                // counts them.
+                let pages = words[at] & 0xff;
+                let could_be = bit < 4 && (1..=8).contains(&pages);
+                let could_be = could_be || (16..24).contains(&bit) || bit >= 32;
+                assert!(could_be || refused(&words), "bit {bit} of word {at}");
+            }
+        }
+    }
+}

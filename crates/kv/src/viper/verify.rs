@@ -1,0 +1,393 @@
+//! After a restart with an index checkpoint: what recovery has not read is read while the store is in use.
+//!
+//! A block at a time. Its records are verified, as recovery would have verified them, and compared with the index, each
+//! under its key's lock where the two differ:
+//!
+//! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its entry goes;
+//! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is marked dead.
+//!
+//! Then the block is [`State::Sealed`] like any other. Until all are, nothing is compacted and no checkpoint is written, so that a
+//! crash meanwhile leaves a pool which the same checkpoint is still good for. At the end, pieces of values that no record
+//! leads to are freed.
+//!
+//! Damage that recovery would have refused to open the store with halts the engine: reads go on.
+//!
+//! # Until then
+//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]). Whoever holds
+//! the key's lock takes the entry of such a record out of the index; a read without the lock makes sure that nobody is in the
+//! middle of replacing it.
+
+use super::blocks::{Info, State};
+use super::layout::Kind;
+use super::lookup::{location, look_up, rehash};
+use super::read::{Spot, UNIT, chain_of, corrupt};
+use super::record::{Record, Stamp};
+use super::recover_scan::VERSION_SOUND;
+use super::scan_page::{BlockWalk, Visited, Walked, copy_block};
+use super::session::ViperSession;
+use super::{LooseBlock, Viper, index_error, reclaim};
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::stripe::Stripes;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How far verification has come.
+#[derive(Default)]
+pub(super) struct Verification {
+    /// Blocks there were to read.
+    total: AtomicU64,
+    /// Blocks that are left, and 1 for what comes after them.
+    left: AtomicU64,
+    work: Mutex<Work>,
+}
+
+#[derive(Default)]
+struct Work {
+    blocks: Vec<u32>,
+    /// Blocks that were overflow blocks when the store was opened, and their lives.
+    overflow: Vec<(u32, u32)>,
+    /// Blocks that a current record leads to.
+    reached: HashSet<u32>,
+}
+
+impl Verification {
+    /// Sets what there is to do; `reached` are the overflow blocks that recovery has found records for.
+    pub(super) fn begin(&self, blocks: Vec<u32>, overflow: Vec<(u32, u32)>, reached: HashSet<u32>) {
+        let count = blocks.len() as u64;
+        *self.work.lock() = Work {
+            blocks,
+            overflow,
+            reached,
+        };
+        self.total.store(count, Ordering::Relaxed);
+        self.left.store(count + 1, Ordering::Release);
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
+    }
+
+    /// Blocks read, of how many; `None` if there is nothing left to do.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        let (left, total) = (
+            self.left.load(Ordering::Acquire),
+            self.total.load(Ordering::Relaxed),
+        );
+        (left != 0).then(|| ((total + 1).saturating_sub(left).min(total), total))
+    }
+}
+
+/// Verifies everything that is left. The caller holds no stripe.
+pub(super) fn verify_all(viper: &Arc<Viper>) -> Result<(), Error> {
+    while verify_some(viper, usize::MAX)? {}
+    Ok(())
+}
+
+/// Verifies up to `count` blocks; `false` once nothing is left to do. The caller holds no stripe.
+///
+/// # Errors
+/// [`Error::Corrupt`]: there is damage, and the engine has halted. [`Error::Halted`]: it had.
+pub(super) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Error> {
+    if !viper.verification.is_running() {
+        return Ok(false);
+    }
+    let mut work = viper.verification.work.lock();
+    if !viper.verification.is_running() {
+        return Ok(false);
+    }
+    viper.healthy()?;
+    let mut verifier = Verifier {
+        session: ViperSession::new(Arc::clone(viper))?,
+        viper: Arc::clone(viper),
+        image: Vec::new(),
+        met: Vec::new(),
+        keys: Vec::new(),
+    };
+    for _ in 0..count {
+        let Some(&block) = work.blocks.last() else {
+            free_unreached(viper, &mut work)?;
+            viper.verification.left.store(0, Ordering::Release);
+            return Ok(false);
+        };
+        verifier
+            .block(block, &mut work.reached)
+            .map_err(|error| viper.halt(error))?;
+        work.blocks.pop();
+        viper.verification.left.fetch_sub(1, Ordering::AcqRel);
+    }
+    Ok(true)
+}
+
+/// A record of the block that is being verified.
+struct Met {
+    hash: KeyHash,
+    place: Location,
+    stamp: Stamp,
+    is_dead: bool,
+    is_chained: bool,
+    /// Where its key ends in [`Verifier::keys`]; it begins where the one before it ends.
+    key_end: usize,
+}
+
+struct Verifier {
+    viper: Arc<Viper>,
+    session: ViperSession,
+    image: Vec<u8>,
+    met: Vec<Met>,
+    keys: Vec<u8>,
+}
+
+impl Verifier {
+    fn block(&mut self, block: u32, reached: &mut HashSet<u32>) -> Result<(), Error> {
+        let viper = Arc::clone(&self.viper);
+        let Some(entry) = viper.blocks.get(block) else {
+            return Ok(());
+        };
+        let info = entry.info();
+        if info.state != State::Unverified {
+            return Ok(());
+        }
+        // What is counted meanwhile is marked dead before it is counted, so the walk counts it, too.
+        let counted = entry.garbage();
+        let walked = self.walk(block, info)?;
+        let (met, keys) = (
+            std::mem::take(&mut self.met),
+            std::mem::take(&mut self.keys),
+        );
+        let mut from = 0;
+        for one in &met {
+            let key = keys.get(from..one.key_end).unwrap_or(&[]);
+            self.compare(one, key, reached)?;
+            from = one.key_end;
+        }
+        (self.met, self.keys) = (met, keys);
+        self.session.settle_and_fence();
+        entry.set_filled(walked.filled as u32);
+        entry.add_garbage((walked.dead as u32).saturating_sub(counted));
+        entry.set_slack(walked.slack as u32);
+        // Nobody else moves a block on from here.
+        entry.advance(info, State::Sealed);
+        Ok(())
+    }
+
+    /// Makes the block certain, verifies it and collects its records.
+    fn walk(&mut self, block: u32, info: Info) -> Result<Walked, Error> {
+        let Verifier {
+            viper,
+            session,
+            image,
+            met,
+            keys,
+        } = self;
+        let (at, bytes) = (viper.blocks.at(block), viper.geometry.block_bytes);
+        if viper.is_uncertain() {
+            let flushed = session.lane.flush_found(at, bytes);
+            session.unfenced.add(flushed);
+            session.settle_and_fence();
+        }
+        met.clear();
+        keys.clear();
+        copy_block(viper.pool.region(), at, bytes, image);
+        let walk = BlockWalk {
+            secret: viper.pool.secret(),
+            geometry: &viper.geometry,
+            block,
+            at,
+            kind: info.kind,
+            epoch: info.epoch,
+        };
+        let walked = walk.run(image, &mut |visited| meet(viper, &visited, met, keys))?;
+        match walked.open_pages.first() {
+            None => Ok(walked),
+            Some((page_at, _)) => Err(corrupt(*page_at, "a sealed block has an open page")),
+        }
+    }
+
+    fn compare(&mut self, one: &Met, key: &[u8], reached: &mut HashSet<u32>) -> Result<(), Error> {
+        let viper = Arc::clone(&self.viper);
+        let is_current = viper.points_to(&self.session.slot, one.hash, one.place);
+        if is_current == one.is_dead {
+            let stripe = Stripes::of(one.hash.0);
+            viper.stripes.lock(stripe, self.session.id);
+            let result = self.reconcile(one, key);
+            viper.stripes.unlock(stripe);
+            result?;
+        }
+        // Current when it was looked at: whoever replaces it later lets go of its pieces.
+        if one.is_chained && viper.points_to(&self.session.slot, one.hash, one.place) {
+            self.reach(one.place, reached)?;
+        }
+        Ok(())
+    }
+
+    /// Makes index and record agree. The caller holds the key's stripe.
+    fn reconcile(&mut self, one: &Met, key: &[u8]) -> Result<(), Error> {
+        let Verifier { viper, session, .. } = self;
+        // Takes the entry out if it leads to a record that is marked dead.
+        let current = look_up(viper, &session.slot, one.hash, key, &mut session.scratch)?;
+        let spot = viper.reader().spot(one.place.get() * UNIT)?;
+        if viper.is_marked(&spot)? || current.is_some_and(|(at, ..)| at == one.place) {
+            return Ok(());
+        }
+        let wins = match &current {
+            Some((_, _, record)) => one.stamp.order() > record.stamp.order(),
+            None => true,
+        };
+        let loser = match (&current, wins) {
+            (Some((old, ..)), true) => {
+                viper.index.replace(one.hash, *old, one.place);
+                *old
+            }
+            (Some(_), false) => one.place,
+            (None, _) => {
+                let scratch = &mut session.scratch;
+                let mut again = |location| rehash(viper, location, scratch);
+                viper
+                    .index
+                    .insert(one.hash, one.place, &mut again)
+                    .map_err(index_error)?;
+                session.count_key(1);
+                return Ok(());
+            }
+        };
+        let old = super::recover::at_old(viper, loser.get() * UNIT)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
+        Ok(())
+    }
+
+    /// Notes the pieces of a current record's value.
+    fn reach(&mut self, place: Location, reached: &mut HashSet<u32>) -> Result<(), Error> {
+        let Verifier { viper, session, .. } = self;
+        // Pieces are let go with their record, and used again when no reader is left.
+        let pin = session.slot.pin();
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(place.get() * UNIT)?, &mut session.scratch)?;
+        let blocks =
+            chain_of(&record, &session.scratch).and_then(|chain| reader.chain_blocks(&chain));
+        drop(pin);
+        match blocks {
+            Ok(blocks) => reached.extend(blocks),
+            // Replaced meanwhile, and its pieces gone.
+            Err(_) if viper.is_marked(&reader.spot(place.get() * UNIT)?)? => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Notes a record that counts, and starts loading its line of the index.
+fn meet(
+    viper: &Viper,
+    visited: &Visited<'_>,
+    met: &mut Vec<Met>,
+    keys: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let record = &visited.record;
+    if record.stamp.version > VERSION_SOUND {
+        return Err(corrupt(visited.at, "a version that no store ever reaches"));
+    }
+    if record.kind.is_journal() {
+        return match visited.dead {
+            true => Ok(()),
+            false => Err(corrupt(
+                visited.at,
+                "a checkpoint covers an unfinished batch",
+            )),
+        };
+    }
+    if record.stamp.version <= viper.floor.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let mut buffer = Vec::new();
+    let key = match viper.reader().key(record, visited.bytes, &mut buffer) {
+        Ok(key) => key,
+        // The rest of a long key went with the value's pieces; the index knew that before the checkpoint.
+        Err(_) if visited.dead => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let hash = viper.hash(key);
+    viper.index.prefetch(hash);
+    keys.extend_from_slice(key);
+    met.push(Met {
+        hash,
+        place: location(visited.at)?,
+        stamp: record.stamp,
+        is_dead: visited.dead,
+        is_chained: record.kind.is_chained(),
+        key_end: keys.len(),
+    });
+    Ok(())
+}
+
+/// Frees the overflow blocks that no record leads to. What was let go of meanwhile has been freed already, or is on its way.
+fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
+    let unreached: Vec<LooseBlock> = std::mem::take(&mut work.overflow)
+        .into_iter()
+        .filter(|(block, _)| !work.reached.contains(block))
+        .filter_map(|(block, epoch)| {
+            let info = viper.blocks.get(block)?.info();
+            let is_same = info.state == State::Overflow && info.epoch == epoch;
+            is_same.then(|| LooseBlock {
+                block,
+                epoch,
+                grace: viper.epochs.current(),
+            })
+        })
+        .collect();
+    work.reached = HashSet::new();
+    viper.loose.lock().extend(unreached);
+    reclaim::free_all_loose(viper)
+}
+
+impl Viper {
+    /// Whether memory may show what a crash would lose: a killed process leaves stores in caches.
+    pub(super) fn is_uncertain(&self) -> bool {
+        !self.pool.was_clean() && self.durable_at_fence && !self.read_only
+    }
+
+    /// Whether the record at a spot is marked dead.
+    pub(super) fn is_marked(&self, spot: &Spot) -> Result<bool, Error> {
+        let reader = self.reader();
+        let mark = reader.mark_of(spot);
+        Ok(reader.marks(mark.at, mark.epoch)? & mark.bit != 0)
+    }
+
+    /// Whether a record that the index leads to has been marked dead, which can be in an unverified block only. What is
+    /// said of it here survives: a mark, and words that were changed in place, may have been in caches only.
+    #[cold]
+    pub(super) fn has_died(&self, spot: &Spot, record: &Record) -> Result<bool, Error> {
+        let is_marked = self.is_marked(spot)?;
+        let is_edited = spot.info.kind == Kind::FixedEdited;
+        if self.is_uncertain() && (is_marked || is_edited) {
+            let mut lane = self.pool.lane();
+            let mark = self.reader().mark_of(spot);
+            let mark = lane.flush_found(mark.at, 8);
+            let value = lane.flush_found(spot.at, u64::from(record.bytes));
+            let _ordered = lane.fence(mark.and(value));
+        }
+        Ok(is_marked)
+    }
+
+    /// Takes the entry of a record that is marked dead out of the index. The caller holds the key's stripe.
+    #[cold]
+    pub(super) fn bury_found(&self, slot: &Slot, hash: KeyHash, place: Location) {
+        if self.index.remove(hash, place)
+            && let Some(shared) = self.slots.get(slot.number())
+        {
+            let keys = &shared.keys;
+            keys.store(keys.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the index leads to a place.
+    pub(super) fn points_to(&self, slot: &Slot, hash: KeyHash, place: Location) -> bool {
+        let pin = slot.pin();
+        let found = self.index.lookup(hash, &pin, |location| location == place);
+        found.is_some()
+    }
+}
