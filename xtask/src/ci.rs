@@ -73,7 +73,7 @@ const LAB: [Step; 3] = [
         "holes",
         Under::Plain,
         180,
-        "test --package everdram --features broken,lab --lib --test broken",
+        "test --package everdram --features broken,lab --lib --test broken --test restart",
     ),
     Step::tests(
         "lab",

@@ -14,6 +14,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes of the volatile index in DRAM.
     pub index_bytes: u64,
+    /// Bytes of blocks in use that hold the checkpoint of the index.
+    pub checkpoint_bytes: u64,
     /// Blocks by state.
     pub blocks_free: u64,
     /// Blocks that a session writes into.

@@ -3,7 +3,8 @@
 //! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that whatever
 //! recovery left lying about shows; then everything is removed, space is reclaimed, a key is written, the process is
 //! killed and the pool opened once more. It must be empty then, with its room back, and take a key again. After both
-//! recoveries every block must be accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
+//! recoveries every block must be accounted for; where a recovery has begun with a checkpoint of the index, the store is used
+//! before the rest is verified, and what is left then is accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
 
 use crate::call::Values;
 use crate::history::{Allowed, State};
@@ -230,7 +231,10 @@ pub fn check(world: &World) -> Result<(), Wrong> {
 
 /// Uses a recovered store; see the module text.
 fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
-    account(&world, state)?;
+    // What a restart with a checkpoint has left to verify is left, so that the store is used like this.
+    if world.opened.engine().stats().verification.is_none() {
+        account(&world, state)?;
+    }
     empty(&mut world, state)?;
     write(&world).map_err(|wrong| format!("emptied after recovery, {wrong}"))?;
     let image = world.killed();
@@ -246,6 +250,8 @@ fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
 /// # Errors
 /// Some are not.
 pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
+    let engine = world.opened.engine();
+    engine.verify().map_err(failed("verifying"))?;
     let stats = world.opened.engine().stats();
     let found = state.iter().flatten().count() as u64;
     // Keys count until they are swept, and expired ones cannot be seen.
@@ -343,12 +349,14 @@ fn is_empty(world: &World) -> Result<(), Wrong> {
     if let Some(key) = left.iter().position(Option::is_some) {
         return Err(format!("key {key} is back, which had been removed"));
     }
+    let engine = world.opened.engine();
+    engine.verify().map_err(failed("verifying"))?;
     let stats = world.opened.engine().stats();
     if stats.keys > 0 {
         return Err(format!("an empty store counts {} keys", stats.keys));
     }
     account(world, &left)?;
-    let blocks = stats.used_bytes / world.ground.block_bytes();
+    let blocks = (stats.used_bytes - stats.checkpoint_bytes) / world.ground.block_bytes();
     if blocks > BLOCKS_LEFT {
         return Err(format!(
             "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",

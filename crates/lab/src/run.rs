@@ -183,7 +183,7 @@ impl Driver<'_> {
                 let done = match call {
                     Call::Tend => self.world.opened.tend(),
                     Call::Reclaim => self.world.opened.engine().reclaim().map(|_| ()),
-                    _ => self.world.pool.checkpoint().map_err(Error::from),
+                    _ => self.world.checkpoint(),
                 };
                 match done {
                     Ok(()) | Err(Error::NoSpace(_)) => {}

@@ -153,7 +153,7 @@ impl Thread<'_> {
                 let done = match call {
                     Call::Tend => world.opened.tend(),
                     Call::Reclaim => world.opened.engine().reclaim().map(|_| ()),
-                    _ => world.pool.checkpoint().map_err(Error::from),
+                    _ => world.checkpoint(),
                 };
                 match done {
                     Ok(()) | Err(Error::NoSpace(_)) => {

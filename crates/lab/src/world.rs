@@ -185,6 +185,15 @@ impl World {
         }
     }
 
+    /// Writes both checkpoints: of the index, and of the redo log.
+    ///
+    /// # Errors
+    /// No room, or a failed disk.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.opened.engine().checkpoint()?;
+        self.pool.checkpoint().map_err(Error::from)
+    }
+
     /// A session.
     ///
     /// # Errors

@@ -113,6 +113,16 @@ impl File {
         of!(self, allocate(at, bytes))
     }
 
+    /// Whether the first `bytes` are there without a hole, as far as the file system can tell quickly: it may say no, and
+    /// [`File::allocate`] finds nothing to do.
+    pub(crate) fn is_whole(&self, bytes: u64) -> bool {
+        match self {
+            File::System(file) => file.is_whole(bytes),
+            #[cfg(feature = "lab")]
+            File::Simulated(_) => false,
+        }
+    }
+
     /// Cuts or extends the file.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn set_len(&self, bytes: u64) -> Result<(), Errno> {

@@ -213,6 +213,10 @@ pub(crate) fn fit_file(
         file.set_len(image_bytes)
             .map_err(io("cutting off what an interrupted growth left"))?;
     }
+    // Somebody may have copied the pool and left out its zeros. To look takes a quarter of the time on tmpfs.
+    if file.is_whole(image_bytes) {
+        return Ok(());
+    }
     place::back(file, 0, image_bytes).map_err(io("back the image with disk space"))
 }
 

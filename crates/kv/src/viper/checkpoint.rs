@@ -38,7 +38,7 @@ const NAMES_AT: [u64; 2] = [ROOT_AT + 2 * LINE, ROOT_AT + 3 * LINE];
 const SALT_NAME: u64 = 0x69;
 /// A checkpoint is due when more than one of so many used blocks was claimed since the last one. What has been claimed is
 /// read at a restart, and each checkpoint writes the whole index.
-const USED_SHARE: u64 = 6;
+const USED_SHARE: u64 = 8;
 
 /// The last bytes of a checkpoint, which say what is before them.
 ///
@@ -223,6 +223,21 @@ pub(super) fn write_at_close(viper: &Arc<Viper>) -> Result<(), Error> {
         true => write(viper),
         false => Ok(()),
     }
+}
+
+/// Gives the room of the checkpoint to whoever found none; `false` if there is no checkpoint. Keys are worth more than a quick
+/// restart.
+pub(super) fn give_way(viper: &Viper) -> bool {
+    let mut kept = viper.checkpoint.lock();
+    if kept.blocks.is_empty() || viper.verification.is_running() {
+        return false;
+    }
+    forget(viper);
+    for (block, epoch) in std::mem::take(&mut kept.blocks) {
+        viper.blocks.release(block, epoch);
+    }
+    // The next one is written when as much has changed as if this one were there.
+    true
 }
 
 /// Whether more blocks were claimed since the last checkpoint than the options allow, and more than one of `share`.

@@ -490,7 +490,7 @@ impl Engine for Viper {
                     continue;
                 }
                 State::Open => stats.blocks_open += 1,
-                State::Checkpoint => {}
+                State::Checkpoint => stats.checkpoint_bytes += self.geometry.block_bytes,
                 State::Sealed | State::Compacting | State::Unverified => {
                     stats.blocks_sealed += 1;
                     stats.live_bytes += u64::from(entry.live());

@@ -192,7 +192,7 @@ struct Scan<'a> {
 }
 
 /// Records that wait for the lines of the index, which come side by side.
-const WAITING_MAX: usize = 32;
+const WAITING_MAX: usize = 64;
 
 /// A live record on its way into the index.
 struct Waiting {
@@ -362,7 +362,6 @@ impl Scan<'_> {
             .reader()
             .key(&visited.record, visited.bytes, &mut buffer)?;
         let hash = viper.hash(key);
-        viper.index.prefetch(hash);
         self.keys.extend_from_slice(key);
         self.waiting.push(Waiting {
             hash,
@@ -382,6 +381,11 @@ impl Scan<'_> {
             std::mem::take(&mut self.keys),
             std::mem::take(&mut self.waiting),
         );
+        // One right after the other: a load that misses the page tables lets nothing past it for long, but loads that are
+        // close together miss together.
+        waiting
+            .iter()
+            .for_each(|one| self.viper.index.prefetch(one.hash));
         let mut from = 0;
         for one in &waiting {
             let key = keys.get(from..one.key_end).unwrap_or(&[]);

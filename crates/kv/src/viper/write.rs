@@ -309,7 +309,12 @@ impl ViperSession {
                 self.commit_pending()?;
                 match super::reclaim::reclaim_all(&self.engine) {
                     // Even if nothing was freed here: another thread may have made all the room there was to make.
-                    Ok(_) => write(self),
+                    Ok(_) => match write(self) {
+                        Err(Error::NoSpace(_)) if super::checkpoint::give_way(&self.engine) => {
+                            write(self)
+                        }
+                        other => other,
+                    },
                     Err(_) => Err(Error::NoSpace(why)),
                 }
             }

@@ -110,6 +110,11 @@ impl SystemFile {
         retry(|| rustix::fs::fallocate(&self.inner, FallocateFlags::empty(), at, bytes))
     }
 
+    pub(super) fn is_whole(&self, bytes: u64) -> bool {
+        let hole = rustix::fs::seek(&self.inner, rustix::fs::SeekFrom::Hole(0));
+        hole.is_ok_and(|hole| hole >= bytes)
+    }
+
     pub(super) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
         retry(|| rustix::fs::ftruncate(&self.inner, bytes))
     }
