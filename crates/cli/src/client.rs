@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest string that is accepted as a reply, a little more than the longest value.
 const REPLY_BYTES_MAX: i64 = 513 << 20;
@@ -105,6 +105,31 @@ impl Client {
         self.queue(arguments);
         self.send()?;
         self.receive()?.accepted()
+    }
+
+    /// The number of keys. Waits for a server that has just started and cannot say yet.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; `InvalidData` for an answer that is no number.
+    pub fn count_keys(&mut self) -> io::Result<u64> {
+        let begun = Instant::now();
+        loop {
+            self.queue(&[b"DBSIZE"]);
+            self.send()?;
+            match self.receive()? {
+                Reply::Error(why)
+                    if why.starts_with("LOADING") && begun.elapsed() < SILENCE_MAX =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => {
+                    return match other.accepted()? {
+                        Reply::Integer(count) => Ok(u64::try_from(count).unwrap_or(0)),
+                        _ => Err(invalid("an answer to DBSIZE that is no number")),
+                    };
+                }
+            }
+        }
     }
 
     fn read_reply(&mut self, depth: usize) -> io::Result<Reply> {

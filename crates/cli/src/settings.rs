@@ -91,6 +91,9 @@ pub(crate) struct Layer {
     /// Redo log to keep ready on files; half of it starts a checkpoint [default: 64MiB]
     #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
     log_bytes: Option<String>,
+    /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none [default: 64MiB]
+    #[arg(long, env = "EVERDRAM_CHECKPOINT_BYTES", value_name = "SIZE")]
+    checkpoint_bytes: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -143,6 +146,7 @@ impl Layer {
             max_bytes: self.max_bytes.or(lower.max_bytes),
             chunk_bytes: self.chunk_bytes.or(lower.chunk_bytes),
             log_bytes: self.log_bytes.or(lower.log_bytes),
+            checkpoint_bytes: self.checkpoint_bytes.or(lower.checkpoint_bytes),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -192,6 +196,10 @@ impl Layer {
         set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
         set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
         set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
+        set(
+            &mut options.checkpoint_bytes,
+            size(self.checkpoint_bytes.as_deref())?,
+        );
         set(
             &mut options.initial_bytes,
             size(self.chunk_bytes.as_deref())?,

@@ -316,7 +316,7 @@ pub trait Engine: Send + Sync {
     /// or the pool has failed. It must be short and must not call the engine.
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
     /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
-    /// ([`Stats::verification`]), keys that were removed shortly before it may be counted, too.
+    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too.
     fn len(&self) -> u64;
     /// Whether there is no key.
     fn is_empty(&self) -> bool {
@@ -329,6 +329,11 @@ pub trait Engine: Send + Sync {
     fn sync(&self) -> Result<(), Error>;
     /// Counters and sizes.
     fn stats(&self) -> Stats;
+    /// How far the verification of a restart has come, which began with a checkpoint of the index: blocks verified, of how many.
+    /// `None`: everything has been verified, and [`Engine::len`] is exact.
+    fn verification(&self) -> Option<(u64, u64)> {
+        None
+    }
     /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once if there is
     /// nothing. The caller's sessions have no submitted writes.
     ///

@@ -504,6 +504,10 @@ impl Engine for Viper {
         stats
     }
 
+    fn verification(&self) -> Option<(u64, u64)> {
+        self.verification.progress()
+    }
+
     fn verify(&self) -> Result<(), Error> {
         match self.myself() {
             Some(viper) => verify::verify_all(&viper),

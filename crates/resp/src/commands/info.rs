@@ -192,10 +192,27 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         ("recovery_usec", stats.recovery_us),
         ("recovered_records", stats.recovered_records),
         ("recovered_losers", stats.recovered_losers),
+        ("checkpoint_bytes", stats.checkpoint_bytes),
         ("commits", sum(shared, |statistics| &statistics.commits)),
     ];
     for (name, number) in numbers {
         lines.add(name, number);
+    }
+    // After a restart that began with a checkpoint of the index: what is read while clients are served.
+    let (verified, blocks) = stats.verification.unwrap_or((0, 0));
+    lines.add("verifying", u8::from(stats.verification.is_some()));
+    lines.add("verified_blocks", verified);
+    lines.add("blocks_to_verify", blocks);
+    lines.add(
+        "verified_perc",
+        format_args!("{:.2}", percent(verified, blocks)),
+    );
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 100.0,
+        _ => 100.0 * part as f64 / whole as f64,
     }
 }
 

@@ -31,6 +31,8 @@ const POOL_KILLS: Range<u64> = 15..40;
 const CHUNKS: [u64; 3] = [512 << 10, 1 << 20, 4 << 20];
 /// Sizes of the redo log. Half of it starts a checkpoint; a segment has 4 MiB.
 const LOGS: [u64; 3] = [2 << 20, 8 << 20, 16 << 20];
+/// How much of the pool is written between two checkpoints of the index, with which restarts begin.
+const CHECKPOINTS: [&str; 4] = ["0", "24KiB", "256KiB", "2MiB"];
 
 /// Delay models of the emulated medium, by name; none at all is one more. With slow flushes and fences a kill
 /// lands more often between two that belong together.
@@ -214,6 +216,8 @@ impl Campaign<'_> {
             "--log-bytes",
             &log,
         ];
+        let checkpoint = CHECKPOINTS[self.random.random_range(0..CHECKPOINTS.len())];
+        arguments.extend(["--checkpoint-bytes", checkpoint]);
         let delay = DELAYS.get(self.random.random_range(0..=DELAYS.len()));
         if let Some(delay) = delay.filter(|_| pool.medium == "emulated") {
             arguments.extend(["--delay", delay]);

@@ -3,7 +3,16 @@
 use crate::commands::string::SYNTAX;
 use crate::context::Context;
 
+/// Shortly after a restart the number is not known: what was removed just before it may be counted, too. Redis has an answer
+/// for that, after which its clients try again.
 pub(crate) fn dbsize(ctx: &mut Context<'_>) {
+    if let Some((done, blocks)) = ctx.shared.engine.verification() {
+        let percent = 100 * done / blocks.max(1);
+        return ctx.reply.error(&format!(
+            "LOADING everdram serves all keys, and cannot count them before it has verified what the last restart left: \
+             {percent} % done"
+        ));
+    }
     let count = ctx.keys.len();
     ctx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
 }
