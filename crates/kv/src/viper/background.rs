@@ -117,15 +117,12 @@ fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Blocks that are verified between two looks at whether the thread shall stop.
-const VERIFY: usize = 64;
-
 /// The index's part, which takes long at times: verifying what a restart has not read, and checkpoints.
 fn keep(viper: &Arc<Viper>, _cursor: &mut u64) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
     }
-    while verify_some(viper, VERIFY)? {
+    while verify_some(viper, 1)? {
         if viper.keeper.is_called() {
             return Ok(());
         }

@@ -6,8 +6,8 @@
 //! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its entry goes;
 //! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is marked dead.
 //!
-//! Then the block is [`State::Sealed`] like any other. Until all are, nothing is compacted and no checkpoint is written, so that a
-//! crash meanwhile leaves a pool which the same checkpoint is still good for. At the end, pieces of values that no record
+//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are, no checkpoint is written, so that after a
+//! crash meanwhile the same one is still good. At the end, pieces of values that no record
 //! leads to are freed.
 //!
 //! Damage that recovery would have refused to open the store with halts the engine: reads go on.
@@ -87,7 +87,10 @@ pub(super) fn verify_all(viper: &Arc<Viper>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Verifies up to `count` blocks; `false` once nothing is left to do. The caller holds no stripe.
+/// Blocks that are verified before their readers are waited for.
+const SHARE: usize = 64;
+
+/// Verifies up to `count` times a few blocks; `false` once nothing is left to do. The caller holds no stripe.
 ///
 /// # Errors
 /// [`Error::Corrupt`]: there is damage, and the engine has halted. [`Error::Halted`]: it had.
@@ -108,16 +111,20 @@ pub(super) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Erro
         keys: Vec::new(),
     };
     for _ in 0..count {
-        let Some(&block) = work.blocks.last() else {
+        let share = work.blocks.len().saturating_sub(SHARE);
+        let share = work.blocks.split_off(share);
+        if share.is_empty() {
             free_unreached(viper, &mut work)?;
             viper.verification.left.store(0, Ordering::Release);
             return Ok(false);
-        };
-        verifier
-            .block(block, &mut work.reached)
-            .map_err(|error| viper.halt(error))?;
-        work.blocks.pop();
-        viper.verification.left.fetch_sub(1, Ordering::AcqRel);
+        }
+        let done = verifier.share(&share, &mut work.reached);
+        done.map_err(|error| viper.halt(error))?;
+        let verified = share.len() as u64;
+        viper
+            .verification
+            .left
+            .fetch_sub(verified, Ordering::AcqRel);
     }
     Ok(true)
 }
@@ -142,6 +149,26 @@ struct Verifier {
 }
 
 impl Verifier {
+    fn share(&mut self, blocks: &[u32], reached: &mut HashSet<u32>) -> Result<(), Error> {
+        for &block in blocks {
+            self.block(block, reached)?;
+        }
+        self.session.settle_and_fence();
+        // Somebody may have come from the index to a removed record before its entry went, and looks at the block next:
+        // as long as he may, he has to ask for the mark.
+        self.viper.wait_for_readers(self.viper.epochs.advance());
+        for entry in blocks
+            .iter()
+            .filter_map(|&block| self.viper.blocks.get(block))
+        {
+            let info = entry.info();
+            if info.state == State::Unverified {
+                entry.advance(info, State::Sealed);
+            }
+        }
+        Ok(())
+    }
+
     fn block(&mut self, block: u32, reached: &mut HashSet<u32>) -> Result<(), Error> {
         let viper = Arc::clone(&self.viper);
         let Some(entry) = viper.blocks.get(block) else {
@@ -167,12 +194,9 @@ impl Verifier {
             from = one.key_end;
         }
         (self.met, self.keys) = (met, keys);
-        self.session.settle_and_fence();
         entry.set_filled(walked.filled as u32);
         entry.add_garbage((walked.dead as u32).saturating_sub(counted));
         entry.set_slack(walked.slack as u32);
-        // Nobody else moves a block on from here.
-        entry.advance(info, State::Sealed);
         Ok(())
     }
 
@@ -390,5 +414,109 @@ impl Viper {
         let pin = slot.pin();
         let found = self.index.lookup(hash, &pin, |location| location == place);
         found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ENGINE;
+    use super::super::layout::Geometry;
+    use super::*;
+    use crate::engine::{Engine, EngineSession};
+    use crate::options::Options;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    /// An engine over what a kill has left: keys 0 to 1999, with a checkpoint of all; then the even ones were removed.
+    fn restarted() -> Arc<Viper> {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 8 << 20,
+            checkpoint_bytes: 0,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(4096, 6, None).unwrap();
+        let pool = Pool::heap(8 << 20, ENGINE, geometry.to_words());
+        let open = || Viper::over(Arc::clone(&pool), Path::new("heap"), &options).unwrap();
+        let viper = open();
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        for number in 0..2000_u32 {
+            session.put(&number.to_le_bytes(), &[7; 200], 0).unwrap();
+        }
+        session.commit_pending().unwrap();
+        viper.checkpoint().unwrap();
+        for number in (0..2000_u32).step_by(2) {
+            assert!(session.delete(&number.to_le_bytes()).unwrap());
+        }
+        session.commit_pending().unwrap();
+        // Nothing of it ends in order.
+        std::mem::forget((session, viper));
+        open()
+    }
+
+    fn unverified(viper: &Viper) -> usize {
+        let states = viper
+            .blocks
+            .all()
+            .filter_map(|block| viper.blocks.get(block));
+        states
+            .filter(|entry| entry.info().state == State::Unverified)
+            .count()
+    }
+
+    /// A reader that came from the index to a removed record asks for its mark, also if the entry goes meanwhile.
+    #[test]
+    fn a_block_stays_unverified_under_a_reader() {
+        let viper = restarted();
+        let blocks = unverified(&viper);
+        assert!(blocks > 10, "{blocks} blocks");
+        let reader = viper.epochs.register().unwrap();
+        let pin = reader.pin();
+        let before = viper.epochs.current();
+        std::thread::scope(|scope| {
+            let verification = scope.spawn(|| verify_all(&viper).unwrap());
+            while viper.epochs.current() == before && !verification.is_finished() {
+                std::thread::yield_now();
+            }
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(100) {
+                assert_eq!(unverified(&viper), blocks);
+                std::thread::yield_now();
+            }
+            drop(pin);
+            verification.join().unwrap();
+        });
+        assert_eq!((unverified(&viper), viper.len()), (0, 1000));
+    }
+
+    #[test]
+    fn damage_that_is_found_later_halts_the_engine() {
+        let viper = restarted();
+        let is_unverified = |block: &u32| {
+            let entry = viper.blocks.get(*block);
+            entry.is_some_and(|entry| entry.info().state == State::Unverified)
+        };
+        let block = viper.blocks.all().find(is_unverified).unwrap();
+        let at = viper.blocks.at(block) + 64 + 32;
+        let word = viper.pool.region().load_word(at);
+        let _dirty = viper.pool.lane().store_word(at, word ^ 1);
+        assert!(matches!(
+            viper.verify(),
+            Err(Error::Corrupt { offset, .. }) if viper.blocks.number(offset) == block
+        ));
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        let mut value = Vec::new();
+        assert!(
+            session
+                .get(&1999_u32.to_le_bytes(), &mut value)
+                .unwrap()
+                .is_some()
+        );
+        assert!(matches!(
+            session.put_now(b"key", b"value", 0),
+            Err(Error::Halted(_))
+        ));
     }
 }
