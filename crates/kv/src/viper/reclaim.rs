@@ -56,6 +56,9 @@ pub(super) fn free_all_loose(viper: &Viper) -> Result<(), Error> {
 
 /// One round if no other is running; for the background thread.
 pub(super) fn reclaim_some(viper: &Viper) -> Result<u64, Error> {
+    if viper.verification.is_running() {
+        return Ok(0);
+    }
     let Some(_one) = viper.compaction.try_lock() else {
         return Ok(0);
     };
