@@ -18,6 +18,8 @@ pub struct Everdram {
     /// Whether the pool is made as large as its records need at once, and its pages present, so that a run
     /// measures neither growth nor first touches.
     pub prefault: bool,
+    /// Whether checkpoints of the index are written, with which a restart begins.
+    pub checkpoint: bool,
 }
 
 impl Everdram {
@@ -28,6 +30,7 @@ impl Everdram {
             medium,
             fixed: None,
             prefault: true,
+            checkpoint: true,
         }
     }
 
@@ -36,6 +39,9 @@ impl Everdram {
         options.medium = MediumChoice::Only(self.medium);
         options.fixed = self.fixed;
         options.prefault = self.prefault;
+        if !self.checkpoint {
+            options.checkpoint_bytes = 0;
+        }
         if self.prefault {
             let wanted = records * (record_bytes as u64 + BESIDE_BYTES) * 5 / 4;
             options.initial_bytes = options.initial_bytes.max(wanted.next_multiple_of(1 << 20));

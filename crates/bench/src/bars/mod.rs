@@ -196,11 +196,12 @@ pub struct Outcome {
 pub trait Host {
     /// The next measurement begins.
     fn begin(&mut self, group: Group, what: &str);
-    /// Has a process fill a store of so many usual records, kills it, and opens the store.
+    /// Has a process fill a store of so many usual records, with or without checkpoints of its index, kills it, and opens the
+    /// store.
     ///
     /// # Errors
     /// What went wrong.
-    fn crash(&mut self, records: u64) -> Result<Recovery, Error>;
+    fn crash(&mut self, records: u64, checkpoint: bool) -> Result<Recovery, Error>;
 }
 
 /// Measures what is asked for.
@@ -221,7 +222,7 @@ pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Erro
     }
     if settings.has(Group::Recovery) {
         host.begin(Group::Recovery, "crash");
-        let recovery = host.crash(settings.records)?;
+        let recovery = host.crash(settings.records, false)?;
         outcome.bars.push(Bar {
             group: Group::Recovery,
             operation: "recovery, CPU a record".into(),
@@ -232,6 +233,20 @@ pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Erro
             value: recovery.cpu_us(),
             wall_value: Some(recovery.wall.as_secs_f64() * 1e6 / recovery.records.max(1) as f64),
             bar: 0.10,
+            at_most: true,
+        });
+        host.begin(Group::Recovery, "crash, with a checkpoint");
+        let restart = host.crash(settings.records, true)?.wall.as_secs_f64();
+        outcome.bars.push(Bar {
+            group: Group::Recovery,
+            operation: "restart, first read".into(),
+            measured: restart,
+            unit: "s".into(),
+            reference: None,
+            reference_name: None,
+            value: restart,
+            wall_value: None,
+            bar: 1.0,
             at_most: true,
         });
     }

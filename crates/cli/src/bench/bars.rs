@@ -63,7 +63,7 @@ impl Host for Watcher {
         self.shown.at(self.done, &format!("{group}: {what}"));
     }
 
-    fn crash(&mut self, records: u64) -> Result<Recovery, Error> {
+    fn crash(&mut self, records: u64, checkpoint: bool) -> Result<Recovery, Error> {
         recovery::measure(&Store {
             store: "everdram".into(),
             medium: Medium::Emulated,
@@ -72,7 +72,8 @@ impl Host for Watcher {
             keys: Sizes::Fixed(16),
             values: Sizes::Fixed(200),
             fixed: false,
-            grow: false,
+            grow: true,
+            no_checkpoint: !checkpoint,
             seed: self.seed,
         })
     }

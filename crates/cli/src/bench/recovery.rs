@@ -60,6 +60,9 @@ pub(crate) fn measure(store: &Store) -> anyhow::Result<Recovery> {
     if store.grow {
         filler.arg("--grow");
     }
+    if store.no_checkpoint {
+        filler.arg("--no-checkpoint");
+    }
     let opener = store.opener()?;
     let bytes = store.keys.mean() + store.values.mean();
     recovery::measure(

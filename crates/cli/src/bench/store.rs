@@ -33,6 +33,9 @@ pub(crate) struct Store {
     /// everdram: begin with a small pool that grows while it is measured, instead of one that is large and present.
     #[arg(long)]
     pub(crate) grow: bool,
+    /// everdram: write no checkpoints of the index, so that a restart reads every record.
+    #[arg(long)]
+    pub(crate) no_checkpoint: bool,
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
@@ -74,6 +77,7 @@ impl Store {
             medium: self.medium,
             fixed,
             prefault: !self.grow,
+            checkpoint: !self.no_checkpoint,
         }))
     }
 

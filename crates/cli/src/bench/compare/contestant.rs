@@ -67,6 +67,7 @@ impl Contestant {
             values: Sizes::Fixed(200),
             fixed: self.fixed,
             grow: false,
+            no_checkpoint: false,
             seed,
         }
     }
