@@ -4,7 +4,7 @@
 //! under its key's lock where the two differ:
 //!
 //! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its entry goes;
-//! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is marked dead.
+//! * a record that is not marked, and that the index does not point to, was replaced, and is marked dead.
 //!
 //! Then the block is [`State::Sealed`] like any other. Until all are, nothing is compacted and no checkpoint is written, so that a
 //! crash meanwhile leaves a pool which the same checkpoint is still good for. At the end, pieces of values that no record
@@ -19,13 +19,13 @@
 
 use super::blocks::{Info, State};
 use super::layout::Kind;
-use super::lookup::{location, look_up, rehash};
+use super::lookup::{location, look_up};
 use super::read::{Spot, UNIT, chain_of, corrupt};
-use super::record::{Record, Stamp};
+use super::record::Record;
 use super::recover_scan::VERSION_SOUND;
 use super::scan_page::{BlockWalk, Visited, Walked, copy_block};
 use super::session::ViperSession;
-use super::{LooseBlock, Viper, index_error, reclaim};
+use super::{LooseBlock, Viper, reclaim};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -126,7 +126,6 @@ pub(super) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Erro
 struct Met {
     hash: KeyHash,
     place: Location,
-    stamp: Stamp,
     is_dead: bool,
     is_chained: bool,
     /// Where its key ends in [`Verifier::keys`]; it begins where the one before it ends.
@@ -235,28 +234,9 @@ impl Verifier {
         if viper.is_marked(&spot)? || current.is_some_and(|(at, ..)| at == one.place) {
             return Ok(());
         }
-        let wins = match &current {
-            Some((_, _, record)) => one.stamp.order() > record.stamp.order(),
-            None => true,
-        };
-        let loser = match (&current, wins) {
-            (Some((old, ..)), true) => {
-                viper.index.replace(one.hash, *old, one.place);
-                *old
-            }
-            (Some(_), false) => one.place,
-            (None, _) => {
-                let scratch = &mut session.scratch;
-                let mut again = |location| rehash(viper, location, scratch);
-                viper
-                    .index
-                    .insert(one.hash, one.place, &mut again)
-                    .map_err(index_error)?;
-                session.count_key(1);
-                return Ok(());
-            }
-        };
-        let old = super::recover::at_old(viper, loser.get() * UNIT)?;
+        // The checkpoint led to every record of its blocks that was alive then. So this one had been replaced or removed, or
+        // recovery has found what replaced it since.
+        let old = super::recover::at_old(viper, one.place.get() * UNIT)?;
         session.mark(&old)?;
         session.count_garbage(&old);
         Ok(())
@@ -317,7 +297,6 @@ fn meet(
     met.push(Met {
         hash,
         place: location(visited.at)?,
-        stamp: record.stamp,
         is_dead: visited.dead,
         is_chained: record.kind.is_chained(),
         key_end: keys.len(),
