@@ -80,11 +80,14 @@ fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
     let first = put(values, 0, SMALL);
     let mut parts = vec![part(values, 0, SMALL)];
     parts.extend((2..5).map(|key| part(values, key, WIDE)));
+    let last = put(values, 1, SMALL);
     vec![
         (0, first),
         (1, Call::Pipeline(parts)),
         (0, Call::Delete(0)),
         (0, Call::Reclaim),
+        // On files nothing is durable before somebody waits for it.
+        (0, last),
     ]
 }
 
@@ -122,11 +125,19 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
 
 /// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
 fn marks_of_the_departed(values: &mut Values) -> Vec<(u32, Call)> {
+    let calls = [
+        put(values, 0, SMALL),
+        put(values, 0, SMALL),
+        put(values, 1, SMALL),
+    ];
+    let [first, second, last] = calls;
     vec![
-        (0, put(values, 0, SMALL)),
-        (1, put(values, 0, SMALL)),
+        (0, first),
+        (1, second),
         (1, Call::Leave),
         (0, Call::Delete(0)),
         (0, Call::Reclaim),
+        // On files nothing is durable before somebody waits for it.
+        (0, last),
     ]
 }

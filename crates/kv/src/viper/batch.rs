@@ -374,7 +374,7 @@ impl ViperSession {
         if let Some(journal) = journal {
             // Counted first: once it is marked its block may be compacted and live another life.
             self.count_garbage(&journal);
-            self.mark_superseded(&journal)?;
+            self.mark_late(&journal)?;
             self.let_go(&journal);
         }
         Ok(Ticket(self.last_ticket.0))

@@ -14,10 +14,11 @@
 //! record or one that has been replaced or removed since. That takes three steps in this order:
 //! 1. the sealed blocks are listed;
 //! 2. every stripe is locked once: whoever was writing a record into one of those blocks has published it by then;
-//! 3. the marks that sessions keep in caches are fenced: what had been replaced by then is marked dead for ever, so that
-//!    whatever is replaced later has its newer record outside the stable blocks, where the restart looks.
+//! 3. the marks that sessions have listed are fenced: no batch in one of those blocks is unfinished.
 //!
-//! Only then are the segments of the index copied, each under its lock.
+//! Only then are the segments of the index copied, each under its lock. So a record in a stable block that the copy does
+//! not lead to had been replaced or removed, and the fence that covers that came before the index was changed, thus before the
+//! checkpoint got its name: it is dead for good, whether its mark is durable or not.
 
 use super::Viper;
 use super::blocks::{Blocks, State};

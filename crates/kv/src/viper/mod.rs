@@ -9,8 +9,8 @@
 //! 4. It finds the current record through the index, whose lines and the record's have come while the fence was
 //!    waited for, and swings the index entry from the old record to the new one; only now can others read it.
 //! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the session
-//!    itself after 64 of them, makes marks durable. If a crash loses one, recovery sees two records and the higher
-//!    version wins.
+//!    itself after 64 of them, makes marks durable; on files they stay for longer ([`late`]). If a crash loses one,
+//!    recovery sees two records and the higher version wins.
 //! 6. The lock is given back. On files the caller then waits for the log to be durable.
 //!
 //! A delete is step 5 under a fence of its own, then the index entry goes. A dead record is its own
@@ -32,6 +32,7 @@ mod commit;
 pub mod fuzzing;
 mod holes;
 mod inspect;
+mod late;
 mod layout;
 mod lookup;
 mod ops;
@@ -63,6 +64,7 @@ use blocks::{Blocks, State};
 use claim::Claim;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool, PoolOptions, Report};
+use late::LateMarks;
 use layout::Geometry;
 use parking_lot::Mutex;
 use read::Reader;
@@ -145,6 +147,7 @@ pub(crate) struct Viper {
     epochs: Arc<Epochs>,
     stripes: Stripes,
     blocks: Blocks,
+    late_marks: LateMarks,
     slots: Box<[CachePadded<SlotShared>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
@@ -225,12 +228,8 @@ impl Viper {
         let slots = options.sessions_max + OWN_SESSIONS;
         let epochs = Epochs::new(slots);
         let chance = options.chance();
-        let blocks = Blocks::new(
-            Arc::clone(&pool),
-            geometry,
-            options.max_bytes.max(pool.region().len()),
-            options.chunk_bytes,
-        );
+        let bytes_max = options.max_bytes.max(pool.region().len());
+        let blocks = Blocks::new(Arc::clone(&pool), geometry, bytes_max, options.chunk_bytes);
         for extent in pool.extents(blocks::OWNER) {
             blocks.add_range(extent.at, extent.bytes);
         }
@@ -255,6 +254,7 @@ impl Viper {
             epochs,
             stripes: Stripes::new(),
             blocks,
+            late_marks: LateMarks::new(geometry.page_bytes, bytes_max),
             slots: (0..slots)
                 .map(|_| CachePadded::new(SlotShared::new()))
                 .collect(),
@@ -541,6 +541,7 @@ impl Engine for Viper {
         }
         if let Some(viper) = self.myself() {
             viper.seal_parked()?;
+            viper.fence_marks_at_close()?;
             // A restart without it takes longer, and is as good.
             let _ = checkpoint::write_at_close(&viper);
         }

@@ -439,11 +439,36 @@ fn take_passed<T>(queue: &Mutex<Vec<T>>, passed: impl Fn(&T) -> bool) -> Vec<T> 
 }
 
 impl Viper {
-    /// Flushes and fences every mark that some session left in the cache.
+    /// Makes durable, of the marks that sessions left in the cache, those that keep elders dead of what is about to be
+    /// dropped.
     ///
     /// The caller has held the lock of each key whose dead record it is about to drop, after that record
     /// died; so the session that marked the key's older copy had listed the mark by then.
     pub(super) fn fence_marks(&self, session: &mut ViperSession) {
+        self.flush_listed_marks(session);
+        // Whatever was replaced has a newer record that keeps its elders dead; only what was removed has none.
+        if self.late_marks.take_removals() {
+            self.flush_late_marks(session);
+        }
+        session.settle_and_fence();
+    }
+
+    /// Makes all marks durable that sessions left in the cache.
+    pub(super) fn fence_all_marks(&self, session: &mut ViperSession) {
+        self.flush_listed_marks(session);
+        self.flush_late_marks(session);
+        session.settle_and_fence();
+    }
+
+    /// As [`Viper::fence_all_marks`], so that the next open finds less to do.
+    pub(super) fn fence_marks_at_close(self: &Arc<Self>) -> Result<(), Error> {
+        if self.healthy().is_ok() {
+            self.fence_all_marks(&mut ViperSession::new(Arc::clone(self))?);
+        }
+        Ok(())
+    }
+
+    fn flush_listed_marks(&self, session: &mut ViperSession) {
         for slot in &self.slots {
             let len = slot.marks_len.load(Ordering::Acquire);
             for mark in slot.marks.iter().take(len) {
@@ -454,7 +479,20 @@ impl Viper {
                 }
             }
         }
-        session.settle_and_fence();
+    }
+
+    /// Flushes the marks of all noted pages; see `late.rs`.
+    fn flush_late_marks(&self, session: &mut ViperSession) {
+        self.late_marks.take(|page_at| {
+            let block = self.blocks.number(page_at);
+            let info = self.blocks.get(block).map(|entry| entry.info());
+            // A free block has no records left that a mark would keep dead.
+            if let Some(info) = info.filter(|info| info.state != State::Free) {
+                let marks = 8 * self.geometry.pages_of(info.kind).mark_words;
+                let flushed = session.lane.flush_range(page_at + 16, marks);
+                session.unfenced.add(flushed);
+            }
+        });
     }
 
     /// Blocks until no reader can hold a location from before `epoch`.

@@ -201,10 +201,13 @@ impl ViperSession {
         location(at)
     }
 
-    /// Marks a record dead: stored and flushed, not fenced.
+    /// Marks a record dead, which may be the newest of its key: stored and flushed, not fenced.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession { engine, lane, .. } = self;
+        if !engine.durable_at_fence {
+            engine.late_marks.note_removal();
+        }
         let dirty = set_mark(&engine.pool, old.mark, |at, word, new| {
             lane.exchange_word(at, word, new)
         })?;
@@ -212,9 +215,24 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks a record dead that a durable newer one has replaced, and says so to compaction. The mark stays in the
-    /// cache: to wait for it would cost each overwrite as much as its record does.
+    /// Marks a record dead that a durable newer one has replaced. The mark stays in the cache: to wait for it would
+    /// cost each overwrite as much as its record does.
     pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
+        // Pieces of a chain are let go, and that takes the mark of the record that led to them.
+        if self.engine.durable_at_fence || old.chain.is_some() {
+            return self.mark_late(old);
+        }
+        let ViperSession { engine, lane, .. } = self;
+        set_mark(&engine.pool, old.mark, |at, word, new| {
+            lane.exchange_word_late(at, word, new)
+        })?;
+        engine.late_marks.note(old.mark.at);
+        Ok(())
+    }
+
+    /// Marks a record dead that does no harm for a while if a crash brings it back, and says so to compaction. The mark
+    /// stays in the cache until the session has several.
+    pub(super) fn mark_late(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession {
             engine, lane, id, ..
         } = self;

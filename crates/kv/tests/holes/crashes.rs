@@ -69,6 +69,48 @@ fn hole_v1_a_delete_outlives_the_copies_before_it() {
     );
 }
 
+/// On files the marks of replaced records stay in caches for long. The newer record is removed, and compaction drops it:
+/// what it kept dead must be marked durably by then.
+#[test]
+fn hole_v1_on_files_a_dropped_tombstone_leaves_its_elders_dead() {
+    let bed = Bed::file_in_memory();
+    let quiet = |bed: &Bed| {
+        bed.open_with(|options| {
+            options.reclaim_background = false;
+            // So much that nothing is copied to the image: marks that the log does not have are lost.
+            options.log_bytes = 64 << 20;
+        })
+    };
+    let store = quiet(&bed);
+    let mut session = store.session().unwrap();
+    session.put(b"key", b"old").unwrap();
+    // The page is full, and is not flushed again for its own sake.
+    session.put(b"fills the page", &[1; 3_900]).unwrap();
+    session.put(b"the next page", &[2; 3_900]).unwrap();
+    let mut other = store.session().unwrap();
+    other.put(b"key", b"new").unwrap();
+    for number in 0..20u32 {
+        other.put(&number.to_le_bytes(), &[3; 3_900]).unwrap();
+    }
+    for number in 0..20u32 {
+        assert!(other.delete(&number.to_le_bytes()).unwrap());
+    }
+    let before = store.engine().stats().blocks_reclaimed;
+    assert!(session.delete(b"key").unwrap());
+    store.engine().reclaim().unwrap();
+    assert!(store.engine().stats().blocks_reclaimed > before);
+    store.engine().sync().unwrap();
+    let frozen = Frozen::take(&bed.path());
+    let elsewhere = Bed::file_in_memory();
+    frozen.lay(&elsewhere.path());
+    let killed = quiet(&elsewhere);
+    let model = map(&[
+        (b"fills the page", &[1; 3_900]),
+        (b"the next page", &[2; 3_900]),
+    ]);
+    assert_holds(&killed, &model, "compacted and killed");
+}
+
 /// The number of used blocks was made durable as a count, after a block was handed out: a record acknowledged in
 /// a later block was never scanned when an earlier block's owner was slower.
 #[test]
