@@ -6,6 +6,7 @@ use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{ViperSession, check_key};
 use super::{Viper, bump};
+use crate::broken::Hole;
 use crate::engine::{Found, Ticket};
 use crate::epoch::{Pin, Slot};
 use crate::error::Error;
@@ -37,6 +38,63 @@ impl ViperSession {
             self.commit_pending()?;
         }
         Ok(())
+    }
+
+    /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one of the key,
+    /// or it offers none, and nobody writes keys of the stripe. `None` says nothing: look thoroughly. This is
+    /// [`ViperSession::read`] in a straight line. While one look-up waits for memory the processor begins the next,
+    /// but only if it is no more than some hundreds of instructions away.
+    #[inline(always)]
+    pub(super) fn glance(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Option<Option<Found>> {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let pin = slot.pin();
+        let record = match engine.index.candidates(hash, &pin).next() {
+            Some(location) => {
+                let at = location.get() * UNIT;
+                // What the block table says of it takes a while, too.
+                engine.reader().prefetch(at);
+                Some(glance_at(engine, at, key, scratch)?)
+            }
+            None => None,
+        };
+        drop(pin);
+        // What was read is older than what is looked at now.
+        fence(Ordering::Acquire);
+        let stripe = Stripes::of(hash.0);
+        if engine.stripes.is_locked(stripe) {
+            return None;
+        }
+        self.last_read = self.ticket_of(stripe);
+        bump(&self.shared().gets, 1);
+        let Some(record) = record else {
+            bump(&self.shared().misses, 1);
+            return Some(None);
+        };
+        into.extend_from_slice(self.scratch.get(record.value())?);
+        Some(Some(Found {
+            version: record.stamp.version,
+            expires_at_ms: 0,
+            ticket: self.last_read,
+        }))
+    }
+
+    /// What a read of a key of the stripe depends on; asked after the read.
+    #[inline(always)]
+    fn ticket_of(&self, stripe: StripeId) -> Ticket {
+        match self.engine.durable_at_fence {
+            true => Ticket::NONE,
+            false => Ticket(self.engine.stripes.stamp(stripe)),
+        }
     }
 
     /// Reads the record of `key` into `scratch` and, if asked, appends its value.
@@ -72,10 +130,7 @@ impl ViperSession {
                 self.give_way(stripe, word)?;
                 continue;
             }
-            self.last_read = match self.engine.durable_at_fence {
-                true => Ticket::NONE,
-                false => Ticket(self.engine.stripes.stamp(stripe)),
-            };
+            self.last_read = self.ticket_of(stripe);
             let shared = self.shared();
             bump(&shared.gets, 1);
             let Some(record) = found else {
@@ -287,6 +342,35 @@ pub(super) fn look_again(
         }
         hit => Ok(hit),
     }
+}
+
+/// [`super::read::Reader::glance`] at what the index has offered under the present pin.
+#[inline(always)]
+pub(super) fn glance_at(
+    engine: &Viper,
+    at: u64,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Option<Record> {
+    // Locks of pages, if there are any, are for those who look thoroughly.
+    if engine.is_broken(Hole::V5) {
+        return None;
+    }
+    engine.reader().glance(at, key, scratch)
+}
+
+/// The record that the index has offered for `key` under the present pin, if it is an ordinary one of it. `None` says
+/// nothing.
+#[inline(always)]
+pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Hit> {
+    let reader = engine.reader();
+    let spot = reader.spot(at).ok()?;
+    // Whether records of a block are alive that nobody has verified takes a look of its own.
+    if spot.info.state == State::Unverified {
+        return None;
+    }
+    let record = reader.peek(&spot, key, scratch)?;
+    Some((Location::new(at / UNIT)?, spot, record))
 }
 
 #[inline(always)]
