@@ -12,7 +12,7 @@ use crate::index::KeyHash;
 /// What is needed of each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Its head and key, and the mark that it will get.
+    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were locked.
     Head,
     /// All of it, if it is not long.
     Whole,
@@ -40,8 +40,10 @@ impl Ahead {
     ) {
         self.hashes.clear();
         self.hashes.extend(hashes);
-        for &hash in &self.hashes {
-            engine.index.prefetch(hash);
+        if what == What::Whole {
+            for &hash in &self.hashes {
+                engine.index.prefetch(hash);
+            }
         }
         self.places.clear();
         self.places.extend(self.hashes.iter().map(|&hash| {

@@ -1,6 +1,6 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! What a put replaces is looked up after the fence. If that turns out to be damaged, this put alone fails.
+//! If what a put replaces turns out to be damaged, this put alone fails.
 //! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
@@ -65,10 +65,11 @@ impl ViperSession {
             }
             return self.fence_after_publishing(pending);
         }
-        // The records are on their way to the medium, while it is looked up what they replace.
+        // It is looked up what the records replace while they are on their way to the medium. An error shows again below.
         self.settle();
-        if let [_, _, ..] = pending {
-            self.resolve_together(pending);
+        match pending {
+            [one] => drop(self.resolve(one)),
+            _ => self.resolve_together(pending),
         }
         self.settle_and_fence();
         self.unlock_pages(pending);

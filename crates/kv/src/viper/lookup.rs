@@ -196,7 +196,7 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
-        let Some((_, spot, record)) = find::<WHOLE>(engine, &pin, hash, key, scratch)? else {
+        let Some((_, spot, record)) = find(engine, &pin, hash, key, scratch, Aim::Read)? else {
             return Ok(Look::Absent);
         };
         if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
@@ -275,11 +275,17 @@ pub(super) fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) 
 /// A record that was looked for: as the index has it, where it lies, what it is.
 pub(super) type Hit = (Location, Spot, Record);
 
-/// For [`find`]: the whole record, verified.
-const WHOLE: bool = true;
-/// For [`find`]: an ordinary record neither beyond its key nor verified, for writers, who need to know which record
-/// they replace and not what is in it.
-const HEAD: bool = false;
+/// What a record is looked for, for.
+#[derive(Clone, Copy)]
+pub(super) enum Aim {
+    /// To be read: all of it, verified.
+    Read,
+    /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified: writers need
+    /// to know which record they bury and not what is in it.
+    Mark,
+    /// As [`Aim::Mark`], to have the word at so many bytes from its start changed.
+    Edit(u64),
+}
 
 /// Finds and verifies the record of `key`, whose stripe the caller holds; its bytes are left in `scratch`.
 pub(super) fn look_up(
@@ -289,11 +295,10 @@ pub(super) fn look_up(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<WHOLE>(engine, &slot.pin(), hash, key, scratch)?;
-    alive(engine, slot, hash, hit)
+    locate(engine, slot, hash, key, scratch, Aim::Read)
 }
 
-/// As [`look_up`], for a writer that does not ask what the value was.
+/// As [`look_up`], as far as a writer wants to know.
 #[inline(always)]
 pub(super) fn locate(
     engine: &Viper,
@@ -301,8 +306,9 @@ pub(super) fn locate(
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
+    aim: Aim,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<HEAD>(engine, &slot.pin(), hash, key, scratch)?;
+    let hit = find(engine, &slot.pin(), hash, key, scratch, aim)?;
     alive(engine, slot, hash, hit)
 }
 
@@ -333,7 +339,7 @@ pub(super) fn look_again(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<WHOLE>(engine, pin, engine.hash(key), key, scratch)?;
+    let hit = find(engine, pin, engine.hash(key), key, scratch, Aim::Read)?;
     match hit {
         Some((_, spot, record))
             if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? =>
@@ -374,28 +380,34 @@ pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>
 }
 
 #[inline(always)]
-fn find<const HOW: bool>(
+fn find(
     engine: &Viper,
     pin: &Pin<'_>,
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
+    aim: Aim,
 ) -> Result<Option<Hit>, Error> {
     let reader = engine.reader();
     for location in engine.index.candidates(hash, pin) {
-        if HOW == WHOLE {
+        let at = location.get() * UNIT;
+        match aim {
             // What the block table says of it takes a while, too.
-            reader.prefetch(location.get() * UNIT);
-        }
-        let spot = reader
-            .spot(location.get() * UNIT)
-            .map_err(|error| engine.at_path(error))?;
-        if HOW == HEAD {
-            // What is replaced or removed is marked soon.
-            reader.prefetch_mark(&spot);
-            if let Some(record) = reader.peek(&spot, key, scratch) {
-                return Ok(Some((location, spot, record)));
+            Aim::Read => reader.prefetch(at),
+            Aim::Edit(word) => {
+                let region = engine.pool.region();
+                region.prefetch_to_write(at.wrapping_add(word));
             }
+            Aim::Mark => {}
+        }
+        let spot = reader.spot(at).map_err(|error| engine.at_path(error))?;
+        if let Aim::Mark = aim {
+            reader.prefetch_mark(&spot);
+        }
+        if let Aim::Mark | Aim::Edit(_) = aim
+            && let Some(record) = reader.peek(&spot, key, scratch)
+        {
+            return Ok(Some((location, spot, record)));
         }
         // A record of another key is verified as well: damage to the key must not read as absence.
         let record = reader

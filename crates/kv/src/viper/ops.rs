@@ -4,7 +4,7 @@ use super::ahead::{NOWHERE, What};
 use super::blocks::{Info, State};
 use super::bump;
 use super::layout::{Kind, page_word};
-use super::lookup::{glance_at, locate, look_again};
+use super::lookup::{Aim, glance_at, locate, look_again};
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{Old, OnPanic, Pending, Replaced, ViperSession, check_key};
@@ -233,7 +233,9 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch)? else {
+        let value_at = engine.geometry.fixed.map_or(0, |shape| shape.value_at());
+        let aim = Aim::Edit(at.wrapping_add(value_at) as u64);
+        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch, aim)? else {
             return Ok(None);
         };
         let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);

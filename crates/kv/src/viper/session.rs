@@ -11,7 +11,7 @@
 use super::ahead::{Ahead, NOWHERE};
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::lookup::{Hit, locate, look_up, peek_at};
+use super::lookup::{Aim, Hit, locate, look_up, peek_at};
 use super::read::{MarkPlace, chain_of};
 use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
@@ -243,7 +243,7 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        match locate(engine, slot, hash, key, scratch)? {
+        match locate(engine, slot, hash, key, scratch, Aim::Mark)? {
             None => Ok(None),
             Some(hit) => replaceable(engine, hash, &hit, scratch).map(Some),
         }
@@ -271,7 +271,7 @@ pub(super) fn locate_at(
     }
     let hit = match peek_at(engine, place, key, scratch) {
         Some(hit) => Some(hit),
-        None => locate(engine, slot, hash, key, scratch)?,
+        None => locate(engine, slot, hash, key, scratch, Aim::Mark)?,
     };
     hit.map(|hit| replaceable(engine, hash, &hit, scratch))
         .transpose()
