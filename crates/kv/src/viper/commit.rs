@@ -222,6 +222,10 @@ impl ViperSession {
         let version = self.engine.stripes.next_version(stripe);
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
             Ok(location) => {
+                if self.pending.is_empty() {
+                    // As a rule it stays alone: the fence comes soon, and no lock before it.
+                    self.settle();
+                }
                 self.lock_page(location)?;
                 self.submit(Pending {
                     hash,

@@ -199,10 +199,6 @@ impl ViperSession {
                 true => claim.append_unaligned(lane, unfenced, build),
                 false => claim.append(lane, unfenced, build),
             }
-            if self.pending.is_empty() {
-                // As a rule it is alone: the fence comes soon, and no lock before it.
-                claim.settle(lane, unfenced);
-            }
         }
         location(at)
     }
