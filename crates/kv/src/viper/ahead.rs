@@ -6,46 +6,50 @@
 
 use super::Viper;
 use super::read::UNIT;
-use crate::epoch::Slot;
+use crate::epoch::Pin;
 use crate::index::KeyHash;
 
 /// What is needed of each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Its head and key, and the mark that it will get.
+    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were locked.
     Head,
     /// All of it, if it is not long.
     Whole,
 }
+
+/// In the list of places: the index offers none, so that the key is not there.
+pub(super) const NOWHERE: u64 = u64::MAX;
 
 /// Addresses on their way; kept, so that no call allocates.
 #[derive(Default)]
 pub(super) struct Ahead {
     hashes: Vec<KeyHash>,
     places: Vec<u64>,
+    marks: Vec<u64>,
 }
 
 impl Ahead {
-    /// Starts reading the records of these keys. A hint: the index may have changed when they are looked up.
+    /// Starts reading the records of these keys.
     pub(super) fn start(
         &mut self,
         engine: &Viper,
-        slot: &Slot,
+        pin: &Pin<'_>,
         hashes: impl Iterator<Item = KeyHash>,
         what: What,
     ) {
         self.hashes.clear();
         self.hashes.extend(hashes);
-        for &hash in &self.hashes {
-            engine.index.prefetch(hash);
+        if what == What::Whole {
+            for &hash in &self.hashes {
+                engine.index.prefetch(hash);
+            }
         }
-        let pin = slot.pin();
         self.places.clear();
-        for &hash in &self.hashes {
-            let location = engine.index.candidates(hash, &pin).next();
-            self.places
-                .extend(location.map(|location| location.get() * UNIT));
-        }
+        self.places.extend(self.hashes.iter().map(|&hash| {
+            let location = engine.index.candidates(hash, pin).next();
+            location.map_or(NOWHERE, |location| location.get() * UNIT)
+        }));
         let region = engine.pool.region();
         region.prefetch_each(&self.places);
         match what {
@@ -57,13 +61,18 @@ impl Ahead {
             }
             What::Head => {
                 let reader = engine.reader();
-                for place in &mut self.places {
-                    if let Ok(mark) = reader.mark_place(*place) {
-                        *place = mark.at;
-                    }
-                }
-                region.prefetch_each_to_write(&self.places);
+                let places = self.places.iter().filter(|&&at| at != NOWHERE);
+                let marks = places.filter_map(|&at| reader.mark_place(at).ok());
+                self.marks.clear();
+                self.marks.extend(marks.map(|mark| mark.at));
+                region.prefetch_each_to_write(&self.marks);
             }
         }
+    }
+
+    /// The first place that the index offered for each of the keys, or [`NOWHERE`]. As long as the pin holds, what
+    /// lies there stays; that it is the key's record has to be looked at.
+    pub(super) fn places(&self) -> &[u64] {
+        &self.places
     }
 }

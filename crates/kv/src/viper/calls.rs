@@ -13,13 +13,14 @@ use everdram_pm::Lsn;
 
 impl EngineSession for ViperSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
-        let Some(seen) = self.read(key, Some(into))? else {
-            return Ok(None);
+        check_key(key)?;
+        let hash = self.engine.hash(key);
+        let found = match self.glance(hash, key, into) {
+            Some(found) => found,
+            None => self.get_thoroughly(key, into)?,
         };
-        if self.scratch.capacity() > SCRATCH_KEEP {
-            self.scratch = Vec::new();
-        }
-        Ok(Some(self.found(&seen)))
+        self.trim_scratch();
+        Ok(found)
     }
 
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
@@ -194,6 +195,19 @@ impl EngineSession for ViperSession {
 }
 
 impl ViperSession {
+    #[cold]
+    fn get_thoroughly(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let seen = self.read(key, Some(into))?;
+        Ok(seen.map(|seen| self.found(&seen)))
+    }
+
+    #[inline]
+    fn trim_scratch(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
+        }
+    }
+
     fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         self.healthy()?;
         let hash = self.engine.hash(key);

@@ -1,9 +1,10 @@
 //! A claim: the block that one session writes records of one kind into (the paper's client and its VBlock).
 //!
-//! Records are packed one after another and streamed out in whole lines. The last, partly filled line stays
-//! here in DRAM and is written when the fence comes ([`Claim::settle`]) or when it is full; the next record
-//! rewrites it with the same first bytes. Only the claim's owner writes record lines, so nothing is lost by
-//! that; deaths are marked in the page header, which is never streamed.
+//! Records are packed one after another, here in DRAM, and streamed out together when the fence comes
+//! ([`Claim::settle`]): a locked instruction waits for whatever was streamed before it, and each write that is
+//! submitted takes a lock. The last, partly filled line stays here; the next record rewrites it with the same first
+//! bytes. Only the claim's owner writes record lines, so nothing is lost by that; deaths are marked in the page header,
+//! which is never streamed.
 //!
 //! Opening a block takes one fence of its own, so that recovery never sees a page word of the new life above
 //! a header of the old one: headers first, fence, then the page word of page 0, which travels under the
@@ -14,7 +15,11 @@
 
 use super::blocks::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
+use super::session::SCRATCH_KEEP;
 use everdram_pm::{Flushed, LINE, Lane};
+
+/// Bytes of records that wait for the fence at most: then they are streamed without it.
+const STAGED_MAX: usize = 4096;
 
 /// Gathers what the next fence has to cover.
 #[derive(Default)]
@@ -55,9 +60,9 @@ pub(crate) struct Claim {
     fill: u64,
     /// Record bytes in the block so far.
     filled: u32,
-    /// The line that holds `fill`, as far as it is written.
-    line: [u8; LINE as usize],
-    /// `line` has bytes that were not streamed yet.
+    /// The bytes of the page before `fill`, from the beginning of a line on that was not streamed whole.
+    staged: Vec<u8>,
+    /// `staged` has bytes that were not streamed yet.
     unsettled: bool,
     /// Records were written that no fence covers yet.
     unfenced_records: bool,
@@ -120,7 +125,7 @@ impl Claim {
             page: at + page_order(&pages, block, epoch, 0) * pages.bytes,
             fill: pages.header,
             filled: 0,
-            line: [0; LINE as usize],
+            staged: Vec::new(),
             unsettled: false,
             unfenced_records: false,
             slack: 0,
@@ -167,66 +172,77 @@ impl Claim {
         Some(self.page_at() + self.fill)
     }
 
-    /// Writes a record of whole words to where [`Claim::place`] said.
+    /// Writes the record of whole words that `build` adds to what it is given, to where [`Claim::place`] said.
     #[inline]
-    pub(crate) fn append(&mut self, record: &[u8], lane: &mut Lane, unfenced: &mut Unfenced) {
-        let at = self.page_at() + self.fill;
-        let lead = (at % LINE) as usize;
-        let line_at = at - lead as u64;
-        self.fill += record.len() as u64;
-        self.filled += record.len() as u32;
-        self.unfenced_records = true;
-        let gap = LINE as usize - lead;
-        let (head, rest) = record.split_at(gap.min(record.len()));
-        self.line[lead..lead + head.len()].copy_from_slice(head);
+    pub(crate) fn append(
+        &mut self,
+        lane: &mut Lane,
+        unfenced: &mut Unfenced,
+        build: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let before = self.staged.len();
+        build(&mut self.staged);
+        self.count(self.staged.len() - before);
         self.unsettled = true;
-        if head.len() < gap {
-            return;
+        if self.staged.len() >= STAGED_MAX {
+            self.settle(lane, unfenced);
         }
-        unfenced.add(lane.stream(line_at, &self.line));
-        let whole = rest.len() / LINE as usize * LINE as usize;
-        let (lines, last) = rest.split_at(whole);
-        if !lines.is_empty() {
-            unfenced.add(lane.stream(line_at + LINE, lines));
-        }
-        self.line = [0; LINE as usize];
-        self.line[..last.len()].copy_from_slice(last);
-        self.unsettled = !last.is_empty();
     }
 
     /// Hole V7: as [`Claim::append`], but through the cache, and flushed in steps of a line from wherever the
     /// record starts.
     pub(crate) fn append_unaligned(
         &mut self,
-        record: &[u8],
         lane: &mut Lane,
         unfenced: &mut Unfenced,
+        build: impl FnOnce(&mut Vec<u8>),
     ) {
         let at = self.page_at() + self.fill;
-        self.fill += record.len() as u64;
-        self.filled += record.len() as u32;
-        self.unfenced_records = true;
-        let _ = lane.store(at, record);
+        let mut record = Vec::new();
+        build(&mut record);
+        self.count(record.len());
+        let _ = lane.store(at, &record);
         for step in (0..record.len() as u64).step_by(LINE as usize) {
             unfenced.add(lane.flush_range(at + step, 8));
         }
     }
 
-    /// Streams the partly filled line, so that a fence covers every record.
+    /// The page has a record more.
+    fn count(&mut self, bytes: usize) {
+        self.fill += bytes as u64;
+        self.filled += bytes as u32;
+        self.unfenced_records = true;
+    }
+
+    /// Streams what is staged, the partly filled line too, so that a fence covers every record.
     #[inline]
     pub(crate) fn settle(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         if self.unsettled {
-            let at = self.page_at() + self.fill;
-            unfenced.add(lane.stream(at / LINE * LINE, &self.line));
-            self.unsettled = false;
+            self.stream(lane, unfenced);
         }
+    }
+
+    fn stream(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
+        let at = self.page_at() + self.fill - self.staged.len() as u64;
+        let whole = self.staged.len() / LINE as usize * LINE as usize;
+        let partial = self.staged.len() - whole;
+        if partial != 0 {
+            self.staged.resize(whole + LINE as usize, 0);
+        }
+        unfenced.add(lane.stream(at, &self.staged));
+        self.staged.copy_within(whole..whole + partial, 0);
+        self.staged.truncate(partial);
+        if self.staged.capacity() > SCRATCH_KEEP {
+            self.staged.shrink_to(STAGED_MAX);
+        }
+        self.unsettled = false;
     }
 
     /// Ends the current page. A tail word says that everything before it verifies, so records that are not
     /// fenced yet are fenced first. Tail words of earlier pages are fenced by then, too.
     fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.settle(lane, unfenced);
-        self.line = [0; LINE as usize];
+        self.staged.clear();
         if self.unfenced_records
             && let Some(flushed) = unfenced.take()
         {

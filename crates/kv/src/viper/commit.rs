@@ -1,13 +1,13 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! What a put replaces is looked up after the fence. If that turns out to be damaged, this put alone fails.
+//! If what a put replaces turns out to be damaged, this put alone fails.
 //! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
 use super::ahead::What;
 use super::lookup::rehash;
 use super::record::RecordKind;
-use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession};
+use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at};
 use super::{bump, index_error};
 use crate::broken::Hole;
 use crate::error::Error;
@@ -59,17 +59,17 @@ impl ViperSession {
                 self.mark(old)?;
             }
         }
-        if let [_, _, ..] = pending {
-            let unknown = |write: &&Pending| matches!(write.old, Replaced::Unknown { .. });
-            let hashes = pending.iter().filter(unknown).map(|write| write.hash);
-            self.ahead
-                .start(&self.engine, &self.slot, hashes, What::Head);
-        }
         if self.engine.is_broken(Hole::V12) {
             for write in &mut *pending {
                 self.resolve(write)?;
             }
             return self.fence_after_publishing(pending);
+        }
+        // It is looked up what the records replace while they are on their way to the medium. An error shows again below.
+        self.settle();
+        match pending {
+            [one] => drop(self.resolve(one)),
+            _ => self.resolve_together(pending),
         }
         self.settle_and_fence();
         self.unlock_pages(pending);
@@ -84,13 +84,36 @@ impl ViperSession {
         Ok(())
     }
 
+    /// Finds out what several writes replace, as far as that is easy: the look-ups wait for memory together.
+    fn resolve_together(&mut self, pending: &mut [Pending]) {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            keys,
+            ahead,
+            ..
+        } = self;
+        let is_unknown = |write: &Pending| matches!(write.old, Replaced::Unknown { .. });
+        let unknown = pending.iter().filter(|write| is_unknown(write));
+        // One pin from here on: what the index offers stays what it is.
+        let pin = slot.pin();
+        ahead.start(engine, &pin, unknown.map(|write| write.hash), What::Head);
+        let unknown = pending.iter_mut().filter(|write| is_unknown(write));
+        for (write, &place) in unknown.zip(ahead.places()) {
+            let key = key_of(&write.old, keys);
+            if let Ok(old) = locate_at(engine, slot, place, write.hash, key, scratch) {
+                write.old = Replaced::Known(old);
+            }
+        }
+    }
+
     /// Finds out what a write replaces.
     #[inline]
     fn resolve(&mut self, write: &mut Pending) -> Result<(), Error> {
-        if let Replaced::Unknown { from, bytes } = write.old {
+        if let Replaced::Unknown { .. } = write.old {
             let keys = std::mem::take(&mut self.keys);
-            let key = keys.get(from as usize..(from + bytes) as usize);
-            let found = self.locate(write.hash, key.unwrap_or(&[]));
+            let found = self.locate(write.hash, key_of(&write.old, &keys));
             self.keys = keys;
             write.old = Replaced::Known(found?);
         }
@@ -199,6 +222,10 @@ impl ViperSession {
         let version = self.engine.stripes.next_version(stripe);
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
             Ok(location) => {
+                if self.pending.is_empty() {
+                    // As a rule it stays alone: the fence comes soon, and no lock before it.
+                    self.settle();
+                }
                 self.lock_page(location)?;
                 self.submit(Pending {
                     hash,
@@ -223,4 +250,14 @@ impl ViperSession {
             Ok(())
         }
     }
+}
+
+/// The key of a write that does not know yet what it replaces.
+#[inline]
+fn key_of<'k>(old: &Replaced, keys: &'k [u8]) -> &'k [u8] {
+    let range = match *old {
+        Replaced::Unknown { from, bytes } => from as usize..(from + bytes) as usize,
+        Replaced::Known(_) => 0..0,
+    };
+    keys.get(range).unwrap_or(&[])
 }

@@ -132,9 +132,14 @@ pub(crate) fn mark_word(secret: &Secret, at: u64, epoch: u32, bits: u64) -> u64 
     bits | check >> 48 << 48
 }
 
+/// The 48 bits of a word that verifies.
+pub(crate) fn mark_bits(word: u64) -> u64 {
+    word & ((1 << MARKS_PER_WORD) - 1)
+}
+
 /// The 48 bits, if the word verifies.
 pub(crate) fn parse_mark_word(secret: &Secret, at: u64, epoch: u32, word: u64) -> Option<u64> {
-    let bits = word & ((1 << MARKS_PER_WORD) - 1);
+    let bits = mark_bits(word);
     (mark_word(secret, at, epoch, bits) == word).then_some(bits)
 }
 

@@ -6,6 +6,7 @@ use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{ViperSession, check_key};
 use super::{Viper, bump};
+use crate::broken::Hole;
 use crate::engine::{Found, Ticket};
 use crate::epoch::{Pin, Slot};
 use crate::error::Error;
@@ -37,6 +38,63 @@ impl ViperSession {
             self.commit_pending()?;
         }
         Ok(())
+    }
+
+    /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one of the key,
+    /// or it offers none, and nobody writes keys of the stripe. `None` says nothing: look thoroughly. This is
+    /// [`ViperSession::read`] in a straight line. While one look-up waits for memory the processor begins the next,
+    /// but only if it is no more than some hundreds of instructions away.
+    #[inline(always)]
+    pub(super) fn glance(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Option<Option<Found>> {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let pin = slot.pin();
+        let record = match engine.index.candidates(hash, &pin).next() {
+            Some(location) => {
+                let at = location.get() * UNIT;
+                // What the block table says of it takes a while, too.
+                engine.reader().prefetch(at);
+                Some(glance_at(engine, at, key, scratch)?)
+            }
+            None => None,
+        };
+        drop(pin);
+        // What was read is older than what is looked at now.
+        fence(Ordering::Acquire);
+        let stripe = Stripes::of(hash.0);
+        if engine.stripes.is_locked(stripe) {
+            return None;
+        }
+        self.last_read = self.ticket_of(stripe);
+        bump(&self.shared().gets, 1);
+        let Some(record) = record else {
+            bump(&self.shared().misses, 1);
+            return Some(None);
+        };
+        into.extend_from_slice(self.scratch.get(record.value())?);
+        Some(Some(Found {
+            version: record.stamp.version,
+            expires_at_ms: 0,
+            ticket: self.last_read,
+        }))
+    }
+
+    /// What a read of a key of the stripe depends on; asked after the read.
+    #[inline(always)]
+    fn ticket_of(&self, stripe: StripeId) -> Ticket {
+        match self.engine.durable_at_fence {
+            true => Ticket::NONE,
+            false => Ticket(self.engine.stripes.stamp(stripe)),
+        }
     }
 
     /// Reads the record of `key` into `scratch` and, if asked, appends its value.
@@ -72,10 +130,7 @@ impl ViperSession {
                 self.give_way(stripe, word)?;
                 continue;
             }
-            self.last_read = match self.engine.durable_at_fence {
-                true => Ticket::NONE,
-                false => Ticket(self.engine.stripes.stamp(stripe)),
-            };
+            self.last_read = self.ticket_of(stripe);
             let shared = self.shared();
             bump(&shared.gets, 1);
             let Some(record) = found else {
@@ -141,7 +196,7 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
-        let Some((_, spot, record)) = find::<WHOLE>(engine, &pin, hash, key, scratch)? else {
+        let Some((_, spot, record)) = find(engine, &pin, hash, key, scratch, Aim::Read)? else {
             return Ok(Look::Absent);
         };
         if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
@@ -220,11 +275,17 @@ pub(super) fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) 
 /// A record that was looked for: as the index has it, where it lies, what it is.
 pub(super) type Hit = (Location, Spot, Record);
 
-/// For [`find`]: the whole record, verified.
-const WHOLE: bool = true;
-/// For [`find`]: an ordinary record neither beyond its key nor verified, for writers, who need to know which record
-/// they replace and not what is in it.
-const HEAD: bool = false;
+/// What a record is looked for, for.
+#[derive(Clone, Copy)]
+pub(super) enum Aim {
+    /// To be read: all of it, verified.
+    Read,
+    /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified: writers need
+    /// to know which record they bury and not what is in it.
+    Mark,
+    /// As [`Aim::Mark`], to have the word at so many bytes from its start changed.
+    Edit(u64),
+}
 
 /// Finds and verifies the record of `key`, whose stripe the caller holds; its bytes are left in `scratch`.
 pub(super) fn look_up(
@@ -234,11 +295,10 @@ pub(super) fn look_up(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<WHOLE>(engine, &slot.pin(), hash, key, scratch)?;
-    alive(engine, slot, hash, hit)
+    locate(engine, slot, hash, key, scratch, Aim::Read)
 }
 
-/// As [`look_up`], for a writer that does not ask what the value was.
+/// As [`look_up`], as far as a writer wants to know.
 #[inline(always)]
 pub(super) fn locate(
     engine: &Viper,
@@ -246,8 +306,9 @@ pub(super) fn locate(
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
+    aim: Aim,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<HEAD>(engine, &slot.pin(), hash, key, scratch)?;
+    let hit = find(engine, &slot.pin(), hash, key, scratch, aim)?;
     alive(engine, slot, hash, hit)
 }
 
@@ -278,7 +339,7 @@ pub(super) fn look_again(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Result<Option<Hit>, Error> {
-    let hit = find::<WHOLE>(engine, pin, engine.hash(key), key, scratch)?;
+    let hit = find(engine, pin, engine.hash(key), key, scratch, Aim::Read)?;
     match hit {
         Some((_, spot, record))
             if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? =>
@@ -289,29 +350,64 @@ pub(super) fn look_again(
     }
 }
 
+/// [`super::read::Reader::glance`] at what the index has offered under the present pin.
 #[inline(always)]
-fn find<const HOW: bool>(
+pub(super) fn glance_at(
+    engine: &Viper,
+    at: u64,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Option<Record> {
+    // Locks of pages, if there are any, are for those who look thoroughly.
+    if engine.is_broken(Hole::V5) {
+        return None;
+    }
+    engine.reader().glance(at, key, scratch)
+}
+
+/// The record that the index has offered for `key` under the present pin, if it is an ordinary one of it. `None` says
+/// nothing.
+#[inline(always)]
+pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Hit> {
+    let reader = engine.reader();
+    let spot = reader.spot(at).ok()?;
+    // Whether records of a block are alive that nobody has verified takes a look of its own.
+    if spot.info.state == State::Unverified {
+        return None;
+    }
+    let record = reader.peek(&spot, key, scratch)?;
+    Some((Location::new(at / UNIT)?, spot, record))
+}
+
+#[inline(always)]
+fn find(
     engine: &Viper,
     pin: &Pin<'_>,
     hash: KeyHash,
     key: &[u8],
     scratch: &mut Vec<u8>,
+    aim: Aim,
 ) -> Result<Option<Hit>, Error> {
     let reader = engine.reader();
     for location in engine.index.candidates(hash, pin) {
-        if HOW == WHOLE {
+        let at = location.get() * UNIT;
+        match aim {
             // What the block table says of it takes a while, too.
-            reader.prefetch(location.get() * UNIT);
-        }
-        let spot = reader
-            .spot(location.get() * UNIT)
-            .map_err(|error| engine.at_path(error))?;
-        if HOW == HEAD {
-            // What is replaced or removed is marked soon.
-            reader.prefetch_mark(&spot);
-            if let Some(record) = reader.peek(&spot, key, scratch) {
-                return Ok(Some((location, spot, record)));
+            Aim::Read => reader.prefetch(at),
+            Aim::Edit(word) => {
+                let region = engine.pool.region();
+                region.prefetch_to_write(at.wrapping_add(word));
             }
+            Aim::Mark => {}
+        }
+        let spot = reader.spot(at).map_err(|error| engine.at_path(error))?;
+        if let Aim::Mark = aim {
+            reader.prefetch_mark(&spot);
+        }
+        if let Aim::Mark | Aim::Edit(_) = aim
+            && let Some(record) = reader.peek(&spot, key, scratch)
+        {
+            return Ok(Some((location, spot, record)));
         }
         // A record of another key is verified as well: damage to the key must not read as absence.
         let record = reader

@@ -2,12 +2,11 @@
 //!
 //! # The story of one put
 //! 1. The session takes its key's lock ([`crate::stripe`]) and asks the index's memory to come.
-//! 2. It builds the new record, with the next version, and packs it into the block it owns ([`claim`]):
-//!    whole lines are streamed past the cache.
-//! 3. One fence covers the record ([`commit`]). A torn record does not verify, so there is no
-//!    valid bit and no second fence.
-//! 4. It finds the current record through the index, whose lines and the record's have come while the fence was
-//!    waited for, and swings the index entry from the old record to the new one; only now can others read it.
+//! 2. It builds the new record, with the next version, in the block it owns ([`claim`]): in DRAM at first, then
+//!    streamed past the cache in whole lines.
+//! 3. While the record is on its way, it finds the current one through the index. Then one fence covers the
+//!    record ([`commit`]). A torn record does not verify, so there is no valid bit and no second fence.
+//! 4. It swings the index entry from the old record to the new one; only now can others read it.
 //! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the session
 //!    itself after 64 of them, makes marks durable; on files they stay for longer ([`late`]). If a crash loses one,
 //!    recovery sees two records and the higher version wins.

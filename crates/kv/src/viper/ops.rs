@@ -1,9 +1,10 @@
 //! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
 
-use super::ahead::What;
+use super::ahead::{NOWHERE, What};
 use super::blocks::{Info, State};
+use super::bump;
 use super::layout::{Kind, page_word};
-use super::lookup::{locate, look_again};
+use super::lookup::{Aim, glance_at, locate, look_again};
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{Old, OnPanic, Pending, Replaced, ViperSession, check_key};
@@ -11,6 +12,7 @@ use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::stripe::{StripeId, Stripes};
+use std::sync::atomic::{Ordering, fence};
 
 /// Attempts at a lock-free snapshot of several keys before taking their locks.
 const SNAPSHOT_TRIES: usize = 8;
@@ -52,13 +54,20 @@ impl ViperSession {
                 true => self.lock_all(keys.iter().copied())?,
                 false => Vec::new(),
             };
-            let all = hashes.iter().map(|&(hash, _)| hash);
-            self.ahead.start(&self.engine, &self.slot, all, What::Whole);
             let stripes = &self.engine.stripes;
             for (hash, word) in hashes.iter_mut() {
                 *word = stripes.word(Stripes::of(hash.0));
             }
-            let result = self.read_each(keys, into, found);
+            let result = match self.glance_at_each(keys, hashes, into, found) {
+                true => Ok(()),
+                false => {
+                    into.truncate(bytes);
+                    found.truncate(count);
+                    self.read_each(keys, into, found)
+                }
+            };
+            // What was read is older than what is looked at now.
+            fence(Ordering::Acquire);
             let stripes = &self.engine.stripes;
             let quiet = hashes.iter().all(|&(hash, word)| {
                 !Stripes::is_word_locked(word) && stripes.word(Stripes::of(hash.0)) == word
@@ -72,6 +81,57 @@ impl ViperSession {
             found.truncate(count);
         }
         Ok(())
+    }
+
+    /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record. `false`
+    /// says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the caller to find out.
+    fn glance_at_each(
+        &mut self,
+        keys: &[&[u8]],
+        hashes: &[(KeyHash, u64)],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> bool {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ahead,
+            ..
+        } = self;
+        // One pin from here on: what the index offers stays what it is.
+        let pin = slot.pin();
+        let all = hashes.iter().map(|&(hash, _)| hash);
+        ahead.start(engine, &pin, all, What::Whole);
+        let (mut newest, mut misses) = (Ticket::NONE, 0);
+        for ((key, &(hash, _)), &at) in keys.iter().zip(hashes).zip(ahead.places()) {
+            let mut one = None;
+            if at == NOWHERE {
+                misses += 1;
+            } else {
+                let Some(record) = glance_at(engine, at, key, scratch) else {
+                    return false;
+                };
+                into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
+                one = Some(Found {
+                    version: record.stamp.version,
+                    expires_at_ms: 0,
+                    ticket: Ticket::NONE,
+                });
+            }
+            if !engine.durable_at_fence {
+                let ticket = Ticket(engine.stripes.stamp(Stripes::of(hash.0)));
+                newest = newest.max(ticket);
+                one = one.map(|found| Found { ticket, ..found });
+            }
+            found.push((one, into.len()));
+        }
+        drop(pin);
+        self.set_last_read(newest);
+        let shared = self.shared();
+        bump(&shared.gets, keys.len() as u64);
+        bump(&shared.misses, misses);
+        true
     }
 
     fn read_each(
@@ -173,7 +233,9 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch)? else {
+        let value_at = engine.geometry.fixed.map_or(0, |shape| shape.value_at());
+        let aim = Aim::Edit(at.wrapping_add(value_at) as u64);
+        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch, aim)? else {
             return Ok(None);
         };
         let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);

@@ -4,7 +4,7 @@
 //! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
 
-use super::blocks::{Blocks, Info};
+use super::blocks::{Blocks, Info, State};
 use super::chain::Pieces;
 use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
@@ -51,6 +51,8 @@ pub(crate) struct MarkPlace {
     pub(crate) bit: u64,
     /// The life of its block.
     pub(crate) epoch: u32,
+    /// The mark word, if it was read and verified.
+    pub(crate) verified: Option<u64>,
 }
 
 /// The page that a record lies in.
@@ -68,6 +70,12 @@ pub(crate) fn chain_of(record: &Record, scratch: &[u8]) -> Result<Chain, Error> 
         .ok_or_else(|| corrupt(0, "a record does not say where its value lies"))
 }
 
+#[cold]
+pub(crate) fn damaged_mark(at: u64) -> Error {
+    corrupt(at, "a mark word of a page does not verify")
+}
+
+#[cold]
 pub(crate) fn corrupt(offset: u64, what: impl Into<String>) -> Error {
     Error::Corrupt {
         path: PathBuf::new(),
@@ -85,13 +93,16 @@ impl<'a> Reader<'a> {
     /// Resolves a byte offset.
     #[inline(always)]
     pub(crate) fn spot(&self, at: u64) -> Result<Spot, Error> {
+        self.try_spot(at)
+            .ok_or_else(|| corrupt(at, "a location outside the pool"))
+    }
+
+    #[inline(always)]
+    fn try_spot(&self, at: u64) -> Option<Spot> {
         let block = self.blocks.number(at);
-        let Some(entry) = self.blocks.get(block) else {
-            return Err(corrupt(at, "a location outside the pool"));
-        };
-        Ok(Spot {
+        Some(Spot {
             at,
-            info: entry.info(),
+            info: self.blocks.get(block)?.info(),
             block_at: self.blocks.at(block),
         })
     }
@@ -117,34 +128,66 @@ impl<'a> Reader<'a> {
     /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
     #[inline(always)]
     pub(crate) fn copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+        self.try_copy(spot, scratch)
+            .ok_or_else(|| corrupt(spot.at, "the head of a record is damaged"))
+    }
+
+    /// As [`Reader::copy`]; `None` if the head is that of no record, or of one that reaches past its block.
+    #[inline(always)]
+    fn try_copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
         let room = spot.block_at + self.geometry.block_bytes - spot.at;
-        let bytes = match (&self.geometry.fixed, spot.info.kind) {
-            (Some(shape), kind) if kind.is_fixed() => shape.slot_bytes(),
-            _ => match Head::parse(self.region().load_word(spot.at)) {
-                Some(head) => head.bytes() as u64,
-                None => return Err(corrupt(spot.at, "the head of a record is damaged")),
-            },
+        let shape = self.shape_of(spot);
+        let bytes = match shape {
+            Some(shape) => shape.slot_bytes(),
+            None => Head::parse(self.region().load_word(spot.at))?.bytes() as u64,
         };
         if bytes > room || !self.region().contains(spot.at, bytes) {
-            return Err(corrupt(spot.at, "a record reaches past its block"));
+            return None;
         }
         let bytes = bytes as usize;
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
         }
         self.region().load(spot.at, &mut scratch[..bytes]);
-        let parsed = match (&self.geometry.fixed, spot.info.kind) {
-            (Some(shape), kind) if kind.is_fixed() => record::parse_slot(shape, &scratch[..bytes]),
-            _ => record::parse(&scratch[..bytes]),
-        };
-        parsed.ok_or_else(|| corrupt(spot.at, "a record does not parse"))
+        match shape {
+            Some(shape) => record::parse_slot(shape, &scratch[..bytes]),
+            None => record::parse(&scratch[..bytes]),
+        }
+    }
+
+    /// What the record at `spot` looks like, if it lies in a page of slots.
+    #[inline(always)]
+    fn shape_of(&self, spot: &Spot) -> Option<&'a FixedShape> {
+        self.geometry
+            .fixed
+            .as_ref()
+            .filter(|_| spot.info.kind.is_fixed())
+    }
+
+    /// The record at byte `at` if it is an ordinary one of `key`, intact, that neither expires nor may be
+    /// changing; its copy is in `scratch`. `None` says nothing: look thoroughly.
+    #[inline(always)]
+    pub(crate) fn glance(&self, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
+        let spot = self.try_spot(at)?;
+        let holds_records = matches!(
+            spot.info.state,
+            State::Open | State::Sealed | State::Compacting
+        );
+        if !holds_records || spot.info.kind == Kind::FixedEdited {
+            return None;
+        }
+        let record = self.try_copy(&spot, scratch)?;
+        let is_usual = record.kind == RecordKind::Value
+            && record.expires_at_ms == 0
+            && scratch.get(record.key()) == Some(key);
+        (is_usual && self.verify(&spot, &record, scratch)).then_some(record)
     }
 
     /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
     /// replace, remove or edit it. `None` says nothing: look again, at all of it.
     #[inline(always)]
     pub(crate) fn peek(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
-        if let (Some(shape), true) = (&self.geometry.fixed, spot.info.kind.is_fixed()) {
+        if let Some(shape) = self.shape_of(spot) {
             return self.peek_slot(shape, spot, key, scratch);
         }
         let head = Head::parse(self.region().load_word(spot.at))?;
@@ -193,12 +236,12 @@ impl<'a> Reader<'a> {
         let Some(bytes) = scratch.get_mut(..record.bytes as usize) else {
             return false;
         };
-        match (&self.geometry.fixed, spot.info.kind) {
-            (Some(shape), kind) if kind.is_fixed() => {
-                let edited = kind == Kind::FixedEdited;
+        match self.shape_of(spot) {
+            Some(shape) => {
+                let edited = spot.info.kind == Kind::FixedEdited;
                 record::verify_slot(secret, shape, bytes, spot.at, spot.info.epoch, edited)
             }
-            _ => record::verify(secret, bytes, spot.at, spot.info.epoch),
+            None => record::verify(secret, bytes, spot.at, spot.info.epoch),
         }
     }
 
@@ -321,6 +364,21 @@ impl<'a> Reader<'a> {
             at: page.at + 16 + place / per_word * 8,
             bit: 1 << (place % per_word),
             epoch: spot.info.epoch,
+            verified: None,
+        }
+    }
+
+    /// Where the record at `spot` is marked dead, its mark word read and verified.
+    #[inline]
+    pub(crate) fn verified_mark_of(&self, spot: &Spot) -> Result<MarkPlace, Error> {
+        let place = self.mark_of(spot);
+        let word = self.region().load_word(place.at);
+        match parse_mark_word(self.pool.secret(), place.at, place.epoch, word) {
+            Some(_) => Ok(MarkPlace {
+                verified: Some(word),
+                ..place
+            }),
+            None => Err(damaged_mark(place.at)),
         }
     }
 
@@ -334,7 +392,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn marks(&self, mark_at: u64, epoch: u32) -> Result<u64, Error> {
         let word = self.region().load_word(mark_at);
         parse_mark_word(self.pool.secret(), mark_at, epoch, word)
-            .ok_or_else(|| corrupt(mark_at, "a mark word of a page does not verify"))
+            .ok_or_else(|| damaged_mark(mark_at))
     }
 
     /// The blocks of a chain, by their headers alone.

@@ -203,45 +203,38 @@ pub(crate) fn encoded_bytes(key: usize, value: usize, expires: bool) -> usize {
     (RECORD_HEAD + if expires { 8 } else { 0 } + key + value).next_multiple_of(GRAIN as usize)
 }
 
-/// Builds a variable-size record in `into` (replacing its contents), its check still open.
+/// Adds a variable-size record to `into`, its check still open; returns the record.
 #[inline]
-pub(crate) fn encode(
-    into: &mut Vec<u8>,
+pub(crate) fn encode<'a>(
+    into: &'a mut Vec<u8>,
     kind: RecordKind,
     key: &[u8],
     value: &[u8],
     expires_at_ms: u64,
     stamp: Stamp,
-) {
-    let expires = expires_at_ms != 0;
-    let head = kind as u64
-        | if expires { FLAG_EXPIRES << 4 } else { 0 }
-        | (key.len() as u64 - 1) << 8
-        | (value.len() as u64) << 32;
-    let mut start = [0; RECORD_HEAD + 8];
-    for (into, word) in
-        start
-            .as_chunks_mut::<8>()
-            .0
-            .iter_mut()
-            .zip([head, stamp.to_word(), 0, expires_at_ms])
-    {
-        *into = word.to_le_bytes();
+) -> &'a mut [u8] {
+    let from = into.len();
+    let bytes = encoded_bytes(key.len(), value.len(), expires_at_ms != 0);
+    into.reserve(bytes + GRAIN as usize);
+    let flags = if expires_at_ms != 0 { FLAG_EXPIRES } else { 0 };
+    let lengths = (key.len() as u64 - 1) << 8 | (value.len() as u64) << 32;
+    let head = kind as u64 | flags << 4 | lengths;
+    let start = [head, stamp.to_word(), 0].map(u64::to_le_bytes);
+    into.extend_from_slice(start.as_flattened());
+    if expires_at_ms != 0 {
+        into.extend_from_slice(&expires_at_ms.to_le_bytes());
     }
-    let start = start.split_at(RECORD_HEAD + if expires { 8 } else { 0 }).0;
-    join(into, &[start, key, value], GRAIN as usize);
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+    pad(into, from + bytes);
+    into.split_at_mut(from).1
 }
 
-/// Puts parts one behind the other in `into` (replacing its contents), and zeros up to a multiple of `grain`.
+/// Adds the zeros, at most a grain of them, that end a record at `end`.
 #[inline]
-fn join(into: &mut Vec<u8>, parts: &[&[u8]; 3], grain: usize) {
-    const ZEROS: [u8; 16] = [0; 16];
-    let bytes: usize = parts.iter().map(|part| part.len()).sum();
-    into.clear();
-    into.reserve(bytes + grain);
-    parts.iter().for_each(|part| into.extend_from_slice(part));
-    let gap = bytes.next_multiple_of(grain) - bytes;
-    into.extend_from_slice(ZEROS.split_at(gap.min(ZEROS.len())).0);
+fn pad(into: &mut Vec<u8>, end: usize) {
+    into.extend_from_slice(&[0; GRAIN as usize]);
+    into.truncate(end);
 }
 
 /// Parses the lengths and ranges of a variable-size record at the start of `bytes`; verifies nothing.
@@ -304,22 +297,25 @@ pub(crate) fn verify(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) ->
     sum(secret, record, at, epoch) == stored
 }
 
-/// Builds a slot in `into` (replacing its contents), its check still open.
+/// Adds a slot to `into`, its check still open; returns the slot.
 #[inline]
-pub(crate) fn encode_slot(
-    into: &mut Vec<u8>,
+pub(crate) fn encode_slot<'a>(
+    into: &'a mut Vec<u8>,
     shape: &FixedShape,
     key: &[u8],
     value: &[u8],
     stamp: Stamp,
-) {
-    into.clear();
-    into.extend_from_slice(&stamp.to_word().to_le_bytes());
-    into.extend_from_slice(&[0; 8]);
+) -> &'a mut [u8] {
+    let from = into.len();
+    let bytes = shape.slot_bytes() as usize;
+    into.reserve(bytes + GRAIN as usize);
+    let start = [stamp.to_word(), 0].map(u64::to_le_bytes);
+    into.extend_from_slice(start.as_flattened());
     into.extend_from_slice(key);
-    into.resize(shape.value_at(), 0);
+    pad(into, from + shape.value_at());
     into.extend_from_slice(value);
-    into.resize(shape.slot_bytes() as usize, 0);
+    pad(into, from + bytes);
+    into.split_at_mut(from).1
 }
 
 /// The parts of a slot.

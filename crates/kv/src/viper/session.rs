@@ -8,10 +8,10 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, NOWHERE};
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::lookup::{Hit, locate, look_up};
+use super::lookup::{Aim, Hit, locate, look_up, peek_at};
 use super::read::{MarkPlace, chain_of};
 use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
@@ -81,8 +81,6 @@ pub(crate) struct ViperSession {
     pub(super) hashes: Vec<(KeyHash, u64)>,
     /// Whether the write committed last made a key.
     pub(super) made: bool,
-    /// The record being built.
-    pub(super) record: Vec<u8>,
     /// The record last read.
     pub(super) scratch: Vec<u8>,
     /// The value a `modify` builds.
@@ -151,7 +149,6 @@ impl ViperSession {
             ahead: Ahead::default(),
             hashes: Vec::new(),
             made: false,
-            record: Vec::new(),
             scratch: Vec::new(),
             value: Vec::new(),
             first: true,
@@ -246,7 +243,7 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        match locate(engine, slot, hash, key, scratch)? {
+        match locate(engine, slot, hash, key, scratch, Aim::Mark)? {
             None => Ok(None),
             Some(hit) => replaceable(engine, hash, &hit, scratch).map(Some),
         }
@@ -259,6 +256,27 @@ impl ViperSession {
     }
 }
 
+/// As [`ViperSession::locate`], of a key whose place [`Ahead`] has found under the same pin.
+#[inline(always)]
+pub(super) fn locate_at(
+    engine: &Viper,
+    slot: &Slot,
+    place: u64,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<Option<Old>, Error> {
+    if place == NOWHERE {
+        return Ok(None);
+    }
+    let hit = match peek_at(engine, place, key, scratch) {
+        Some(hit) => Some(hit),
+        None => locate(engine, slot, hash, key, scratch, Aim::Mark)?,
+    };
+    hit.map(|hit| replaceable(engine, hash, &hit, scratch))
+        .transpose()
+}
+
 /// What replacing a found record takes.
 #[inline(always)]
 fn replaceable(
@@ -269,9 +287,8 @@ fn replaceable(
 ) -> Result<Old, Error> {
     engine.refuse_locked_page(spot)?;
     let reader = engine.reader();
-    let mark = reader.mark_of(spot);
     // Whoever replaces it will have to mark it dead: damage shows here, before anything of it changes.
-    reader.marks(mark.at, mark.epoch)?;
+    let mark = reader.verified_mark_of(spot)?;
     let chained = record.kind.is_chained();
     Ok(Old {
         location: *location,

@@ -295,6 +295,81 @@ fn a_write_that_cannot_replace_is_refused_alone() {
     assert!([&b"old"[..], b"new"].contains(&&found[..]), "{found:?}");
 }
 
+/// Records of all kinds of blocks, more of them at once than wait in DRAM for their fence, which replace each other; read
+/// together and one by one, before and after recovery.
+#[test]
+fn many_writes_under_one_fence_are_all_there() {
+    let options = Options {
+        dimms: 4,
+        ..options(None, &Arc::default())
+    };
+    let pool = pool(&options);
+    let keys: Vec<Vec<u8>> = (0..if cfg!(miri) { 8 } else { 60 })
+        .map(|number| format!("key-{number:04}").into_bytes())
+        .collect();
+    let value = |number: usize, round: usize| {
+        let lengths = [0, 40, 700, 3000, 5000, 12_000, 40_000];
+        vec![(number + round) as u8; lengths[(number + round) % lengths.len()]]
+    };
+    let holds = |session: &mut dyn EngineSession, round| {
+        let mut asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        asked.push(b"absent");
+        for from in 0..asked.len() {
+            let (mut values, mut found) = (Vec::new(), Vec::new());
+            let some = &asked[from..asked.len().min(from + 5)];
+            session.get_many(some, &mut values, &mut found).unwrap();
+            let mut start = 0;
+            for (number, (one, end)) in (from..).zip(found) {
+                let wanted = (number < keys.len()).then(|| value(number, round));
+                let bytes = one.map(|_| values[start..end].to_vec());
+                assert!(bytes == wanted, "key {number} among several");
+                assert!(value_of(session, asked[number]) == wanted, "key {number}");
+                start = end;
+            }
+        }
+    };
+    let rounds = if cfg!(miri) { 2 } else { 7 };
+    let engine: Arc<dyn Engine> = over(&pool, &options);
+    let mut session = Arc::clone(&engine).session().unwrap();
+    for round in 0..rounds {
+        for (number, key) in keys.iter().enumerate() {
+            session.put(key, &value(number, round), 0).unwrap();
+        }
+        let _ = session.commit().unwrap();
+        holds(&mut *session, round);
+        assert_eq!(engine.len(), keys.len() as u64);
+        engine.reclaim().unwrap();
+    }
+    drop((session, engine));
+    let engine: Arc<dyn Engine> = over(&pool, &options);
+    holds(&mut *Arc::clone(&engine).session().unwrap(), rounds - 1);
+    assert_eq!(engine.len(), keys.len() as u64);
+    assert_eq!(engine.check().unwrap().findings, []);
+}
+
+/// What the index offers may be of another key with the same tag.
+#[test]
+fn a_record_of_another_key_is_not_taken_for_this_one() {
+    let options = options(None, &Arc::default());
+    let viper = over(&pool(&options), &options);
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    session.put(b"this", b"1", 0).unwrap();
+    session.put(b"that", b"2", 0).unwrap();
+    let _ = session.commit().unwrap();
+    let mut location = |key: &[u8]| {
+        let (old, _) = session.find(viper.hash(key), key).unwrap().unwrap();
+        old.location
+    };
+    let (this, that) = (location(b"this"), location(b"that"));
+    assert!(viper.index.replace(viper.hash(b"this"), this, that));
+    assert_eq!(value_of(&mut session, b"this"), None);
+    let (mut values, mut found) = (Vec::new(), Vec::new());
+    let keys = [&b"this"[..], b"that"];
+    session.get_many(&keys, &mut values, &mut found).unwrap();
+    let is_there: Vec<bool> = found.iter().map(|(one, _)| one.is_some()).collect();
+    assert_eq!((is_there, values), (vec![false, true], b"2".to_vec()));
+}
+
 /// A write that found no room waited for the compaction of another thread, which freed all there was; it then freed
 /// nothing itself, and said that the pool was full although most of it was free.
 #[test]

@@ -3,16 +3,16 @@
 //! A record is written, marked or fenced here; what makes it visible is in `commit.rs`.
 
 use super::claim::Claim;
-use super::layout::{Kind, mark_word, parse_mark_word};
+use super::layout::{Kind, mark_bits, mark_word, parse_mark_word};
 use super::lookup::location;
-use super::read::{MarkPlace, UNIT, corrupt};
+use super::read::{MarkPlace, UNIT, damaged_mark};
 use super::record::{self, RecordKind, Stamp};
-use super::session::{Old, SCRATCH_KEEP, ViperSession, claim_index};
+use super::session::{Old, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
-use everdram_pm::{Ordered, Pool};
+use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
@@ -34,21 +34,11 @@ impl ViperSession {
         });
         if let Some(shape) = fixed {
             let at = self.place(Kind::Fixed, shape.slot_bytes())?;
-            let stamp = Stamp {
-                version,
-                moves,
-                first: std::mem::take(&mut self.first),
-            };
-            record::encode_slot(&mut self.record, &shape, key, value, stamp);
-            let epoch = self.epoch_of(Kind::Fixed);
-            record::seal_slot(
-                self.engine.pool.secret(),
-                &shape,
-                &mut self.record,
-                at,
-                epoch,
-            );
-            return self.append(Kind::Fixed, at);
+            let stamp = self.stamp_of(version, moves);
+            return self.append(Kind::Fixed, at, |into, secret, epoch| {
+                let slot = record::encode_slot(into, &shape, key, value, stamp);
+                record::seal_slot(secret, &shape, slot, at, epoch);
+            });
         }
         let bytes = record::encoded_bytes(key.len(), value.len(), expires_at_ms != 0) as u64;
         let place = if bytes <= geometry.pages_of(Kind::Variable).room() {
@@ -62,24 +52,26 @@ impl ViperSession {
             self.engine.expiries.store(true, Ordering::Relaxed);
         }
         let at = self.place(place, bytes)?;
-        let stamp = Stamp {
-            version,
-            moves,
-            first: std::mem::take(&mut self.first),
-        };
-        record::encode(&mut self.record, kind, key, value, expires_at_ms, stamp);
-        let epoch = self.epoch_of(place);
-        record::seal(self.engine.pool.secret(), &mut self.record, at, epoch);
-        let location = self.append(place, at)?;
         if kind == RecordKind::BigKey
             && let Some(entry) = self.engine.blocks.get(self.engine.blocks.number(at))
         {
             entry.set_long_keys(true);
         }
-        if self.record.capacity() > SCRATCH_KEEP {
-            self.record = Vec::new();
+        let stamp = self.stamp_of(version, moves);
+        self.append(place, at, |into, secret, epoch| {
+            let record = record::encode(into, kind, key, value, expires_at_ms, stamp);
+            record::seal(secret, record, at, epoch);
+        })
+    }
+
+    /// The stamp of the record that is written next.
+    fn stamp_of(&mut self, version: u64, moves: u16) -> Stamp {
+        let first = std::mem::take(&mut self.first);
+        Stamp {
+            version,
+            moves,
+            first,
         }
-        Ok(location)
     }
 
     fn write_chained(
@@ -185,17 +177,27 @@ impl ViperSession {
         Ok(())
     }
 
-    fn epoch_of(&self, kind: Kind) -> u32 {
-        self.claims[claim_index(kind)]
-            .as_ref()
-            .map_or(0, Claim::epoch)
-    }
-
-    fn append(&mut self, kind: Kind, at: u64) -> Result<Location, Error> {
-        if let Some(claim) = &mut self.claims[claim_index(kind)] {
-            match self.engine.is_broken(Hole::V7) {
-                true => claim.append_unaligned(&self.record, &mut self.lane, &mut self.unfenced),
-                false => claim.append(&self.record, &mut self.lane, &mut self.unfenced),
+    /// Adds a record to the block of `kind`, at the place in it that was made.
+    #[inline(always)]
+    fn append(
+        &mut self,
+        kind: Kind,
+        at: u64,
+        build: impl FnOnce(&mut Vec<u8>, &Secret, u32),
+    ) -> Result<Location, Error> {
+        let ViperSession {
+            engine,
+            lane,
+            unfenced,
+            claims,
+            ..
+        } = self;
+        if let Some(claim) = &mut claims[claim_index(kind)] {
+            let epoch = claim.epoch();
+            let build = |into: &mut Vec<u8>| build(into, engine.pool.secret(), epoch);
+            match engine.is_broken(Hole::V7) {
+                true => claim.append_unaligned(lane, unfenced, build),
+                false => claim.append(lane, unfenced, build),
             }
         }
         location(at)
@@ -349,12 +351,16 @@ fn set_mark<T>(
     place: MarkPlace,
     mut exchange: impl FnMut(u64, u64, u64) -> Result<T, u64>,
 ) -> Result<T, Error> {
-    let MarkPlace { at, bit, epoch } = place;
+    let MarkPlace { at, bit, epoch, .. } = place;
     let secret = pool.secret();
     let mut word = pool.region().load_word(at);
     loop {
-        let Some(bits) = parse_mark_word(secret, at, epoch, word) else {
-            return Err(corrupt(at, "a mark word of a page does not verify"));
+        let bits = match place.verified == Some(word) {
+            true => Some(mark_bits(word)),
+            false => parse_mark_word(secret, at, epoch, word),
+        };
+        let Some(bits) = bits else {
+            return Err(damaged_mark(at));
         };
         match exchange(at, word, mark_word(secret, at, epoch, bits | bit)) {
             Ok(done) => return Ok(done),
