@@ -55,6 +55,8 @@ pub(crate) struct Claim {
     fill: u64,
     /// Record bytes in the block so far.
     filled: u32,
+    /// Records in the block so far.
+    records: u32,
     /// The line that holds `fill`, as far as it is written.
     line: [u8; LINE as usize],
     /// `line` has bytes that were not streamed yet.
@@ -103,6 +105,7 @@ impl Claim {
         }
         if let Some(entry) = blocks.get(block) {
             entry.set_filled(0);
+            entry.set_records(0);
             entry.set_garbage(0);
             entry.set(Info {
                 state: State::Open,
@@ -120,6 +123,7 @@ impl Claim {
             page: at + page_order(&pages, block, epoch, 0) * pages.bytes,
             fill: pages.header,
             filled: 0,
+            records: 0,
             line: [0; LINE as usize],
             unsettled: false,
             unfenced_records: false,
@@ -175,6 +179,7 @@ impl Claim {
         let line_at = at - lead as u64;
         self.fill += record.len() as u64;
         self.filled += record.len() as u32;
+        self.records += 1;
         self.unfenced_records = true;
         let gap = LINE as usize - lead;
         let (head, rest) = record.split_at(gap.min(record.len()));
@@ -205,6 +210,7 @@ impl Claim {
         let at = self.page_at() + self.fill;
         self.fill += record.len() as u64;
         self.filled += record.len() as u32;
+        self.records += 1;
         self.unfenced_records = true;
         let _ = lane.store(at, record);
         for step in (0..record.len() as u64).step_by(LINE as usize) {
@@ -260,6 +266,7 @@ impl Claim {
             return;
         };
         entry.set_filled(self.filled);
+        entry.set_records(self.records);
         entry.set_slack(self.slack);
         entry.set(Info {
             state: State::Sealed,

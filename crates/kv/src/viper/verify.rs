@@ -20,12 +20,13 @@
 use super::blocks::{Info, State};
 use super::layout::Kind;
 use super::lookup::{location, look_up, rehash};
+use super::loose::LooseBlock;
 use super::read::{Spot, UNIT, chain_of, corrupt};
 use super::record::{Record, Stamp};
 use super::recover_scan::VERSION_SOUND;
 use super::scan_page::{BlockWalk, Visited, Walked, copy_block};
 use super::session::ViperSession;
-use super::{LooseBlock, Viper, index_error, reclaim};
+use super::{Viper, index_error, reclaim};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
