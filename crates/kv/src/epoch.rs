@@ -96,6 +96,11 @@ impl Epochs {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Slots from this number on were never registered.
+    pub(crate) fn slots_used(&self) -> usize {
+        self.slots_used.load(Ordering::Acquire)
+    }
+
     /// Begins a new epoch and returns it: the stamp for what the caller has just unlinked.
     pub(crate) fn advance(&self) -> u64 {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
@@ -113,8 +118,7 @@ impl Epochs {
         if !self.barrier.heavy() {
             return self.passed.load(Ordering::Acquire);
         }
-        let used = self.slots_used.load(Ordering::Acquire);
-        for slot in self.slots.iter().take(used) {
+        for slot in self.slots.iter().take(self.slots_used()) {
             let pinned = slot.load(Ordering::Acquire);
             if pinned != UNPINNED {
                 oldest = oldest.min(pinned);
@@ -144,6 +148,14 @@ impl Slot {
     /// the outermost one counts, so do not hold one for longer than an operation.
     #[inline]
     pub(crate) fn pin(&self) -> Pin<'_> {
+        self.hold();
+        Pin { slot: self }
+    }
+
+    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that changes the session which the slot is part of. If the work
+    /// panics, the slot stays pinned until it is dropped.
+    #[inline]
+    pub(crate) fn hold(&self) {
         let pins = self.pins.get();
         if pins == 0
             && let Some(state) = self.epochs.slots.get(self.number)
@@ -152,11 +164,11 @@ impl Slot {
             self.epochs.barrier.light();
         }
         self.pins.set(pins + 1);
-        Pin { slot: self }
     }
 
+    /// Ends one [`Slot::hold`].
     #[inline]
-    fn unpin(&self) {
+    pub(crate) fn unhold(&self) {
         let pins = self.pins.get() - 1;
         self.pins.set(pins);
         if pins == 0
@@ -193,7 +205,7 @@ impl Pin<'_> {
 impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.unpin();
+        self.slot.unhold();
     }
 }
 

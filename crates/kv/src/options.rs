@@ -66,7 +66,7 @@ pub struct Options {
     pub initial_bytes: u64,
     /// Bytes the image may grow to.
     pub max_bytes: u64,
-    /// Bytes the image grows by each time.
+    /// Bytes the image grows by each time, at most; a small pool grows by less.
     pub chunk_bytes: u64,
     /// DIMMs a block spans = pages of a block (Viper section 3.2.1). New pools only.
     pub dimms: u32,
@@ -78,7 +78,9 @@ pub struct Options {
     /// Whether to touch every page of the pool when it is opened, so that no later call pays for a first touch
     /// (some 0.1 ms for each MiB; `pmem` and `emulated` only). Growth ahead of the writers touches its pages anyway.
     pub prefault: bool,
-    /// Share of a block that must be garbage before it is compacted, 0.05 to 1.
+    /// Share of the pool that may be free or garbage before compaction, instead of growth, has to make room for
+    /// writers; and share of a block that must be garbage for it to be compacted on request. 0.05 to 1. Half of it costs
+    /// twice as many moves.
     pub reclaim_threshold: f64,
     /// Whether reclamation runs in the background.
     pub reclaim_background: bool,

@@ -6,7 +6,7 @@
 pub struct Stats {
     /// Live keys.
     pub keys: u64,
-    /// Bytes of the pool's image, as allocated on the medium.
+    /// Bytes of the medium that the pool's image occupies.
     pub pool_bytes: u64,
     /// Bytes of blocks in use (open, sealed or being compacted).
     pub used_bytes: u64,

@@ -1,4 +1,4 @@
-//! How an image grows by an extent.
+//! How an image grows by an extent, and how room inside it goes back to the file system for a while.
 //!
 //! The order is what makes it safe to crash anywhere: room on the medium, made durable; then the mapping;
 //! then the superblock, which is the moment the extent exists; then the length that offsets are checked
@@ -18,6 +18,7 @@ use crate::region::Region;
 use crate::superblock::PAGE;
 use parking_lot::Mutex;
 use rustix::fd::AsFd;
+use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -187,6 +188,55 @@ impl Growth {
     fn back(&self, header: &Header, file: &File, from: u64, end: u64) -> Result<(), Error> {
         place::back(file, from, end).map_err(Error::io(&self.path, "grow the pool"))?;
         header.guard(|| file.sync())
+    }
+
+    /// See [`crate::Pool::gives_back`].
+    pub(crate) fn gives_back(&self) -> bool {
+        self.direct_file().is_some()
+    }
+
+    /// See [`crate::Pool::give_back`].
+    pub(crate) fn give_back(&self, at: u64, bytes: u64) -> Result<bool, Error> {
+        let Some(file) = self.direct_file() else {
+            return Ok(false);
+        };
+        match file.punch(at, bytes) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(Error::io(&self.path, "giving room back")(errno)),
+        }
+    }
+
+    /// See [`crate::Pool::take_back`].
+    pub(crate) fn take_back(&self, header: &Header, ranges: &[(u64, u64)]) -> Result<(), Error> {
+        let Some(file) = self.direct_file() else {
+            return Ok(());
+        };
+        for &(at, bytes) in ranges {
+            match file.allocate(at, bytes) {
+                // Then nothing was ever given back.
+                Ok(()) | Err(Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(Error::io(&self.path, "grow the pool")(errno)),
+            }
+        }
+        header.guard(|| file.sync())
+    }
+
+    /// The file to which stores go without a log between.
+    fn direct_file(&self) -> Option<&File> {
+        match &self.ground {
+            Ground::File { file, sharing, .. } if *sharing != Sharing::Private => Some(file),
+            _ => None,
+        }
+    }
+
+    /// See [`crate::Pool::backed_bytes`].
+    pub(crate) fn backed_bytes(&self, region: &Region) -> u64 {
+        let backed = match &self.ground {
+            Ground::File { file, .. } => file.backed_bytes().ok(),
+            _ => None,
+        };
+        backed.unwrap_or(region.len())
     }
 
     /// See [`crate::Pool::prefault`].

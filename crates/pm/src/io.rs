@@ -123,6 +123,25 @@ impl File {
         }
     }
 
+    /// Gives the room of `at .. at + bytes` back to the file system. The range reads as zeros then; until the file is
+    /// synced, a crash may leave any part of it as it was.
+    pub(crate) fn punch(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        match self {
+            File::System(file) => file.punch(at, bytes),
+            #[cfg(feature = "lab")]
+            File::Simulated(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Bytes of the medium that the file occupies.
+    pub(crate) fn backed_bytes(&self) -> Result<u64, Errno> {
+        match self {
+            File::System(file) => file.backed_bytes(),
+            #[cfg(feature = "lab")]
+            File::Simulated(file) => file.len(),
+        }
+    }
+
     /// Cuts or extends the file.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn set_len(&self, bytes: u64) -> Result<(), Errno> {

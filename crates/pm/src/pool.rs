@@ -202,6 +202,42 @@ impl Pool {
             .allocate(&self.header, &self.region, owner, bytes, align)
     }
 
+    /// Whether room can be given back: the image is a file that stores reach directly, and the file system may take it.
+    #[must_use]
+    pub fn gives_back(&self) -> bool {
+        self.growth.gives_back() && !self.read_only
+    }
+
+    /// Gives the room of `at .. at + bytes` (whole pages of 4096 bytes) back to the medium; `false` if the medium keeps it. The range
+    /// reads as zeros then, and nobody may store to it before [`Pool::take_back`]. A crash may leave any part of it
+    /// as it was.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; parts may have been given back.
+    ///
+    /// # Panics
+    /// If the range is outside the pool.
+    pub fn give_back(&self, at: u64, bytes: u64) -> Result<bool, Error> {
+        assert!(self.region.contains(at, bytes));
+        self.healthy()?;
+        self.growth.give_back(at, bytes)
+    }
+
+    /// Gives ranges (offset, bytes) room on the medium that they may lack, durably. Changes no byte.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: some may have room. [`Error::Poisoned`]: the medium failed.
+    pub fn take_back(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
+        self.healthy()?;
+        self.growth.take_back(&self.header, ranges)
+    }
+
+    /// Bytes of the medium that the image occupies.
+    #[must_use]
+    pub fn backed_bytes(&self) -> u64 {
+        self.growth.backed_bytes(&self.region)
+    }
+
     /// Makes the memory of `at .. at + bytes` present before somebody writes there, so that no writer pays
     /// for first touches. Takes a while; meant for a background thread. Changes no byte.
     ///

@@ -452,3 +452,28 @@ fn random_and_truncated_images_are_refused_or_whole() {
         );
     }
 }
+
+/// Room that was given back reads as zeros and occupies nothing, until it is taken back, before anybody stores to it.
+#[test]
+fn room_goes_back_and_comes_again() {
+    let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
+    let pool = open(&dir.path().join("pool"), Medium::Emulated);
+    assert!(pool.gives_back());
+    let extent = pool.allocate(1, 1 << 20, 4096).unwrap();
+    let (at, bytes) = (extent.at + 4096, 64 << 10);
+    let mut lane = pool.lane();
+    let dirty = lane.store(extent.at, &vec![7; 1 << 20]);
+    let flushed = lane.flush(dirty);
+    let _ = lane.fence(flushed);
+    let full = pool.backed_bytes();
+    assert!(pool.give_back(at, bytes).unwrap());
+    assert_eq!(pool.backed_bytes(), full - bytes);
+    pool.take_back(&[(at, bytes)]).unwrap();
+    assert_eq!(pool.backed_bytes(), full, "only a store gave it room");
+    let word = |at| pool.region().load_word(at);
+    let seven = u64::from_le_bytes([7; 8]);
+    assert_eq!(
+        (word(at - 8), word(at), word(at + bytes)),
+        (seven, 0, seven)
+    );
+}

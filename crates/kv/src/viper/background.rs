@@ -1,11 +1,13 @@
-//! The engine's background thread: room ahead of the writers, compaction, freed values, expired keys.
+//! The engine's background threads. One looks after space: room ahead of the writers, freed values, expired keys, and
+//! compaction of all that is worth it when nobody writes. The other looks after the index: verification and checkpoints.
 //!
-//! It holds no lock while it waits and keeps only a weak reference, so an engine that everybody dropped goes
-//! away. Nothing it does is needed for correctness, only for space.
+//! They hold no lock while they wait and keep only weak references, so an engine that everybody dropped goes
+//! away. Nothing they do is needed for correctness.
 
 use super::Viper;
 use super::checkpoint;
-use super::reclaim::reclaim_some;
+use super::loose::free_loose;
+use super::reclaim::Step;
 use super::session::ViperSession;
 use super::verify::verify_some;
 use crate::error::Error;
@@ -13,10 +15,12 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks when nobody asks for one.
 const PERIOD: Duration = Duration::from_millis(50);
+/// How long nobody writes before the pool is made dense: shorter pauses are part of a load.
+const QUIET: Duration = Duration::from_secs(1);
 /// Keys one sweep step looks at.
 const SWEEP: usize = 256;
 /// The share of expired keys among those seen above which the sweep goes on at once.
@@ -34,7 +38,7 @@ struct Signal {
     wake: Condvar,
 }
 
-/// The thread and how to talk to it.
+/// A thread and how to talk to it.
 #[derive(Default)]
 pub(super) struct Background {
     signal: Arc<Signal>,
@@ -42,27 +46,29 @@ pub(super) struct Background {
 }
 
 impl Background {
-    fn start(&self, viper: Weak<Viper>, name: &str, step: Step) {
+    /// `look` is told whether somebody asked for it, and says when the next one is due.
+    fn start(
+        &self,
+        viper: Weak<Viper>,
+        name: &str,
+        look: impl FnMut(&Arc<Viper>, bool) -> Duration + Send + 'static,
+    ) {
         let signal = Arc::clone(&self.signal);
-        let work = move || run(&viper, &signal, step);
+        let work = move || run(&viper, &signal, look);
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
         // Without a thread the store still works; writers grow the pool themselves.
         *self.thread.lock() = spawned.ok();
     }
 
     /// Asks for a look now.
-    #[inline]
-    pub(super) fn nudge_if(&self, wanted: bool) {
-        if wanted {
-            self.signal.state.lock().nudged = true;
-            self.signal.wake.notify_one();
-        }
+    pub(super) fn nudge(&self) {
+        self.signal.state.lock().nudged = true;
+        self.signal.wake.notify_one();
     }
 
-    /// Whether somebody asked for a look, or for the end, since the last one began.
-    fn is_called(&self) -> bool {
-        let state = self.signal.state.lock();
-        state.stop || state.nudged
+    /// Whether the thread is to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.signal.state.lock().stop
     }
 
     /// Stops the thread and waits for it (unless it is the caller).
@@ -78,38 +84,89 @@ impl Background {
     }
 }
 
-/// One look of a thread; the cursor is its own.
-type Step = fn(&Arc<Viper>, &mut u64) -> Result<(), Error>;
-
-fn run(viper: &Weak<Viper>, signal: &Signal, step: Step) {
-    let mut cursor = 0;
+fn run(viper: &Weak<Viper>, signal: &Signal, mut look: impl FnMut(&Arc<Viper>, bool) -> Duration) {
+    let mut pause = PERIOD;
     loop {
-        {
+        let is_asked = {
             let mut state = signal.state.lock();
             if !state.stop && !state.nudged {
-                signal.wake.wait_for(&mut state, PERIOD);
+                signal.wake.wait_for(&mut state, pause);
             }
             if state.stop {
                 return;
             }
-            state.nudged = false;
-        }
+            std::mem::take(&mut state.nudged)
+        };
         let Some(viper) = viper.upgrade() else { return };
-        // What fails here (a full disk, a failed medium, damage) meets the next caller, who is told.
-        let _ = step(&viper, &mut cursor);
+        pause = look(&viper, is_asked);
     }
 }
 
-fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
+/// What the thread that looks after space remembers.
+struct Space {
+    /// Where the sweep of expired keys goes on.
+    cursor: u64,
+    /// Records written or removed when there was a change last, and when that was.
+    writes: u64,
+    quiet_since: Instant,
+    /// The pool is as dense as it gets in this quiet time.
+    is_dense: bool,
+}
+
+impl Space {
+    fn new() -> Space {
+        Space {
+            cursor: 0,
+            writes: 0,
+            quiet_since: Instant::now(),
+            is_dense: false,
+        }
+    }
+
+    fn look(&mut self, viper: &Arc<Viper>, is_asked: bool) -> Duration {
+        // What fails here (a full disk, a failed medium, damage) meets the next caller, who is told.
+        let _ = step(viper, is_asked, &mut self.cursor);
+        match viper.reclaim_background && self.is_quiet(viper) {
+            true => self.tidy(viper),
+            false => PERIOD,
+        }
+    }
+
+    /// Whether now is the time for what is put off until nobody writes.
+    fn is_quiet(&mut self, viper: &Viper) -> bool {
+        let writes = viper.writes();
+        if writes != self.writes {
+            self.writes = writes;
+            self.quiet_since = Instant::now();
+            self.is_dense = false;
+        }
+        self.quiet_since.elapsed() >= QUIET
+    }
+
+    fn tidy(&mut self, viper: &Viper) -> Duration {
+        if self.is_dense {
+            // What a checkpoint let go of, for example.
+            let _ = viper.give_room_back();
+            return PERIOD;
+        }
+        let begun = Instant::now();
+        self.is_dense = matches!(viper.make_dense(), Ok(Step::Nothing) | Err(_));
+        // Half of the time: others may want the processor, too.
+        begun.elapsed().min(PERIOD)
+    }
+}
+
+/// `is_asked`: somebody took a block. Otherwise the reserve stays as it is, since an idle store does not grow.
+fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
     }
-    if viper.blocks.wants_growth() && viper.blocks.total() > 0 && viper.is_busy() {
-        // A full disk shows when a writer needs the room.
-        let _ = viper.blocks.grow_ahead();
-    }
     if viper.reclaim_background {
-        reclaim_until_called(viper)?;
+        let _one = viper.compactor();
+        free_loose(viper)?;
+    }
+    if is_asked {
+        viper.keep_room()?;
     }
     if viper.expiries.load(Ordering::Relaxed) {
         while sweep(viper, cursor)? >= SWEEP_AGAIN {}
@@ -118,29 +175,16 @@ fn step(viper: &Arc<Viper>, cursor: &mut u64) -> Result<(), Error> {
 }
 
 /// The index's part, which takes long at times: verifying what a restart has not read, and checkpoints.
-fn keep(viper: &Arc<Viper>, _cursor: &mut u64) -> Result<(), Error> {
+fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
     }
     while verify_some(viper, 1)? {
-        if viper.keeper.is_called() {
+        if viper.keeper.is_stopping() {
             return Ok(());
         }
     }
     checkpoint::write_if_due(viper)
-}
-
-/// Round after round, as long as there is more room afterwards: one for each period would free less than a single writer
-/// fills.
-fn reclaim_until_called(viper: &Viper) -> Result<(), Error> {
-    loop {
-        let before = viper.blocks.free_count();
-        let freed = reclaim_some(viper)?;
-        let is_done = freed == 0 || viper.blocks.free_count() <= before;
-        if is_done || viper.background.is_called() {
-            return Ok(());
-        }
-    }
 }
 
 /// Removes expired keys among the next few; returns how many there were.
@@ -159,20 +203,42 @@ impl Viper {
     /// Starts background work.
     pub(super) fn start(self: &Arc<Self>) {
         let viper = || Arc::downgrade(self);
-        self.background.start(viper(), "everdram-viper", step);
-        self.keeper.start(viper(), "everdram-index", keep);
+        let mut space = Space::new();
+        self.background
+            .start(viper(), "everdram-viper", move |viper, is_asked| {
+                space.look(viper, is_asked)
+            });
+        self.keeper.start(viper(), "everdram-index", |viper, _| {
+            // As above.
+            let _ = keep(viper);
+            PERIOD
+        });
     }
 
     /// One round of background work, for the crash lab, where nothing runs by itself.
     #[cfg(feature = "lab")]
     pub(crate) fn tend(self: &Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
-        step(self, cursor)?;
-        keep(self, cursor)
+        step(self, true, cursor)?;
+        let mut patience = crate::stripe::Patience::new();
+        loop {
+            match self.make_dense()? {
+                Step::Worked => {}
+                Step::Waiting => patience.wait(),
+                Step::Nothing => break,
+            }
+        }
+        keep(self)
     }
 
     /// Whether anything was written since open: an idle store does not grow.
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.sum(|slot| &slot.puts) > 0
+    }
+
+    /// Records written or removed since open.
+    fn writes(&self) -> u64 {
+        let removed = self.sum(|slot| &slot.deletes) + self.sum(|slot| &slot.expired);
+        self.sum(|slot| &slot.puts) + removed
     }
 
     /// Seals the open blocks of sessions that are gone.

@@ -14,10 +14,11 @@
 //! a batch.
 
 use super::blocks::State;
+use super::index_error;
 use super::layout::{Kind, floor_word, word_at};
+use super::loose::LooseBlock;
 use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, Pending, Replaced, ViperSession, check_key, check_value};
-use super::{LooseBlock, index_error};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::index::KeyHash;
@@ -130,6 +131,7 @@ impl ViperSession {
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<Vec<StripeId>, Error> {
         self.commit_pending()?;
+        self.pay_for_room()?;
         let mut stripes: Vec<StripeId> = keys
             .map(|key| Stripes::of(self.engine.hash(key).0))
             .collect();
@@ -300,12 +302,15 @@ impl ViperSession {
         } else {
             None
         };
-        // From here on the batch happens: what fails now must not be built upon.
-        self.finish_steps(clearing, steps, stripes, journal)
-            .map_err(|error| match journal {
-                Some(_) => self.engine.halt(error),
-                None => error,
-            })
+        // From here on the batch happens: what fails now must not be built upon. As in a commit, whoever marks
+        // records stays pinned until the index has followed.
+        self.slot.hold();
+        let result = self.finish_steps(clearing, steps, stripes, journal);
+        self.slot.unhold();
+        result.map_err(|error| match journal {
+            Some(_) => self.engine.halt(error),
+            None => error,
+        })
     }
 
     fn finish_steps(
@@ -372,7 +377,6 @@ impl ViperSession {
             self.publish(write)?;
         }
         if let Some(journal) = journal {
-            // Counted first: once it is marked its block may be compacted and live another life.
             self.count_garbage(&journal);
             self.mark_late(&journal)?;
             self.let_go(&journal);
@@ -452,7 +456,10 @@ impl ViperSession {
     fn clear_locked(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<Ticket, Error> {
         self.write_floor(clearing.floor);
         self.settle_and_fence();
-        self.forget_everything(clearing, stripes)?;
+        self.slot.hold();
+        let forgotten = self.forget_everything(clearing, stripes);
+        self.slot.unhold();
+        forgotten?;
         Ok(Ticket(self.last_ticket.0))
     }
 
@@ -483,7 +490,7 @@ impl ViperSession {
             slot.keys.store(0, Ordering::Relaxed);
         }
         engine.bury_everything(&clearing.pieces);
-        engine.background.nudge_if(true);
+        engine.background.nudge();
         Ok(())
     }
 }

@@ -14,6 +14,7 @@
 //! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
 //! it next) and no reader can still hold a location in it.
 
+use super::hollow::Hollow;
 use super::layout::{Geometry, Kind};
 use crate::error::Error;
 use everdram_pm::{Lsn, Pool};
@@ -25,6 +26,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) const OWNER: u32 = 1;
 /// Blocks that only compaction may take, so that a full pool can still free space.
 const RESERVE: usize = 4;
+/// The least that a pool grows by, unless its chunks are smaller.
+const STEP_BYTES_MIN: u64 = 16 << 20;
 /// Bytes that extents are multiples of.
 const POOL_PAGE: u64 = 4096;
 const CHUNK: usize = if cfg!(miri) { 1 << 6 } else { 1 << 14 };
@@ -33,7 +36,7 @@ const CHUNK: usize = if cfg!(miri) { 1 << 6 } else { 1 << 14 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Not in any extent.
+    /// Not in any extent, or without room on the medium; see `hollow.rs`.
     Outside = 0,
     /// In the free list.
     Free = 1,
@@ -65,6 +68,8 @@ pub(crate) struct Block {
     slack: AtomicU32,
     /// Some record's key is not all in the block.
     long_keys: AtomicBool,
+    /// Records in the block; 0 = nobody counted.
+    records: AtomicU32,
 }
 
 /// State, kind and epoch of a block.
@@ -123,6 +128,14 @@ impl Block {
         self.filled.store(bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn records(&self) -> u32 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_records(&self, count: u32) {
+        self.records.store(count, Ordering::Relaxed);
+    }
+
     /// Bytes of live records; 0 while the block is open.
     pub(crate) fn live(&self) -> u32 {
         let dead = self
@@ -162,7 +175,7 @@ impl Block {
 
 /// All blocks of a pool.
 pub(crate) struct Blocks {
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     geometry: Geometry,
     chunks: Box<[OnceLock<Box<[Block]>>]>,
     free: Mutex<FreeList>,
@@ -174,6 +187,9 @@ pub(crate) struct Blocks {
     max_blocks: u64,
     chunk_bytes: u64,
     growing: AtomicBool,
+    /// How often the pool grew.
+    grown: AtomicU64,
+    pub(super) hollow: Hollow,
     reciprocal: u128,
 }
 
@@ -209,6 +225,8 @@ impl Blocks {
             max_blocks,
             chunk_bytes,
             growing: AtomicBool::new(false),
+            grown: AtomicU64::new(0),
+            hollow: Hollow::default(),
             reciprocal: (1u128 << 64).div_ceil(u128::from(geometry.block_bytes)),
         }
     }
@@ -295,6 +313,7 @@ impl Blocks {
     pub(crate) fn release(&self, block: u32, epoch: u32) {
         let Some(entry) = self.get(block) else { return };
         entry.set_filled(0);
+        entry.set_records(0);
         entry.set_slack(0);
         entry.set_garbage(0);
         entry.set_long_keys(false);
@@ -342,49 +361,60 @@ impl Blocks {
         }
     }
 
-    /// Whether the free list is so short that growing ahead of the writers pays.
-    pub(crate) fn wants_growth(&self) -> bool {
-        self.free_count() * self.geometry.block_bytes < self.chunk_bytes / 2
+    /// Blocks that the pool grows by ahead of its writers: an eighth of it, so that a small pool does not get much more
+    /// room than it needs, within limits that keep growth rare.
+    pub(crate) fn step(&self) -> u64 {
+        let least = STEP_BYTES_MIN.min(self.chunk_bytes);
+        let bytes = (self.total() * self.geometry.block_bytes / 8).clamp(least, self.chunk_bytes);
+        bytes / self.geometry.block_bytes
     }
 
-    /// Grows the pool by a chunk (at least `blocks` blocks). One thread does it; others wait for it.
+    /// Grows the pool by part of a step (at least `blocks` blocks): somebody is waiting. One thread does it; others
+    /// wait for it.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
     pub(crate) fn grow(&self, blocks: u64) -> Result<(), Error> {
-        self.grow_one_at_a_time(blocks, false)
+        self.grow_one_at_a_time(blocks.max(self.step() / 4), blocks, false)
     }
 
-    /// Grows by a chunk before anybody needs it, and touches its pages before anybody can get them: a first
-    /// touch costs more than a put. On files that would only spend DRAM early.
+    /// Grows before anybody needs it, and touches its pages before anybody can get them: a first touch costs more
+    /// than a put. On files that would only spend DRAM early.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
-    pub(crate) fn grow_ahead(&self) -> Result<(), Error> {
-        self.grow_one_at_a_time(1, self.pool.durable() == Lsn(u64::MAX))
+    pub(crate) fn grow_ahead(&self, blocks: u64) -> Result<(), Error> {
+        self.grow_one_at_a_time(blocks, 1, self.pool.durable() == Lsn(u64::MAX))
     }
 
-    fn grow_one_at_a_time(&self, blocks: u64, touch: bool) -> Result<(), Error> {
-        let before = self.total();
+    /// Grows by `wanted` blocks, or by `least` if there is no room for more.
+    fn grow_one_at_a_time(&self, wanted: u64, least: u64, touch: bool) -> Result<(), Error> {
+        let before = self.grown.load(Ordering::Acquire);
         if self.growing.swap(true, Ordering::AcqRel) {
             let mut patience = crate::stripe::Patience::new();
             while self.growing.load(Ordering::Acquire) {
                 patience.wait();
             }
-            if self.total() != before {
+            if self.grown.load(Ordering::Acquire) != before {
                 return Ok(());
             }
-            return self.grow_one_at_a_time(blocks, touch);
+            return self.grow_one_at_a_time(wanted, least, touch);
         }
-        let result = self.grow_alone(blocks, touch);
+        let result = match self.refill(wanted, least, touch) {
+            Ok(false) => self.grow_alone(wanted, least, touch),
+            refilled => refilled.map(|_| ()),
+        };
+        if result.is_ok() {
+            self.grown.fetch_add(1, Ordering::Release);
+        }
         self.growing.store(false, Ordering::Release);
         result
     }
 
-    fn grow_alone(&self, blocks: u64, touch: bool) -> Result<(), Error> {
+    fn grow_alone(&self, wanted: u64, least: u64, touch: bool) -> Result<(), Error> {
         // Extents go by whole pages of the pool, whatever a block has.
-        let least = (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
-        let wanted = self.chunk_bytes.max(least);
+        let bytes = |blocks: u64| (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
+        let (wanted, least) = (bytes(wanted), bytes(least));
         let align = self.geometry.block_bytes;
         let end = self.ranges().last().map_or(0, |range| u64::from(range.end));
         if end + wanted / align + 2 > self.max_blocks {
@@ -402,24 +432,48 @@ impl Blocks {
             self.pool.prefault(extent.at, extent.bytes);
         }
         let range = self.add_range(extent.at, extent.bytes);
+        self.add_free(range.map(|block| (block, 0)));
+        Ok(())
+    }
+
+    /// Puts blocks with room on the medium into the free list, with the epoch that each goes on from. The first
+    /// ones are claimed first.
+    pub(super) fn add_free(&self, blocks: impl DoubleEndedIterator<Item = (u32, u32)>) {
         let mut list = self.free.lock();
-        for block in range.rev() {
+        for (block, epoch) in blocks.rev() {
             if let Some(entry) = self.get(block) {
                 entry.set(Info {
                     state: State::Free,
                     kind: Kind::Free,
-                    epoch: 0,
+                    epoch,
                 });
                 list.blocks.push(block);
             }
         }
         self.free_count
             .store(list.blocks.len() as u64, Ordering::Relaxed);
-        Ok(())
+    }
+
+    /// Takes the free blocks with the highest numbers, all but `keep`, out of the free list, as `Outside`.
+    pub(super) fn take_free(&self, keep: usize) -> Vec<u32> {
+        let mut list = self.free.lock();
+        // A stack: the lowest numbers are claimed first.
+        list.blocks.sort_unstable_by(|one, other| other.cmp(one));
+        let count = list.blocks.len().saturating_sub(keep);
+        let taken: Vec<u32> = list.blocks.drain(..count).rev().collect();
+        for entry in taken.iter().filter_map(|&block| self.get(block)) {
+            entry.set(Info {
+                state: State::Outside,
+                ..entry.info()
+            });
+        }
+        self.free_count
+            .store(list.blocks.len() as u64, Ordering::Relaxed);
+        taken
     }
 }
 
-fn no_space(error: everdram_pm::Error) -> Error {
+pub(super) fn no_space(error: everdram_pm::Error) -> Error {
     match error {
         everdram_pm::Error::NoSpace { .. } => Error::NoSpace(error.to_string()),
         other => Error::Pool(other),

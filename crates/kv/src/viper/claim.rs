@@ -60,6 +60,8 @@ pub(crate) struct Claim {
     fill: u64,
     /// Record bytes in the block so far.
     filled: u32,
+    /// Records in the block so far.
+    records: u32,
     /// The bytes of the page before `fill`, from the beginning of a line on that was not streamed whole.
     staged: Vec<u8>,
     /// `staged` has bytes that were not streamed yet.
@@ -108,6 +110,7 @@ impl Claim {
         }
         if let Some(entry) = blocks.get(block) {
             entry.set_filled(0);
+            entry.set_records(0);
             entry.set_garbage(0);
             entry.set(Info {
                 state: State::Open,
@@ -125,6 +128,7 @@ impl Claim {
             page: at + page_order(&pages, block, epoch, 0) * pages.bytes,
             fill: pages.header,
             filled: 0,
+            records: 0,
             staged: Vec::new(),
             unsettled: false,
             unfenced_records: false,
@@ -211,6 +215,7 @@ impl Claim {
     fn count(&mut self, bytes: usize) {
         self.fill += bytes as u64;
         self.filled += bytes as u32;
+        self.records += 1;
         self.unfenced_records = true;
     }
 
@@ -276,6 +281,7 @@ impl Claim {
             return;
         };
         entry.set_filled(self.filled);
+        entry.set_records(self.records);
         entry.set_slack(self.slack);
         entry.set(Info {
             state: State::Sealed,

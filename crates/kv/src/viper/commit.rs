@@ -31,9 +31,13 @@ impl ViperSession {
         }
         // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
         let mut refused = None;
+        // From before the first mark until the index and the counts have followed: compaction takes a marked record's
+        // block away as soon as nobody is pinned who may be at work on it.
+        self.slot.hold();
         let result = self
             .commit_these(&mut pending, &mut refused)
             .map_err(|error| self.engine.halt(error));
+        self.slot.unhold();
         for write in &pending {
             self.engine.stripes.unlock(write.stripe);
         }

@@ -72,6 +72,7 @@ const SALT_TAIL: u64 = 0x74;
 const SALT_MARK: u64 = 0x6d;
 const SALT_CHAIN: u64 = 0x63;
 const SALT_FLOOR: u64 = 0x66;
+const SALT_LIVES: u64 = 0x65;
 
 /// Bits of a mark word that stand for places.
 pub(crate) const MARKS_PER_WORD: u64 = 48;
@@ -156,6 +157,18 @@ pub(crate) fn floor_word(secret: &Secret, at: u64, floor: u64) -> u64 {
 pub(crate) fn parse_floor_word(secret: &Secret, at: u64, word: u64) -> Option<u64> {
     let floor = word & ((1 << FLOOR_BITS) - 1);
     (floor_word(secret, at, floor) == word).then_some(floor)
+}
+
+/// The second word of the root page: blocks that look as if they had never been claimed have had up to `lives`.
+pub(crate) fn lives_word(secret: &Secret, at: u64, lives: u32) -> u64 {
+    let check = secret.sum_words([SALT_LIVES, at, u64::from(lives)]);
+    u64::from(lives) | check >> 32 << 32
+}
+
+/// The lives, if the word verifies. Zero, as long as no room was ever given back.
+pub(crate) fn parse_lives_word(secret: &Secret, at: u64, word: u64) -> Option<u32> {
+    let lives = word as u32;
+    (word == 0 || lives_word(secret, at, lives) == word).then_some(lives)
 }
 
 /// Sizes of pages and blocks of one pool.

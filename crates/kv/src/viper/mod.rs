@@ -27,13 +27,17 @@ mod check;
 mod checkpoint;
 mod claim;
 mod commit;
+mod emptied;
+mod evacuate;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod holes;
+mod hollow;
 mod inspect;
 mod late;
 mod layout;
 mod lookup;
+mod loose;
 mod ops;
 mod read;
 mod reclaim;
@@ -41,12 +45,14 @@ mod record;
 mod recover;
 mod recover_scan;
 mod restart;
+mod room;
 mod scan_page;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transaction;
 mod verify;
+mod victims;
 mod write;
 
 use crate::chance::Chance;
@@ -65,8 +71,10 @@ use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool, PoolOptions, Report};
 use late::LateMarks;
 use layout::Geometry;
+use loose::{LooseBlock, RetiredChain};
 use parking_lot::Mutex;
 use read::Reader;
+use reclaim::Compactor;
 use record::Chain;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -124,19 +132,6 @@ fn bump_shared(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// A value nobody can reach by the index any more, until no reader can hold on to it.
-struct RetiredChain {
-    chain: Chain,
-    grace: u64,
-}
-
-/// An overflow block that nothing reaches any more, if it still is in the life `epoch`.
-struct LooseBlock {
-    block: u32,
-    epoch: u32,
-    grace: u64,
-}
-
 /// An open Viper store.
 pub(crate) struct Viper {
     pool: Arc<Pool>,
@@ -168,7 +163,9 @@ pub(crate) struct Viper {
     halted: OnceLock<String>,
     reclaim_threshold: f64,
     /// One compaction at a time.
-    compaction: Mutex<()>,
+    compaction: Mutex<Compactor>,
+    /// Room is to come from compaction, not from growth; see `room.rs`.
+    tight: AtomicBool,
     blocks_reclaimed: AtomicU64,
     bytes_moved: AtomicU64,
     recovery: Mutex<recover::Summary>,
@@ -269,7 +266,8 @@ impl Viper {
             sessions: AtomicUsize::new(0),
             halted: OnceLock::new(),
             reclaim_threshold: options.reclaim_threshold,
-            compaction: Mutex::new(()),
+            compaction: Mutex::default(),
+            tight: AtomicBool::new(false),
             blocks_reclaimed: AtomicU64::new(0),
             bytes_moved: AtomicU64::new(0),
             recovery: Mutex::default(),
@@ -293,6 +291,7 @@ impl Viper {
         }
         if options.prefault && viper.durable_at_fence && !viper.read_only {
             viper.blocks.prefault();
+            viper.blocks.hollow.keep();
         }
         Ok(viper)
     }
@@ -360,17 +359,6 @@ impl Viper {
         let error = self.at_path(error);
         let _ = self.halted.set(error.to_string());
         error
-    }
-
-    /// Whether the values in the block of a record may be changed in place.
-    #[inline]
-    fn is_edited(&self, location: crate::index::Location) -> bool {
-        self.geometry.fixed.is_some() && {
-            let block = self.blocks.number(location.get() * read::UNIT);
-            self.blocks
-                .get(block)
-                .is_some_and(|b| b.info().kind == layout::Kind::FixedEdited)
-        }
     }
 
     /// Unix milliseconds, never less than before.
@@ -467,7 +455,7 @@ impl Engine for Viper {
     fn stats(&self) -> Stats {
         let mut stats = Stats {
             keys: self.len(),
-            pool_bytes: self.pool.region().len(),
+            pool_bytes: self.pool.backed_bytes(),
             index_bytes: self.index.bytes(),
             puts: self.sum(|s| &s.puts),
             gets: self.sum(|s| &s.gets),
@@ -483,8 +471,7 @@ impl Engine for Viper {
                 continue;
             };
             match entry.info().state {
-                State::Outside => continue,
-                State::Free => {
+                State::Outside | State::Free => {
                     stats.blocks_free += 1;
                     continue;
                 }

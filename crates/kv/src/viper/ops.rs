@@ -276,7 +276,7 @@ impl ViperSession {
         }
     }
 
-    fn store_and_fence(&mut self, at: u64, word: u64) {
+    pub(super) fn store_and_fence(&mut self, at: u64, word: u64) {
         let dirty = self.lane.store_word(at, word);
         self.unfenced.add(self.lane.flush(dirty));
         self.settle_and_fence();

@@ -56,6 +56,7 @@ pub(super) fn recover(
     checkpoint: Option<restart::Found>,
 ) -> Result<(), Error> {
     let start = Instant::now();
+    viper.blocks.hollow.recover(&viper.pool)?;
     let word = viper.pool.region().load_word(ROOT_AT);
     let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
         Some(floor) => floor,
@@ -80,11 +81,10 @@ pub(super) fn recover(
         }
         (found, roles) = find_records(viper, options, None)?;
     }
-    // A stack: the lowest numbers are claimed first.
-    found.free.sort_unstable_by(|a, b| b.cmp(a));
-    for (block, epoch) in std::mem::take(&mut found.free) {
-        viper.blocks.release(block, epoch);
-    }
+    found.free.sort_unstable();
+    viper
+        .blocks
+        .add_free(std::mem::take(&mut found.free).into_iter());
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
     apply_journals(viper, &mut session, &mut found)?;

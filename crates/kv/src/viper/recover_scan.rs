@@ -191,6 +191,9 @@ struct Scan<'a> {
     certain: Option<Certain>,
 }
 
+/// Lives back from the last one of any hollow block in which one that was claimed again may be.
+const HOLLOW_LIVES: u32 = 0xfffe;
+
 /// Records that wait for the lines of the index, which come side by side.
 const WAITING_MAX: usize = 64;
 
@@ -214,9 +217,13 @@ impl Scan<'_> {
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
         let word = region.load_word(at);
         let tail = region.load_word(at + 8);
+        let lives = viper.blocks.hollow.lives();
+        let before = lives.saturating_sub(HOLLOW_LIVES);
         let (kind, epoch) = match word {
-            // Never claimed; or claimed once, and the crash kept the header but not the page word.
-            0 if tail == 0 || begun_epoch(secret, at, 0, tail) != 0 => (Kind::Free, 0),
+            // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page word.
+            0 if tail == 0 || begun_epoch(secret, at, before, tail) != before => {
+                (Kind::Free, lives)
+            }
             word => parse_page_word(secret, at, word)
                 .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
         };

@@ -91,6 +91,8 @@ pub(crate) struct ViperSession {
     pub(super) spare: Vec<u32>,
     /// Compaction may use the reserve of free blocks.
     pub(super) compaction: bool,
+    /// It took a block while there were few; see `room.rs`.
+    pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
     pub(super) last_read: Ticket,
     /// Counts towards the sessions a user may have.
@@ -154,6 +156,7 @@ impl ViperSession {
             first: true,
             spare: Vec::new(),
             compaction: false,
+            owes: false,
             last_ticket: Lsn(0),
             last_read: Ticket::NONE,
             counted: false,
@@ -200,6 +203,9 @@ impl ViperSession {
     /// Takes a stripe for a write that stays pending.
     #[inline]
     pub(super) fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
+        if self.owes {
+            self.pay_for_room()?;
+        }
         if self.engine.stripes.try_lock(stripe, self.id) {
             return Ok(());
         }

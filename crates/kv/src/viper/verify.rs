@@ -22,12 +22,13 @@
 use super::blocks::{Info, State};
 use super::layout::Kind;
 use super::lookup::{location, look_up};
+use super::loose::LooseBlock;
 use super::read::{Spot, UNIT, chain_of, corrupt};
 use super::record::Record;
 use super::recover_scan::VERSION_SOUND;
 use super::scan_page::{BlockWalk, Visited, Walked, copy_block};
 use super::session::ViperSession;
-use super::{LooseBlock, Viper, reclaim};
+use super::{Viper, reclaim};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};

@@ -171,9 +171,7 @@ impl ViperSession {
             full.sealed(&self.engine.blocks);
         }
         self.first = true;
-        self.engine
-            .background
-            .nudge_if(self.engine.blocks.wants_growth());
+        self.took_room();
         Ok(())
     }
 

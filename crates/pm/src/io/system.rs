@@ -115,6 +115,18 @@ impl SystemFile {
         hole.is_ok_and(|hole| hole >= bytes)
     }
 
+    pub(super) fn punch(&self, at: u64, bytes: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry(|| rustix::fs::fallocate(&self.inner, flags, at, bytes))
+    }
+
+    pub(super) fn backed_bytes(&self) -> Result<u64, Errno> {
+        /// What the system counts blocks of a file in.
+        const BLOCK: u64 = 512;
+        let blocks = rustix::fs::fstat(&self.inner)?.st_blocks;
+        Ok(u64::try_from(blocks).unwrap_or(0) * BLOCK)
+    }
+
     pub(super) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
         retry(|| rustix::fs::ftruncate(&self.inner, bytes))
     }
