@@ -254,7 +254,7 @@ mod tests {
         let (mut kept, mut from) = (0, 0);
         for (number, segment) in segments.iter().enumerate() {
             let end = from + entries_of(*segment) as usize;
-            let wanted = |at: Location| at.get() % 3 != 0;
+            let wanted = |at: Location| !at.get().is_multiple_of(3);
             kept += restoring.fill(number, &words[from..end], wanted).unwrap();
             from = end;
         }
@@ -265,7 +265,7 @@ mod tests {
             let hash = other.hash(&number.to_le_bytes());
             let wanted = Location::new(number).unwrap();
             let found = other.lookup(hash, &slot.pin(), |at| at == wanted).is_some();
-            assert_eq!(found, number % 3 != 0, "{number}");
+            assert_eq!(found, !number.is_multiple_of(3), "{number}");
             if !found {
                 other.insert(hash, wanted, &mut again).unwrap();
             }

@@ -162,7 +162,7 @@ pub(super) fn names(secret: &Secret, region: &Region) -> Vec<Name> {
         .into_iter()
         .filter_map(|at| Name::read(secret, region, at))
         .collect();
-    names.sort_unstable_by(|a, b| b.number.cmp(&a.number));
+    names.sort_unstable_by_key(|name| std::cmp::Reverse(name.number));
     names
 }
 
