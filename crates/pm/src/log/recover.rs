@@ -8,8 +8,9 @@
 //! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
 //!   its sync had succeeded, and what is about to be shown to readers must not vanish in the next crash
 //!   (also after a failed sync, where the page cache has what the disk has not);
-//! - zeros over the first block of each valid frame outside the run, so that a later run, which may start
-//!   at any block, never takes a leftover for its own.
+//! - zeros over the checksum and the magic of each frame outside the run, so that a later run, which may start at
+//!   any block, never takes a leftover for its own. Also of a torn one: what it lacks may be what the next batch
+//!   writes there, and if the beginning of that batch is lost, the frame is whole.
 //!
 //! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes.
 
@@ -22,6 +23,9 @@ use crate::io::{Directory, File};
 use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// The bytes that make a frame one: its checksum and its magic. Frames start at multiples of them.
+const NAME: usize = 16;
 
 const REMEDY: &str = "Restore the pool from a copy";
 
@@ -41,9 +45,10 @@ pub(super) struct Recovered {
     pub(super) next_number: u32,
 }
 
-/// A valid frame at a block boundary, at or behind the checkpoint.
+/// What looks like a frame, at a block boundary at or behind the checkpoint, or right behind the run.
 struct Found {
     lsn: u64,
+    /// 0 if the frame does not verify.
     durable: u64,
     /// Index of the file.
     file: usize,
@@ -162,7 +167,28 @@ impl<'a> Reader<'a> {
         {
             return Err(self.damaged(&run, later));
         }
+        found.extend(self.behind(&run)?);
         Ok((run, found))
+    }
+
+    /// The frame that was torn in the block where the run ends.
+    fn behind(&mut self, run: &Run) -> Result<Option<Found>, Error> {
+        let (lsn, Some(&(_, file))) = (run.end, run.files.last()) else {
+            return Ok(None);
+        };
+        if lsn.is_multiple_of(BLOCK) {
+            return Ok(None);
+        }
+        self.load(file)?;
+        let offset = lsn % self.options.setup.segment_bytes;
+        let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
+        let is_frame = Header::peek(bytes).is_some_and(|header| header.lsn == lsn);
+        Ok(is_frame.then_some(Found {
+            lsn,
+            durable: 0,
+            file,
+            accepted: false,
+        }))
     }
 
     /// Reads a file into the buffer; what it lacks to a whole segment is zero.
@@ -193,7 +219,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All valid frames at block boundaries at or behind the checkpoint, in every file.
+    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too.
     fn scan(&mut self) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
         let LogOptions {
@@ -212,14 +238,14 @@ impl<'a> Reader<'a> {
                 if seen.lsn < *checkpoint_lsn || seen.lsn % segment_bytes != offset {
                     continue;
                 }
-                if let Some((header, ..)) = Header::open(bytes, seen.lsn, secret) {
-                    found.push(Found {
-                        lsn: header.lsn,
-                        durable: header.durable,
-                        file,
-                        accepted: false,
-                    });
-                }
+                let durable =
+                    Header::open(bytes, seen.lsn, secret).map_or(0, |(header, ..)| header.durable);
+                found.push(Found {
+                    lsn: seen.lsn,
+                    durable,
+                    file,
+                    accepted: false,
+                });
             }
         }
         found.sort_by_key(|frame| frame.lsn);
@@ -317,11 +343,9 @@ impl<'a> Reader<'a> {
 
     fn wipe_leftovers(&self, found: &[Found]) -> Result<(), Error> {
         for leftover in found.iter().filter(|frame| !frame.accepted) {
-            self.write(
-                leftover.file,
-                leftover.lsn % self.options.setup.segment_bytes,
-                &[0; BLOCK as usize],
-            )?;
+            let offset = leftover.lsn % self.options.setup.segment_bytes;
+            // No more than that, which lies in one sector: zeros in another one may be what the frame lacks.
+            self.write(leftover.file, offset, &[0; NAME])?;
         }
         Ok(())
     }

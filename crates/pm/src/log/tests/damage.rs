@@ -171,6 +171,45 @@ fn a_leftover_of_a_torn_batch_never_comes_back() {
     );
 }
 
+/// A sector of a frame was lost, found by the crash lab: the next process wrote its first batch over that frame, the same
+/// bytes where the sector was missing (zeros, as a rule), and of that batch the first sector was lost. The frame was whole
+/// then, and what recovery had said never happened came back.
+#[test]
+fn what_a_torn_frame_lacks_may_come_later() {
+    let (first, sum) = frame(0, 0, DATA, 1);
+    let lines = 64 * 12;
+    for lsn in [4096, first.len() as u64] {
+        let bench = Bench::new(64 << 10);
+        let path = bench.path().join("log-000000");
+        let mut torn = vec![0; 64];
+        torn.extend(entry_header(DATA + 64, lines));
+        torn.resize(80 + lines as usize, 5);
+        let header = Header {
+            lsn,
+            body_bytes: 16 + lines,
+            durable: 0,
+            incarnation: 1,
+            chain: sum,
+        };
+        header.seal(&mut torn, &Secret::expand(&[7; 32]));
+        let missing = torn.split_off(512);
+        let mut bytes = first.clone();
+        bytes.resize(lsn as usize, 0);
+        bytes.extend(&torn);
+        std::fs::write(&path, bytes).unwrap();
+        let shown = || {
+            let open = bench.open().unwrap();
+            [DATA, DATA + 64].map(|at| open.region.load_word(at))
+        };
+        assert_eq!(shown(), [1, 0], "torn at {lsn}");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let from = lsn as usize + 512;
+        bytes[from..from + missing.len()].copy_from_slice(&missing);
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(shown(), [1, 0], "completed at {lsn}");
+    }
+}
+
 #[test]
 fn an_entry_that_leads_outside_the_image_is_an_error() {
     for at in [0, DATA - 64, 64 << 10, u64::MAX - 63, DATA + 1] {
