@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Where the lives of hollow blocks are.
 const LIVES_AT: u64 = ROOT_AT + 8;
 /// Free blocks that are kept for whoever writes next, as a share of the step that the pool grows by.
-const KEPT: u64 = 8;
+const KEPT: u64 = 16;
 /// Room is given back if this share of the pool, or more, is free.
-const WORTH: u64 = 64;
+const WORTH: u64 = 256;
 
 /// Hollow blocks, and what is known of them all.
 #[derive(Default)]
