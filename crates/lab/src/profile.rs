@@ -100,8 +100,12 @@ impl Profile {
         options.max_bytes = self.capacity();
         options.sessions_max = self.sessions() + 1;
         options.recovery_threads = 1;
-        // Every few blocks, whenever somebody tends the store, and at a close.
-        options.checkpoint_bytes = 8 << 10;
+        // Every few blocks, whenever somebody tends the store, and at a close. Where they are not the point, they would only
+        // take the time that others could be looked at in.
+        options.checkpoint_bytes = match self {
+            Profile::Fixed | Profile::Batch | Profile::Reclamation => 8 << 10,
+            _ => 0,
+        };
         options.reclaim_background = true;
         options.fixed = (self == Profile::Fixed).then_some((8, 48));
         options.reclaim_threshold = match self {

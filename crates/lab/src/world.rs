@@ -185,12 +185,14 @@ impl World {
         }
     }
 
-    /// Writes both checkpoints: of the index, and of the redo log.
+    /// Writes both checkpoints: of the index, where the profile has such, and of the redo log.
     ///
     /// # Errors
     /// No room, or a failed disk.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.opened.engine().checkpoint()?;
+        if self.ground.options.checkpoint_bytes > 0 {
+            self.opened.engine().checkpoint()?;
+        }
         self.pool.checkpoint().map_err(Error::from)
     }
 
