@@ -3,9 +3,6 @@
 //! Each wake-up has four steps. Every connection with something to do takes a turn; one commit covers
 //! what all of them wrote; their replies are settled on that commit's ticket; what is durable is sent.
 //! Replies that wait are sent when the engine says that more has become durable.
-//!
-//! The engine is asked for durability when nothing is left to do, so that one sync covers all that has arrived by then:
-//! a sync costs as much processor time as several requests do.
 
 use crate::connection::{Connection, Tools};
 use crate::keyspace::Scratch;
@@ -25,8 +22,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const MAILBOX: Token = Token(usize::MAX);
 /// How often clocks are looked at while there are connections.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a loop that always has something to do leaves writes unsynced.
-const SYNC_DELAY: Duration = Duration::from_micros(500);
 /// Bytes read at once, but for large arguments: those are read to where they stay.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 
@@ -106,12 +101,6 @@ pub(crate) struct Worker {
     /// Slots whose replies wait to be durable.
     waiting: Vec<usize>,
     uncommitted: bool,
-    /// The largest ticket that a reply ever waited for.
-    wanted: Ticket,
-    /// What the engine was last asked to make durable.
-    requested: Ticket,
-    /// Since when that is less than what is wanted.
-    unrequested_since: Option<Instant>,
     /// The error line for replies that will never be durable, once the engine has failed.
     failure: Option<Vec<u8>>,
     /// What was durable when replies were last released.
@@ -142,9 +131,6 @@ impl Worker {
             running: Vec::new(),
             waiting: Vec::new(),
             uncommitted: false,
-            wanted: Ticket::NONE,
-            requested: Ticket::NONE,
-            unrequested_since: None,
             failure: None,
             released: Ticket::NONE,
             released_at_tick: Ticket::NONE,
@@ -166,18 +152,16 @@ impl Worker {
             }
             // Slots freed above may be reused only now: events of this round name the old connections.
             self.read_mail();
-            let idle = events.is_empty() && self.ready.is_empty();
             self.take_turns();
             self.settle();
             self.release();
-            self.request(idle);
             self.tick();
         }
         Ok(())
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || self.unrequested_since.is_some() {
+        if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
         (self.open > 0).then(|| self.next_tick.saturating_duration_since(Instant::now()))
@@ -346,12 +330,9 @@ impl Worker {
         if draining && !connection.has_work() && !connection.client.is_held() {
             connection.client.close_after_reply = true;
         }
-        if let Some(ticket) = connection.output.waits_for() {
-            self.wanted = self.wanted.max(ticket);
-            if !connection.waiting {
-                connection.waiting = true;
-                self.waiting.push(slot);
-            }
+        if connection.output.waits_for().is_some() && !connection.waiting {
+            connection.waiting = true;
+            self.waiting.push(slot);
         }
         connection.flush(&self.shared.mailbox(self.index).statistics);
         connection.publish(&self.shared);
@@ -362,14 +343,13 @@ impl Worker {
         }
     }
 
-    /// Sends what has become durable.
+    /// Sends what has become durable, and asks for what has not.
     fn release(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
+        let Some(ticket) = self.wanted() else { return };
         self.mailbox().waits.store(true, Ordering::SeqCst);
         // Before the look at what is durable: news that comes behind it makes another wake-up.
         let news = self.mailbox().news.swap(false, Ordering::SeqCst);
+        self.engine.request(ticket);
         let durable = self.engine.durable();
         if news && durable == self.released {
             self.probe_engine();
@@ -393,17 +373,15 @@ impl Worker {
             .store(!self.waiting.is_empty(), Ordering::SeqCst);
     }
 
-    /// Asks for what is not durable, if the loop is idle or has put it off for long.
-    fn request(&mut self, idle: bool) {
-        if self.wanted <= self.requested {
-            return;
-        }
-        let since = *self.unrequested_since.get_or_insert_with(Instant::now);
-        if idle || since.elapsed() >= SYNC_DELAY {
-            self.engine.request(self.wanted);
-            self.requested = self.wanted;
-            self.unrequested_since = None;
-        }
+    /// The largest ticket that a reply waits for.
+    fn wanted(&self) -> Option<Ticket> {
+        let waiting = self
+            .waiting
+            .iter()
+            .filter_map(|&slot| self.connections.get(slot)?.as_ref());
+        waiting
+            .filter_map(|connection| connection.output.waits_for())
+            .max()
     }
 
     /// Nothing has become durable, for a while or in spite of news: an engine that has failed says so when asked to commit.

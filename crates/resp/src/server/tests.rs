@@ -19,9 +19,6 @@ struct Progress {
     durable: u64,
     /// The largest ticket that a loop asked for.
     requested: u64,
-    /// Values read so far, and when something was asked for first.
-    gets: u64,
-    gets_at_request: Option<u64>,
     failed: bool,
     syncs_asked: u64,
     syncs_done: u64,
@@ -88,7 +85,6 @@ impl Held {
 
 impl EngineSession for HeldSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
-        self.engine.progress.lock().gets += 1;
         self.model.get(key, into)
     }
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
@@ -190,8 +186,6 @@ impl Engine for Held {
     fn request(&self, ticket: Ticket) {
         let mut progress = self.progress.lock();
         progress.requested = progress.requested.max(ticket.0);
-        let gets = progress.gets;
-        progress.gets_at_request.get_or_insert(gets);
         self.changed.notify_all();
     }
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>) {
@@ -325,27 +319,6 @@ fn a_write_is_acknowledged_when_it_is_durable() {
     expect(&mut client, "+OK\r\n$1\r\n1\r\n+PONG\r\n");
     bench.engine.change(|progress| progress.durable = 2);
     expect(&mut client, "+OK\r\n");
-}
-
-/// A loop asks when it is idle, so that one sync covers what has arrived; but one that is never idle asks, too.
-#[test]
-fn a_busy_loop_does_not_put_a_sync_off_for_long() {
-    const GETS: usize = 100_000;
-    let bench = Bench::new(Durability::Always);
-    let mut client = bench.connect();
-    send(
-        &mut client,
-        &("SET k 1\r\n".to_owned() + &"GET k\r\n".repeat(GETS)),
-    );
-    let asked = |progress: &Progress| progress.requested == 1;
-    bench.engine.wait_until("durability is asked for", asked);
-    let at_request = bench.engine.progress.lock().gets_at_request;
-    assert!(at_request < Some(GETS as u64), "{at_request:?}");
-    bench.engine.change(|progress| progress.durable = 1);
-    expect(
-        &mut client,
-        &("+OK\r\n".to_owned() + &"$1\r\n1\r\n".repeat(GETS)),
-    );
 }
 
 #[test]
