@@ -151,6 +151,16 @@ impl Options {
         Chance::default()
     }
 
+    /// Depth of an empty index. The crash lab makes one for each of a million images, and to touch its memory would take
+    /// longer than everything else.
+    pub(crate) fn index_depth(&self) -> u32 {
+        #[cfg(feature = "lab")]
+        if self.seed.is_some() {
+            return 2;
+        }
+        crate::index::DEPTH_FIRST
+    }
+
     /// Refuses what cannot work, before anything is touched.
     ///
     /// # Errors

@@ -20,13 +20,13 @@
 //! to lie no further from home than it did: what fills the bucket where it lay, lay there too. That holds for an order that begins
 //! with a bucket which no entry has passed. There hardly is a segment without one, and it gets a page more.
 
+use super::Index;
 use super::arena::PAGE_BUCKETS;
 use super::entry::{BUCKET_ENTRIES, Entry, Location, TAG_BITS};
 use super::growth::Draft;
 use super::hash::KeyHash;
 use super::line::Segment;
 use super::shape::{DEPTH_MAX, KNOWN_BITS_MIN, PAGES_MAX, Shape};
-use super::{DEPTH_FIRST, Index};
 use std::sync::OnceLock;
 
 const BUCKETS_MAX: usize = PAGES_MAX * PAGE_BUCKETS as usize;
@@ -189,7 +189,7 @@ fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
             base: byte(16),
         };
         let is_sound = (1..=PAGES_MAX as u32).contains(&shape.pages)
-            && (DEPTH_FIRST..=DEPTH_MAX).contains(&shape.depth)
+            && (1..=DEPTH_MAX).contains(&shape.depth)
             && shape.base <= shape.depth
             && shape.base + TAG_BITS >= shape.depth + KNOWN_BITS_MIN;
         let entries = entries_of(*word) as usize;
@@ -208,6 +208,7 @@ fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DEPTH_FIRST;
     use super::super::hash::Hasher;
     use super::*;
     use crate::chance::Chance;
@@ -217,7 +218,10 @@ mod tests {
     fn index(hasher: Hasher) -> (Index, crate::epoch::Slot) {
         let epochs = Epochs::new(1);
         let slot = epochs.register().unwrap();
-        (Index::new(Arc::clone(&epochs), hasher).unwrap(), slot)
+        (
+            Index::new(Arc::clone(&epochs), hasher, DEPTH_FIRST).unwrap(),
+            slot,
+        )
     }
 
     fn filled(count: u64) -> (Index, crate::epoch::Slot) {

@@ -1,7 +1,7 @@
 //! What the index costs, in time and in DRAM:
 //! `cargo test --release -p everdram index::cost -- --ignored --nocapture`
 
-use super::{Hasher, Index, KeyHash, Location};
+use super::{DEPTH_FIRST, Hasher, Index, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::Epochs;
 use std::hint::black_box;
@@ -48,7 +48,7 @@ fn replace_ns(index: &Index, count: u64) -> f64 {
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn table() {
-    let index = Index::new(Epochs::new(4), Hasher::new(&Chance::default())).unwrap();
+    let index = Index::new(Epochs::new(4), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
     let (mut number, mut fullest, mut slowest_us) = (0_u64, 0_f64, 0_f64);
     println!(
         "   records  ns/insert   hit ns  miss ns  hit + replace ns  bytes/record  max since 1 M  slowest us"

@@ -18,7 +18,7 @@ use super::line::{Line, Segment};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Depth of an empty index.
+/// Depth of an empty index, as a rule.
 pub(crate) const DEPTH_FIRST: u32 = if cfg!(miri) { 2 } else { 6 };
 
 /// Where an array of lines is, in one word.
@@ -56,14 +56,14 @@ impl Root {
 pub(crate) struct Directory {
     /// The present array.
     root: AtomicU64,
-    /// Arrays that were made, from [`DEPTH_FIRST`] on.
+    /// Arrays that were made, from that of an empty index on.
     changing: Mutex<Vec<Root>>,
 }
 
 impl Directory {
     /// Without segments: [`Directory::reset`] must follow before anything is looked up.
-    pub(crate) fn new(arena: &Arena) -> Result<Directory, IndexError> {
-        let root = Root::new(arena.lines(1 << DEPTH_FIRST)?, DEPTH_FIRST);
+    pub(crate) fn new(arena: &Arena, depth: u32) -> Result<Directory, IndexError> {
+        let root = Root::new(arena.lines(1 << depth)?, depth);
         Ok(Directory {
             root: AtomicU64::new(root.0),
             changing: Mutex::new(vec![root]),
@@ -146,6 +146,12 @@ impl Directory {
         Ok(())
     }
 
+    /// Depth of the directory when it is empty.
+    pub(crate) fn depth_first(&self) -> u32 {
+        let arrays = self.changing.lock();
+        arrays.first().map_or(0, |root| root.depth())
+    }
+
     /// Back to the first depth, with these segments. The caller holds all locks.
     pub(crate) fn reset(&self, arena: &Arena, segments: &[Segment]) {
         let arrays = self.changing.lock();
@@ -162,7 +168,7 @@ impl Directory {
     pub(crate) fn restore(&self, arena: &Arena, segments: &[Segment]) -> Result<(), IndexError> {
         let mut arrays = self.changing.lock();
         let depths = segments.iter().map(|segment| segment.shape.depth);
-        let depth = depths.max().unwrap_or(DEPTH_FIRST);
+        let depth = depths.max().unwrap_or(0);
         let root = Directory::array(arena, &mut arrays, depth)?;
         let mut lines = root.lines(arena);
         for segment in segments {
@@ -221,7 +227,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "directories are shallower there")]
     fn splits_double_the_directory_only_when_they_must() {
         let arena = Arena::new(Epochs::new(1)).unwrap();
-        let directory = Directory::new(&arena).unwrap();
+        let directory = Directory::new(&arena, DEPTH_FIRST).unwrap();
         let shape = Shape {
             pages: 1,
             depth: 6,

@@ -58,6 +58,7 @@ mod cost;
 mod tests;
 
 pub(crate) use copy::{Restoring, entries_of};
+pub(crate) use directory::DEPTH_FIRST;
 pub(crate) use entry::Location;
 pub(crate) use growth::Rehash;
 pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
@@ -65,7 +66,7 @@ pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
 use crate::epoch::{Epochs, Pin};
 use arena::Arena;
 use candidates::Candidates;
-use directory::{DEPTH_FIRST, Directory};
+use directory::Directory;
 use entry::{Bucket, Entry};
 use line::{Home, Line};
 use locks::{Held, Locks};
@@ -101,17 +102,21 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty index whose readers pin `epochs`.
-    pub(crate) fn new(epochs: Arc<Epochs>, hasher: Hasher) -> Result<Index, IndexError> {
+    /// An empty index whose readers pin `epochs`; `depth` is [`DEPTH_FIRST`], or less for an index that stays small.
+    pub(crate) fn new(
+        epochs: Arc<Epochs>,
+        hasher: Hasher,
+        depth: u32,
+    ) -> Result<Index, IndexError> {
         let arena = Arena::new(Arc::clone(&epochs))?;
         let index = Index {
-            directory: Directory::new(&arena)?,
+            directory: Directory::new(&arena, depth)?,
             arena,
             epochs,
             hasher,
             locks: Locks::new(),
         };
-        let empty = index.empty_segments(DEPTH_FIRST)?;
+        let empty = index.empty_segments(depth)?;
         index.directory.reset(&index.arena, &empty);
         Ok(index)
     }
@@ -263,7 +268,7 @@ impl Index {
     pub(crate) fn clear(&self) -> Result<(), IndexError> {
         let _locks = self.locks.all();
         let old = self.directory.segments(&self.arena);
-        let empty = self.empty_segments(DEPTH_FIRST)?;
+        let empty = self.empty_segments(self.directory.depth_first())?;
         self.directory.reset(&self.arena, &empty);
         old.iter()
             .for_each(|segment| self.arena.retire(segment.pages));

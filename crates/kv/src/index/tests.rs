@@ -4,7 +4,7 @@
 
 mod threads;
 
-use super::{Hasher, Index, IndexError, KeyHash, Location};
+use super::{DEPTH_FIRST, Hasher, Index, IndexError, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::{Epochs, Slot};
 use std::collections::HashMap;
@@ -64,7 +64,12 @@ impl Numbers {
     }
 
     fn crowded(sessions: usize, shared: u32) -> Numbers {
-        let index = Index::new(Epochs::new(sessions), Hasher::new(&Chance::default())).unwrap();
+        let index = Index::new(
+            Epochs::new(sessions),
+            Hasher::new(&Chance::default()),
+            DEPTH_FIRST,
+        )
+        .unwrap();
         Numbers {
             index,
             shared,
@@ -231,7 +236,7 @@ fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
 
 #[test]
 fn equal_hashes_end_in_an_error_not_in_endless_growth() {
-    let index = Index::new(Epochs::new(1), Hasher::new(&Chance::default())).unwrap();
+    let index = Index::new(Epochs::new(1), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
     let slot = index.epochs.register().unwrap();
     let hash = KeyHash(0x1234_5678_9abc_def0);
     let insert = |key: u64| index.insert(hash, location(key, 0), &mut |_| Some(hash));

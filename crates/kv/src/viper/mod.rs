@@ -242,7 +242,8 @@ impl Viper {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
             None => Hasher::new(&chance),
         };
-        let index = Index::new(Arc::clone(&epochs), hasher).map_err(index_error)?;
+        let index =
+            Index::new(Arc::clone(&epochs), hasher, options.index_depth()).map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
             path: path.into(),
             geometry,
