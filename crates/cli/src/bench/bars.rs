@@ -72,7 +72,8 @@ impl Host for Watcher {
             keys: Sizes::Fixed(16),
             values: Sizes::Fixed(200),
             fixed: false,
-            grow: true,
+            // To make the pool's pages present takes longer than a restart.
+            grow: checkpoint,
             no_checkpoint: !checkpoint,
             seed: self.seed,
         })

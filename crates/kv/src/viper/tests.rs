@@ -298,6 +298,7 @@ fn a_write_that_cannot_replace_is_refused_alone() {
 /// Records of all kinds of blocks, more of them at once than wait in DRAM for their fence, which replace each other; read
 /// together and one by one, before and after recovery.
 #[test]
+#[cfg_attr(miri, ignore = "needs more room than a heap has there")]
 fn many_writes_under_one_fence_are_all_there() {
     let options = Options {
         dimms: 4,
