@@ -282,6 +282,6 @@ pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
 /// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of the
 /// first large block that is given back as a hint that such blocks will be wanted again. Otherwise the lab spends
 /// most of its time on page faults.
-fn calm_the_allocator() {
+pub(crate) fn calm_the_allocator() {
     drop(std::hint::black_box(vec![1u8; 24 << 20]));
 }

@@ -3,7 +3,7 @@
 //! One that nobody misses is either of no use, and goes; or nothing that the lab runs needs it, and the workloads
 //! have to grow.
 
-use crate::campaign::execute;
+use crate::campaign::{calm_the_allocator, execute};
 use crate::crash::{Scene, Verdict};
 use crate::examine::{Examiner, Scrutiny};
 use crate::explore::Effort;
@@ -169,6 +169,7 @@ impl Mutation {
     /// # Errors
     /// A workload does not run, or an unchanged one has a violation.
     pub fn score(&self, watch: &(dyn Fn(&Mutant) + Sync)) -> Result<Vec<Mutant>, String> {
+        calm_the_allocator();
         let subjects = self.each(&self.plans, &|plan| self.subject(plan));
         let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();

@@ -4,6 +4,9 @@ use crate::call::{Call, Key, ValueId, Values};
 use crate::image::Medium;
 use crate::plan::{Fault, Plan};
 use crate::profile::Profile;
+use crate::run;
+use crate::trace::Step;
+use crate::world::Ground;
 
 /// A run with a name.
 #[derive(Clone, Debug)]
@@ -39,22 +42,38 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
             marks_of_the_dead,
         ),
     ];
-    stories
-        .into_iter()
-        .map(|(name, profile, story)| {
-            let mut values = Values::default();
-            let calls = story(&mut values);
-            let plan = Plan {
-                medium,
-                profile,
-                seed: 1,
-                calls,
-                values,
-                fault: Fault::None,
-            };
-            Scenario { name, plan }
-        })
-        .collect()
+    let told = stories.into_iter().map(|(name, profile, story)| Scenario {
+        name,
+        plan: plan(medium, profile, story),
+    });
+    let cut_off: [(&'static str, Story, &[Call]); 4] = [
+        ("a removal is read before it is verified", removal, &[]),
+        ("an addition is read before it is verified", addition, &[]),
+        ("a removal is verified and read", removal, &[Call::Tend]),
+        ("an addition is verified and read", addition, &[Call::Tend]),
+    ];
+    let read =
+        cut_off
+            .into_iter()
+            .filter(|_| medium == Medium::Pmem)
+            .map(|(name, story, between)| Scenario {
+                name,
+                plan: cut_off_and_read(plan(medium, Profile::Fixed, story), between),
+            });
+    told.chain(read).collect()
+}
+
+fn plan(medium: Medium, profile: Profile, story: Story) -> Plan {
+    let mut values = Values::default();
+    let calls = story(&mut values);
+    Plan {
+        medium,
+        profile,
+        seed: 1,
+        calls,
+        values,
+        fault: Fault::None,
+    }
 }
 
 /// Calls by session.
@@ -64,6 +83,8 @@ type Story = fn(&mut Values) -> Vec<(u32, Call)>;
 const SMALL: usize = 40;
 /// A value that fills most of a page.
 const WIDE: usize = 400;
+/// A value of the pool's fixed size.
+const FIXED: usize = 48;
 
 fn put(values: &mut Values, key: Key, bytes: usize) -> Call {
     Call::Put(key, values.make(bytes, 0), 0)
@@ -121,6 +142,52 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
         (0, Call::Reclaim),
     ]);
     calls
+}
+
+/// Key 0 lies in a block that is full and that a checkpoint covers.
+fn covered(values: &mut Values) -> Vec<(u32, Call)> {
+    let others = (0..28).map(|number| 1 + number % 7);
+    let mut calls: Vec<_> = std::iter::once(0)
+        .chain(others)
+        .map(|key| (0, put(values, key, FIXED)))
+        .collect();
+    calls.push((0, Call::Checkpoint));
+    calls
+}
+
+/// Key 0 is removed, in the end.
+fn removal(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.push((0, Call::Delete(0)));
+    calls
+}
+
+/// Key 0 is changed in place, in the end.
+fn addition(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.push((0, Call::Add(0, 1)));
+    calls
+}
+
+/// The process dies before the last event of a plan on memory, the fence: what the last call has stored is in caches. The
+/// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
+fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
+    let ground = Ground::new(plan.profile, plan.medium);
+    let trace = run::run(&plan, &ground, false).map_or_else(|_| Vec::new(), |run| run.record.trace);
+    let calls = trace
+        .iter()
+        .skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let events = calls.filter(|step| {
+        matches!(
+            step,
+            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
+        )
+    });
+    plan.fault = Fault::Kill((events.count() as u32).saturating_sub(1));
+    let read = Call::Get(0);
+    plan.calls
+        .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));
+    plan
 }
 
 /// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
