@@ -12,6 +12,7 @@ use crate::epoch::Epochs;
 use everdram_pm::{Dram, DramLine, DramRefused};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Buckets of a page, the unit in which segments grow: 2 KiB.
@@ -83,6 +84,12 @@ impl Arena {
     #[inline]
     pub(crate) fn line_of(page: u32, bucket: u32) -> usize {
         page as usize * PAGE_BUCKETS as usize + (bucket % PAGE_BUCKETS) as usize
+    }
+
+    /// Numbers of the lines of a page.
+    pub(crate) fn lines_of(page: u32) -> Range<usize> {
+        let first = Arena::line_of(page, 0);
+        first..first + PAGE_BUCKETS as usize
     }
 
     /// A line of memory, in a page that was handed out.

@@ -48,7 +48,11 @@ impl Root {
     }
 
     fn lines(self, arena: &Arena) -> impl Iterator<Item = Line<'_>> {
-        (0..1 << self.depth()).map(move |at| Line(arena.line(self.line(at))))
+        self.lines_from(arena, 0)
+    }
+
+    fn lines_from(self, arena: &Arena, first: u64) -> impl Iterator<Item = Line<'_>> {
+        (first..1 << self.depth()).map(move |at| Line(arena.line(self.line(at))))
     }
 }
 
@@ -111,7 +115,7 @@ impl Directory {
             return Ok(());
         };
         let place = hash.0 >> (64 - first.shape.depth) << (root.depth() - first.shape.depth);
-        let mut lines = root.lines(arena).skip(place as usize);
+        let mut lines = root.lines_from(arena, place);
         for segment in segments {
             let count = 1_usize << (root.depth() - segment.shape.depth);
             lines

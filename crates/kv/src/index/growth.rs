@@ -6,20 +6,26 @@
 //! the segment's lock is held, nobody finds them afterwards, and who is still reading them finds there
 //! what was true when his search began.
 //!
+//! An index that is about to be filled may say how many entries will come ([`Index::make_room`]): growing to that number
+//! costs a handful of moves an entry.
+//!
 //! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
 //! hashes asked for (see [`super::shape`]).
 
-use super::arena::{PAGE_BUCKETS, Pages};
-use super::entry::{BUCKET_ENTRIES, Entry, Location, MORE};
+use super::arena::{Arena, PAGE_BUCKETS, Pages};
+use super::entry::{BUCKET_ENTRIES, Bucket, Entry, Location, MORE};
 use super::hash::KeyHash;
 use super::line::Segment;
-use super::shape::{PAGES_MAX, Shape};
+use super::shape::{DEPTH_MAX, PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
 
 const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 /// Entries that a half gets a page for: 80 % of its slots. A page of a fuller segment would soon be
 /// followed by the next one, a page of an emptier segment would cost DRAM.
 const HALF_PAGE_ENTRIES: usize = PAGE_BUCKETS as usize * BUCKET_ENTRIES * 8 / 10;
+/// Entries that a page is made for if it is known how many will come: 82 %, since a segment grows where one part of it is
+/// full, at 85 % or so.
+const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 / 100;
 /// Directory lines allowed for each page ever used. Evenly spread hashes need about a quarter of a line;
 /// a directory that wants more than this is fed hashes that are not random.
 const LINES_PER_PAGE_MAX: u64 = 16;
@@ -29,7 +35,7 @@ const LINES_PER_PAGE_MAX: u64 = 16;
 pub(crate) type Rehash<'a> = &'a mut dyn FnMut(Location) -> Option<KeyHash>;
 
 impl Index {
-    /// Makes room in the segment of `hash`, whose lock the caller holds.
+    /// Makes room in the segment of `hash`, whose lock the caller holds, or which nobody else changes.
     #[cold]
     pub(super) fn grow(&self, hash: KeyHash, rehash: Rehash<'_>) -> Result<(), IndexError> {
         let segment = self.line(hash).segment();
@@ -46,17 +52,28 @@ impl Index {
         self.split(hash, &segment, &mut entries, rehash)
     }
 
+    /// The entries of a segment, without the flags of their buckets.
     fn entries_of(&self, segment: &Segment) -> Vec<Entry> {
-        let mut entries = Vec::with_capacity(segment.shape.buckets() as usize * BUCKET_ENTRIES);
-        for page in segment.pages.as_slice() {
-            for bucket in self.arena.buckets(*page) {
-                let found = bucket
-                    .entries()
-                    .into_iter()
-                    .filter(|entry| entry.location().is_some());
-                entries.extend(found.map(Entry::bare));
+        let mut entries = vec![Entry(0); segment.shape.buckets() as usize * BUCKET_ENTRIES];
+        let mut count = 0;
+        let pages = segment.pages.as_slice();
+        let prefetch = |page: Option<&u32>| {
+            let lines = page.into_iter().flat_map(|page| Arena::lines_of(*page));
+            lines.for_each(|line| self.arena.prefetch(line));
+        };
+        prefetch(pages.first());
+        for (turn, page) in pages.iter().enumerate() {
+            // Pages lie anywhere, and nobody has looked at this one as a whole for long.
+            prefetch(pages.get(turn + 1));
+            for entry in self.arena.buckets(*page).flat_map(Bucket::entries) {
+                // Without a branch, which would be taken as chance has filled the bucket.
+                if let Some(place) = entries.get_mut(count) {
+                    *place = entry.bare();
+                }
+                count += usize::from(entry.location().is_some());
             }
         }
+        entries.truncate(count);
         entries
     }
 
@@ -133,17 +150,46 @@ impl Index {
         }
     }
 
-    /// Segments for an empty index, one page each, unless memory is refused.
-    pub(super) fn empty_segments(&self, depth: u32) -> Result<Vec<Segment>, IndexError> {
+    /// Makes room for about `entries` in an index that is empty. Nobody else uses it meanwhile. On an error nothing has
+    /// changed.
+    pub(crate) fn make_room(&self, entries: u64) -> Result<(), IndexError> {
+        let pages = entries.div_ceil(ROOM_PAGE_ENTRIES);
+        let first = self.directory.depth_first();
+        let depth = (first..DEPTH_MAX).find(|depth| pages >> depth < PAGES_MAX as u64);
+        let depth = depth.unwrap_or(first);
+        let pages = pages.div_ceil(1 << depth) as u32;
+        if pages < 2 && depth == first {
+            return Ok(());
+        }
+        let segments = self.empty_segments(depth, pages)?;
+        let _locks = self.locks.all();
+        let old = self.directory.segments(&self.arena);
+        let restored = self.directory.restore(&self.arena, &segments);
+        let unused = match restored {
+            Ok(()) => &old,
+            Err(_) => &segments,
+        };
+        unused
+            .iter()
+            .for_each(|segment| self.arena.give_back(segment.pages));
+        restored
+    }
+
+    /// Segments for an empty index, all of one shape, unless memory is refused.
+    pub(super) fn empty_segments(
+        &self,
+        depth: u32,
+        pages: u32,
+    ) -> Result<Vec<Segment>, IndexError> {
         let shape = Shape {
-            pages: 1,
+            pages,
             depth,
             base: depth,
         };
         let empty = Draft::empty();
         let mut segments = Vec::with_capacity(1 << depth);
         for _ in 0..1 << depth {
-            match self.arena.allocate(1) {
+            match self.arena.allocate(pages) {
                 Ok(pages) => {
                     self.copy_out(&empty, &pages);
                     segments.push(Segment {

@@ -116,7 +116,7 @@ impl Index {
             hasher,
             locks: Locks::new(),
         };
-        let empty = index.empty_segments(depth)?;
+        let empty = index.empty_segments(depth, 1)?;
         index.directory.reset(&index.arena, &empty);
         Ok(index)
     }
@@ -183,6 +183,33 @@ impl Index {
         }
     }
 
+    /// As [`Index::insert`], for a key of a segment whose entries nobody else changes meanwhile.
+    #[inline]
+    pub(crate) fn insert_alone(
+        &self,
+        hash: KeyHash,
+        location: Location,
+        rehash: Rehash<'_>,
+    ) -> Result<(), IndexError> {
+        loop {
+            let line = self.line(hash);
+            let home = line.home(hash);
+            if self.put(line, &home, home.entry(location)) {
+                return Ok(());
+            }
+            self.grow(hash, rehash)?;
+        }
+    }
+
+    /// First bits of a hash that choose its segment, whichever it is: those who only change keys with other bits never
+    /// change the same segment.
+    pub(crate) fn depth_shared(&self) -> u32 {
+        let _locks = self.locks.all();
+        let segments = self.directory.segments(&self.arena);
+        let depths = segments.iter().map(|segment| segment.shape.depth);
+        depths.min().unwrap_or(0)
+    }
+
     /// Points the entry of exactly `old` to `new`; `false`, and no change, if there is none.
     #[inline]
     pub(crate) fn replace(&self, hash: KeyHash, old: Location, new: Location) -> bool {
@@ -213,7 +240,7 @@ impl Index {
         false
     }
 
-    /// Runs under the segment's lock.
+    /// Runs under the segment's lock, or alone.
     #[inline]
     fn put(&self, line: Line<'_>, home: &Home, entry: Entry) -> bool {
         for step in 0..PROBE_BUCKETS {
@@ -268,7 +295,7 @@ impl Index {
     pub(crate) fn clear(&self) -> Result<(), IndexError> {
         let _locks = self.locks.all();
         let old = self.directory.segments(&self.arena);
-        let empty = self.empty_segments(self.directory.depth_first())?;
+        let empty = self.empty_segments(self.directory.depth_first(), 1)?;
         self.directory.reset(&self.arena, &empty);
         old.iter()
             .for_each(|segment| self.arena.retire(segment.pages));

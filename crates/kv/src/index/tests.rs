@@ -184,6 +184,29 @@ fn an_entry_costs_at_most_12_bytes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "many entries")]
+fn room_that_was_made_is_enough_and_not_the_end() {
+    for count in [1, 10_000, 100_000, 1_000_000] {
+        let numbers = Numbers::new(1);
+        let slot = numbers.slot();
+        numbers.index.make_room(count).unwrap();
+        let bytes = numbers.index.bytes();
+        assert!(count < 1_000_000 || bytes < 13 * count, "{bytes} bytes");
+        (0..count).for_each(|key| numbers.insert(key, 0));
+        // Chance makes a segment too full now and then.
+        let grown = numbers.index.bytes() - bytes;
+        assert!(grown <= bytes / 20, "{grown} of {bytes} bytes for {count}");
+        (count..3 * count).for_each(|key| numbers.insert(key, 0));
+        assert!((0..3 * count).all(|key| numbers.lookup(&slot, key) == Some(location(key, 0))));
+        assert_eq!(numbers.scan_all(&slot, 100).len() as u64, 3 * count);
+        numbers.index.clear().unwrap();
+        assert_eq!(numbers.lookup(&slot, 0), None);
+        (0..count).for_each(|key| numbers.insert(key, 0));
+        assert_eq!(numbers.scan_all(&slot, 100).len() as u64, count);
+    }
+}
+
+#[test]
 fn prefetching_changes_nothing() {
     let numbers = Numbers::new(1);
     (0..1000).for_each(|key| numbers.insert(key, 0));

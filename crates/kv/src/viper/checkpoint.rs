@@ -1,24 +1,24 @@
 //! The index checkpoint: a copy of the index in the pool, with which the next start need not read every record.
 //!
-//! A checkpoint says where the records of *stable* blocks are: those that were sealed when it was begun, but for a few with
-//! keys that are longer than a page. What has
-//! happened to any other block since then is for the restart to find out (`restart.rs`), and it can tell: the checkpoint has
-//! the page word of each stable block, and a block that is claimed or freed gets another one.
+//! A checkpoint says where the records of *stable* blocks are: those that were sealed when it was begun, but for a
+//! few with keys that are longer than a page. What has happened to any other block since then is for the restart to
+//! find out (`restart.rs`), and it can tell: the checkpoint has the page word of each stable block, and a block that
+//! is claimed or freed gets another one.
 //!
 //! # Why it is never wrong
-//! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root page name the
-//! last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify, and the restart does without; so no
-//! order of stores is needed to keep it from being wrong, only to have it when it is wanted.
+//! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root page
+//! name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify, and the restart
+//! does without; so no order of stores is needed to keep it from being wrong, only to have it when it is wanted.
 //!
-//! One that verifies shows, for every key whose record lies in a block that is still as the checkpoint knows it, either that
-//! record or one that has been replaced or removed since. That takes three steps in this order:
+//! One that verifies shows, for every key whose record lies in a block that is still as the checkpoint knows it,
+//! either that record or one that has been replaced or removed since. That takes three steps in this order:
 //! 1. the sealed blocks are listed;
 //! 2. every stripe is locked once: whoever was writing a record into one of those blocks has published it by then;
 //! 3. the marks that sessions have listed are fenced: no batch in one of those blocks is unfinished.
 //!
-//! Only then are the segments of the index copied, each under its lock. So a record in a stable block that the copy does
-//! not lead to had been replaced or removed, and the fence that covers that came before the index was changed, thus before the
-//! checkpoint got its name: it is dead for good, whether its mark is durable or not.
+//! Only then are the segments of the index copied, each under its lock. So a record in a stable block that the copy
+//! does not lead to had been replaced or removed, and the fence that covers that came before the index was changed,
+//! thus before the checkpoint got its name: it is dead for good, whether its mark is durable or not.
 
 use super::Viper;
 use super::blocks::{Blocks, State};

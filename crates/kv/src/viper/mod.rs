@@ -34,6 +34,7 @@ pub mod fuzzing;
 mod holes;
 mod hollow;
 mod inspect;
+mod intake;
 mod late;
 mod layout;
 mod lookup;

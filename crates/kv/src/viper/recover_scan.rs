@@ -2,18 +2,16 @@
 
 use super::blocks::{Info, State};
 use super::claim::{Unfenced, page_order};
+use super::intake::{Intake, Parts, records_in};
 use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
-use super::lookup::{location, look_up, rehash};
-use super::read::{UNIT, corrupt};
-use super::record::{RecordKind, Stamp};
+use super::read::corrupt;
+use super::record::RecordKind;
 use super::restart::Roles;
 use super::scan_page::{BlockWalk, Visited, copy_block};
 use super::{Viper, index_error};
-use crate::epoch::Slot;
 use crate::error::Error;
-use crate::index::KeyHash;
 use crate::options::{Options, Progress};
-use crate::stripe::{Stripes, VERSION_MAX};
+use crate::stripe::VERSION_MAX;
 use everdram_pm::{Lane, ROOT_AT};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -76,13 +74,23 @@ pub(super) fn scan_all(
     let is_read = |block: &u32| roles.is_none_or(|roles| roles.has_changed(*block));
     let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
+    if roles.is_none() {
+        viper
+            .index
+            .make_room(records_in(viper, &blocks))
+            .map_err(index_error)?;
+    }
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
     let all = Mutex::new(Found::default());
     let failure = Mutex::new(None);
     let progress = options.progress.as_ref();
-    let work = |owner: usize| match scan_share(viper, owner as u16, &blocks, &next, &done, progress)
-    {
+    let parts = Parts::of(viper);
+    let scan = || {
+        let intake = Intake::new(viper, &parts)?;
+        scan_share(viper, intake, &blocks, &next, &done, progress)
+    };
+    let work = || match scan() {
         Ok(found) => all.lock().merge(found),
         Err(error) => {
             // One is enough; the other threads stop at their next block.
@@ -91,10 +99,10 @@ pub(super) fn scan_all(
         }
     };
     std::thread::scope(|scope| {
-        for owner in 1..threads {
-            scope.spawn(move || work(owner));
+        for _ in 1..threads {
+            scope.spawn(work);
         }
-        work(0);
+        work();
     });
     match failure.into_inner() {
         Some(error) => Err(error),
@@ -104,24 +112,16 @@ pub(super) fn scan_all(
 
 fn scan_share(
     viper: &Viper,
-    owner: u16,
+    intake: Intake<'_>,
     blocks: &[u32],
     next: &AtomicUsize,
     done: &AtomicU64,
     progress: Option<&Progress>,
 ) -> Result<Found, Error> {
     const SHARE: usize = 32;
-    let slot = viper
-        .epochs
-        .register()
-        .ok_or(Error::TooManySessions(viper.sessions_max))?;
     let mut scan = Scan {
         viper,
-        slot,
-        owner,
-        scratch: Vec::new(),
-        keys: Vec::new(),
-        waiting: Vec::with_capacity(WAITING_MAX),
+        intake,
         found: Found::default(),
         // After a clean shutdown everything is durable.
         certain: viper.is_uncertain().then(|| Certain::new(viper)),
@@ -135,7 +135,6 @@ fn scan_share(
         for &block in share {
             scan.block(block, &mut image)?;
         }
-        scan.settle_all()?;
         let seen = done.fetch_add(share.len() as u64, Ordering::Relaxed) + share.len() as u64;
         if let Some(progress) = progress {
             progress(seen, blocks.len() as u64);
@@ -147,6 +146,9 @@ fn scan_share(
     if let Some(certain) = scan.certain {
         certain.fence();
     }
+    let (inserted, losers) = scan.intake.finish()?;
+    scan.found.inserted += inserted;
+    scan.found.losers.extend(losers);
     Ok(scan.found)
 }
 
@@ -181,31 +183,13 @@ impl Certain {
 /// One thread's part of the scan.
 struct Scan<'a> {
     viper: &'a Viper,
-    slot: Slot,
-    owner: u16,
-    scratch: Vec<u8>,
-    /// Keys of what is waiting, one behind the other.
-    keys: Vec<u8>,
-    waiting: Vec<Waiting>,
+    intake: Intake<'a>,
     found: Found,
     certain: Option<Certain>,
 }
 
 /// Lives back from the last one of any hollow block in which one that was claimed again may be.
 const HOLLOW_LIVES: u32 = 0xfffe;
-
-/// Records that wait for the lines of the index, which come side by side.
-const WAITING_MAX: usize = 64;
-
-/// A live record on its way into the index.
-struct Waiting {
-    hash: KeyHash,
-    /// Offset in the pool.
-    at: u64,
-    stamp: Stamp,
-    /// Where its key ends in [`Scan::keys`]; it begins where the one before it ends.
-    key_end: usize,
-}
 
 impl Scan<'_> {
     fn block(&mut self, block: u32, image: &mut Vec<u8>) -> Result<(), Error> {
@@ -369,69 +353,6 @@ impl Scan<'_> {
             .reader()
             .key(&visited.record, visited.bytes, &mut buffer)?;
         let hash = viper.hash(key);
-        self.keys.extend_from_slice(key);
-        self.waiting.push(Waiting {
-            hash,
-            at: visited.at,
-            stamp: visited.record.stamp,
-            key_end: self.keys.len(),
-        });
-        match self.waiting.len() < WAITING_MAX {
-            true => Ok(()),
-            false => self.settle_all(),
-        }
-    }
-
-    /// Enters what is waiting into the index.
-    fn settle_all(&mut self) -> Result<(), Error> {
-        let (keys, waiting) = (
-            std::mem::take(&mut self.keys),
-            std::mem::take(&mut self.waiting),
-        );
-        // One right after the other: a load that misses the page tables lets nothing past it for long, but loads that are
-        // close together miss together.
-        waiting
-            .iter()
-            .for_each(|one| self.viper.index.prefetch(one.hash));
-        let mut from = 0;
-        for one in &waiting {
-            let key = keys.get(from..one.key_end).unwrap_or(&[]);
-            self.settle(key, one)?;
-            from = one.key_end;
-        }
-        (self.keys, self.waiting) = (keys, waiting);
-        self.keys.clear();
-        self.waiting.clear();
-        Ok(())
-    }
-
-    /// Enters a record into the index unless a newer one of its key is there; the one that lost is noted.
-    fn settle(&mut self, key: &[u8], one: &Waiting) -> Result<(), Error> {
-        let (viper, hash) = (self.viper, one.hash);
-        let stripe = Stripes::of(hash.0);
-        let new = location(one.at)?;
-        viper.stripes.lock(stripe, self.owner);
-        let scratch = &mut self.scratch;
-        let result = look_up(viper, &self.slot, hash, key, scratch).and_then(|found| match found {
-            Some((old, _, record)) if viper.wins((new, one.stamp), (old, record.stamp)) => {
-                viper.index.replace(hash, old, new);
-                Ok(Some(old.get() * UNIT))
-            }
-            Some(_) => Ok(Some(one.at)),
-            None => {
-                let mut again = |location| rehash(viper, location, scratch);
-                viper
-                    .index
-                    .insert(hash, new, &mut again)
-                    .map_err(index_error)?;
-                Ok(None)
-            }
-        });
-        viper.stripes.unlock(stripe);
-        match result? {
-            Some(loser) => self.found.losers.push(loser),
-            None => self.found.inserted += 1,
-        }
-        Ok(())
+        self.intake.add(hash, visited.at, visited.record.stamp)
     }
 }

@@ -7,17 +7,16 @@
 //! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is marked dead: what
 //!   compaction has copied, say, out of a block that it did not come to free.
 //!
-//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are, nothing is compacted, since a dead
-//! record may be all that keeps such a loser from coming back; and no checkpoint is written, so that after a crash
-//! the same one is still good. At the end, pieces of values that no record
-//! leads to are freed.
+//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are, nothing is
+//! compacted, since a dead record may be all that keeps such a loser from coming back; and no checkpoint is written,
+//! so that after a crash the same one is still good. At the end, pieces of values that no record leads to are freed.
 //!
 //! Damage that recovery would have refused to open the store with halts the engine: reads go on.
 //!
 //! # Until then
-//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]). Whoever holds
-//! the key's lock takes the entry of such a record out of the index; a read without the lock makes sure that nobody is in the
-//! middle of replacing it.
+//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]). Whoever
+//! holds the key's lock takes the entry of such a record out of the index; a read without the lock makes sure that
+//! nobody is in the middle of replacing it.
 
 use super::blocks::{Info, State};
 use super::layout::Kind;

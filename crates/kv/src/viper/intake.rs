@@ -1,0 +1,212 @@
+//! The way of recovered records into the index, while recovery has it to itself.
+//!
+//! Threads read blocks in parallel, and the record they meet next belongs anywhere in the index. So each puts records aside
+//! by the first bits of their keys' hashes, in *rows*, and enters a whole row at once: its part of the index has one lock
+//! instead of one for every key and one for every segment, and its lines lie close together and are fetched side by side.
+//! A row's keys are not kept: only where the index has a record of the same tag is the key read again.
+
+use super::layout::{Kind, parse_page_word};
+use super::lookup::{location, look_up, rehash};
+use super::read::UNIT;
+use super::record::Stamp;
+use super::scan_page::{BlockWalk, copy_block};
+use super::{Viper, index_error};
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::index::KeyHash;
+use parking_lot::Mutex;
+
+/// Records of a row. 64 rows are 256 KiB, a part of a processor's nearer caches.
+const ROW: usize = 128;
+/// Bits of a hash that choose a part, as far as the index is that deep.
+const PART_BITS: u32 = 6;
+
+/// The parts of the index, each with a lock for whoever enters records there.
+pub(super) struct Parts {
+    bits: u32,
+    locks: Vec<Mutex<()>>,
+}
+
+impl Parts {
+    /// No segment of the index as it is now belongs to two of them.
+    pub(super) fn of(viper: &Viper) -> Parts {
+        let bits = viper.index.depth_shared().min(PART_BITS);
+        Parts {
+            bits,
+            locks: (0..1 << bits).map(|_| Mutex::new(())).collect(),
+        }
+    }
+
+    #[inline]
+    fn part(&self, hash: KeyHash) -> usize {
+        hash.0.checked_shr(64 - self.bits).unwrap_or(0) as usize
+    }
+}
+
+/// A live record.
+struct Waiting {
+    hash: KeyHash,
+    /// Offset in the pool.
+    at: u64,
+    stamp: Stamp,
+}
+
+/// One thread's rows.
+pub(super) struct Intake<'a> {
+    viper: &'a Viper,
+    parts: &'a Parts,
+    slot: Slot,
+    rows: Vec<Vec<Waiting>>,
+    scratch: Vec<u8>,
+    inserted: u64,
+    losers: Vec<u64>,
+}
+
+impl<'a> Intake<'a> {
+    pub(super) fn new(viper: &'a Viper, parts: &'a Parts) -> Result<Self, Error> {
+        let slot = viper
+            .epochs
+            .register()
+            .ok_or(Error::TooManySessions(viper.sessions_max))?;
+        Ok(Intake {
+            viper,
+            parts,
+            slot,
+            rows: parts.locks.iter().map(|_| Vec::new()).collect(),
+            scratch: Vec::new(),
+            inserted: 0,
+            losers: Vec::new(),
+        })
+    }
+
+    /// Takes a live record; its block is known as one that has records.
+    #[inline]
+    pub(super) fn add(&mut self, hash: KeyHash, at: u64, stamp: Stamp) -> Result<(), Error> {
+        let part = self.parts.part(hash);
+        let Some(row) = self.rows.get_mut(part) else {
+            return Ok(());
+        };
+        row.push(Waiting { hash, at, stamp });
+        match row.len() < ROW {
+            true => Ok(()),
+            false => self.enter(part),
+        }
+    }
+
+    /// Enters what is left. Returns how many keys came into the index, and the records that lost to a newer one of their
+    /// key: offsets.
+    pub(super) fn finish(mut self) -> Result<(u64, Vec<u64>), Error> {
+        for part in 0..self.rows.len() {
+            self.enter(part)?;
+        }
+        Ok((self.inserted, self.losers))
+    }
+
+    fn enter(&mut self, part: usize) -> Result<(), Error> {
+        let (viper, parts) = (self.viper, self.parts);
+        let Some(mut row) = self.rows.get_mut(part).map(std::mem::take) else {
+            return Ok(());
+        };
+        let _held = parts.locks.get(part).map(Mutex::lock);
+        // One right after the other: a load that misses the page tables lets nothing past it for long, but loads that are
+        // close together miss together.
+        row.iter().for_each(|one| viper.index.prefetch(one.hash));
+        for one in row.drain(..) {
+            self.settle(&one)?;
+        }
+        if let Some(empty) = self.rows.get_mut(part) {
+            *empty = row;
+        }
+        Ok(())
+    }
+
+    /// Enters a record unless a newer one of its key is there. The caller holds the part's lock.
+    #[inline]
+    fn settle(&mut self, one: &Waiting) -> Result<(), Error> {
+        let viper = self.viper;
+        let is_known = {
+            let pin = self.slot.pin();
+            viper.index.candidates(one.hash, &pin).next().is_some()
+        };
+        if is_known && self.compete(one)? {
+            return Ok(());
+        }
+        let mut again = |location| rehash(viper, location, &mut self.scratch);
+        viper
+            .index
+            .insert_alone(one.hash, location(one.at)?, &mut again)
+            .map_err(index_error)?;
+        self.inserted += 1;
+        Ok(())
+    }
+
+    /// Puts a record in the place of an older one of its key, or behind a newer one. `false` if the key is not there.
+    #[cold]
+    fn compete(&mut self, one: &Waiting) -> Result<bool, Error> {
+        let (viper, new) = (self.viper, location(one.at)?);
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(one.at)?, &mut self.scratch)?;
+        let mut buffer = Vec::new();
+        let key = reader.key(&record, &self.scratch, &mut buffer)?.to_vec();
+        // Nobody else has the key's stripe: nobody else has the part.
+        let found = look_up(viper, &self.slot, one.hash, &key, &mut self.scratch)?;
+        let Some((old, _, record)) = found else {
+            return Ok(false);
+        };
+        if viper.wins((new, one.stamp), (old, record.stamp)) {
+            viper.index.replace(one.hash, old, new);
+            self.losers.push(old.get() * UNIT);
+        } else {
+            self.losers.push(one.at);
+        }
+        Ok(true)
+    }
+}
+
+/// About how many records are alive in these blocks, by a look at some of them; 0 if they are few. What is wrong with a
+/// block is for the scan to say.
+pub(super) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
+    /// Blocks that are looked at.
+    const SAMPLE: usize = 64;
+    if blocks.len() < 16 * SAMPLE {
+        return 0;
+    }
+    let mut records = 0;
+    let mut image = Vec::new();
+    for at in 0..SAMPLE {
+        let Some(&block) = blocks.get(at * blocks.len() / SAMPLE) else {
+            return 0;
+        };
+        let at = viper.blocks.at(block);
+        let secret = viper.pool.secret();
+        let word = parse_page_word(secret, at, viper.pool.region().load_word(at));
+        let Some((kind, epoch)) = word else {
+            continue;
+        };
+        if !matches!(
+            viper.believed_kind(block, kind),
+            Kind::Free | Kind::Overflow
+        ) {
+            copy_block(
+                viper.pool.region(),
+                at,
+                viper.geometry.block_bytes,
+                &mut image,
+            );
+            let geometry = &viper.geometry;
+            let walk = BlockWalk {
+                secret,
+                geometry,
+                block,
+                at,
+                kind,
+                epoch,
+            };
+            let _ = walk.run(&mut image, &mut |visited| {
+                records += u64::from(!visited.dead);
+                Ok(())
+            });
+        }
+    }
+    records * blocks.len() as u64 / SAMPLE as u64
+}
