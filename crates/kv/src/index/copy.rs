@@ -213,6 +213,7 @@ mod tests {
     use super::*;
     use crate::chance::Chance;
     use crate::epoch::Epochs;
+    use crate::index::growth::rehash_by;
     use std::sync::Arc;
 
     fn index(hasher: Hasher) -> (Index, crate::epoch::Slot) {
@@ -228,7 +229,7 @@ mod tests {
         let (index, slot) = index(Hasher::new(&Chance::default()));
         for number in 1..=count {
             let hash = index.hash(&number.to_le_bytes());
-            let mut again = |at: Location| Some(index.hash(&at.get().to_le_bytes()));
+            let mut again = rehash_by(|at| index.hash(&at.get().to_le_bytes()));
             let at = Location::new(number).unwrap();
             index.insert(hash, at, &mut again).unwrap();
         }
@@ -264,7 +265,7 @@ mod tests {
         }
         assert_eq!(kept, COUNT - COUNT / 3);
         assert!(restoring.finish());
-        let mut again = |at: Location| Some(other.hash(&at.get().to_le_bytes()));
+        let mut again = rehash_by(|at| other.hash(&at.get().to_le_bytes()));
         for number in 1..=COUNT {
             let hash = other.hash(&number.to_le_bytes());
             let wanted = Location::new(number).unwrap();
@@ -293,7 +294,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "thousands of entries in each of many segments")]
     fn full_segments_fit_again() {
         let (original, slot) = filled(COUNT);
-        let mut again = |at: Location| Some(original.hash(&at.get().to_le_bytes()));
+        let mut again = rehash_by(|at| original.hash(&at.get().to_le_bytes()));
         for number in 1..=4 * COUNT {
             let (gone, come) = (number, number + COUNT);
             let hash = original.hash(&gone.to_le_bytes());

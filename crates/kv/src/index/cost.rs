@@ -1,6 +1,7 @@
 //! What the index costs, in time and in DRAM:
 //! `cargo test --release -p everdram index::cost -- --ignored --nocapture`
 
+use super::growth::rehash_by;
 use super::{DEPTH_FIRST, Hasher, Index, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::Epochs;
@@ -59,7 +60,7 @@ fn table() {
             let began = Instant::now();
             for _ in 0..1000 {
                 let hash = hash_of(&index, number);
-                let mut rehash = |at: Location| Some(hash_of(&index, at.get() - 1));
+                let mut rehash = rehash_by(|at| hash_of(&index, at.get() - 1));
                 index.insert(hash, location(number), &mut rehash).unwrap();
                 number += 1;
             }

@@ -30,9 +30,24 @@ const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 
 /// a directory that wants more than this is fed hashes that are not random.
 const LINES_PER_PAGE_MAX: u64 = 16;
 
-/// Gives the hash of the key of the record at a location; `None` if it cannot be read. It runs under
-/// index locks: it may only read memory.
-pub(crate) type Rehash<'a> = &'a mut dyn FnMut(Location) -> Option<KeyHash>;
+/// Appends the hashes of the keys of the records at these locations, or says which one cannot be read. It is asked for
+/// many at a time, so that it can have them fetched together. It runs under index locks: it may only read memory.
+pub(crate) type Rehash<'a> =
+    &'a mut dyn FnMut(&[Location], &mut Vec<KeyHash>) -> Result<(), Location>;
+
+/// A [`Rehash`] that finds each hash by itself, and always.
+#[cfg(test)]
+pub(super) fn rehash_by(
+    mut hash: impl FnMut(Location) -> KeyHash,
+) -> impl FnMut(&[Location], &mut Vec<KeyHash>) -> Result<(), Location> {
+    move |locations, hashes| {
+        hashes.extend(locations.iter().map(|location| hash(*location)));
+        Ok(())
+    }
+}
+
+/// Locations that hashes are asked for at once.
+const REHASHED: usize = 64;
 
 impl Index {
     /// Makes room in the segment of `hash`, whose lock the caller holds, or which nobody else changes.
@@ -92,8 +107,10 @@ impl Index {
             .copied()
             .partition(|entry| !upper_half(entry));
         if anchored {
-            for entry in lower.iter_mut().chain(&mut upper) {
-                *entry = anchor(hash, segment.shape, half, *entry, rehash)?;
+            for entries in [&mut lower, &mut upper] {
+                for entries in entries.chunks_mut(REHASHED) {
+                    anchor(hash, segment.shape, half, entries, rehash)?;
+                }
             }
         }
         let drafts = [draft_half(half, &lower)?, draft_half(half, &upper)?];
@@ -210,23 +227,24 @@ impl Index {
     }
 }
 
-/// The entry with the tag that its key's full hash has in `half`.
+/// Gives entries the tags that their keys' full hashes have in `half`.
 fn anchor(
     place: KeyHash,
     shape: Shape,
     half: Shape,
-    entry: Entry,
+    entries: &mut [Entry],
     rehash: Rehash<'_>,
-) -> Result<Entry, IndexError> {
-    let Some(location) = entry.location() else {
-        return Ok(entry);
-    };
-    match rehash(location) {
-        Some(hash) if shape.agrees(place, entry.tag(), hash) => {
-            Ok(Entry::new(half.tag(hash), location))
+) -> Result<(), IndexError> {
+    let locations: Vec<Location> = entries.iter().filter_map(|one| one.location()).collect();
+    let mut hashes = Vec::with_capacity(REHASHED);
+    rehash(&locations, &mut hashes).map_err(IndexError::Rehash)?;
+    for ((entry, location), hash) in entries.iter_mut().zip(locations).zip(hashes) {
+        if !shape.agrees(place, entry.tag(), hash) {
+            return Err(IndexError::Rehash(location));
         }
-        _ => Err(IndexError::Rehash(location)),
+        *entry = Entry::new(half.tag(hash), location);
     }
+    Ok(())
 }
 
 fn draft_half(half: Shape, entries: &[Entry]) -> Result<(Shape, Box<Draft>), IndexError> {

@@ -4,6 +4,7 @@
 
 mod threads;
 
+use super::growth::rehash_by;
 use super::{DEPTH_FIRST, Hasher, Index, IndexError, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::{Epochs, Slot};
@@ -87,10 +88,14 @@ impl Numbers {
 
     fn insert(&self, key: u64, version: u64) {
         self.index
-            .insert(self.hash(key), location(key, version), &mut |at| {
-                self.rehashed.fetch_add(1, Ordering::Relaxed);
-                Some(self.hash(key_of(at)))
-            })
+            .insert(
+                self.hash(key),
+                location(key, version),
+                &mut rehash_by(|at| {
+                    self.rehashed.fetch_add(1, Ordering::Relaxed);
+                    self.hash(key_of(at))
+                }),
+            )
             .unwrap();
     }
 
@@ -239,10 +244,10 @@ fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
     let slot = numbers.slot();
     let wrong = |key: u64| key % 1000 == 999;
     let refused = (0..CROWD).find_map(|key| {
-        let mut rehash = |at: Location| {
-            Some(key_of(at))
-                .filter(|key| !wrong(*key))
-                .map(|key| numbers.hash(key))
+        let mut rehash = |at: &[Location], hashes: &mut Vec<KeyHash>| {
+            hashes.extend(at.iter().map(|at| numbers.hash(key_of(*at))));
+            let unread = at.iter().find(|at| wrong(key_of(**at)));
+            unread.map_or(Ok(()), |at| Err(*at))
         };
         let result = numbers
             .index
@@ -262,7 +267,7 @@ fn equal_hashes_end_in_an_error_not_in_endless_growth() {
     let index = Index::new(Epochs::new(1), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
     let slot = index.epochs.register().unwrap();
     let hash = KeyHash(0x1234_5678_9abc_def0);
-    let insert = |key: u64| index.insert(hash, location(key, 0), &mut |_| Some(hash));
+    let insert = |key: u64| index.insert(hash, location(key, 0), &mut rehash_by(|_| hash));
     let fitted = (0..1000).take_while(|key| insert(*key).is_ok()).count() as u64;
     assert_eq!(fitted, u64::from(super::PROBE_BUCKETS) * 8);
     assert_eq!(insert(fitted), Err(IndexError::Skewed));

@@ -5,7 +5,7 @@
 //! recovery settles it, as long as nothing is built upon it.
 
 use super::ahead::What;
-use super::lookup::rehash;
+use super::lookup::rehash_all;
 use super::record::RecordKind;
 use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at};
 use super::{bump, index_error};
@@ -155,7 +155,9 @@ impl ViperSession {
                 assert!(replaced, "the index changed under a held key lock");
             }
             (Some(new), None) => {
-                let mut rehash = |location: Location| rehash(engine, location, scratch);
+                let mut rehash = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+                    rehash_all(engine, locations, scratch, hashes)
+                };
                 engine
                     .index
                     .insert(write.hash, new, &mut rehash)

@@ -6,14 +6,14 @@
 //! A row's keys are not kept: only where the index has a record of the same tag is the key read again.
 
 use super::layout::{Kind, parse_page_word};
-use super::lookup::{location, look_up, rehash};
+use super::lookup::{location, look_up, rehash_all};
 use super::read::UNIT;
 use super::record::Stamp;
 use super::scan_page::{BlockWalk, copy_block};
 use super::{Viper, index_error};
 use crate::epoch::Slot;
 use crate::error::Error;
-use crate::index::KeyHash;
+use crate::index::{KeyHash, Location};
 use parking_lot::Mutex;
 
 /// Records of a row. 64 rows are 256 KiB, a part of a processor's nearer caches.
@@ -131,7 +131,9 @@ impl<'a> Intake<'a> {
         if is_known && self.compete(one)? {
             return Ok(());
         }
-        let mut again = |location| rehash(viper, location, &mut self.scratch);
+        let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+            rehash_all(viper, locations, &mut self.scratch, hashes)
+        };
         viper
             .index
             .insert_alone(one.hash, location(one.at)?, &mut again)

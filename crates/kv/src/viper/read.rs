@@ -125,6 +125,12 @@ impl<'a> Reader<'a> {
         self.region().prefetch::<READ_AHEAD>(at);
     }
 
+    /// Starts fetching the first lines of the record at byte `at`: with its head and most keys.
+    #[inline]
+    pub(crate) fn prefetch_start(&self, at: u64) {
+        self.region().prefetch::<2>(at);
+    }
+
     /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
     #[inline(always)]
     pub(crate) fn copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
@@ -187,8 +193,15 @@ impl<'a> Reader<'a> {
     /// replace, remove or edit it. `None` says nothing: look again, at all of it.
     #[inline(always)]
     pub(crate) fn peek(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
+        let record = self.start(spot, scratch)?;
+        (scratch.get(record.key()) == Some(key)).then_some(record)
+    }
+
+    /// The record at `spot` if it is an ordinary one, as far as its key, which is then in `scratch`; not verified.
+    #[inline(always)]
+    pub(crate) fn start(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
         if let Some(shape) = self.shape_of(spot) {
-            return self.peek_slot(shape, spot, key, scratch);
+            return self.start_of_slot(shape, spot, scratch);
         }
         let head = Head::parse(self.region().load_word(spot.at))?;
         let bytes = head.start_bytes();
@@ -201,17 +214,15 @@ impl<'a> Reader<'a> {
         }
         self.region().load(spot.at, &mut scratch[..bytes]);
         let record = record::parse_start(&scratch[..bytes])?;
-        let ordinary = record.kind == RecordKind::Value;
-        (ordinary && scratch.get(record.key()) == Some(key)).then_some(record)
+        (record.kind == RecordKind::Value).then_some(record)
     }
 
-    /// As [`Reader::peek`], in a fixed-size page.
+    /// As [`Reader::start`], in a fixed-size page.
     #[inline]
-    fn peek_slot(
+    fn start_of_slot(
         &self,
         shape: &FixedShape,
         spot: &Spot,
-        key: &[u8],
         scratch: &mut Vec<u8>,
     ) -> Option<Record> {
         let bytes = shape.value_at();
@@ -219,8 +230,7 @@ impl<'a> Reader<'a> {
             scratch.resize(bytes, 0);
         }
         self.region().load(spot.at, &mut scratch[..bytes]);
-        let record = record::parse_slot_start(shape, &scratch[..bytes])?;
-        (scratch.get(record.key()) == Some(key)).then_some(record)
+        record::parse_slot_start(shape, &scratch[..bytes])
     }
 
     /// Starts fetching the mark of a record, to be set.

@@ -16,7 +16,7 @@
 use super::batch::{JournalOp, parse_journal};
 use super::checkpoint::{self, Kept};
 use super::layout::{parse_floor_word, tail_word};
-use super::lookup::{location, look_up, rehash};
+use super::lookup::{location, look_up, rehash_all};
 use super::read::{UNIT, chain_of, corrupt};
 use super::record::{Record, RecordKind, Stamp};
 use super::recover_scan::{Found, VERSION_SOUND, scan_all, threads};
@@ -25,6 +25,7 @@ use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
 use crate::broken::Hole;
 use crate::error::Error;
+use crate::index::{KeyHash, Location};
 use crate::options::Options;
 use crate::stats::Stats;
 use crate::stripe::Stripes;
@@ -246,7 +247,9 @@ fn put_again(
         }
         None => {
             let mut scratch = Vec::new();
-            let mut again = |location| rehash(viper, location, &mut scratch);
+            let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+                rehash_all(viper, locations, &mut scratch, hashes)
+            };
             viper
                 .index
                 .insert(hash, new, &mut again)
