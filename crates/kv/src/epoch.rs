@@ -106,9 +106,20 @@ impl Epochs {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`.
+    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. Unless that is known, it
+    /// interrupts every core that runs a thread of the process.
     pub(crate) fn passed(&self, epoch: u64) -> bool {
-        epoch <= self.passed.load(Ordering::Acquire) || epoch <= self.scan()
+        self.is_known_to_have_passed(epoch) || epoch <= self.scan()
+    }
+
+    /// Finds out about everything that was stamped up to here, for whoever has many stamps.
+    pub(crate) fn ask(&self, newest: Option<u64>) {
+        newest.map(|stamp| self.passed(stamp));
+    }
+
+    /// As [`Epochs::passed`], as far as somebody has found out: one load.
+    pub(crate) fn is_known_to_have_passed(&self, epoch: u64) -> bool {
+        epoch <= self.passed.load(Ordering::Acquire)
     }
 
     /// The greatest stamp that has passed now.

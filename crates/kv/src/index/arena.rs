@@ -20,6 +20,9 @@ pub(crate) const PAGE_BUCKETS: u32 = 32;
 
 const PAGE_BYTES: u64 = PAGE_BUCKETS as u64 * size_of::<DramLine>() as u64;
 
+/// Of so many pages one may be waiting for readers, although there may be none.
+const WAITING_ONE_IN: usize = 64;
+
 /// Page numbers of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
@@ -120,7 +123,7 @@ impl Arena {
         let mut stock = self.stock.lock();
         while stock.free.len() < count as usize
             && let Some((stamp, _)) = stock.retired.front()
-            && self.epochs.passed(*stamp)
+            && self.has_passed(&stock, *stamp)
             && let Some((_, pages)) = stock.retired.pop_front()
         {
             stock.free.extend_from_slice(pages.as_slice());
@@ -136,6 +139,15 @@ impl Arena {
             }
         }
         Ok(pages)
+    }
+
+    /// Whether no reader is left who could see pages that were retired with this stamp. To find out costs every core a
+    /// moment, so it is asked for many at a time: fresh pages will do until those that wait are as many as every
+    /// [`WAITING_ONE_IN`]th of all.
+    fn has_passed(&self, stock: &Stock, stamp: u64) -> bool {
+        let waiting = stock.retired.len() * PAGES_MAX;
+        self.epochs.is_known_to_have_passed(stamp)
+            || waiting * WAITING_ONE_IN >= stock.fresh as usize && self.epochs.passed(stamp)
     }
 
     /// Pages side by side that were never used.

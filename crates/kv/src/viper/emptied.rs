@@ -49,9 +49,12 @@ impl EmptiedBlocks {
     /// Frees those that no reader can be in. Returns how many.
     pub(super) fn free_passed(&mut self, viper: &Viper, session: &mut ViperSession) -> u64 {
         let at_once = viper.is_broken(Hole::V14);
+        let newest = self.0.iter().map(|emptied| emptied.grace).max();
+        viper.epochs.ask(newest);
+        let is_ready = |grace| at_once || viper.epochs.is_known_to_have_passed(grace);
         let (ready, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
             .into_iter()
-            .partition(|emptied| at_once || viper.epochs.passed(emptied.grace));
+            .partition(|emptied| is_ready(emptied.grace));
         self.0 = waiting;
         if ready.is_empty() {
             return 0;

@@ -4,6 +4,7 @@ use super::Viper;
 use super::blocks::State;
 use super::record::Chain;
 use super::session::ViperSession;
+use crate::epoch::Epochs;
 use crate::error::Error;
 use parking_lot::Mutex;
 
@@ -25,7 +26,7 @@ pub(super) struct LooseBlock {
 /// led to them are fenced first. Returns the bytes freed.
 pub(super) fn free_loose(viper: &Viper) -> Result<u64, Error> {
     let mut ready: Vec<LooseBlock> = Vec::new();
-    for retired in take_passed(&viper.retired, |r| viper.epochs.passed(r.grace)) {
+    for retired in take_passed(&viper.epochs, &viper.retired, |r| r.grace) {
         // Damaged pieces stay lost until the pool is opened again; `check` names them.
         let Ok(blocks) = viper.reader().chain_blocks(&retired.chain) else {
             continue;
@@ -39,7 +40,7 @@ pub(super) fn free_loose(viper: &Viper) -> Result<u64, Error> {
             })
         }));
     }
-    ready.extend(take_passed(&viper.loose, |l| viper.epochs.passed(l.grace)));
+    ready.extend(take_passed(&viper.epochs, &viper.loose, |l| l.grace));
     if ready.is_empty() {
         return Ok(0);
     }
@@ -62,11 +63,13 @@ pub(super) fn free_loose(viper: &Viper) -> Result<u64, Error> {
     Ok(freed)
 }
 
-fn take_passed<T>(queue: &Mutex<Vec<T>>, passed: impl Fn(&T) -> bool) -> Vec<T> {
+/// Takes what no reader holds on to any more.
+fn take_passed<T>(epochs: &Epochs, queue: &Mutex<Vec<T>>, grace: impl Fn(&T) -> u64) -> Vec<T> {
     let mut queue = queue.lock();
+    epochs.ask(queue.iter().map(&grace).max());
     let (ready, waiting) = std::mem::take(&mut *queue)
         .into_iter()
-        .partition(|item| passed(item));
+        .partition(|item| epochs.is_known_to_have_passed(grace(item)));
     *queue = waiting;
     ready
 }
