@@ -173,17 +173,18 @@ fn addition(values: &mut Values) -> Vec<(u32, Call)> {
 /// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
     let ground = Ground::new(plan.profile, plan.medium);
-    let trace = run::run(&plan, &ground, false).map_or_else(|_| Vec::new(), |run| run.record.trace);
-    let calls = trace
-        .iter()
-        .skip_while(|step| !matches!(step, Step::Invoke(_)));
-    let events = calls.filter(|step| {
+    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let is_event = |step: &&Step| {
         matches!(
             step,
             Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
         )
-    });
-    plan.fault = Fault::Kill((events.count() as u32).saturating_sub(1));
+    };
+    let events: Vec<&Step> = calls.filter(is_event).collect();
+    assert!(matches!(events.last(), Some(Step::Fence { .. })));
+    plan.fault = Fault::Kill(events.len() as u32 - 1);
     let read = Call::Get(0);
     plan.calls
         .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));

@@ -121,16 +121,39 @@ impl Arena {
     /// `count` pages with arbitrary contents, which nobody else can see.
     pub(crate) fn allocate(&self, count: u32) -> Result<Pages, IndexError> {
         let mut stock = self.stock.lock();
+        let waiting = stock.retired.len() * PAGES_MAX;
+        // To find out whether readers are gone costs every core a moment, so it is asked for many pages at a time.
+        let many = waiting * WAITING_ONE_IN >= stock.fresh as usize;
+        self.take_back(&mut stock, count, many);
+        match self.take(&mut stock, count) {
+            Err(IndexError::Memory(_)) if !many => {
+                self.take_back(&mut stock, count, true);
+                self.take(&mut stock, count)
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes pages back that no reader can see any more, until there are `count` free ones; those of which that is not known
+    /// only if it may be `asked`.
+    fn take_back(&self, stock: &mut Stock, count: u32, asked: bool) {
+        let has_passed = |stamp| match asked {
+            true => self.epochs.passed(stamp),
+            false => self.epochs.is_known_to_have_passed(stamp),
+        };
         while stock.free.len() < count as usize
             && let Some((stamp, _)) = stock.retired.front()
-            && self.has_passed(&stock, *stamp)
+            && has_passed(*stamp)
             && let Some((_, pages)) = stock.retired.pop_front()
         {
             stock.free.extend_from_slice(pages.as_slice());
         }
+    }
+
+    fn take(&self, stock: &mut Stock, count: u32) -> Result<Pages, IndexError> {
         let mut pages = Pages::new();
         for _ in 0..count {
-            match stock.free.pop().map_or_else(|| self.run(&mut stock, 1), Ok) {
+            match stock.free.pop().map_or_else(|| self.run(stock, 1), Ok) {
                 Ok(number) => pages.push(number),
                 Err(error) => {
                     stock.free.extend_from_slice(pages.as_slice());
@@ -139,15 +162,6 @@ impl Arena {
             }
         }
         Ok(pages)
-    }
-
-    /// Whether no reader is left who could see pages that were retired with this stamp. To find out costs every core a
-    /// moment, so it is asked for many at a time: fresh pages will do until those that wait are as many as every
-    /// [`WAITING_ONE_IN`]th of all.
-    fn has_passed(&self, stock: &Stock, stamp: u64) -> bool {
-        let waiting = stock.retired.len() * PAGES_MAX;
-        self.epochs.is_known_to_have_passed(stamp)
-            || waiting * WAITING_ONE_IN >= stock.fresh as usize && self.epochs.passed(stamp)
     }
 
     /// Pages side by side that were never used.
@@ -238,6 +252,30 @@ mod tests {
         third.numbers.reverse();
         assert_eq!(third, first);
         assert_eq!(arena.pages_used(), 16);
+    }
+
+    /// Of many pages a few wait, until there is nothing else.
+    #[test]
+    fn pages_that_wait_are_asked_for_before_memory_is_refused() {
+        let epochs = Epochs::new(1);
+        let huge = 2 << 20;
+        let arena = Arena {
+            memory: Dram::reserve(Some(huge)).unwrap(),
+            ..Arena::new(epochs).unwrap()
+        };
+        let all = huge / PAGE_BYTES;
+        let first = arena.allocate(8).unwrap();
+        for _ in 0..all / 8 - 2 {
+            arena.allocate(8).unwrap();
+        }
+        arena.retire(first);
+        let fresh = arena.allocate(8).unwrap();
+        assert!(!fresh.as_slice().contains(&first.as_slice()[0]));
+        assert_eq!(arena.pages_spare(), 8);
+        let mut again = arena.allocate(8).unwrap();
+        again.numbers.reverse();
+        assert_eq!(again, first);
+        assert!(matches!(arena.allocate(1), Err(IndexError::Memory(_))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Locks of writers, one for each segment, chosen by the top bits of its hashes.
 //!
-//! Whoever changes an entry holds the lock of its segment; whoever rebuilds a segment holds its lock and those of
+//! Whoever changes an entry holds the lock of its segment (or is alone with it, in recovery); whoever rebuilds a segment holds its lock and those of
 //! the segments that it becomes. So while the lock of a segment is held and the directory still names
 //! it, it stands still, and its entries have one writer. Segments deeper than [`LOCK_BITS`] share locks with
 //! their neighbours.

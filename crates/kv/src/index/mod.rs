@@ -9,7 +9,7 @@
 //!   and a lookup stops at the first bucket that does not.
 //! * [`candidates`]: a search, location by location.
 //! * [`copy`]: the whole index as a row of entries, for a checkpoint, and back.
-//! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes, all counted.
+//! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes as a rule, all counted.
 //! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them any
 //!   more ([`crate::epoch`]).
 //!

@@ -191,7 +191,8 @@ fn an_entry_costs_at_most_12_bytes() {
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn room_that_was_made_is_enough_and_not_the_end() {
-    for count in [1, 10_000, 100_000, 1_000_000] {
+    // The second fills 8 pages of each segment as far as they are meant to be filled.
+    for count in [1, 106_700, 1_000_000] {
         let numbers = Numbers::new(1);
         let slot = numbers.slot();
         numbers.index.make_room(count).unwrap();
@@ -200,7 +201,7 @@ fn room_that_was_made_is_enough_and_not_the_end() {
         (0..count).for_each(|key| numbers.insert(key, 0));
         // Chance makes a segment too full now and then.
         let grown = numbers.index.bytes() - bytes;
-        assert!(grown <= bytes / 20, "{grown} of {bytes} bytes for {count}");
+        assert!(grown <= bytes / 8, "{grown} of {bytes} bytes for {count}");
         (count..3 * count).for_each(|key| numbers.insert(key, 0));
         assert!((0..3 * count).all(|key| numbers.lookup(&slot, key) == Some(location(key, 0))));
         assert_eq!(numbers.scan_all(&slot, 100).len() as u64, 3 * count);

@@ -8,13 +8,14 @@
 use super::layout::{Kind, parse_page_word};
 use super::lookup::{location, look_up, rehash_all};
 use super::read::UNIT;
-use super::record::Stamp;
+use super::record::{Record, Stamp};
 use super::scan_page::{BlockWalk, copy_block};
 use super::{Viper, index_error};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 /// Records of a row. 64 rows are 256 KiB, a part of a processor's nearer caches.
 const ROW: usize = 128;
@@ -165,19 +166,24 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// About how many records are alive in these blocks, by a look at some of them; 0 if they are few. What is wrong with a
-/// block is for the scan to say.
+/// About how many records of these blocks will come into the index, by a look at some of them; 0 if they are few. What is
+/// wrong with a block is for the scan to say.
 pub(super) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
     /// Blocks that are looked at.
-    const SAMPLE: usize = 64;
+    const SAMPLE: usize = 256;
+    /// Those that must have records, so that they say something about the others.
+    const TELLING: usize = 16;
     if blocks.len() < 16 * SAMPLE {
         return 0;
     }
-    let mut records = 0;
+    let floor = viper.floor.load(Ordering::Acquire);
+    let (mut records, mut telling) = (0, 0);
     let mut image = Vec::new();
-    for at in 0..SAMPLE {
-        let Some(&block) = blocks.get(at * blocks.len() / SAMPLE) else {
-            return 0;
+    for turn in 0..SAMPLE {
+        // In the middle of each part: the first blocks of a pool are filled before others.
+        let middle = (2 * turn + 1) * blocks.len() / (2 * SAMPLE);
+        let Some(&block) = blocks.get(middle) else {
+            continue;
         };
         let at = viper.blocks.at(block);
         let secret = viper.pool.secret();
@@ -185,30 +191,151 @@ pub(super) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
         let Some((kind, epoch)) = word else {
             continue;
         };
-        if !matches!(
+        if matches!(
             viper.believed_kind(block, kind),
             Kind::Free | Kind::Overflow
         ) {
-            copy_block(
-                viper.pool.region(),
-                at,
-                viper.geometry.block_bytes,
-                &mut image,
-            );
+            continue;
+        }
+        telling += 1;
+        let (region, geometry) = (viper.pool.region(), &viper.geometry);
+        copy_block(region, at, geometry.block_bytes, &mut image);
+        let walk = BlockWalk {
+            secret,
+            geometry,
+            block,
+            at,
+            kind,
+            epoch,
+        };
+        let _ = walk.run(&mut image, &mut |visited| {
+            let Record { kind, stamp, .. } = visited.record;
+            let counts = !visited.dead && !kind.is_journal() && stamp.version > floor;
+            records += u64::from(counts);
+            Ok(())
+        });
+    }
+    match telling < TELLING {
+        true => 0,
+        false => records * blocks.len() as u64 / SAMPLE as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ENGINE;
+    use super::super::layout::Geometry;
+    use super::super::session::ViperSession;
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::options::Options;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const KEYS: u32 = 20_000;
+
+    /// An engine of small blocks in which every key was put `puts` times.
+    fn filled(puts: u32) -> Arc<Viper> {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 16 << 20,
+            checkpoint_bytes: 0,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(512, 2, None).unwrap();
+        let pool = Pool::heap(16 << 20, ENGINE, geometry.to_words());
+        let viper = Viper::over(pool, Path::new("heap"), &options).unwrap();
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        for turn in 0..puts {
+            for key in 0..KEYS {
+                session
+                    .put(&key.to_le_bytes(), &[turn as u8; 60], 0)
+                    .unwrap();
+            }
+        }
+        session.commit_pending().unwrap();
+        drop(session);
+        viper
+    }
+
+    /// All records, dead or not: hash, offset, stamp.
+    fn records(viper: &Viper) -> Vec<(KeyHash, u64, Stamp)> {
+        let mut records = Vec::new();
+        let mut image = Vec::new();
+        for block in viper.blocks.all() {
+            let info = viper.blocks.get(block).unwrap().info();
+            let at = viper.blocks.at(block);
+            if viper.pool.region().load_word(at) == 0 || info.kind == Kind::Free {
+                continue;
+            }
             let geometry = &viper.geometry;
+            copy_block(viper.pool.region(), at, geometry.block_bytes, &mut image);
             let walk = BlockWalk {
-                secret,
+                secret: viper.pool.secret(),
                 geometry,
                 block,
                 at,
-                kind,
-                epoch,
+                kind: info.kind,
+                epoch: info.epoch,
             };
-            let _ = walk.run(&mut image, &mut |visited| {
-                records += u64::from(!visited.dead);
+            let mut key = Vec::new();
+            walk.run(&mut image, &mut |visited| {
+                let record = &visited.record;
+                let hash = viper.hash(viper.reader().key(record, visited.bytes, &mut key)?);
+                records.push((hash, visited.at, record.stamp));
                 Ok(())
-            });
+            })
+            .unwrap();
+        }
+        records
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many records")]
+    fn of_two_records_the_newer_one_wins_whoever_enters_it() {
+        let viper = filled(2);
+        let all = records(&viper);
+        assert_eq!(all.len() as u32, 2 * KEYS);
+        viper.index.clear().unwrap();
+        let parts = Parts::of(&viper);
+        // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of both meet.
+        let enter = |which: usize| {
+            let mut intake = Intake::new(&viper, &parts).unwrap();
+            for &(hash, at, stamp) in all.iter().skip(which).step_by(2) {
+                intake.add(hash, at, stamp).unwrap();
+            }
+            intake.finish().unwrap()
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| enter(1));
+            (enter(0), other.join().unwrap())
+        });
+        assert_eq!(one.0 + other.0, u64::from(KEYS));
+        let losers: std::collections::HashSet<u64> = one.1.into_iter().chain(other.1).collect();
+        assert_eq!(losers.len() as u32, KEYS);
+        let slot = viper.epochs.register().unwrap();
+        let newest = |hash| all.iter().rev().find(|one| one.0 == hash).unwrap();
+        for &(hash, at, stamp) in &all {
+            let is_current = viper.points_to(&slot, hash, location(at).unwrap());
+            assert_eq!(is_current, !losers.contains(&at), "{at}");
+            assert!(is_current || stamp.order() < newest(hash).2.order() || newest(hash).1 != at);
         }
     }
-    records * blocks.len() as u64 / SAMPLE as u64
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many records")]
+    fn a_sample_tells_how_many_records_will_come() {
+        let viper = filled(2);
+        let blocks: Vec<u32> = viper.blocks.all().collect();
+        let told = records_in(&viper, &blocks);
+        let off = told.abs_diff(u64::from(KEYS));
+        assert!(off < u64::from(KEYS) / 4, "{told} records");
+        let few = blocks.get(..1000).unwrap();
+        assert_eq!(records_in(&viper, few), 0, "too few blocks to tell");
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        let _ticket = session.clear().unwrap();
+        assert_eq!(records_in(&viper, &blocks), 0, "removed with everything");
+    }
 }

@@ -263,7 +263,7 @@ pub(super) fn location(at: u64) -> Result<Location, Error> {
 /// The hash of the key of the record at `location`, which the index points to.
 pub(super) fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) -> Option<KeyHash> {
     let reader = engine.reader();
-    // A record whose head rotted keeps the hash bits its entry has; `check` reports the damage.
+    // `check` reports the damage of a record whose head rotted.
     let spot = reader.spot(location.get() * UNIT).ok()?;
     if let Some(record) = reader.start(&spot, scratch) {
         return scratch.get(record.key()).map(|key| engine.hash(key));

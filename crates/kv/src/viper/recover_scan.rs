@@ -1,5 +1,6 @@
 //! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
 
+use super::Viper;
 use super::blocks::{Info, State};
 use super::claim::{Unfenced, page_order};
 use super::intake::{Intake, Parts, records_in};
@@ -8,7 +9,6 @@ use super::read::corrupt;
 use super::record::RecordKind;
 use super::restart::Roles;
 use super::scan_page::{BlockWalk, Visited, copy_block};
-use super::{Viper, index_error};
 use crate::error::Error;
 use crate::options::{Options, Progress};
 use crate::stripe::VERSION_MAX;
@@ -75,10 +75,8 @@ pub(super) fn scan_all(
     let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
-        viper
-            .index
-            .make_room(records_in(viper, &blocks))
-            .map_err(index_error)?;
+        // Without the room the index grows as records come. If there is no memory for that either, it will be said then.
+        let _ = viper.index.make_room(records_in(viper, &blocks));
     }
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
