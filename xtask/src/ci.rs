@@ -78,7 +78,7 @@ const LAB: [Step; 3] = [
     Step::tests(
         "lab",
         Under::Plain,
-        1350,
+        1700,
         "test --profile lab --package everdram-lab --features broken --tests --no-fail-fast -- --nocapture \
          --test-threads 1",
     ),

@@ -5,7 +5,7 @@
 //! what compaction and growth write is what the operations themselves made necessary.
 
 use crate::subject::{Client, Durability, Error, Opener, Subject, Traffic};
-use everdram::{Engine, EngineSession, Options};
+use everdram::{Engine, EngineKind, EngineSession, Options};
 use everdram_pm::lab::{Actor, Event, Perform, Seed, Source, StoreKind, Tap};
 use everdram_pm::{LINE, Region};
 use std::path::Path;
@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Opens everdram in memory that counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
+    /// Its engine.
+    pub engine: EngineKind,
     /// Lengths of key and value that get fixed-size pages.
     pub fixed: Option<(u32, u32)>,
 }
@@ -28,6 +30,10 @@ impl Opener for Counted {
         env!("CARGO_PKG_VERSION").into()
     }
 
+    fn engine(&self) -> Option<&'static str> {
+        Some(self.engine.name())
+    }
+
     fn durability(&self) -> Durability {
         Durability::Never
     }
@@ -39,13 +45,15 @@ impl Opener for Counted {
         record_bytes: usize,
     ) -> Result<Box<dyn Subject>, Error> {
         let mut options = Options::default();
+        options.engine = Some(self.engine);
         options.fixed = self.fixed;
         let capacity = (64 << 20) + records * (record_bytes as u64 + 64) * 4;
+        let capacity = capacity.next_multiple_of(4096);
+        options.max_bytes = capacity;
         let (engine, geometry) = everdram::lab::identity(&options)?;
         let image = everdram_pm::lab::create(Seed(1), engine, geometry)?;
         let counts = Arc::new(Counts::default());
         let tap = Arc::clone(&counts) as Arc<dyn Tap>;
-        let capacity = capacity.next_multiple_of(4096);
         let pool = everdram_pm::lab::open(&image, capacity, Some(tap))?;
         let opened = everdram::lab::open(pool, &options)?;
         Ok(Box::new(Open {

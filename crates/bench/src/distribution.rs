@@ -4,7 +4,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Zipf};
 
 /// YCSB's skew.
-const EXPONENT: f64 = 0.99;
+pub(crate) const EXPONENT: f64 = 0.99;
 
 /// Numbers below a bound in another order: a bijection that needs no table.
 ///

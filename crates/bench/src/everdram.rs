@@ -2,7 +2,9 @@
 
 use crate::subject::{Client, Durability, Error, Opener, Subject};
 use anyhow::Context;
-use everdram::{EngineSession, Found, Medium, MediumChoice, Options, Session, Store, Ticket};
+use everdram::{
+    EngineKind, EngineSession, Found, Medium, MediumChoice, Options, Session, Store, Ticket,
+};
 use std::path::Path;
 
 /// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave: generous.
@@ -11,6 +13,8 @@ const BESIDE_BYTES: u64 = 40;
 /// Opens everdram on a medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Everdram {
+    /// Its engine.
+    pub engine: EngineKind,
     /// Where the pool lives.
     pub medium: Medium,
     /// Lengths of key and value that get fixed-size pages.
@@ -23,10 +27,11 @@ pub struct Everdram {
 }
 
 impl Everdram {
-    /// On `medium`, variable-size pages, prefaulted.
+    /// The default engine on `medium`, variable-size pages, prefaulted.
     #[must_use]
     pub fn on(medium: Medium) -> Everdram {
         Everdram {
+            engine: EngineKind::default(),
             medium,
             fixed: None,
             prefault: true,
@@ -36,6 +41,7 @@ impl Everdram {
 
     fn options(&self, records: u64, record_bytes: usize) -> Options {
         let mut options = Options::default();
+        options.engine = Some(self.engine);
         options.medium = MediumChoice::Only(self.medium);
         options.fixed = self.fixed;
         options.prefault = self.prefault;
@@ -63,6 +69,10 @@ impl Opener for Everdram {
 
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").into()
+    }
+
+    fn engine(&self) -> Option<&'static str> {
+        Some(self.engine.name())
     }
 
     fn durability(&self) -> Durability {

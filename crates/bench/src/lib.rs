@@ -12,6 +12,7 @@ mod counted;
 pub mod distribution;
 mod drive;
 mod everdram;
+pub mod figure;
 pub mod latency;
 pub mod limits;
 mod machine;

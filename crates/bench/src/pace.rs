@@ -41,7 +41,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    fn new() -> Latencies {
+    pub(crate) fn new() -> Latencies {
         let waiting = Waiting::of_this_thread();
         Latencies {
             all: histogram(),
@@ -51,7 +51,7 @@ impl Latencies {
         }
     }
 
-    fn record(&mut self, latency: Duration) {
+    pub(crate) fn record(&mut self, latency: Duration) {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.all.saturating_record(latency_ns);
         if latency_ns < SUSPICIOUS_NS || !self.was_disturbed(latency_ns) {

@@ -105,6 +105,7 @@ impl Plan {
         Configuration {
             store: opener.name().into(),
             version: opener.version(),
+            engine: opener.engine().map(str::to_owned),
             medium: medium.into(),
             durability: opener.durability(),
             workload: self.workload,

@@ -44,6 +44,24 @@ pub fn pin(core: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
+/// Nanoseconds that another thread of this process has run so far, to some milliseconds; 0 of one that has ended.
+#[must_use]
+pub fn ran_ns(thread: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+    let text = text.unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+/// The number of the calling thread, as the kernel counts.
+#[must_use]
+pub fn this_thread() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs()
+}
+
 /// How often and how long the calling thread was ready to run and did not.
 pub struct Waiting {
     schedule: Option<File>,
@@ -103,6 +121,15 @@ mod tests {
         let after = private_bytes();
         assert!(std::hint::black_box(&touched)[1] == 7);
         assert!(after >= before + (64 << 20), "{before} {after}");
+    }
+
+    #[test]
+    fn threads_can_be_asked_how_long_they_ran() {
+        let begun = crate::timing::thread_cpu();
+        while crate::timing::thread_cpu() - begun < Duration::from_millis(20) {}
+        let ran_ns = ran_ns(this_thread());
+        assert!(ran_ns >= 10_000_000, "{ran_ns}");
+        assert_eq!(super::ran_ns(u32::MAX), 0);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct Configuration {
     pub store: String,
     /// Its version, as it says itself.
     pub version: String,
+    /// Its engine, if it has several.
+    #[serde(default)]
+    pub engine: Option<String>,
     /// `pmem`, `file`, or `emulated`: memory that plays persistent memory.
     pub medium: String,
     /// What an answered write means.
@@ -133,6 +136,7 @@ mod tests {
             configuration: Configuration {
                 store: "everdram".into(),
                 version: "0.1.0".into(),
+                engine: Some("viper".into()),
                 medium: "emulated".into(),
                 durability: Durability::EachWrite,
                 workload: Workload::YcsbA,
@@ -162,6 +166,10 @@ mod tests {
             },
         };
         let line = row.to_line().unwrap();
+        // Rows that name no engine are read, too.
+        let silent = line.replace("\"engine\":\"viper\",", "");
+        let read: Row = serde_json::from_str(&silent).unwrap();
+        assert!(silent != line && read.configuration.engine.is_none());
         assert!(!line.contains('\n'));
         assert!(
             line.contains(r#""workload":"ycsb-a""#)

@@ -109,6 +109,10 @@ pub trait Opener: Send + Sync {
     fn name(&self) -> &'static str;
     /// Version of the store, as it says itself.
     fn version(&self) -> String;
+    /// The design behind it, of a store that has several.
+    fn engine(&self) -> Option<&'static str> {
+        None
+    }
     /// What an answered write means.
     fn durability(&self) -> Durability;
     /// Opens a store in the empty directory `dir` for about `records` records of about `record_bytes`, each

@@ -1,6 +1,6 @@
 //! Every workload, small, over everdram on emulated persistent memory: the answers are right, the figures are there.
 
-use everdram::Medium;
+use everdram::{EngineKind, Medium};
 use everdram_bench::{Counted, Everdram, Figures, Opener, Plan, Sizes, Workload};
 use std::path::Path;
 
@@ -80,7 +80,12 @@ fn traffic_is_counted_and_reads_have_none() {
     let dir = tempfile::tempdir().unwrap();
     let count = |workload| {
         let plan = plan(dir.path(), workload);
-        plan.count(&Counted { fixed: None }).unwrap().unwrap()
+        plan.count(&Counted {
+            engine: EngineKind::default(),
+            fixed: None,
+        })
+        .unwrap()
+        .unwrap()
     };
     let put = count(Workload::Put);
     assert!((0.9..2.5).contains(&put.fences), "{put:?}");

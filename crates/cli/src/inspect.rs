@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// Show a pool's superblock, geometry, blocks and space.
 #[derive(clap::Args)]
 #[command(
-    long_about = "Shows what a pool says about itself (superblock, geometry), how its blocks are used, and a map of \
-                  where the space went. The pool must not be open elsewhere.\n\n\
+    long_about = "Shows what a pool says about itself (superblock, engine, geometry), how its blocks are used, and a \
+                  map of where the space went. The pool must not be open elsewhere.\n\n\
                   In the map each character is a run of blocks: blank = free, then `.:-=+*#` by the share of it that \
                   is live, `@` = all.\n\n\
                   Example: everdram inspect ./data",
@@ -125,7 +125,9 @@ fn print(inspection: &Inspection) {
             format_args!("{size} at byte {at}"),
         );
     }
-    println!("{}", paint(Tone::Strong, "blocks"));
+    if !inspection.kinds.is_empty() {
+        println!("{}", paint(Tone::Strong, "blocks"));
+    }
     for kind in &inspection.kinds {
         let (filled, garbage) = (
             units::bytes(kind.filled_bytes),

@@ -4,6 +4,7 @@
 
 use crate::units::parse_bytes;
 use anyhow::Context;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use everdram::{Durability, EngineKind, MediumChoice, Options};
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -76,8 +77,8 @@ pub(crate) struct Layer {
     /// last second) or none [default: always]
     #[arg(long, env = "EVERDRAM_DURABILITY")]
     durability: Option<String>,
-    /// Engine of a new pool; an existing pool keeps its own [default: viper]
-    #[arg(long, env = "EVERDRAM_ENGINE")]
+    /// Engine of a new pool; a pool that is there has its own, and another one is refused [default: viper]
+    #[arg(long, env = "EVERDRAM_ENGINE", value_parser = engine_names())]
     engine: Option<String>,
     /// Delay model of the emulated medium, by the name of a preset [default: none]
     #[arg(long, env = "EVERDRAM_DELAY", value_name = "PRESET")]
@@ -189,10 +190,7 @@ impl Layer {
             &mut options.durability,
             parse::<Durability>(self.durability.as_deref())?,
         );
-        set(
-            &mut options.engine,
-            parse::<EngineKind>(self.engine.as_deref())?,
-        );
+        options.engine = parse::<EngineKind>(self.engine.as_deref())?;
         set(&mut options.max_bytes, size(self.max_bytes.as_deref())?);
         set(&mut options.chunk_bytes, size(self.chunk_bytes.as_deref())?);
         set(&mut options.log_bytes, size(self.log_bytes.as_deref())?);
@@ -226,6 +224,18 @@ impl Layer {
             ))),
         }
     }
+}
+
+/// Takes the name of an engine; `--help` lists them, and says what each is.
+fn engine_names() -> PossibleValuesParser {
+    let named = |kind: &EngineKind| PossibleValue::new(kind.name()).help(kind.about());
+    let model = named(&EngineKind::Model).hide(true);
+    PossibleValuesParser::new(EngineKind::ALL.iter().map(named).chain([model]))
+}
+
+/// As [`engine_names`], for those who want the engine itself.
+pub(crate) fn engine() -> impl TypedValueParser<Value = EngineKind> {
+    engine_names().try_map(|name| name.parse::<EngineKind>())
 }
 
 fn set<T>(target: &mut T, value: Option<T>) {
@@ -272,12 +282,14 @@ mod tests {
         for arguments in [
             ["--medium", "tape"],
             ["--durability", "sometimes"],
-            ["--engine", "steam"],
             ["--max-bytes", "lots"],
         ] {
             let error = flags(&arguments).resolve(Layer::default()).err().unwrap();
             assert!(error.is::<UsageError>(), "{arguments:?}");
         }
+        let file: Layer = toml::from_str("engine = 'steam'").unwrap();
+        let error = flags(&[]).resolve(file).err().unwrap();
+        assert!(error.is::<UsageError>(), "{error}");
         assert!(toml::from_str::<Layer>("prot = 7000").is_err());
     }
 
@@ -293,6 +305,7 @@ mod tests {
             ("threads", server.threads.to_string()),
             ("allow_open_network", server.allow_open_network.to_string()),
             ("durability", options.durability.to_string()),
+            ("engine", EngineKind::default().to_string()),
             ("max_clients", server.maxclients.to_string()),
             ("timeout", server.timeout.as_secs().to_string()),
             ("drain_timeout", server.drain_timeout.as_secs().to_string()),
@@ -318,6 +331,6 @@ mod tests {
             assert_eq!(bytes, parse_bytes("64MiB").unwrap());
         }
         assert_eq!(options.medium, MediumChoice::Auto);
-        assert_eq!(options.engine, EngineKind::Viper);
+        assert_eq!(options.engine, None);
     }
 }

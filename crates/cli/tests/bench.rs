@@ -1,9 +1,12 @@
 //! `everdram bench` as a script sees it: rows that read back, a crash that is survived, exit codes.
 
+use everdram::{EngineKind, test_each_engine};
 use everdram_bench::limits::Limit;
 use everdram_bench::{Row, Workload};
 use std::path::Path;
 use std::process::{Command, Output};
+
+test_each_engine!(a_run_gives_a_row_and_leaves_nothing);
 
 fn bench(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_everdram"))
@@ -27,15 +30,15 @@ fn assert_empty(dir: &Path) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-#[test]
-fn a_run_gives_a_row_and_leaves_nothing() {
+fn a_run_gives_a_row_and_leaves_nothing(engine: EngineKind) {
     let dir = tempfile::tempdir().unwrap();
     let line =
         "run --workload ycsb-a --records 3000 --grow --threads 2 --repeat 2 --recovery --json -";
-    let arguments: Vec<&str> = line.split(' ').collect();
+    let arguments: Vec<&str> = line.split(' ').chain(["--engine", engine.name()]).collect();
     let row: Row = serde_json::from_str(&bench_well(dir.path(), &arguments)).unwrap();
     assert_eq!(row.configuration.workload, Workload::YcsbA);
     assert_eq!(row.configuration.medium, "emulated");
+    assert_eq!(row.configuration.engine.as_deref(), Some(engine.name()));
     assert_eq!(
         (row.configuration.records, row.configuration.threads),
         (3000, 2)

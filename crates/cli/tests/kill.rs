@@ -1,13 +1,14 @@
 //! The kill loop: the real program, under load from several connections, killed with SIGKILL again and again.
 //!
 //! After each kill every acknowledged write must be there, no answer may have been older than an earlier one,
-//! and nothing deleted may be back. `EVERDRAM_KILLS` sets the number of kills over both media (50),
+//! and nothing deleted may be back. `EVERDRAM_KILLS` sets the number of kills of each engine over both media (50),
 //! `EVERDRAM_SEED` repeats a run's choices. The campaigns of `everdram crashtest --kill` are run here, too, as a user
 //! runs them: few kills, but every kind of write.
 
 #[path = "support/kill_loop.rs"]
 mod kill_loop;
 
+use everdram::{EngineKind, test_each_engine};
 use everdram_cli::client::Client;
 use everdram_cli::demo::place;
 use everdram_cli::demo::process::Launch;
@@ -19,13 +20,19 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+test_each_engine!(
+    kills_on_files_lose_nothing,
+    kills_on_emulated_memory_lose_nothing,
+    campaigns_lose_nothing
+);
+
 /// A server of a pool in `directory`.
-fn server(directory: &TempDir, medium: &str, engine: &str) -> Launch {
+fn server(directory: &TempDir, medium: &str, engine: EngineKind) -> Launch {
     let arguments = [
         "--medium",
         medium,
         "--engine",
-        engine,
+        engine.name(),
         "--durability",
         "always",
     ];
@@ -33,23 +40,21 @@ fn server(directory: &TempDir, medium: &str, engine: &str) -> Launch {
 }
 
 /// Half of the kills of a test run, at least one.
-fn nothing_is_lost(directory: TempDir, medium: &str) {
+fn nothing_is_lost(directory: TempDir, medium: &str, engine: EngineKind) {
     let kills = from_environment("EVERDRAM_KILLS").unwrap_or(50);
     let kills = kills.div_ceil(2).max(1).try_into().unwrap();
-    let launch = server(&directory, medium, "viper");
+    let launch = server(&directory, medium, engine);
     must_be_sound(directory, launch, kills, seed("kill"));
 }
 
-#[test]
-fn kills_on_files_lose_nothing() {
+fn kills_on_files_lose_nothing(engine: EngineKind) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    nothing_is_lost(directory, "file");
+    nothing_is_lost(directory, "file", engine);
 }
 
-#[test]
-fn kills_on_emulated_memory_lose_nothing() {
+fn kills_on_emulated_memory_lose_nothing(engine: EngineKind) {
     match place::for_emulation() {
-        Ok(directory) => nothing_is_lost(directory, "emulated"),
+        Ok(directory) => nothing_is_lost(directory, "emulated", engine),
         Err(reason) => println!("skipped: {reason:#}"),
     }
 }
@@ -58,7 +63,7 @@ fn kills_on_emulated_memory_lose_nothing() {
 #[test]
 fn a_store_that_loses_everything_is_found_out() {
     let directory = tempfile::tempdir().unwrap();
-    let launch = server(&directory, "emulated", "model");
+    let launch = server(&directory, "emulated", EngineKind::Model);
     let summary = run(launch, 1, seed("kill"));
     assert!(!summary.is_sound());
     assert!(
@@ -89,12 +94,20 @@ fn summary(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
 }
 
-#[test]
-fn campaigns_lose_nothing() {
+fn campaigns_lose_nothing(engine: EngineKind) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let seed = seed("kill").to_string();
     for medium in ["file", "emulated"] {
-        let arguments = ["--kill", "20", "--medium", medium, "--seed", &seed];
+        let arguments = [
+            "--kill",
+            "20",
+            "--medium",
+            medium,
+            "--engine",
+            engine.name(),
+            "--seed",
+            &seed,
+        ];
         let output = crashtest(directory.path(), &arguments).output().unwrap();
         let summary = summary(&output);
         println!("{summary}");
@@ -195,7 +208,9 @@ fn a_key_that_nobody_asked_for_is_a_broken_promise() {
         command.arg("--expected").arg(&expected).output().unwrap()
     };
     assert_eq!(run("1").status.code(), Some(0));
-    let server = server(&directory, "file", "viper").start().unwrap();
+    let server = server(&directory, "file", EngineKind::default())
+        .start()
+        .unwrap();
     let mut client = Client::connect(("127.0.0.1", server.port)).unwrap();
     client.call(&[b"SET", b"whence?", b"value"]).unwrap();
     server.close().unwrap();

@@ -7,6 +7,7 @@
 
 mod support;
 
+use everdram::{EngineKind, test_each_engine};
 use everdram_cli::demo::place;
 use everdram_cli::demo::process::Launch;
 use rand::RngExt;
@@ -16,6 +17,11 @@ use support::history::{Operation, Step};
 use support::recorder::Plan;
 use support::{checker, porcupine, recorder};
 use tempfile::TempDir;
+
+test_each_engine!(
+    histories_on_files_are_linearizable,
+    histories_on_emulated_memory_are_linearizable
+);
 
 const CLIENTS: usize = 6;
 /// Kills of one recording; a longer run makes several recordings.
@@ -68,7 +74,7 @@ fn judge(history: &[Operation], directory: &Path, name: &str) -> Result<checker:
 
 /// Records and judges until the time is over and enough has happened: on a slow disk that takes more than one
 /// recording. The pool is kept as evidence if something is wrong.
-fn must_be_linearizable(directory: TempDir, medium: &str) {
+fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
     let seconds = from_environment("EVERDRAM_LINEARIZABLE_SECONDS").unwrap_or(0);
     let (begun, seed) = (Instant::now(), seed());
     let mut all = checker::Judged::default();
@@ -77,6 +83,8 @@ fn must_be_linearizable(directory: TempDir, medium: &str) {
         let arguments = [
             "--medium",
             medium,
+            "--engine",
+            engine.name(),
             "--chunk-bytes",
             "1MiB",
             "--log-bytes",
@@ -86,7 +94,7 @@ fn must_be_linearizable(directory: TempDir, medium: &str) {
         let history = recorder::record(&plan);
         let unknown = history.iter().filter(|one| !one.known).count();
         println!(
-            "{medium}: {} operations, {KILLS} kills, {unknown} killed before their answer",
+            "{engine} {medium}: {} operations, {KILLS} kills, {unknown} killed before their answer",
             history.len()
         );
         match judge(&history, directory.path(), "history") {
@@ -108,20 +116,18 @@ fn must_be_linearizable(directory: TempDir, medium: &str) {
             break;
         }
     }
-    println!("{medium}: linearizable; {kills} kills, {all:?}");
+    println!("{engine} {medium}: linearizable; {kills} kills, {all:?}");
     assert!(all.operations > OPERATIONS, "hardly any load: {all:?}");
 }
 
-#[test]
-fn histories_on_files_are_linearizable() {
+fn histories_on_files_are_linearizable(engine: EngineKind) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    must_be_linearizable(directory, "file");
+    must_be_linearizable(directory, "file", engine);
 }
 
-#[test]
-fn histories_on_emulated_memory_are_linearizable() {
+fn histories_on_emulated_memory_are_linearizable(engine: EngineKind) {
     match place::for_emulation() {
-        Ok(directory) => must_be_linearizable(directory, "emulated"),
+        Ok(directory) => must_be_linearizable(directory, "emulated", engine),
         Err(reason) => println!("skipped: {reason:#}"),
     }
 }

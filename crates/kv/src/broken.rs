@@ -4,6 +4,9 @@
 //! and nothing else. A store opened with `Options::broken` loses data when it crashes, or earlier; without the
 //! feature the option is not there, and the engine is never broken.
 
+#[cfg(feature = "broken")]
+use crate::kind::EngineKind;
+
 /// One hole, by its number in `docs/engines.md`, and what is left out to open it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
@@ -32,12 +35,66 @@ pub enum Hole {
     V12,
     /// A compacted block is free at once: without a durable free page word, and whoever still reads in it.
     V14,
+    /// A pass moves the heads of the logs one after the other, each durably, instead of all at once.
+    B1,
+    /// Recovery replays one log after the other, and a later record counts whatever its LSN is.
+    B2,
+    /// A gleaner passes over a record whose key lies in a row that another gleaner has locked.
+    B3,
+    /// Recovery does not ask an object's LSN which changes it has already.
+    B4,
+    /// A removal that recovery replays leaves nothing in front that says up to which LSN the key is gone.
+    B5,
+    /// The front shows a write before the fence that covers its record.
+    B6,
+    /// A removed key's node leaves the front at once, not when the back has the removal.
+    B7,
+    /// The check of a log entry does not cover its lap, and recovery does not look at epochs.
+    B8,
+    /// A transaction's record is retired before the words that it changes are durable.
+    B12,
+    /// A batch is an entry for each of its keys.
+    B13,
+}
+
+/// Which hole a store was opened with, for its engine to ask. Without the feature there is none, and asking is a constant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Opened {
+    #[cfg(feature = "broken")]
+    hole: Option<Hole>,
+}
+
+impl Opened {
+    #[cfg(feature = "broken")]
+    pub(crate) fn by(options: &crate::Options) -> Opened {
+        Opened {
+            hole: options.broken,
+        }
+    }
+
+    #[cfg(not(feature = "broken"))]
+    pub(crate) fn by(_options: &crate::Options) -> Opened {
+        Opened {}
+    }
+
+    /// Whether it is this one.
+    #[cfg(feature = "broken")]
+    pub(crate) fn is(self, hole: Hole) -> bool {
+        self.hole == Some(hole)
+    }
+
+    /// Whether it is this one: never.
+    #[cfg(not(feature = "broken"))]
+    #[inline(always)]
+    pub(crate) const fn is(self, _hole: Hole) -> bool {
+        false
+    }
 }
 
 #[cfg(feature = "broken")]
 impl Hole {
     /// Every hole there is.
-    pub const ALL: [Hole; 9] = [
+    pub const ALL: [Hole; 19] = [
         Hole::V1,
         Hole::V2,
         Hole::V3,
@@ -47,7 +104,26 @@ impl Hole {
         Hole::V10,
         Hole::V12,
         Hole::V14,
+        Hole::B1,
+        Hole::B2,
+        Hole::B3,
+        Hole::B4,
+        Hole::B5,
+        Hole::B6,
+        Hole::B7,
+        Hole::B8,
+        Hole::B12,
+        Hole::B13,
     ];
+
+    /// The engine that has it.
+    #[must_use]
+    pub fn engine(self) -> EngineKind {
+        match self.to_string().starts_with('B') {
+            true => EngineKind::Bullet,
+            false => EngineKind::Viper,
+        }
+    }
 }
 
 #[cfg(feature = "broken")]
@@ -80,6 +156,6 @@ mod tests {
         for hole in Hole::ALL {
             assert_eq!(hole.to_string().parse(), Ok(hole));
         }
-        assert!("V6".parse::<Hole>().is_err_and(|why| why.contains("V14")));
+        assert!("V6".parse::<Hole>().is_err_and(|why| why.contains("B13")));
     }
 }

@@ -180,8 +180,8 @@ pub trait EngineSession: Send {
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
 
     /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
-    /// and `scan`, found or not; of `modify`, `delete` and `update_word`, also if they changed nothing; of a
-    /// transaction, all its reads.
+    /// and `scan`, found or not; of `modify`, `delete`, `update_word`, `append` and `increment`, also if they
+    /// changed nothing; of a transaction, all its reads.
     fn last_read(&self) -> Ticket;
 
     /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
@@ -248,6 +248,33 @@ pub trait EngineSession: Send {
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<u64>, Error>;
 
+    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key is as one with an empty
+    /// value that never expires. Returns the length of the value in bytes after that.
+    ///
+    /// # Errors
+    /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
+    fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        let mut bytes = 0;
+        self.modify(key, &mut |current, value| {
+            let expires_at_ms = current.map_or(0, |current| current.expires_at_ms);
+            value.extend_from_slice(current.map_or(&[], |current| current.value));
+            value.extend_from_slice(suffix);
+            bytes = value.len();
+            Change::Put { expires_at_ms }
+        })?;
+        Ok(bytes)
+    }
+
+    /// Adds `by`, wrapping around, to the aligned 8-byte little-endian word at `at` bytes of a value, as
+    /// [`EngineSession::update_word`] does. Returns the word after that, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As [`EngineSession::update_word`].
+    fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
+        let before = self.update_word(key, at, &mut |word| word.wrapping_add(by))?;
+        Ok(before.map(|word| word.wrapping_add(by)))
+    }
+
     /// Applies all operations or none, also across a crash; others see all or none. Commits by itself.
     ///
     /// # Errors
@@ -266,6 +293,16 @@ pub trait EngineSession: Send {
     /// # Errors
     /// [`Error::Pool`].
     fn clear(&mut self) -> Result<Ticket, Error>;
+
+    /// Takes a turn at the store's own work if it has more than its own threads get done; `true`: it did. For the threads of a worker pool,
+    /// between two requests: they change between answering and that work as the store needs it. A turn takes some
+    /// 100 us at most; what is submitted is committed first.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Corrupt`].
+    fn turn(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// Makes what was submitted visible under one fence. The ticket covers all of this session's writes.
     ///
@@ -295,7 +332,7 @@ pub trait EngineSession: Send {
 
     /// A number that changes whenever `key` is written, also when it is deleted and made again.
     /// It may change without such a write (rarely); it never stays the same across one, but for
-    /// [`EngineSession::update_word`], which may leave the key's version as it is.
+    /// [`EngineSession::update_word`] and [`EngineSession::increment`], which may leave the key's version as it is.
     fn watch(&mut self, key: &[u8]) -> u64;
 }
 

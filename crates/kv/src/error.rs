@@ -1,11 +1,8 @@
 //! What can go wrong, for callers: bad input, a full or failing medium, damaged bytes. Bugs are assertions.
 
+use crate::kind::{EngineKind, refusal};
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::path::PathBuf;
-
-/// Largest key in bytes.
-pub const KEY_BYTES_MAX: usize = 64 * 1024;
-/// Largest value in bytes.
-pub const VALUE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Why an operation was refused or failed. Nothing changed unless the text says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +46,26 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// Other sessions have submitted writes and do not commit them, and so keep what this one needs.
+    #[error(
+        "no room for a write: all {0} logs are kept by sessions that have submitted writes and do not commit them"
+    )]
+    Uncommitted(usize),
     /// Something failed half-way, so the store takes no more writes. Reads go on.
     #[error(
         "the store stopped taking writes after a failure ({0}); reopen it: recovery finishes or undoes what was half done"
     )]
     Halted(String),
+    /// The pool has another engine than was asked for, or one that this everdram does not have.
+    #[error("{path}: {why}", path = .path.display(), why = refusal(*.number, *.asked))]
+    Engine {
+        /// The pool.
+        path: PathBuf,
+        /// Number of its engine in the superblock.
+        number: u32,
+        /// The engine that was asked for; `None` = any.
+        asked: Option<EngineKind>,
+    },
     /// The options do not fit the pool or each other.
     #[error("{0}")]
     Options(String),

@@ -3,8 +3,8 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::options::{EngineKind, Options};
-use crate::viper::{self, Viper};
+use crate::opening::{self, Recovered};
+use crate::options::Options;
 use everdram_pm::Pool;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,26 @@ use std::sync::Arc;
 /// # Errors
 /// As opening a store with these options.
 pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
-    match options.engine {
-        EngineKind::Viper => viper::identity(options),
-        EngineKind::Model => Err(Error::Options("the model engine has no pool".into())),
-    }
+    opening::identity(options)
+}
+
+/// How an engine uses the room of a pool, which it takes in blocks: what its [`crate::Stats`] have to agree with.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks that the pool has room for.
+    pub blocks: u64,
+    /// Free blocks with which a write of a few bytes finds room, whatever its key is.
+    pub blocks_to_write: u64,
+    /// Blocks that may be in use in a store without keys, after reclamation and one more write; those of a checkpoint of
+    /// the index do not count.
+    pub blocks_left: u64,
 }
 
 /// An engine whose background work is done when it is asked for.
 pub struct Opened {
-    engine: Arc<Viper>,
+    engine: Arc<dyn Recovered>,
     cursor: u64,
 }
 
@@ -30,7 +41,7 @@ impl Opened {
     /// The engine.
     #[must_use]
     pub fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.engine) as Arc<dyn Engine>
+        Arc::clone(&self.engine) as _
     }
 
     /// One round of what the background thread does: growth ahead of need, reclamation, the sweep of expired keys.
@@ -38,7 +49,13 @@ impl Opened {
     /// # Errors
     /// What the thread would have met.
     pub fn tend(&mut self) -> Result<(), Error> {
-        self.engine.tend(&mut self.cursor)
+        Arc::clone(&self.engine).tend(&mut self.cursor)
+    }
+
+    /// How the engine uses the pool's room.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.engine.space()
     }
 }
 
@@ -51,7 +68,7 @@ pub fn open(pool: Arc<Pool>, options: &Options) -> Result<Opened, Error> {
     let mut options = options.clone();
     options.seed = Some(pool.secret().sum(&pool.incarnation().to_le_bytes()));
     Ok(Opened {
-        engine: Viper::over(pool, Path::new("lab"), &options)?,
+        engine: opening::recovered(pool, Path::new("lab"), &options)?,
         cursor: 0,
     })
 }

@@ -15,33 +15,44 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod background;
 mod broken;
+mod bullet;
 mod chance;
 mod engine;
 mod epoch;
 mod error;
+mod heap;
 mod index;
+mod inspect;
+mod kind;
 #[cfg(feature = "lab")]
 pub mod lab;
+mod limits;
 mod model;
+mod opening;
 mod options;
 mod stats;
 mod store;
 mod stripe;
+mod transaction;
 mod viper;
 
 #[cfg(feature = "broken")]
 #[doc(hidden)]
 pub use broken::Hole;
+pub use bullet::BulletSystem;
 pub use engine::{
     BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
     TransactionBody, Visit,
 };
-pub use error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use error::Error;
 pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
-pub use options::{Clock, Create, EngineKind, Options, Progress};
+pub use inspect::{Inspection, KindCount, inspect};
+pub use kind::EngineKind;
+pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use options::{BulletOptions, Clock, Create, Options, Progress};
 pub use stats::{CheckReport, Finding, Stats};
 pub use store::{Session, Store};
 #[cfg(feature = "fuzzing")]
 pub use viper::fuzzing;
-pub use viper::{Inspection, KindCount, inspect};

@@ -7,7 +7,8 @@ use crate::engine::{
     BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
     TransactionBody, Visit,
 };
-use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::error::Error;
+use crate::limits::{check_key, check_value};
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
 use everdram_pm::{Medium, Report};
@@ -66,13 +67,8 @@ pub(crate) fn open(options: &Options) -> (Arc<dyn Engine>, Report) {
 }
 
 fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(Error::KeyLength(key.len()));
-    }
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(Error::ValueLength(value.len()));
-    }
-    Ok(())
+    check_key(key)?;
+    check_value(value)
 }
 
 impl State {
@@ -322,6 +318,39 @@ impl EngineSession for ModelSession {
         match (before, len) {
             (None, Some(len)) => Err(Error::WordOutside { at, len }),
             (before, _) => Ok(before),
+        }
+    }
+    // Not by way of `modify` and `update_word`: engines may have inherited that, and are compared with this.
+    fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        check_key(key)?;
+        let now = (self.0.now)();
+        let mut state = self.0.state.lock();
+        let (mut value, expires_at_ms) = match state.live(key, now) {
+            Some(entry) => (entry.value.clone(), entry.expires_at_ms),
+            None => (Vec::new(), 0),
+        };
+        value.extend_from_slice(suffix);
+        check_value(&value)?;
+        state.put(key, &value, expires_at_ms);
+        Ok(value.len())
+    }
+    fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
+        check_key(key)?;
+        let now = (self.0.now)();
+        let mut state = self.0.state.lock();
+        let Some(mut entry) = state.live(key, now).cloned() else {
+            return Ok(None);
+        };
+        let len = entry.value.len();
+        let (words, _) = entry.value.as_chunks_mut::<8>();
+        match words.get_mut(at / 8).filter(|_| at.is_multiple_of(8)) {
+            None => Err(Error::WordOutside { at, len }),
+            Some(word) => {
+                let after = u64::from_le_bytes(*word).wrapping_add(by);
+                *word = after.to_le_bytes();
+                state.put(key, &entry.value, entry.expires_at_ms);
+                Ok(Some(after))
+            }
         }
     }
     fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {

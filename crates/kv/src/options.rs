@@ -2,33 +2,12 @@
 
 #[cfg(feature = "broken")]
 use crate::broken::Hole;
+use crate::bullet::BulletSystem;
 use crate::chance::Chance;
 use crate::error::Error;
+use crate::kind::EngineKind;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
-
-/// Which design answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum EngineKind {
-    /// Records in DIMM-aligned pages, a volatile index (PVLDB 14).
-    #[default]
-    Viper,
-    /// A `BTreeMap` behind a mutex, nothing durable: the model that tests compare engines with.
-    #[doc(hidden)]
-    Model,
-}
-
-impl std::str::FromStr for EngineKind {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "viper" => Ok(EngineKind::Viper),
-            "model" => Ok(EngineKind::Model),
-            _ => Err(format!("engine `{s}`: this everdram has `viper`")),
-        }
-    }
-}
 
 /// What to do about a pool that is not there, or is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -48,12 +27,43 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// Progress of recovery: blocks done, blocks in all.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
+/// What the engine `bullet` is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulletOptions {
+    /// Cross-referencing logs: sessions that can have submitted writes at once. 1 to 128.
+    pub logs: u32,
+    /// Bytes of each log; a multiple of 4 KiB, 4 KiB to 1 GiB.
+    pub log_bytes: u64,
+    /// Bytes of redo log for each transaction of the back; a multiple of 64, 1 KiB to 1 MiB.
+    pub transaction_bytes: u64,
+    /// Bytes of a chunk of the persistent heap; a multiple of 4 KiB, 4 KiB to 256 KiB.
+    pub chunk_bytes: u64,
+    /// The first array of either table has 2 to the power of this many buckets. 1 to 24.
+    pub depth: u32,
+    /// Which of the paper's systems it is; everything but the default is there to be measured.
+    pub system: BulletSystem,
+}
+
+impl Default for BulletOptions {
+    fn default() -> Self {
+        BulletOptions {
+            logs: 16,
+            log_bytes: 4 << 20,
+            transaction_bytes: 16 << 10,
+            chunk_bytes: 256 << 10,
+            depth: 13,
+            system: BulletSystem::default(),
+        }
+    }
+}
+
 /// Options of a store; `Options::default()` suits an ordinary directory.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Engine for a new pool; an existing pool says itself which one it has.
-    pub engine: EngineKind,
+    /// Engine. `None`: the one that an existing pool has, and the default one for a new pool.
+    pub engine: Option<EngineKind>,
     /// Medium; `auto` picks and says what it picked.
     pub medium: MediumChoice,
     /// Create, open or either.
@@ -82,13 +92,15 @@ pub struct Options {
     /// writers; and share of a block that must be garbage for it to be compacted on request. 0.05 to 1. Half of it costs
     /// twice as many moves.
     pub reclaim_threshold: f64,
-    /// Whether reclamation runs in the background.
+    /// Whether reclamation runs in the background. (Bullet: gleaning; without it, those glean who need room.)
     pub reclaim_background: bool,
     /// Bytes of redo log to keep preallocated (`file` medium).
     pub log_bytes: u64,
     /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
     /// are written. A checkpoint takes 11 bytes a key.
     pub checkpoint_bytes: u64,
+    /// What the engine `bullet` is made of. New pools only.
+    pub bullet: BulletOptions,
     /// Delay model preset (`emulated` medium); see `everdram_pm::delay`.
     pub delay: Option<String>,
     /// Sessions that may exist at once.
@@ -112,7 +124,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            engine: EngineKind::Viper,
+            engine: None,
             medium: MediumChoice::Auto,
             create: Create::IfMissing,
             read_only: false,
@@ -128,6 +140,7 @@ impl Default for Options {
             reclaim_background: true,
             log_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
+            bullet: BulletOptions::default(),
             delay: None,
             sessions_max: 1024,
             recovery_threads: 0,

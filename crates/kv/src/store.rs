@@ -8,9 +8,9 @@ use crate::engine::{
     BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
 };
 use crate::error::Error;
-use crate::options::{EngineKind, Options};
+use crate::opening;
+use crate::options::Options;
 use crate::stats::{CheckReport, Stats};
-use crate::viper::Viper;
 use everdram_pm::Report;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,18 +38,11 @@ impl Store {
     /// Opens (or creates, see [`Options::create`]) the pool at `path`: a directory, or a devdax device.
     ///
     /// # Errors
-    /// Bad options, a pool that is busy, damaged, too new or not ours: see [`Error`]. The pool is left
+    /// Bad options, a pool that is busy, damaged, too new, not ours or of another engine: see [`Error`]. The pool is left
     /// untouched then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
-        let (engine, report): (Arc<dyn Engine>, Report) = match options.engine {
-            EngineKind::Model => crate::model::open(options),
-            EngineKind::Viper => {
-                let viper = Viper::open(path.as_ref(), options)?;
-                let report = viper.report();
-                (viper, report)
-            }
-        };
+        let (engine, report) = opening::open(path.as_ref(), options)?;
         Ok(Store {
             open: Arc::new(Open { engine, report }),
         })
@@ -275,6 +268,28 @@ impl Session {
         Ok(before)
     }
 
+    /// Puts `suffix` at the end of a value; durable on return. Returns its length in bytes after that. See
+    /// [`EngineSession::append`].
+    ///
+    /// # Errors
+    /// See [`EngineSession::append`].
+    pub fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        let bytes = self.inner.append(key, suffix)?;
+        self.finish()?;
+        Ok(bytes)
+    }
+
+    /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the word after that.
+    /// See [`EngineSession::increment`].
+    ///
+    /// # Errors
+    /// See [`EngineSession::increment`].
+    pub fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
+        let after = self.inner.increment(key, at, by)?;
+        self.finish()?;
+        Ok(after)
+    }
+
     /// Applies all or none, also across a crash; durable on return.
     ///
     /// # Errors
@@ -351,6 +366,14 @@ impl Session {
     /// See [`EngineSession::wait`].
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
         self.inner.wait(ticket)
+    }
+
+    /// See [`EngineSession::turn`].
+    ///
+    /// # Errors
+    /// See [`EngineSession::turn`].
+    pub fn turn(&mut self) -> Result<bool, Error> {
+        self.inner.turn()
     }
 
     /// The engine's session, with every operation a door needs.

@@ -45,6 +45,13 @@ pub(crate) struct Stripes(Box<[Stripe]>);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct StripeId(u16);
 
+impl StripeId {
+    /// Less than [`STRIPES`].
+    pub(crate) fn number(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 impl Stripes {
     pub(crate) fn new() -> Stripes {
         Stripes((0..STRIPES).map(|_| Stripe::default()).collect())
@@ -54,6 +61,12 @@ impl Stripes {
     #[inline]
     pub(crate) fn of(hash: u64) -> StripeId {
         StripeId((hash as usize % STRIPES) as u16)
+    }
+
+    /// A stripe by its number, modulo how many there are.
+    #[inline]
+    pub(crate) fn numbered(number: usize) -> StripeId {
+        StripeId((number % STRIPES) as u16)
     }
 
     pub(crate) fn all() -> impl Iterator<Item = StripeId> {
@@ -145,6 +158,11 @@ impl Stripes {
         word.store(version, Ordering::Release);
     }
 
+    /// Gives several held locks back.
+    pub(crate) fn unlock_all(&self, held: &[StripeId]) {
+        held.iter().for_each(|&id| self.unlock(id));
+    }
+
     /// Lock, clock and owner as they are now.
     pub(crate) fn word(&self, id: StripeId) -> u64 {
         self.get(id).word.load(Ordering::Acquire)
@@ -176,6 +194,18 @@ impl Stripes {
     #[inline]
     pub(crate) fn stamp(&self, id: StripeId) -> u64 {
         self.get(id).stamp.load(Ordering::Acquire)
+    }
+}
+
+/// Gives stripes back if a caller's closure panics while they are held; to be forgotten when it has returned.
+pub(crate) struct OnPanic<'a> {
+    pub(crate) stripes: &'a Stripes,
+    pub(crate) held: &'a [StripeId],
+}
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        self.stripes.unlock_all(self.held);
     }
 }
 

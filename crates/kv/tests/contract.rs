@@ -2,13 +2,27 @@
 
 mod support;
 
-use everdram::{BatchOp, Change, Error, Scope, Session, Store};
+use everdram::{BatchOp, Change, EngineKind, Error, Scope, Session, Store, test_each_engine};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::keys::independent_keys;
 use support::{Bed, Counted, each_bed, seed};
+
+test_each_engine!(
+    one_session_answers_as_the_model_does,
+    a_reopened_store_holds_what_it_held,
+    sizes_outside_the_limits_are_refused,
+    conditional_puts_look_at_the_version,
+    submitted_writes_appear_together_and_are_the_sessions_own_before,
+    an_iteration_meets_every_key_that_stays_while_the_store_grows,
+    counters_lose_no_update_between_threads,
+    transfers_keep_their_sum_for_every_reader,
+    reclamation_gives_space_back_under_readers_and_writers,
+    expired_keys_are_absent_and_swept,
+    sessions_are_limited_and_come_back,
+);
 
 /// Value lengths that meet every place a record can lie: slot, page, block, chain.
 const LENGTHS: [usize; 9] = [0, 1, 16, 200, 3_000, 4_200, 20_000, 30_000, 120_000];
@@ -223,9 +237,8 @@ fn transaction(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys
     assert_eq!(seen[0], seen[1]);
 }
 
-#[test]
-fn one_session_answers_as_the_model_does() {
-    each_bed(|bed| {
+fn one_session_answers_as_the_model_does(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let seed = seed();
         let mut rng = StdRng::seed_from_u64(seed);
         let now = bed.clock.clone();
@@ -249,9 +262,8 @@ fn one_session_answers_as_the_model_does() {
     });
 }
 
-#[test]
-fn a_reopened_store_holds_what_it_held() {
-    each_bed(|bed| {
+fn a_reopened_store_holds_what_it_held(engine: EngineKind) {
+    each_bed(engine, |bed| {
         if !bed.keeps() {
             return;
         }
@@ -275,9 +287,8 @@ fn a_reopened_store_holds_what_it_held() {
     });
 }
 
-#[test]
-fn sizes_outside_the_limits_are_refused() {
-    each_bed(|bed| {
+fn sizes_outside_the_limits_are_refused(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
         assert!(matches!(session.put(b"", b"v"), Err(Error::KeyLength(0))));
@@ -297,9 +308,8 @@ fn sizes_outside_the_limits_are_refused() {
     });
 }
 
-#[test]
-fn conditional_puts_look_at_the_version() {
-    each_bed(|bed| {
+fn conditional_puts_look_at_the_version(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
         session.put(b"k", b"1").unwrap();
@@ -311,9 +321,8 @@ fn conditional_puts_look_at_the_version() {
     });
 }
 
-#[test]
-fn submitted_writes_appear_together_and_are_the_sessions_own_before() {
-    each_bed(|bed| {
+fn submitted_writes_appear_together_and_are_the_sessions_own_before(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
         // A session that needs a lock which it holds already commits first.
@@ -331,9 +340,8 @@ fn submitted_writes_appear_together_and_are_the_sessions_own_before() {
     });
 }
 
-#[test]
-fn an_iteration_meets_every_key_that_stays_while_the_store_grows() {
-    each_bed(|bed| {
+fn an_iteration_meets_every_key_that_stays_while_the_store_grows(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
         let count = bed.scaled(3_000) as u32;
@@ -372,9 +380,8 @@ fn an_iteration_meets_every_key_that_stays_while_the_store_grows() {
     });
 }
 
-#[test]
-fn counters_lose_no_update_between_threads() {
-    each_bed(|bed| {
+fn counters_lose_no_update_between_threads(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let rounds = bed.scaled(400) as u64;
         store
@@ -400,9 +407,8 @@ fn counters_lose_no_update_between_threads() {
     });
 }
 
-#[test]
-fn transfers_keep_their_sum_for_every_reader() {
-    each_bed(|bed| {
+fn transfers_keep_their_sum_for_every_reader(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
         let names: Vec<Vec<u8>> = (0..8)
@@ -463,9 +469,8 @@ fn transfers_keep_their_sum_for_every_reader() {
     });
 }
 
-#[test]
-fn reclamation_gives_space_back_under_readers_and_writers() {
-    each_bed(|bed| {
+fn reclamation_gives_space_back_under_readers_and_writers(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = &bed.open();
         let keys = 400u32;
         let rounds = bed.scaled(30) as u64;
@@ -535,9 +540,8 @@ fn reclamation_gives_space_back_under_readers_and_writers() {
     });
 }
 
-#[test]
-fn expired_keys_are_absent_and_swept() {
-    each_bed(|bed| {
+fn expired_keys_are_absent_and_swept(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
         let now = bed.clock.load(Ordering::Relaxed);
@@ -566,9 +570,8 @@ fn expired_keys_are_absent_and_swept() {
     });
 }
 
-#[test]
-fn sessions_are_limited_and_come_back() {
-    each_bed(|bed| {
+fn sessions_are_limited_and_come_back(engine: EngineKind) {
+    each_bed(engine, |bed| {
         let store: Store = bed.open_with(|options| options.sessions_max = 2);
         let held: Vec<_> = (0..8).map_while(|_| store.session().ok()).collect();
         assert_eq!(held.len(), 2);

@@ -3,7 +3,7 @@
 
 mod support;
 
-use everdram::{BatchOp, Error, Session, Store};
+use everdram::{BatchOp, EngineKind, Error, Session, Store, test_each_engine};
 use everdram_pm::Error as PoolError;
 use everdram_pm::faults::Faults;
 use rand::rngs::StdRng;
@@ -13,9 +13,16 @@ use std::sync::Arc;
 use support::contents::{Contents, assert_holds, assert_sound, contents};
 use support::{Bed, seed};
 
+test_each_engine!(
+    a_failed_sync_is_told_and_nothing_acknowledged_is_lost,
+    nobody_reads_a_write_whose_sync_failed,
+    a_full_disk_refuses_writes_and_loses_nothing,
+    a_power_loss_between_any_two_calls_loses_nothing_acknowledged,
+);
+
 /// A bed on files whose directory is there, with faults installed for it.
-fn faulty() -> (Bed, Arc<Faults>) {
-    let bed = Bed::file_in_memory();
+fn faulty(engine: EngineKind) -> (Bed, Arc<Faults>) {
+    let bed = Bed::file_in_memory().of(engine);
     std::fs::create_dir_all(bed.path()).unwrap();
     let faults = Faults::install(&bed.path());
     (bed, faults)
@@ -33,10 +40,9 @@ fn is_poisoned(error: &Error) -> bool {
 }
 
 /// Which sync fails is a matter of chance in the field; here it is each of the first ones in turn.
-#[test]
-fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost() {
+fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
     for survive in 0..12 {
-        let (bed, faults) = faulty();
+        let (bed, faults) = faulty(engine);
         faults.lossy();
         let store = bed.open_with(|options| options.log_bytes = 4 << 20);
         let mut session = store.session().unwrap();
@@ -113,9 +119,8 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost() {
 }
 
 /// A reader must not be shown what a failed sync may have lost.
-#[test]
-fn nobody_reads_a_write_whose_sync_failed() {
-    let (bed, faults) = faulty();
+fn nobody_reads_a_write_whose_sync_failed(engine: EngineKind) {
+    let (bed, faults) = faulty(engine);
     let store = bed.open();
     let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
     writer.put(b"key", b"durable").unwrap();
@@ -133,10 +138,12 @@ fn nobody_reads_a_write_whose_sync_failed() {
     }
 }
 
-#[test]
-fn a_full_disk_refuses_writes_and_loses_nothing() {
-    let (bed, faults) = faulty();
-    let store = bed.open_with(|options| options.initial_bytes = 1 << 20);
+fn a_full_disk_refuses_writes_and_loses_nothing(engine: EngineKind) {
+    let (bed, faults) = faulty(engine);
+    let store = bed.open_with(|options| {
+        options.initial_bytes = 1 << 20;
+        options.bullet.log_bytes = 64 << 10;
+    });
     let mut session = store.session().unwrap();
     faults.room(Some(0));
     let mut model = Contents::new();
@@ -247,13 +254,12 @@ fn assert_possible(store: &Store, possible: &Possible, when: &str) -> Contents {
     found
 }
 
-#[test]
-fn a_power_loss_between_any_two_calls_loses_nothing_acknowledged() {
+fn a_power_loss_between_any_two_calls_loses_nothing_acknowledged(engine: EngineKind) {
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
     let mut cut_while_opening = 0;
     for campaign in 0..12 {
-        let (bed, faults) = faulty();
+        let (bed, faults) = faulty(engine);
         faults.lossy();
         let mut model = Contents::new();
         let mut possible = Possible::new();

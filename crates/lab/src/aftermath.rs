@@ -83,6 +83,7 @@ fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
     let sessions = profile.sessions() as u32;
     let calls = calls.into_iter();
     Plan {
+        engine: ground.engine,
         medium: ground.medium,
         profile,
         seed: identity,

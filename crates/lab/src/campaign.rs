@@ -7,6 +7,7 @@ use crate::profile::Profile;
 use crate::run::{self, Run};
 use crate::threads;
 use crate::world::Ground;
+use everdram::EngineKind;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 /// What to do.
 #[derive(Clone)]
 pub struct Campaign {
+    /// The engine.
+    pub engine: EngineKind,
     /// What the pools lie on.
     pub media: Vec<Medium>,
     /// Kinds of workloads.
@@ -50,6 +53,7 @@ pub struct Limit {
 impl Default for Campaign {
     fn default() -> Campaign {
         Campaign {
+            engine: EngineKind::default(),
             media: Medium::ALL.to_vec(),
             profiles: Profile::ALL.to_vec(),
             seed: 1,
@@ -192,7 +196,7 @@ impl Campaign {
     /// How pools of this campaign are opened.
     #[must_use]
     pub fn ground(&self, medium: Medium, profile: Profile) -> Ground {
-        let mut ground = Ground::new(profile, medium);
+        let mut ground = Ground::new(self.engine, profile, medium);
         (self.adapt)(&mut ground);
         ground
     }
@@ -205,7 +209,7 @@ impl Campaign {
         go_on: &(dyn Fn() -> bool + Sync),
         heard: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
-        let plan = Plan::draw(medium, profile, seed, self.calls);
+        let plan = Plan::draw(self.engine, medium, profile, seed, self.calls);
         let ground = self.ground(medium, profile);
         let finding = |violation: Option<Violation>, wrong: String| {
             Some(Finding {

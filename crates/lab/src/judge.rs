@@ -261,16 +261,11 @@ pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
             stats.keys
         ));
     }
-    let block_bytes = world.ground.block_bytes();
-    let known = stats.blocks_free + stats.used_bytes / block_bytes;
-    let extents = world.pool.extents(ENGINE);
-    let all: u64 = extents
-        .iter()
-        .map(|extent| {
-            let end = (extent.at + extent.bytes) / block_bytes;
-            end.saturating_sub(extent.at.div_ceil(block_bytes))
-        })
-        .sum();
+    let space = world.opened.space();
+    let (known, all) = (
+        stats.blocks_free + stats.used_bytes / space.block_bytes,
+        space.blocks,
+    );
     if known != all {
         return Err(format!(
             "of {all} blocks {} are free and {} in use: the others are lost",
@@ -280,9 +275,6 @@ pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
     }
     Ok(())
 }
-
-/// Who owns the extents of an engine.
-const ENGINE: u32 = 1;
 
 /// Removes every key, half of them after overwriting them, and reclaims their space.
 fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
@@ -320,13 +312,9 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
 fn is_full(world: &World) -> bool {
     let stats = world.opened.engine().stats();
     let options = &world.ground.options;
-    stats.blocks_free < BLOCKS_TO_WRITE
+    stats.blocks_free < world.opened.space().blocks_to_write
         && stats.pool_bytes + options.chunk_bytes > world.ground.profile.capacity()
 }
-
-/// Free blocks with which a write of a few bytes finds room: four are kept for compaction, and a key that is longer
-/// than a block takes three and one for what points to them.
-const BLOCKS_TO_WRITE: u64 = 4 + 3 + 1;
 
 /// A store without keys must take one, show it, and let it go.
 ///
@@ -356,8 +344,9 @@ fn is_empty(world: &World) -> Result<(), Wrong> {
         return Err(format!("an empty store counts {} keys", stats.keys));
     }
     account(world, &left)?;
-    let blocks = (stats.used_bytes - stats.checkpoint_bytes) / world.ground.block_bytes();
-    if blocks > BLOCKS_LEFT {
+    let space = world.opened.space();
+    let blocks = (stats.used_bytes - stats.checkpoint_bytes) / space.block_bytes;
+    if blocks > space.blocks_left {
         return Err(format!(
             "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
             stats.blocks_open, stats.blocks_sealed, stats.blocks_free
@@ -365,10 +354,6 @@ fn is_empty(world: &World) -> Result<(), Wrong> {
     }
     write(world)
 }
-
-/// Blocks that an empty store may have in use: the one that was open when its space was reclaimed, and the next one if
-/// the key that was written then did not fit into it.
-const BLOCKS_LEFT: u64 = 2;
 
 fn failed(what: &'static str) -> impl Fn(Error) -> Wrong {
     move |error| format!("{what} failed: {error}")

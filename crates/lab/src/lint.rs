@@ -21,6 +21,7 @@ use crate::recorder::Record;
 use crate::run::Run;
 use crate::trace::{Step, StepId, Trace, name};
 use crate::world::Ground;
+use everdram::EngineKind;
 use everdram_pm::LINE;
 use everdram_pm::lab::Site;
 use rand::RngExt;
@@ -260,6 +261,7 @@ fn count(places: &mut Places, site: Site) {
 /// # Errors
 /// A run fails, or is not linearizable.
 pub fn survey(
+    engine: EngineKind,
     profiles: &[crate::profile::Profile],
     seeds: std::ops::Range<u64>,
     calls: usize,
@@ -268,8 +270,8 @@ pub fn survey(
     let mut totals = Totals::default();
     for seed in seeds {
         for &profile in profiles {
-            let plan = crate::plan::Plan::draw(Medium::Pmem, profile, seed, calls);
-            let ground = Ground::new(profile, Medium::Pmem);
+            let plan = crate::plan::Plan::draw(engine, Medium::Pmem, profile, seed, calls);
+            let ground = Ground::of(&plan);
             let mut run = crate::campaign::execute(&plan, &ground)?;
             totals.runs += 1;
             totals.calls += run.record.history.entries.len() as u64;

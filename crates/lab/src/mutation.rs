@@ -15,6 +15,7 @@ use crate::run::Run;
 use crate::scenario;
 use crate::trace::{DiskStep, Step, Trace};
 use crate::world::Ground;
+use everdram::EngineKind;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -61,7 +62,7 @@ impl Mutant {
 pub struct Mutation {
     /// The medium.
     pub medium: Medium,
-    /// The workloads.
+    /// The workloads, all on that medium.
     pub plans: Vec<Plan>,
     /// Threads.
     pub workers: usize,
@@ -74,12 +75,16 @@ pub struct Mutation {
 impl Mutation {
     /// Every profile with a few seeds, and all scenarios.
     #[must_use]
-    pub fn new(medium: Medium) -> Mutation {
-        let drawn = SEEDS.flat_map(|seed| {
+    pub fn new(engine: EngineKind, medium: Medium) -> Mutation {
+        let seeds = match engine {
+            EngineKind::Bullet => SEEDS_OF_BULLET,
+            _ => SEEDS,
+        };
+        let drawn = seeds.flat_map(|seed| {
             let profiles = Profile::ALL.into_iter();
-            profiles.map(move |profile| Plan::draw(medium, profile, seed, CALLS))
+            profiles.map(move |profile| Plan::draw(engine, medium, profile, seed, CALLS))
         });
-        let scenarios = scenario::all(medium).into_iter();
+        let scenarios = scenario::all(engine, medium).into_iter();
         Mutation {
             medium,
             plans: scenarios.map(|one| one.plan).chain(drawn).collect(),
@@ -92,6 +97,8 @@ impl Mutation {
 
 /// Seeds of the plans that are drawn.
 const SEEDS: Range<u64> = 1..4;
+/// As many as there are places that few runs come to. What comes to those of Bullet is written by hand.
+const SEEDS_OF_BULLET: Range<u64> = 1..2;
 /// Calls of these.
 const CALLS: usize = 80;
 
@@ -223,7 +230,7 @@ impl Mutation {
 
     /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
     fn subject(&self, plan: &Plan) -> Result<Subject, String> {
-        let ground = Ground::new(plan.profile, self.medium);
+        let ground = Ground::of(plan);
         let mut run = execute(plan, &ground)?;
         let events = RefCell::new(HashMap::new());
         let count = |trace: &Trace| {

@@ -4,11 +4,14 @@ use crate::call::{Call, Values};
 use crate::image::Medium;
 use crate::profile::{self, Profile};
 use crate::world::CLOCK_START;
+use everdram::EngineKind;
 use rand::RngExt;
 
 /// A run to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The engine.
+    pub engine: EngineKind,
     /// What the pool lies on.
     pub medium: Medium,
     /// The kind of workload.
@@ -40,9 +43,15 @@ pub enum Fault {
 }
 
 impl Plan {
-    /// Draws `count` calls.
+    /// Draws `count` calls, the same ones for every engine.
     #[must_use]
-    pub fn draw(medium: Medium, profile: Profile, seed: u64, count: usize) -> Plan {
+    pub fn draw(
+        engine: EngineKind,
+        medium: Medium,
+        profile: Profile,
+        seed: u64,
+        count: usize,
+    ) -> Plan {
         let mut random = profile::random(seed, 1);
         let mut values = Values::default();
         let mut now = CLOCK_START;
@@ -64,6 +73,7 @@ impl Plan {
             _ => Fault::None,
         };
         Plan {
+            engine,
             medium,
             profile,
             seed,

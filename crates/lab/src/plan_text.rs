@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! everdram crash plan 1
+//! engine viper                   the same if there is no such line
 //! medium pmem
 //! profile variable
 //! seed 7
@@ -23,6 +24,7 @@ use crate::crash::Crash;
 use crate::image::Medium;
 use crate::plan::{Fault, Plan};
 use crate::profile::Profile;
+use everdram::EngineKind;
 use std::collections::HashMap;
 use std::fmt::{Display, Formatter, Write};
 use std::str::{FromStr, SplitWhitespace};
@@ -84,8 +86,8 @@ pub fn write(saved: &Saved) -> String {
         Fault::Room(bytes) => format!("room {bytes}"),
     };
     let mut text = format!(
-        "{TITLE}\nmedium {}\nprofile {}\nseed {}\nfault {fault}\n",
-        plan.medium, plan.profile, plan.seed
+        "{TITLE}\nengine {}\nmedium {}\nprofile {}\nseed {}\nfault {fault}\n",
+        plan.engine, plan.medium, plan.profile, plan.seed
     );
     let mut calls = plan.calls.clone();
     let named = calls.iter_mut().flat_map(|(_, call)| call.values_mut());
@@ -190,13 +192,18 @@ pub fn read(text: &str) -> Result<Saved, TextError> {
     if title.line != TITLE {
         return Err(title.wrong(&format!("`{TITLE}`")));
     }
-    let medium: Medium =
-        next("`medium pmem`")?.named("medium", "`medium pmem` or `medium file`")?;
+    let second = next("`engine NAME`")?;
+    let (engine, third) = match second.line.starts_with("engine") {
+        true => (second.engine()?, next(MEDIUM)?),
+        false => (EngineKind::Viper, second),
+    };
+    let medium: Medium = third.named("medium", MEDIUM)?;
     let profile: Profile = next("`profile NAME`")?.named("profile", &profiles())?;
     let seed = next("`seed N`")?.named("seed", "`seed N`, N a number")?;
     let fault = next("`fault none`")?.fault()?;
     let mut reading = Reading {
         plan: Plan {
+            engine,
             medium,
             profile,
             seed,
@@ -217,6 +224,9 @@ pub fn read(text: &str) -> Result<Saved, TextError> {
         shape: reading.shape,
     })
 }
+
+/// The line about the medium.
+const MEDIUM: &str = "`medium pmem` or `medium file`";
 
 fn profiles() -> String {
     let known = Profile::ALL.map(Profile::name).join(", ");
@@ -482,6 +492,17 @@ impl<'a> Words<'a> {
         value
             .filter(|_| is_named)
             .ok_or_else(|| self.wrong(expected))
+    }
+
+    fn engine(self) -> Result<EngineKind, TextError> {
+        let known: Vec<_> = EngineKind::ALL.iter().map(|engine| engine.name()).collect();
+        let expected = format!("`engine NAME`, NAME one of {}", known.join(", "));
+        let wrong = self.wrong(&expected);
+        let engine = self.named("engine", &expected)?;
+        match EngineKind::ALL.contains(&engine) {
+            true => Ok(engine),
+            false => Err(wrong),
+        }
     }
 
     fn fault(mut self) -> Result<Fault, TextError> {

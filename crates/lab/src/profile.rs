@@ -95,6 +95,11 @@ impl Profile {
         let mut options = Options::default();
         options.page_bytes = 512;
         options.dimms = 2;
+        options.bullet.logs = 2;
+        options.bullet.log_bytes = 4 << 10;
+        options.bullet.transaction_bytes = 1 << 10;
+        options.bullet.chunk_bytes = 4 << 10;
+        options.bullet.depth = 2;
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();

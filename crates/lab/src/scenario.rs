@@ -7,6 +7,9 @@ use crate::profile::Profile;
 use crate::run;
 use crate::trace::Step;
 use crate::world::Ground;
+use everdram::EngineKind;
+
+mod bullet;
 
 /// A run with a name.
 #[derive(Clone, Debug)]
@@ -19,7 +22,14 @@ pub struct Scenario {
 
 /// All of them, on one medium.
 #[must_use]
-pub fn all(medium: Medium) -> Vec<Scenario> {
+pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
+    match engine {
+        EngineKind::Bullet => bullet::all(medium),
+        _ => viper(engine, medium),
+    }
+}
+
+fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let stories: [(&'static str, Profile, Story); 4] = [
         (
             "a compactor fences the marks of others",
@@ -44,7 +54,7 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     ];
     let told = stories.into_iter().map(|(name, profile, story)| Scenario {
         name,
-        plan: plan(medium, profile, story),
+        plan: plan(engine, medium, profile, story),
     });
     let cut_off: [(&'static str, Story, &[Call]); 4] = [
         ("a removal is read before it is verified", removal, &[]),
@@ -58,15 +68,16 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
             .filter(|_| medium == Medium::Pmem)
             .map(|(name, story, between)| Scenario {
                 name,
-                plan: cut_off_and_read(plan(medium, Profile::Fixed, story), between),
+                plan: cut_off_and_read(plan(engine, medium, Profile::Fixed, story), between),
             });
     told.chain(read).collect()
 }
 
-fn plan(medium: Medium, profile: Profile, story: Story) -> Plan {
+fn plan(engine: EngineKind, medium: Medium, profile: Profile, story: Story) -> Plan {
     let mut values = Values::default();
     let calls = story(&mut values);
     Plan {
+        engine,
         medium,
         profile,
         seed: 1,
@@ -172,7 +183,7 @@ fn addition(values: &mut Values) -> Vec<(u32, Call)> {
 /// The process dies before the last event of a plan on memory, the fence: what the last call has stored is in caches. The
 /// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
-    let ground = Ground::new(plan.profile, plan.medium);
+    let ground = Ground::of(&plan);
     let run = run::run(&plan, &ground, false).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));

@@ -3,9 +3,10 @@
 use crate::call::{Call, Outcome};
 use crate::history::State;
 use crate::image::{Image, Medium};
+use crate::plan::Plan;
 use crate::profile::Profile;
 use everdram::lab::Opened;
-use everdram::{BatchOp, Change, EngineSession, Error, Options};
+use everdram::{BatchOp, Change, EngineKind, EngineSession, Error, Options};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ impl LabClock {
 /// How pools of a profile are made and opened.
 #[derive(Clone)]
 pub struct Ground {
+    /// The engine.
+    pub engine: EngineKind,
     /// The kind of workload.
     pub profile: Profile,
     /// The medium.
@@ -60,17 +63,25 @@ pub struct Ground {
 impl Ground {
     /// A ground with a clock of its own.
     #[must_use]
-    pub fn new(profile: Profile, medium: Medium) -> Ground {
+    pub fn new(engine: EngineKind, profile: Profile, medium: Medium) -> Ground {
         let clock = LabClock::new(CLOCK_START);
         let mut options = profile.options();
+        options.engine = Some(engine);
         options.clock = Some(clock.as_option());
         Ground {
+            engine,
             profile,
             medium,
             options,
             clock,
             break_write_ahead: false,
         }
+    }
+
+    /// What a plan runs on.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Ground {
+        Ground::new(plan.engine, plan.profile, plan.medium)
     }
 
     /// The same, with another clock: for another thread.
@@ -305,7 +316,15 @@ fn attempt(
         }
         Call::Add(key, by) => {
             let key = profile.key(*key);
-            match session.update_word(&key, 0, &mut |word| word.wrapping_add(*by)) {
+            // A log may say what the word became, or what was added.
+            let before = match by % 2 {
+                0 => session.update_word(&key, 0, &mut |word| word.wrapping_add(*by)),
+                _ => {
+                    let after = session.increment(&key, 0, *by);
+                    after.map(|word| word.map(|word| word.wrapping_sub(*by)))
+                }
+            };
+            match before {
                 Err(Error::WordOutside { .. }) => Outcome::Word(None),
                 other => Outcome::Word(other?),
             }
@@ -340,12 +359,4 @@ fn attempt(
     let ticket = session.commit()?.max(session.last_read());
     session.wait(ticket)?;
     Ok(outcome)
-}
-
-impl Ground {
-    /// Bytes of a block.
-    #[must_use]
-    pub fn block_bytes(&self) -> u64 {
-        u64::from(self.options.page_bytes) * u64::from(self.options.dimms)
-    }
 }

@@ -1,8 +1,9 @@
-//! Every workload on both media: no image that a crash could leave loses anything.
+//! Every engine, every workload, on both media: no image that a crash could leave loses anything.
 //!
-//! `cargo xtask lab` runs this, optimized, over a million different images (`EVERDRAM_LAB_IMAGES`); without
-//! optimisation it looks at fewer. `EVERDRAM_SEED` repeats a run.
+//! `cargo xtask lab` runs this, optimized, over a million different images of all engines together (`EVERDRAM_LAB_IMAGES`);
+//! without optimisation it looks at fewer. `EVERDRAM_SEED` repeats a run.
 
+use everdram::{EngineKind, test_each_engine};
 use everdram_lab::campaign::{Campaign, Limit, Tally};
 use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
@@ -58,13 +59,16 @@ fn show(tally: &Tally) {
     line("both", "all", &tally.sum());
 }
 
-#[test]
-fn no_crash_loses_anything() {
+test_each_engine!(no_crash_loses_anything);
+
+fn no_crash_loses_anything(engine: EngineKind) {
     let images = from_environment("EVERDRAM_LAB_IMAGES").unwrap_or(IMAGES);
+    let images = images.div_ceil(EngineKind::ALL.len() as u64);
     let seed = from_environment("EVERDRAM_SEED").unwrap_or_else(|| rand::random_range(0..1 << 32));
     println!("repeat with EVERDRAM_SEED={seed} cargo xtask lab");
     let kinds = (Medium::ALL.len() * Profile::ALL.len()) as u64;
     let campaign = Campaign {
+        engine,
         seed,
         limit: Limit {
             time: None,

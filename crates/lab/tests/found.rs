@@ -1,5 +1,6 @@
 //! What the lab found. Each test opens with what went wrong.
 
+use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny};
@@ -10,7 +11,7 @@ use everdram_lab::world::Ground;
 
 /// A plan of these calls, by session.
 fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u32, Call)>) -> Plan {
-    let mut plan = Plan::draw(medium, profile, 1, 0);
+    let mut plan = Plan::draw(EngineKind::Viper, medium, profile, 1, 0);
     plan.fault = Fault::None;
     plan.calls = calls(&mut plan.values);
     plan
@@ -18,7 +19,7 @@ fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u3
 
 /// Runs the plan and judges every image it can leave; says how many crash points there were.
 fn judge(plan: &Plan) -> u64 {
-    let ground = Ground::new(plan.profile, plan.medium);
+    let ground = Ground::of(plan);
     let mut run = execute(plan, &ground).unwrap();
     let scrutiny = Scrutiny {
         nested_one_in: 8,

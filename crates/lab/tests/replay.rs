@@ -1,5 +1,6 @@
 //! What is found is made small, explained with the right lines of the source, written down, and found again.
 
+use everdram::EngineKind;
 use everdram_lab::campaign::{Campaign, Limit, execute};
 use everdram_lab::crash::Crash;
 use everdram_lab::examine::Scrutiny;
@@ -34,7 +35,7 @@ fn drawn(medium: Medium, profile: Profile, seed: u64) -> Saved {
         held: vec![(place, vec![1, 2, 250].into()), (place + 1, Box::default())],
     };
     Saved {
-        plan: Plan::draw(medium, profile, seed, 80),
+        plan: Plan::draw(EngineKind::Viper, medium, profile, seed, 80),
         crashes: vec![crash(812, 7), crash(14, 9)],
         shape: seed,
     }
@@ -80,11 +81,39 @@ fn plans_come_back_from_text() {
 }
 
 #[test]
+fn a_plan_is_of_the_engine_it_names_or_of_viper() {
+    let text = write(&drawn(Medium::Pmem, Profile::Variable, 7));
+    let silent = text.replace("engine viper\n", "");
+    assert_ne!(silent, text);
+    assert_eq!(read(&silent).unwrap().plan.engine, EngineKind::Viper);
+    for &engine in EngineKind::ALL {
+        let mut saved = drawn(Medium::File, Profile::Variable, 7);
+        saved.plan.engine = engine;
+        assert_eq!(read(&write(&saved)).unwrap().plan.engine, engine);
+    }
+}
+
+#[test]
 fn bad_plans_are_refused_with_line_and_reason() {
     let head = "everdram crash plan 1\nmedium pmem\nprofile variable\nseed 7\nfault none\n";
     for (text, line, expected) in [
         (String::new(), 0, "`everdram crash plan 1`"),
         ("everdram crash plan 2\n".into(), 1, "plan 1"),
+        (
+            head.replace("medium", "engine steam\nmedium"),
+            2,
+            "NAME one of viper",
+        ),
+        (
+            head.replace("medium", "engine model\nmedium"),
+            2,
+            "NAME one of viper",
+        ),
+        (
+            head.replace("medium pmem", "engine viper"),
+            3,
+            "`medium pmem`",
+        ),
         (head.replace("pmem", "tape"), 2, "`medium pmem`"),
         (head.replace("variable", "strange"), 3, "fixed, variable"),
         (head.replace("seed 7", "seed -7"), 4, "N a number"),
@@ -158,7 +187,7 @@ fn damaged_plans_do_no_harm() {
         let mut saved = drawn(Medium::ALL[number % 2], Profile::Variable, seed);
         saved.plan.calls.truncate(6);
         saved.crashes[0].step = random.random_range(0..100);
-        let ground = Ground::new(Profile::Variable, saved.plan.medium);
+        let ground = Ground::of(&saved.plan);
         let replayed = replay(&saved, &ground, &Scrutiny::default(), &|| false);
         assert!(!replayed.is_exact, "nothing holds such bytes");
     }
@@ -209,7 +238,7 @@ fn sites(explanation: &Explanation) -> String {
 
 /// The place in the source that most of a workload's steps of one kind come from.
 fn busiest(ground: &Ground, of: fn(&Step) -> Option<Site>) -> Site {
-    let plan = Plan::draw(ground.medium, ground.profile, 1, 60);
+    let plan = Plan::draw(ground.engine, ground.medium, ground.profile, 1, 60);
     let run = execute(&plan, ground).unwrap();
     let mut sites = HashMap::new();
     for site in run.record.trace.iter().filter_map(of) {

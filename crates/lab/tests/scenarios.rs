@@ -1,24 +1,42 @@
 //! The runs that are written by hand, on both media: no image that a crash could leave loses anything.
 
+use everdram::EngineKind;
 use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::explore::Effort;
 use everdram_lab::image::Medium;
 use everdram_lab::scenario;
 use everdram_lab::world::Ground;
 
 #[test]
 fn no_crash_of_a_scenario_loses_anything() {
-    for medium in Medium::ALL {
-        for scenario::Scenario { name, plan } in scenario::all(medium) {
-            let ground = Ground::new(plan.profile, medium);
+    for (&engine, medium) in EngineKind::ALL
+        .iter()
+        .flat_map(|engine| Medium::ALL.map(|medium| (engine, medium)))
+    {
+        for scenario::Scenario { name, plan } in scenario::all(engine, medium) {
+            let ground = Ground::of(&plan);
             let mut run = execute(&plan, &ground).unwrap();
-            let scrutiny = Scrutiny::default();
+            let mut scrutiny = Scrutiny::default();
+            if engine == EngineKind::Bullet {
+                // Long stories, of which the mutation score looks at more.
+                scrutiny.effort = Effort {
+                    exhaustive: 4,
+                    singles: false,
+                    random: 1,
+                    pairs: 4,
+                };
+                (scrutiny.nested_one_in, scrutiny.lazy) = (16, 0);
+            }
             let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
             let outcome = examiner.run(&mut run);
-            println!("{medium}, {name}: {} images", examiner.totals.unique);
+            println!(
+                "{engine}, {medium}, {name}: {} images",
+                examiner.totals.unique
+            );
             if let Err(violation) = outcome {
                 let (step, wrong) = (violation.step, violation.wrong);
-                panic!("{medium}, {name}: before step {step}: {wrong}");
+                panic!("{engine}, {medium}, {name}: before step {step}: {wrong}");
             }
         }
     }

@@ -3,6 +3,7 @@
 //! One image in many is used after its recovery and crashed again. A run of few calls has few images: with one in
 //! many of them, nothing would be found again in what is left of a workload, and it could not be made smaller.
 
+use everdram::EngineKind;
 use everdram_lab::call::Call;
 use everdram_lab::campaign::{Finding, execute};
 use everdram_lab::crash::Found;
@@ -28,7 +29,7 @@ const IMAGES: u64 = 4_000;
 
 /// A workload of one process.
 fn plan(seed: u64) -> Plan {
-    let mut plan = Plan::draw(Medium::Pmem, PROFILE, seed, 60);
+    let mut plan = Plan::draw(EngineKind::Viper, Medium::Pmem, PROFILE, seed, 60);
     plan.fault = Fault::None;
     let ends = |call: &Call| matches!(call, Call::Kill | Call::Reopen);
     plan.calls.retain(|(_, call)| !ends(call));
@@ -84,7 +85,7 @@ fn find(ground: &Ground, mute: Mute) -> Option<Finding> {
 
 #[test]
 fn what_shows_after_a_second_crash_is_made_small() {
-    let ground = Ground::new(PROFILE, Medium::Pmem);
+    let ground = Ground::new(EngineKind::Viper, PROFILE, Medium::Pmem);
     // Attempts are what ends it, however long they take.
     let patience = Patience {
         time: Duration::from_secs(24 * 3600),
@@ -127,7 +128,7 @@ fn what_shows_after_a_second_crash_is_made_small() {
 
 #[test]
 fn who_ends_it_early_has_what_was_found() {
-    let ground = Ground::new(PROFILE, Medium::Pmem);
+    let ground = Ground::new(EngineKind::Viper, PROFILE, Medium::Pmem);
     let finding = fences(&ground).find_map(|mute| Some((find(&ground, mute)?, mute)));
     let (finding, mute) = finding.expect("a fence that shows only after a second crash");
     let stop = AtomicBool::new(true);

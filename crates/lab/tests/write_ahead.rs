@@ -1,6 +1,7 @@
 //! The write-ahead rule of the redo log: without it, a checkpoint puts stores into the image that depend on what the
 //! log has not made durable yet. The lab finds that.
 
+use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny, Totals};
@@ -16,7 +17,7 @@ const IMAGES: u64 = 400_000;
 
 /// One thread writes checkpoints, two write.
 fn plan(seed: u64) -> Plan {
-    let mut plan = Plan::draw(Medium::File, Profile::Threads, seed, 0);
+    let mut plan = Plan::draw(EngineKind::Viper, Medium::File, Profile::Threads, seed, 0);
     plan.fault = Fault::None;
     let value = |values: &mut Values| values.make(60, seed);
     for round in 0..6 {
@@ -46,7 +47,7 @@ fn hunt(break_write_ahead: bool, images: u64) -> (Totals, Option<String>) {
             break;
         }
         let plan = plan(seed);
-        let mut ground = Ground::new(plan.profile, plan.medium);
+        let mut ground = Ground::of(&plan);
         ground.break_write_ahead = break_write_ahead;
         let mut run = execute(&plan, &ground).unwrap();
         let scrutiny = Scrutiny {

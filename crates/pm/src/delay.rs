@@ -86,6 +86,14 @@ impl Delay {
         }
     }
 
+    /// Reads of so many lines that do not depend on each other: their latencies overlap as far as a core can have misses under way.
+    #[inline]
+    pub(crate) fn read_each(&self, lines: u64) {
+        /// Line fill buffers of a core; those of today have 10 to 16.
+        const AT_ONCE: u64 = 10;
+        (0..lines.div_ceil(AT_ONCE)).for_each(|_| self.read(AT_ONCE.min(lines) * LINE));
+    }
+
     /// A flush, or a streaming write, of `lines` lines.
     #[inline]
     pub(crate) fn flush(&self, lines: u64) {

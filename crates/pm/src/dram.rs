@@ -16,6 +16,7 @@ use crate::map::Reservation as Memory;
 use crate::region::Backing;
 #[cfg(miri)]
 use crate::region::Heap as Memory;
+use crate::words;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -252,6 +253,56 @@ impl Dram {
         // SAFETY: aligned (the base is, and the type's size is a multiple of its alignment), initialised (by zeros
         // of the kernel or the allocator), only accessed through atomics, and alive as long as `self`.
         unsafe { line.as_ref() }
+    }
+
+    /// The words of `at .. at + bytes`; both are multiples of 8.
+    ///
+    /// # Panics
+    /// If they are not, or not all of it is usable.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, at: u64, bytes: u64) -> &[AtomicU64] {
+        let end = at.checked_add(bytes).filter(|end| *end <= self.bytes());
+        if !(at | bytes).is_multiple_of(8) || end.is_none() {
+            no_line((at / 64) as usize);
+        }
+        // SAFETY: inside the usable part of the one live mapping (checked above), whose size fits an `isize`.
+        let first = unsafe {
+            self.base
+                .as_ptr()
+                .cast::<AtomicU64>()
+                .add((at / 8) as usize)
+        };
+        // SAFETY: aligned (the base is, and so is `at`), in bounds, initialised (by zeros of the kernel or the
+        // allocator), only accessed through atomics, and alive as long as `self`.
+        unsafe { std::slice::from_raw_parts(first, (bytes / 8) as usize) }
+    }
+
+    /// Copies `into.len()` bytes out; `at` and the length are multiples of 8. Each word is read as by a relaxed load.
+    ///
+    /// # Panics
+    /// As [`Dram::words`].
+    #[inline]
+    pub fn load(&self, at: u64, into: &mut [u8]) {
+        words::copy_out(self.words(at, into.len() as u64), into);
+    }
+
+    /// As [`Dram::load`], of `bytes` bytes to the end of `into`.
+    ///
+    /// # Panics
+    /// As [`Dram::words`].
+    #[inline]
+    pub fn load_behind(&self, at: u64, bytes: u64, into: &mut Vec<u8>) {
+        words::copy_behind(self.words(at, bytes), into);
+    }
+
+    /// Stores bytes, word by word with relaxed ordering; `at` and the length are multiples of 8.
+    ///
+    /// # Panics
+    /// As [`Dram::words`].
+    #[inline]
+    pub fn store(&self, at: u64, bytes: &[u8]) {
+        words::copy_in(self.words(at, bytes.len() as u64), bytes);
     }
 
     /// Starts loading a line into the caches, if there is such a line.

@@ -53,6 +53,14 @@ pub enum Error {
         /// Newest version this code reads.
         known: u32,
     },
+    /// The pool has another engine than those that are asked for.
+    #[error("{path}: the pool has engine number {engine}; open it as that", path = .path.display())]
+    Engine {
+        /// The path.
+        path: PathBuf,
+        /// Number of the pool's engine.
+        engine: u32,
+    },
     /// Bytes that should verify do not. The pool was left untouched.
     #[error("{path}: damaged at byte {offset}: {what}. {remedy}", path = .path.display())]
     Corrupt {

@@ -80,6 +80,7 @@ mod report;
 mod superblock;
 mod view;
 mod window;
+mod words;
 
 pub use barrier::Barrier;
 pub use checksum::Secret;

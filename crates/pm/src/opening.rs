@@ -343,7 +343,19 @@ fn is_blank(region: &Region) -> bool {
     (0..DATA_AT / 8).all(|word| region.load_word(word * 8) == 0)
 }
 
-/// Which medium an existing pool is opened on. The recorded one, unless another is asked for by name and
+/// Refuses a pool that has another engine than those that are asked for.
+fn check_engine(path: &Path, options: &PoolOptions, superblock: &Superblock) -> Result<(), Error> {
+    let engine = superblock.engine;
+    if options.engines.is_empty() || options.engines.contains(&engine) {
+        return Ok(());
+    }
+    Err(Error::Engine {
+        path: path.into(),
+        engine,
+    })
+}
+
+/// Which medium an existing pool is opened on, if its engine is one that is asked for. The recorded one, unless another is asked for by name and
 /// the pool was closed cleanly: only then does the image alone hold everything. A pool that is only looked at
 /// persists nothing, so that the recorded medium need not be there.
 pub(crate) fn choose(
@@ -352,6 +364,7 @@ pub(crate) fn choose(
     superblock: &Superblock,
     place: &Place,
 ) -> Result<Medium, Error> {
+    check_engine(path, options, superblock)?;
     let recorded = superblock.medium;
     let refuse = |what: String| {
         Err(Error::Options {

@@ -48,6 +48,8 @@ pub struct PoolOptions {
     pub engine: u32,
     /// New pools: the engine's geometry words.
     pub geometry: [u64; 8],
+    /// Pools that are there: numbers of the engines that they may have. Empty: any.
+    pub engines: Vec<u32>,
 }
 
 impl Default for PoolOptions {
@@ -63,6 +65,7 @@ impl Default for PoolOptions {
             delay: None,
             engine: 0,
             geometry: [0; 8],
+            engines: Vec::new(),
         }
     }
 }

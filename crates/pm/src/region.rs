@@ -14,6 +14,7 @@ use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
 #[cfg(feature = "lab")]
 use crate::lab::TapRef;
+use crate::words;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -200,26 +201,10 @@ impl Region {
     /// # Panics
     /// As [`Region::load`].
     pub fn load_behind(&self, at: u64, bytes: u64, into: &mut Vec<u8>) {
-        let before = into.len();
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            self.tell_load(at, bytes);
-            let words = self.words(at, bytes);
-            into.reserve(size_of_val(words));
-            let room = into.spare_capacity_mut().as_mut_ptr().cast();
-            // SAFETY: `words` are mapped, aligned to 8 and accessed through atomics only; `room` has as many bytes
-            // (reserved above), which are the vector's and nobody else's.
-            unsafe { cpu::copy_words(words.as_ptr().cast(), room, size_of_val(words)) };
-            // SAFETY: within the capacity (reserved above), and initialised by the copy.
-            unsafe { into.set_len(before + size_of_val(words)) };
-            if let Some(delay) = &self.delay {
-                delay.read(bytes);
-            }
-        }
-        #[cfg(any(not(target_arch = "x86_64"), miri))]
-        {
-            into.resize(before + bytes as usize, 0);
-            self.load(at, &mut into[before..]);
+        self.tell_load(at, bytes);
+        words::copy_behind(self.words(at, bytes), into);
+        if let Some(delay) = &self.delay {
+            delay.read(bytes);
         }
     }
 
@@ -227,16 +212,7 @@ impl Region {
     /// hears of it.
     #[inline]
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
-        let words = self.words(at, into.len() as u64);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: `words` are mapped, aligned to 8 and accessed through atomics only, and as long as `into`.
-        unsafe {
-            cpu::copy_words(words.as_ptr().cast(), into.as_mut_ptr(), into.len());
-        }
-        #[cfg(any(not(target_arch = "x86_64"), miri))]
-        for (word, chunk) in words.iter().zip(into.chunks_exact_mut(8)) {
-            chunk.copy_from_slice(&u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes());
-        }
+        words::copy_out(self.words(at, into.len() as u64), into);
     }
 
     /// Starts fetching `LINES` lines from the one of `at` on into the caches: a hint, which changes nothing and
@@ -277,6 +253,15 @@ impl Region {
         }
     }
 
+    /// Fetches the lines that all these words are in, which are going to be read word by word, and written. Their latencies
+    /// overlap, and so does what the delay model makes of them.
+    pub fn fetch_each_to_write(&self, words: &[u64]) {
+        self.prefetch_each_to_write(words);
+        if let Some(delay) = &self.delay {
+            delay.read_each(words.len() as u64);
+        }
+    }
+
     #[inline]
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
         self.tell_store(at, bytes.len() as u64);
@@ -285,13 +270,7 @@ impl Region {
 
     #[inline]
     fn store_untold(&self, at: u64, bytes: &[u8]) {
-        for (word, chunk) in self
-            .words(at, bytes.len() as u64)
-            .iter()
-            .zip(bytes.as_chunks::<8>().0)
-        {
-            word.store(u64::from_le_bytes(*chunk).to_le(), Ordering::Relaxed);
-        }
+        words::copy_in(self.words(at, bytes.len() as u64), bytes);
     }
 
     #[inline]

@@ -74,6 +74,34 @@ fn a_new_pool_is_empty_and_comes_back() {
     }
 }
 
+/// A refused pool keeps its incarnation, and is as cleanly closed as before.
+#[test]
+fn a_pool_of_another_engine_is_refused_untouched() {
+    for medium in MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let asking = |engines: &[u32]| PoolOptions {
+            engines: engines.to_vec(),
+            ..options(medium)
+        };
+        open(&path, medium).close().unwrap();
+        let before = fs::read(path.join("image")).unwrap();
+        for read_only in [false, true] {
+            let asked = PoolOptions {
+                read_only,
+                ..asking(&[1, 9])
+            };
+            let refused = Pool::open(&path, &asked).map(|_| ()).unwrap_err();
+            assert!(
+                matches!(refused, Error::Engine { engine: 7, .. }),
+                "{medium}: {refused}"
+            );
+            assert!(before == fs::read(path.join("image")).unwrap());
+        }
+        assert!(Pool::open(&path, &asking(&[1, 7])).unwrap().was_clean());
+    }
+}
+
 #[test]
 fn a_dropped_pool_is_a_crash_that_loses_nothing_durable() {
     for medium in MEDIA {

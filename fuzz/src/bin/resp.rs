@@ -78,7 +78,7 @@ fn run(pieces: &[&[u8]], authenticated: bool) {
 
 fn bench() -> Bench {
     let mut options = Options::default();
-    options.engine = EngineKind::Model;
+    options.engine = Some(EngineKind::Model);
     options.clock = Some(Arc::new(|| 1_000_000));
     let store = Store::open("nowhere", &options).expect("the model opens");
     let settings = Settings {

@@ -46,6 +46,7 @@ pub(crate) fn row(store: &str, workload: Workload, rate: f64) -> Row {
         configuration: Configuration {
             store: store.into(),
             version: "1.2".into(),
+            engine: None,
             medium: "emulated".into(),
             durability,
             workload,

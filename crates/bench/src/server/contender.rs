@@ -3,6 +3,7 @@
 use super::process::Starter;
 use crate::subject::Error;
 use anyhow::Context;
+use everdram::EngineKind;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -136,15 +137,20 @@ impl Contender {
     }
 }
 
-/// All contenders of the usual comparison, and why others are left out: everdram on both kinds of medium, then Redis
+/// All contenders of the usual comparison, and why others are left out: everdram with this engine on both kinds of medium, then Redis
 /// and Valkey without persistence, with a sync every second and with one before each reply.
 ///
 /// # Errors
 /// `everdram` cannot be run.
-pub fn known(everdram: &Path, places: &Places) -> Result<(Vec<Contender>, Vec<String>), Error> {
+pub fn known(
+    everdram: &Path,
+    engine: EngineKind,
+    places: &Places,
+) -> Result<(Vec<Contender>, Vec<String>), Error> {
+    let engine = ["--engine", engine.name()].map(str::to_owned);
     let mut contenders = vec![
-        Contender::everdram(everdram, "emulated", &places.emulated, &[])?,
-        Contender::everdram(everdram, "file", &places.file, &[])?,
+        Contender::everdram(everdram, "emulated", &places.emulated, &engine)?,
+        Contender::everdram(everdram, "file", &places.file, &engine)?,
     ];
     let mut left_out = Vec::new();
     for program in ["redis-server", "valkey-server"] {

@@ -6,7 +6,7 @@ use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram::Medium;
+use everdram::{EngineKind, Medium};
 use everdram_bench::bars::{self, Bar, Group, Host, Settings};
 use everdram_bench::{Error, Recovery, Sizes};
 use std::fmt::Write as _;
@@ -66,6 +66,7 @@ impl Host for Watcher {
     fn crash(&mut self, records: u64, checkpoint: bool) -> Result<Recovery, Error> {
         recovery::measure(&Store {
             store: "everdram".into(),
+            engine: EngineKind::default(),
             medium: Medium::Emulated,
             dir: self.dir.clone(),
             records,

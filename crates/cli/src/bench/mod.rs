@@ -4,6 +4,7 @@
 
 mod bars;
 mod compare;
+mod figure;
 mod limits;
 mod recovery;
 mod run;
@@ -22,7 +23,8 @@ use crate::Outcome;
                   A store under a workload:         everdram bench run --workload ycsb-a\n\
                   Shares of the limits:             everdram bench bars --quick\n\
                   Servers over sockets:             everdram bench servers --dir .\n\
-                  Everything, and a page of it:     everdram bench compare --quick --dir .",
+                  Everything, and a page of it:     everdram bench compare --quick --dir .\n\
+                  A figure of Bullet's paper:       everdram bench figure bullet-5 --quick",
     after_help = "Exit codes: 0 measured; 1 it could not be measured, or a store answered wrongly; 2 usage."
 )]
 pub(crate) struct Arguments {
@@ -40,6 +42,7 @@ enum What {
     Servers(servers::Arguments),
     Compare(compare::Arguments),
     Report(compare::ReportArguments),
+    Figure(Box<figure::Arguments>),
     #[command(hide = true)]
     Turn(compare::TurnArguments),
 }
@@ -53,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         What::Servers(arguments) => servers::run(arguments),
         What::Compare(arguments) => compare::run(arguments),
         What::Report(arguments) => compare::report(arguments),
+        What::Figure(arguments) => figure::run(arguments),
         What::Turn(arguments) => compare::turn(arguments),
     }
 }

@@ -43,6 +43,7 @@ pub(crate) fn measure(store: &Store) -> anyhow::Result<Recovery> {
     let mut filler = Command::new(program);
     filler
         .args(["bench", "fill", "--store", &store.store])
+        .args(["--engine", store.engine.name()])
         .args(["--medium", &store.medium.to_string()])
         .arg("--dir")
         .arg(place.path())

@@ -114,6 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.store.store == "everdram" && arguments.store.medium != Medium::File {
         let fixed = arguments.store.fixed.then(|| arguments.store.exact());
         figures.traffic = plan.count(&Counted {
+            engine: arguments.store.engine,
             fixed: fixed.transpose()?,
         })?;
     }

@@ -1,9 +1,11 @@
 //! `everdram bench servers`: this program beside Redis and Valkey, over real sockets.
 
 use crate::output::Standard;
+use crate::settings::engine;
 use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
+use everdram::EngineKind;
 use everdram_bench::server::{self, Command, Comparison, Data, Load, Pins, Places, Summary};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -29,6 +31,9 @@ pub(crate) struct Arguments {
     /// A directory on tmpfs, for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
     emulated_dir: PathBuf,
+    /// Engine of everdram.
+    #[arg(long, default_value_t, value_parser = engine())]
+    engine: EngineKind,
     /// Only servers whose names contain one of these, such as `emulated,always`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -102,7 +107,7 @@ fn comparison(arguments: &Arguments) -> anyhow::Result<Comparison> {
         file: arguments.dir.clone(),
     };
     let everdram = std::env::current_exe().context("finding this program")?;
-    let (mut contenders, left_out) = server::known(&everdram, &places)?;
+    let (mut contenders, left_out) = server::known(&everdram, arguments.engine, &places)?;
     for reason in left_out {
         eprintln!("left out: {reason}");
     }

@@ -1,8 +1,8 @@
 //! Which store is measured, and where: what the command lines of this folder have in common.
 
-use crate::settings::usage;
+use crate::settings::{engine, usage};
 use crate::units;
-use everdram::Medium;
+use everdram::{EngineKind, Medium};
 use everdram_bench::{Everdram, Opener, Sizes};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,9 @@ pub(crate) struct Store {
     /// The store; `bench run --list` names those of this build.
     #[arg(long, default_value = "everdram")]
     pub(crate) store: String,
+    /// everdram: its engine.
+    #[arg(long, default_value_t, value_parser = engine())]
+    pub(crate) engine: EngineKind,
     /// Where everdram keeps its pool: emulated, file or pmem.
     #[arg(long, default_value = "emulated", value_parser = medium)]
     pub(crate) medium: Medium,
@@ -74,6 +77,7 @@ impl Store {
         }
         let fixed = self.fixed.then(|| self.exact()).transpose()?;
         Ok(Box::new(Everdram {
+            engine: self.engine,
             medium: self.medium,
             fixed,
             prefault: !self.grow,

@@ -14,6 +14,7 @@ use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{INTERRUPTED, Outcome, units};
 use anyhow::Context;
+use everdram::EngineKind;
 use everdram_lab::campaign::{Campaign, Limit, Tally};
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::image::Medium;
@@ -66,7 +67,7 @@ pub(crate) struct Flags {
 /// What exploring shares with the other kinds of crash test.
 pub(crate) struct Common<'a> {
     pub(crate) medium: Option<&'a str>,
-    pub(crate) engine: &'a str,
+    pub(crate) engine: EngineKind,
     pub(crate) seed: u64,
     pub(crate) json: bool,
 }
@@ -85,8 +86,8 @@ enum End {
 }
 
 pub(crate) fn run(flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome> {
-    if common.engine != "viper" {
-        let text = format!("engine `{}`: there is `viper`", common.engine);
+    if !EngineKind::ALL.contains(&common.engine) {
+        let text = format!("engine `{}`: it has no pools to explore", common.engine);
         return Err(usage(text));
     }
     let scrutiny = Scrutiny {
@@ -185,6 +186,7 @@ fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::R
     }
     let has_end = flags.images.is_some() || flags.runs.is_some();
     Ok(Campaign {
+        engine: common.engine,
         media,
         profiles,
         seed: common.seed,
@@ -204,6 +206,7 @@ fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::R
 fn print_plan(campaign: &Campaign) {
     println!("{}", paint(Tone::Strong, "everdram crashtest"));
     let names = |names: Vec<String>| names.join(", ");
+    row("engine", campaign.engine);
     row(
         "media",
         names(campaign.media.iter().map(Medium::to_string).collect()),

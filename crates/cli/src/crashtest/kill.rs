@@ -20,7 +20,6 @@ use crate::{INTERRUPTED, Outcome, units};
 use anyhow::Context;
 use books::Books;
 use campaign::{Plan, Summary};
-use everdram::EngineKind;
 use signal_hook::consts::SIGINT;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,8 +97,7 @@ fn check(common: &Common<'_>) -> anyhow::Result<()> {
         let text = format!("--kill runs on the media `file` and `emulated`, not on `{medium}`");
         return Err(usage(text));
     }
-    let engine = common.engine.parse::<EngineKind>();
-    engine.map(|_| ()).map_err(usage)
+    Ok(())
 }
 
 fn plan(

@@ -4,6 +4,8 @@ mod explore;
 mod kill;
 
 use crate::Outcome;
+use crate::settings::engine;
+use everdram::EngineKind;
 use rand::RngExt;
 
 /// Look for acknowledged writes that a crash loses.
@@ -52,8 +54,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     medium: Option<String>,
     /// Engine to test
-    #[arg(long, default_value = "viper")]
-    engine: String,
+    #[arg(long, default_value_t, value_parser = engine())]
+    engine: EngineKind,
     /// Seed of everything random; without it, a new one each time
     #[arg(long)]
     seed: Option<u64>,
@@ -69,13 +71,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let seed = arguments.seed;
     let seed = seed.unwrap_or_else(|| rand::rng().random_range(0..1 << 32));
-    let (engine, json) = (&*arguments.engine, arguments.json);
+    let (engine, json) = (arguments.engine, arguments.json);
     let medium = arguments.medium.as_deref();
     match arguments.kill {
         Some(kills) => {
             let common = kill::Common {
                 medium: medium.unwrap_or("file"),
-                engine,
+                engine: engine.name(),
                 seed,
                 json,
             };

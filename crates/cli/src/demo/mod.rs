@@ -9,11 +9,13 @@ pub mod place;
 pub mod process;
 pub mod value;
 
+use crate::settings::engine;
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{Outcome, units};
 use anyhow::Context;
 use campaign::{Plan, Summary};
 use corpus::Corpus;
+use everdram::EngineKind;
 use process::Launch;
 use rand::RngExt;
 use serde_json::{Value, json};
@@ -62,9 +64,9 @@ pub(crate) struct Arguments {
     /// Seed of everything random; without it, a new one each time
     #[arg(long)]
     seed: Option<u64>,
-    /// Engine of the server, for those who want to see the check find losses: `model` keeps nothing
-    #[arg(long, default_value = "viper", hide = true)]
-    engine: String,
+    /// Engine of the server
+    #[arg(long, default_value_t, value_parser = engine())]
+    engine: EngineKind,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -117,7 +119,7 @@ fn plan(arguments: &Arguments, seed: u64, directory: &Path) -> anyhow::Result<Pl
         "--medium",
         &arguments.medium,
         "--engine",
-        &arguments.engine,
+        arguments.engine.name(),
         "--durability",
         "always",
     ];
@@ -260,7 +262,8 @@ fn to_json(arguments: &Arguments, seed: u64, summary: &Summary) -> Value {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let all = |times: &[Duration]| times.iter().copied().map(nanoseconds).collect::<Vec<_>>();
     json!({
-        "seed": seed, "connections": arguments.connections, "kills": summary.kills,
+        "seed": seed, "engine": arguments.engine.name(), "connections": arguments.connections,
+        "kills": summary.kills,
         "keys": summary.keys, "loaded_bytes": summary.loaded_bytes,
         "load_ns": nanoseconds(summary.load_time),
         "writes_acknowledged": summary.acknowledged, "writes_verified": summary.verified,

@@ -62,11 +62,11 @@ impl EndArguments {
         }
     }
 
-    /// Opens the end; the pool at `pool` is made if `create`.
+    /// Opens the end: the pool at `pool` to write, with these options and made if missing, or only to read.
     pub(crate) fn open(
         &self,
         pool: Option<&Path>,
-        create: bool,
+        to_write: Option<Options>,
         quiet: bool,
     ) -> anyhow::Result<End> {
         match (&self.server, pool) {
@@ -82,10 +82,9 @@ impl EndArguments {
                 })
             }
             (None, Some(path)) => {
-                let opened = if create {
-                    pool::open(path, Options::default(), quiet)
-                } else {
-                    pool::open_existing(path, quiet)
+                let opened = match to_write {
+                    Some(options) => pool::open(path, options, quiet),
+                    None => pool::open_existing(path, quiet),
                 };
                 let store = opened.with_context(|| format!("pool {}", path.display()))?;
                 let session = store.session()?;

@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         Some(end) if end == "resp" => Format::Resp,
         _ => Format::Tsv,
     };
-    let mut end = arguments.end.open(pool, false, arguments.json)?;
+    let mut end = arguments.end.open(pool, None, arguments.json)?;
     let output: Box<dyn Write> = match file {
         Some(path) => {
             let created = std::fs::File::create(path);

@@ -1,11 +1,13 @@
 //! `everdram import`: a file into a pool or a server.
 
+use crate::settings::engine;
 use crate::terminal::{Progress, row};
 use crate::transfer::end::{End, EndArguments};
 use crate::transfer::operation::Operation;
 use crate::transfer::{Format, mass, tsv};
 use crate::{Outcome, units};
 use anyhow::Context;
+use everdram::{EngineKind, Options};
 use serde_json::json;
 use std::cell::Cell;
 use std::io::{BufReader, Read};
@@ -32,6 +34,9 @@ pub(crate) struct Arguments {
     places: Vec<PathBuf>,
     #[command(flatten)]
     end: EndArguments,
+    /// Engine of a new pool; a pool that is there has its own, and another one is refused [default: viper]
+    #[arg(long, conflicts_with = "server", value_parser = engine())]
+    engine: Option<EngineKind>,
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -78,7 +83,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             read: Rc::clone(&read),
         },
     );
-    let mut end = arguments.end.open(pool, true, arguments.json)?;
+    let mut options = Options::default();
+    options.engine = arguments.engine;
+    let mut end = arguments.end.open(pool, Some(options), arguments.json)?;
     let begun = Instant::now();
     let progress = Progress::start("import", bytes, arguments.json);
 

@@ -6,15 +6,16 @@
 
 use super::Viper;
 use super::checkpoint;
+use super::inspect::describe;
 use super::loose::free_loose;
 use super::reclaim::Step;
 use super::session::ViperSession;
 use super::verify::verify_some;
 use crate::error::Error;
-use parking_lot::{Condvar, Mutex};
+use crate::inspect::Inspection;
+use crate::opening::Recovered;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Between two looks when nobody asks for one.
@@ -25,82 +26,6 @@ const QUIET: Duration = Duration::from_secs(1);
 const SWEEP: usize = 256;
 /// The share of expired keys among those seen above which the sweep goes on at once.
 const SWEEP_AGAIN: usize = SWEEP / 4;
-
-#[derive(Default)]
-struct State {
-    stop: bool,
-    nudged: bool,
-}
-
-#[derive(Default)]
-struct Signal {
-    state: Mutex<State>,
-    wake: Condvar,
-}
-
-/// A thread and how to talk to it.
-#[derive(Default)]
-pub(super) struct Background {
-    signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Background {
-    /// `look` is told whether somebody asked for it, and says when the next one is due.
-    fn start(
-        &self,
-        viper: Weak<Viper>,
-        name: &str,
-        look: impl FnMut(&Arc<Viper>, bool) -> Duration + Send + 'static,
-    ) {
-        let signal = Arc::clone(&self.signal);
-        let work = move || run(&viper, &signal, look);
-        let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
-        // Without a thread the store still works; writers grow the pool themselves.
-        *self.thread.lock() = spawned.ok();
-    }
-
-    /// Asks for a look now.
-    pub(super) fn nudge(&self) {
-        self.signal.state.lock().nudged = true;
-        self.signal.wake.notify_one();
-    }
-
-    /// Whether the thread is to end.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.signal.state.lock().stop
-    }
-
-    /// Stops the thread and waits for it (unless it is the caller).
-    pub(super) fn stop(&self) {
-        self.signal.state.lock().stop = true;
-        self.signal.wake.notify_one();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was reported on standard error already.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(viper: &Weak<Viper>, signal: &Signal, mut look: impl FnMut(&Arc<Viper>, bool) -> Duration) {
-    let mut pause = PERIOD;
-    loop {
-        let is_asked = {
-            let mut state = signal.state.lock();
-            if !state.stop && !state.nudged {
-                signal.wake.wait_for(&mut state, pause);
-            }
-            if state.stop {
-                return;
-            }
-            std::mem::take(&mut state.nudged)
-        };
-        let Some(viper) = viper.upgrade() else { return };
-        pause = look(&viper, is_asked);
-    }
-}
 
 /// What the thread that looks after space remembers.
 struct Space {
@@ -199,10 +124,9 @@ fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
     Ok(expired.len())
 }
 
-impl Viper {
-    /// Starts background work.
-    pub(super) fn start(self: &Arc<Self>) {
-        let viper = || Arc::downgrade(self);
+impl Recovered for Viper {
+    fn start(self: Arc<Self>) {
+        let viper = || Arc::downgrade(&self);
         let mut space = Space::new();
         self.background
             .start(viper(), "everdram-viper", move |viper, is_asked| {
@@ -215,10 +139,13 @@ impl Viper {
         });
     }
 
-    /// One round of background work, for the crash lab, where nothing runs by itself.
+    fn describe(&self, inspection: &mut Inspection) {
+        describe(self, inspection);
+    }
+
     #[cfg(feature = "lab")]
-    pub(crate) fn tend(self: &Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
-        step(self, true, cursor)?;
+    fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
+        step(&self, true, cursor)?;
         let mut patience = crate::stripe::Patience::new();
         loop {
             match self.make_dense()? {
@@ -227,9 +154,16 @@ impl Viper {
                 Step::Nothing => break,
             }
         }
-        keep(self)
+        keep(&self)
     }
 
+    #[cfg(feature = "lab")]
+    fn space(&self) -> crate::lab::Space {
+        super::room::space(self)
+    }
+}
+
+impl Viper {
     /// Whether anything was written since open: an idle store does not grow.
     pub(super) fn is_busy(&self) -> bool {
         self.sum(|slot| &slot.puts) > 0

@@ -18,10 +18,11 @@ use super::index_error;
 use super::layout::{Kind, floor_word, word_at};
 use super::loose::LooseBlock;
 use super::record::{self, RecordKind, Stamp};
-use super::session::{Old, Pending, Replaced, ViperSession, check_key, check_value};
+use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::engine::{BatchOp, Ticket};
-use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::error::Error;
 use crate::index::KeyHash;
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX, check_key, check_value};
 use crate::stripe::{StripeId, Stripes, VERSION_MAX};
 use everdram_pm::ROOT_AT;
 use std::collections::HashMap;
@@ -143,10 +144,14 @@ impl ViperSession {
         Ok(stripes)
     }
 
-    pub(super) fn unlock_all(&self, stripes: &[StripeId]) {
-        for &stripe in stripes {
-            self.engine.stripes.unlock(stripe);
+    /// Commits what is pending and takes every stripe there is.
+    pub(super) fn lock_everything(&mut self) -> Result<Vec<StripeId>, Error> {
+        self.commit_pending()?;
+        let stripes: Vec<StripeId> = Stripes::all().collect();
+        for &stripe in &stripes {
+            self.engine.stripes.lock(stripe, self.id);
         }
+        Ok(stripes)
     }
 
     pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
@@ -162,11 +167,10 @@ impl ViperSession {
         }
         let stripes = self.lock_all(ops.iter().map(BatchOp::key))?;
         let result = self.apply_locked(false, ops, &stripes);
-        self.unlock_all(&stripes);
+        self.engine.stripes.unlock_all(&stripes);
         result
     }
 
-    /// Applies operations whose stripes are held; `clear` removes everything else first (all stripes held).
     /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
     fn nothing_to_do(&self, stripes: &[StripeId]) -> Ticket {
         let found = stripes
@@ -175,6 +179,7 @@ impl ViperSession {
         Ticket(found.fold(self.last_ticket.0, u64::max))
     }
 
+    /// Applies operations whose stripes are held; `clear` removes everything else first (all stripes held).
     pub(super) fn apply_locked(
         &mut self,
         clear: bool,
@@ -443,13 +448,9 @@ impl ViperSession {
     }
 
     pub(super) fn clear_all(&mut self) -> Result<Ticket, Error> {
-        self.commit_pending()?;
-        let stripes: Vec<StripeId> = Stripes::all().collect();
-        for &stripe in &stripes {
-            self.engine.stripes.lock(stripe, self.id);
-        }
+        let stripes = self.lock_everything()?;
         let result = self.apply_locked(true, &[], &stripes);
-        self.unlock_all(&stripes);
+        self.engine.stripes.unlock_all(&stripes);
         result
     }
 

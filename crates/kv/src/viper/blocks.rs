@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 /// The owner number of the engine's extents in the superblock.
 pub(crate) const OWNER: u32 = 1;
 /// Blocks that only compaction may take, so that a full pool can still free space.
-const RESERVE: usize = 4;
+pub(super) const RESERVE: usize = 4;
 /// The least that a pool grows by, unless its chunks are smaller.
 const STEP_BYTES_MIN: u64 = 16 << 20;
 /// Bytes that extents are multiples of.

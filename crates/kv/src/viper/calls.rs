@@ -1,14 +1,14 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
-use super::session::{
-    OnPanic, Pending, Replaced, SCRATCH_KEEP, ViperSession, check_key, check_value,
-};
+use super::session::{Pending, Replaced, SCRATCH_KEEP, ViperSession};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
 };
 use crate::error::Error;
 use crate::index::KeyHash;
-use crate::stripe::{StripeId, Stripes};
+use crate::limits::{check_key, check_value};
+use crate::stripe::{OnPanic, StripeId, Stripes};
+use crate::transaction;
 use everdram_pm::Lsn;
 
 impl EngineSession for ViperSession {
@@ -153,8 +153,7 @@ impl EngineSession for ViperSession {
         scope: Scope<'_>,
         body: TransactionBody<'_>,
     ) -> Result<Ticket, Error> {
-        self.run_transaction(scope, body)
-            .map_err(|error| self.engine.at_path(error))
+        transaction::run(self, scope, body).map_err(|error| self.engine.at_path(error))
     }
 
     fn clear(&mut self) -> Result<Ticket, Error> {

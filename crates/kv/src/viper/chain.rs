@@ -321,9 +321,10 @@ impl<'a> Pieces<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::record::RecordKind;
-    use super::super::{ENGINE, Viper, layout::Geometry};
+    use super::super::{Viper, layout::Geometry};
     use super::*;
     use crate::engine::EngineSession;
+    use crate::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -338,7 +339,7 @@ mod tests {
             ..Options::default()
         };
         let geometry = Geometry::new(4096, 6, None).unwrap();
-        let pool = Pool::heap(4 << 20, ENGINE, geometry.to_words());
+        let pool = Pool::heap(4 << 20, EngineKind::Viper.number(), geometry.to_words());
         let viper = Viper::over(pool, Path::new("heap"), &options).unwrap();
         ViperSession::new(viper).unwrap()
     }

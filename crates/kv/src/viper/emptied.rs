@@ -172,12 +172,12 @@ impl Viper {
 
 #[cfg(all(test, feature = "lab"))]
 mod tests {
-    use super::super::ENGINE;
     use super::super::layout::Geometry;
     use super::super::reclaim::Step;
     use super::super::victims::Goal;
     use super::*;
     use crate::engine::EngineSession;
+    use crate::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Region;
     use everdram_pm::lab::{self, Actor, Event, Perform, Source, Tap};
@@ -219,7 +219,7 @@ mod tests {
             ..Options::default()
         };
         let words = Geometry::new(512, 2, None).unwrap().to_words();
-        let image = lab::create(lab::Seed(7), ENGINE, words).unwrap();
+        let image = lab::create(lab::Seed(7), EngineKind::Viper.number(), words).unwrap();
         let pool = lab::open(&image, CAPACITY, Some(tap)).unwrap();
         Viper::over(pool, Path::new("lab"), &options).unwrap()
     }

@@ -166,10 +166,9 @@ impl Viper {
 #[cfg(test)]
 #[cfg(not(miri))]
 mod tests {
-    use super::super::layout::Geometry;
-    use super::super::pool_options;
     use super::*;
     use crate::engine::{Engine, EngineSession};
+    use crate::opening;
     use crate::options::Options;
     use everdram_pm::{Medium, MediumChoice};
     use std::path::Path;
@@ -188,8 +187,7 @@ mod tests {
             ..Options::default()
         };
         let path = dir.join("pool");
-        let geometry = Geometry::new(options.page_bytes, options.dimms, None).unwrap();
-        let pool = Pool::open(&path, &pool_options(&options, geometry)).unwrap();
+        let pool = opening::pool(&path, &options).unwrap();
         Viper::over(pool, &path, &options).unwrap()
     }
 

@@ -1,89 +1,22 @@
-//! `inspect`: what a pool holds, without starting it: superblock, geometry, blocks and how full they are.
+//! What viper tells about its pool: geometry, blocks and how full they are.
 
+use super::Viper;
 use super::blocks::State;
 use super::layout::Kind;
-use super::{Viper, pool_options};
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::options::{Create, Options};
-use crate::stats::Stats;
-use everdram_pm::Pool;
-use std::path::Path;
+use crate::inspect::{Inspection, KindCount};
 
-/// Blocks of one kind.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct KindCount {
-    /// `variable`, `fixed`, `large`, `overflow`, `free`.
-    pub kind: &'static str,
-    /// Blocks.
-    pub blocks: u64,
-    /// Bytes of records (or of pieces of values) in them.
-    pub filled_bytes: u64,
-    /// Bytes of dead records, and room of pages that are less than half full.
-    pub garbage_bytes: u64,
-}
-
-/// What [`inspect`] found.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Inspection {
-    /// Superblock and geometry, as (name, value) with units.
-    pub fields: Vec<(String, String)>,
-    /// Extents: (owner, first byte, bytes).
-    pub extents: Vec<(u32, u64, u64)>,
-    /// Blocks by kind.
-    pub kinds: Vec<KindCount>,
-    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free.
-    pub space_map: Vec<u8>,
-    /// Totals.
-    pub stats: Stats,
-}
-
-/// Reads the pool at `path` as recovery would, into private memory: nothing in it changes.
-///
-/// # Errors
-/// As opening it; a damaged pool says where.
-pub fn inspect(path: &Path) -> Result<Inspection, Error> {
-    let options = Options {
-        create: Create::Never,
-        read_only: true,
-        ..Options::default()
-    };
-    let info = Pool::inspect(path)?;
-    let geometry = super::layout::Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
-    let pool = Pool::open(path, &pool_options(&options, geometry))?;
-    let viper = Viper::over(pool, path, &options)?;
-    let named = info
-        .fields
-        .into_iter()
-        .filter(|(name, _)| !name.starts_with("geometry"))
-        .map(|(name, value)| (name.to_owned(), value));
-    let mut fields: Vec<(String, String)> = named.collect();
-    let geometry = viper.geometry;
-    fields.push(("page bytes".into(), geometry.page_bytes.to_string()));
-    fields.push((
-        "pages of a block (DIMMs)".into(),
-        geometry.pages.to_string(),
-    ));
-    fields.push(("block bytes".into(), geometry.block_bytes.to_string()));
+/// Adds what only viper knows.
+pub(super) fn describe(viper: &Viper, inspection: &mut Inspection) {
+    let geometry = &viper.geometry;
+    let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+    field("page bytes", geometry.page_bytes.to_string());
+    field("pages of a block (DIMMs)", geometry.pages.to_string());
+    field("block bytes", geometry.block_bytes.to_string());
     if let Some(shape) = geometry.fixed {
         let text = format!("key {} bytes, value {} bytes", shape.key, shape.value);
-        fields.push(("fixed-size records".into(), text));
+        field("fixed-size records", text);
     }
-    let extents = info
-        .extents
-        .iter()
-        .map(|e| (e.owner, e.at, e.bytes))
-        .collect();
-    let (kinds, space_map) = count(&viper);
-    Ok(Inspection {
-        fields,
-        extents,
-        kinds,
-        space_map,
-        stats: viper.stats(),
-    })
+    (inspection.kinds, inspection.space_map) = count(viper);
 }
 
 fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {

@@ -223,11 +223,11 @@ pub(super) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ENGINE;
     use super::super::layout::Geometry;
     use super::super::session::ViperSession;
     use super::*;
     use crate::engine::EngineSession;
+    use crate::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -245,7 +245,7 @@ mod tests {
             ..Options::default()
         };
         let geometry = Geometry::new(512, 2, None).unwrap();
-        let pool = Pool::heap(16 << 20, ENGINE, geometry.to_words());
+        let pool = Pool::heap(16 << 20, EngineKind::Viper.number(), geometry.to_words());
         let viper = Viper::over(pool, Path::new("heap"), &options).unwrap();
         let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
         for turn in 0..puts {

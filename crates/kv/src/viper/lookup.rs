@@ -4,13 +4,14 @@ use super::blocks::State;
 use super::layout::Kind;
 use super::read::{Spot, UNIT};
 use super::record::Record;
-use super::session::{ViperSession, check_key};
+use super::session::ViperSession;
 use super::{Viper, bump};
 use crate::broken::Hole;
 use crate::engine::{Found, Ticket};
 use crate::epoch::{Pin, Slot};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::limits::check_key;
 use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
@@ -225,15 +226,6 @@ impl ViperSession {
 
     pub(super) fn set_last_read(&mut self, ticket: Ticket) {
         self.last_read = ticket;
-    }
-
-    pub(super) fn last_read_ticket(&self) -> Ticket {
-        self.last_read
-    }
-
-    /// Adds a dependency to those of the current transaction.
-    pub(super) fn newest_read(&mut self, ticket: Ticket) {
-        self.last_read = self.last_read.max(ticket);
     }
 
     /// The version of a key that is there; the clock that its next version comes from if it is not.

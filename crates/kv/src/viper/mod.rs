@@ -56,20 +56,20 @@ mod verify;
 mod victims;
 mod write;
 
+use crate::background::Background;
 use crate::chance::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::Error;
 use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
-use crate::options::{Clock, Create, Options};
+use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
 use crate::stripe::Stripes;
-use background::Background;
 use blocks::{Blocks, State};
 use claim::Claim;
 use crossbeam_utils::CachePadded;
-use everdram_pm::{Lsn, Pool, PoolOptions, Report};
+use everdram_pm::{Lsn, Pool};
 use late::LateMarks;
 use layout::Geometry;
 use loose::{LooseBlock, RetiredChain};
@@ -81,10 +81,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-pub use inspect::{Inspection, KindCount, inspect};
-
-/// Viper's number in the superblock.
-pub(crate) const ENGINE: u32 = 1;
 /// Marks a session may leave unfenced before it fences them itself.
 const MARKS_MAX: usize = 64;
 /// Sessions the engine keeps for itself (compaction, recovery's cleanup, verification and checkpoints).
@@ -187,33 +183,12 @@ pub(crate) struct Viper {
 }
 
 impl Viper {
-    /// Opens or creates the pool at `path`.
-    ///
-    /// # Errors
-    /// See [`Error`]; the pool is left untouched then.
-    pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<Viper>, Error> {
-        let geometry = Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
-        let pool = Pool::open(path, &pool_options(options, geometry))?;
-        let viper = Viper::over(pool, path, options)?;
-        if !viper.read_only {
-            viper.start();
-        }
-        Ok(viper)
-    }
-
     /// An engine over an open pool, recovered, without background threads.
     pub(crate) fn over(
         pool: Arc<Pool>,
         path: &Path,
         options: &Options,
     ) -> Result<Arc<Viper>, Error> {
-        if pool.engine() != ENGINE {
-            return Err(Error::Options(format!(
-                "{}: the pool belongs to engine number {}, not to viper",
-                path.display(),
-                pool.engine()
-            )));
-        }
         let Some(geometry) = Geometry::from_words(pool.geometry()) else {
             return Err(Error::Corrupt {
                 path: path.into(),
@@ -296,10 +271,6 @@ impl Viper {
             viper.blocks.hollow.keep();
         }
         Ok(viper)
-    }
-
-    pub(crate) fn report(&self) -> Report {
-        self.pool.report()
     }
 
     fn reader(&self) -> Reader<'_> {
@@ -397,26 +368,10 @@ fn index_error(error: crate::index::IndexError) -> Error {
     }
 }
 
-/// Engine number and geometry words of a new pool.
-#[cfg(feature = "lab")]
-pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
+/// Geometry words of a new pool.
+pub(crate) fn geometry(options: &Options) -> Result<[u64; 8], Error> {
     let geometry = Geometry::new(options.page_bytes, options.dimms, options.fixed)?;
-    Ok((ENGINE, geometry.to_words()))
-}
-
-fn pool_options(options: &Options, geometry: Geometry) -> PoolOptions {
-    PoolOptions {
-        medium: options.medium,
-        create: options.create != Create::Never,
-        open: options.create != Create::New,
-        read_only: options.read_only,
-        durability: options.durability,
-        max_bytes: options.max_bytes,
-        log_bytes: options.log_bytes,
-        delay: options.delay.clone(),
-        engine: ENGINE,
-        geometry: geometry.to_words(),
-    }
+    Ok(geometry.to_words())
 }
 
 impl Engine for Viper {

@@ -7,11 +7,12 @@ use super::layout::{Kind, page_word};
 use super::lookup::{Aim, glance_at, locate, look_again};
 use super::read::{Spot, UNIT};
 use super::record::Record;
-use super::session::{Old, OnPanic, Pending, Replaced, ViperSession, check_key};
+use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
-use crate::stripe::{StripeId, Stripes};
+use crate::limits::check_key;
+use crate::stripe::{OnPanic, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
 /// Attempts at a lock-free snapshot of several keys before taking their locks.
@@ -73,7 +74,7 @@ impl ViperSession {
                 !Stripes::is_word_locked(word) && stripes.word(Stripes::of(hash.0)) == word
             });
             let stable = quiet || !locked.is_empty();
-            self.unlock_all(&locked);
+            self.engine.stripes.unlock_all(&locked);
             if stable || result.is_err() {
                 return result;
             }

@@ -182,10 +182,10 @@ impl Viper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ENGINE;
     use super::super::layout::Geometry;
     use super::*;
     use crate::engine::EngineSession;
+    use crate::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -201,7 +201,7 @@ mod tests {
             ..Options::default()
         };
         let geometry = Geometry::new(4096, 6, None).unwrap();
-        let pool = Pool::heap(8 << 20, ENGINE, geometry.to_words());
+        let pool = Pool::heap(8 << 20, EngineKind::Viper.number(), geometry.to_words());
         Viper::over(pool, Path::new("heap"), &options).unwrap()
     }
 

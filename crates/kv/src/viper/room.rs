@@ -79,6 +79,27 @@ impl Viper {
     }
 }
 
+/// What the crash lab compares the counters of blocks with.
+#[cfg(feature = "lab")]
+pub(super) fn space(viper: &Viper) -> crate::lab::Space {
+    use super::blocks::{OWNER, RESERVE};
+    let block_bytes = viper.geometry.block_bytes;
+    let extents = viper.pool.extents(OWNER);
+    let whole = extents.iter().map(|extent| {
+        let end = (extent.at + extent.bytes) / block_bytes;
+        end.saturating_sub(extent.at.div_ceil(block_bytes))
+    });
+    crate::lab::Space {
+        block_bytes,
+        blocks: whole.sum(),
+        // Those kept for compaction, and what a key takes that is longer than a block: three, and one for what points
+        // to them.
+        blocks_to_write: RESERVE as u64 + 3 + 1,
+        // The one that was open when space was reclaimed, and the next one if what was written then did not fit into it.
+        blocks_left: 2,
+    }
+}
+
 impl ViperSession {
     /// The session took a block.
     pub(super) fn took_room(&mut self) {

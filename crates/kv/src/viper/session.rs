@@ -17,7 +17,7 @@ use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
 use crate::engine::Ticket;
 use crate::epoch::Slot;
-use crate::error::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::{StripeId, Stripes};
 use everdram_pm::{Lane, Lsn};
@@ -104,21 +104,6 @@ pub(super) fn claim_index(kind: Kind) -> usize {
         Kind::Fixed | Kind::FixedEdited => 1,
         Kind::Large => 2,
         _ => 0,
-    }
-}
-
-pub(super) fn check_key(key: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(Error::KeyLength(key.len()));
-    }
-    Ok(())
-}
-
-pub(super) fn check_value(value: &[u8]) -> Result<(), Error> {
-    if value.len() > VALUE_BYTES_MAX {
-        Err(Error::ValueLength(value.len()))
-    } else {
-        Ok(())
     }
 }
 
@@ -308,20 +293,6 @@ fn replaceable(
         },
         mark,
     })
-}
-
-/// Gives stripes back if a caller's closure panics while they are held.
-pub(super) struct OnPanic<'a> {
-    pub(super) stripes: &'a Stripes,
-    pub(super) held: &'a [StripeId],
-}
-
-impl Drop for OnPanic<'_> {
-    fn drop(&mut self) {
-        self.held
-            .iter()
-            .for_each(|&stripe| self.stripes.unlock(stripe));
-    }
 }
 
 impl Drop for ViperSession {

@@ -6,7 +6,8 @@ use super::record::RecordKind;
 use super::session::ViperSession;
 use crate::engine::{BatchOp, Change, Engine, EngineSession, Scope};
 use crate::error::Error;
-use crate::options::{EngineKind, Options};
+use crate::kind::EngineKind;
+use crate::options::Options;
 use everdram_pm::Pool;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -40,7 +41,11 @@ fn options(fixed: Option<(u32, u32)>, clock: &Arc<AtomicU64>) -> Options {
 fn pool(options: &Options) -> Arc<Pool> {
     let bytes = if cfg!(miri) { 224 << 10 } else { 4 << 20 };
     let geometry = super::layout::Geometry::new(options.page_bytes, options.dimms, options.fixed);
-    Pool::heap(bytes, super::ENGINE, geometry.unwrap().to_words())
+    Pool::heap(
+        bytes,
+        EngineKind::Viper.number(),
+        geometry.unwrap().to_words(),
+    )
 }
 
 fn over(pool: &Arc<Pool>, options: &Options) -> Arc<Viper> {
@@ -116,7 +121,7 @@ fn as_the_model(fixed: Option<(u32, u32)>) {
     let clock = Arc::new(AtomicU64::new(1000));
     let options = options(fixed, &clock);
     let (model, _) = crate::model::open(&Options {
-        engine: EngineKind::Model,
+        engine: Some(EngineKind::Model),
         ..options.clone()
     });
     let mut model = model.session().unwrap();

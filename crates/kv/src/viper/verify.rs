@@ -406,10 +406,10 @@ impl Viper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ENGINE;
     use super::super::layout::Geometry;
     use super::*;
     use crate::engine::{Engine, EngineSession};
+    use crate::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -436,7 +436,7 @@ mod tests {
             ..Options::default()
         };
         let geometry = Geometry::new(4096, 6, None).unwrap();
-        let pool = Pool::heap(8 << 20, ENGINE, geometry.to_words());
+        let pool = Pool::heap(8 << 20, EngineKind::Viper.number(), geometry.to_words());
         let open = || Viper::over(Arc::clone(&pool), Path::new("heap"), &options).unwrap();
         let viper = open();
         let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bullet;
 mod crashes;
 mod races;
 mod records;

@@ -4,7 +4,7 @@ use crate::support::contents::{Contents, assert_holds, assert_sound, contents};
 use crate::support::frozen::{Frozen, word};
 use crate::support::{Bed, Counted, each_bed, seed};
 use crate::{after_kill, quiet};
-use everdram::{BatchOp, Session, Store};
+use everdram::{BatchOp, EngineKind, Session, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,7 +200,7 @@ fn hole_v14_a_block_has_one_owner() {
 /// Two puts, or a put and compaction, waited for each other's pages.
 #[test]
 fn hole_v15_nobody_waits_in_a_circle() {
-    each_bed(|bed| {
+    each_bed(EngineKind::Viper, |bed| {
         let store = quiet(bed);
         while_compacting(&store, 4, |thread, session| {
             for round in 0..bed.scaled(200) as u32 {

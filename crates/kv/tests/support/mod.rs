@@ -1,6 +1,7 @@
 //! Test beds: stores on each medium, small enough that blocks, chunks and growth are met often.
 #![allow(dead_code, unreachable_pub)] // each test binary uses its part
 
+pub mod bullet;
 pub mod contents;
 pub mod frozen;
 pub mod history;
@@ -17,6 +18,8 @@ pub(crate) struct Bed {
     pub name: &'static str,
     pub clock: Arc<AtomicU64>,
     pub dir: TempDir,
+    /// Engine of a new pool, and the one that is asked for.
+    engine: EngineKind,
     medium: Medium,
     fixed: Option<(u32, u32)>,
     dimms: u32,
@@ -60,6 +63,7 @@ impl Bed {
             name,
             clock,
             dir: dir.unwrap(),
+            engine: EngineKind::default(),
             medium,
             fixed,
             dimms,
@@ -105,6 +109,15 @@ impl Bed {
         bed
     }
 
+    /// The same, with this engine.
+    pub(crate) fn of(self, engine: EngineKind) -> Bed {
+        Bed { engine, ..self }
+    }
+
+    pub(crate) fn medium(&self) -> Medium {
+        self.medium
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         match &self.device {
             Some(device) => device.clone(),
@@ -114,6 +127,7 @@ impl Bed {
 
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
+        options.engine = Some(self.engine);
         options.medium = MediumChoice::Only(self.medium);
         options.fixed = self.fixed;
         options.dimms = self.dimms;
@@ -121,6 +135,11 @@ impl Bed {
         options.chunk_bytes = 1 << 20;
         options.max_bytes = 1 << 30;
         options.log_bytes = 16 << 20;
+        // Small, so that logs are full all the time, buckets have several keys, and tables grow.
+        options.bullet.logs = 4;
+        options.bullet.log_bytes = 64 << 10;
+        options.bullet.transaction_bytes = 8 << 10;
+        options.bullet.depth = 10;
         options.clock = Some(clock_of(&self.clock));
         options
     }
@@ -162,7 +181,7 @@ impl Bed {
 
     pub(crate) fn model(clock: &Arc<AtomicU64>) -> Store {
         let mut options = Options::default();
-        options.engine = EngineKind::Model;
+        options.engine = Some(EngineKind::Model);
         options.clock = Some(clock_of(clock));
         Store::open("/nowhere", &options).unwrap()
     }
@@ -174,8 +193,8 @@ fn persistent_memory() -> Option<PathBuf> {
     std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from)
 }
 
-/// Runs a test on every bed; on those of persistent memory alone if there is some.
-pub(crate) fn each_bed(test: impl Fn(&Bed)) {
+/// Runs a test of an engine on every bed; on those of persistent memory alone if there is some.
+pub(crate) fn each_bed(engine: EngineKind, test: impl Fn(&Bed)) {
     if let Some(place) = persistent_memory() {
         for (name, fixed, dimms) in [
             ("pmem", None, 6),
@@ -183,7 +202,7 @@ pub(crate) fn each_bed(test: impl Fn(&Bed)) {
             ("pmem, one DIMM", None, 1),
         ] {
             println!("-- {name}, {}", place.display());
-            test(&Bed::on_persistent_memory(name, &place, fixed, dimms));
+            test(&Bed::on_persistent_memory(name, &place, fixed, dimms).of(engine));
         }
         return;
     }
@@ -199,6 +218,6 @@ pub(crate) fn each_bed(test: impl Fn(&Bed)) {
         ("file", Medium::File, None, 6),
     ] {
         println!("-- {name}");
-        test(&Bed::new(name, medium, fixed, dimms));
+        test(&Bed::new(name, medium, fixed, dimms).of(engine));
     }
 }

@@ -1,5 +1,6 @@
 //! The death of a process in the middle of a call: what is left, and that nothing is heard of it afterwards.
 
+use everdram::EngineKind;
 use everdram_lab::call::Values;
 use everdram_lab::death::mortal;
 use everdram_lab::image::{Image, Medium};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 /// A pool without an engine, heard by a recorder.
 fn pool() -> (Arc<Pool>, Arc<Recorder>) {
-    let ground = Ground::new(Profile::Variable, Medium::Pmem);
+    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
     let start = ground.create(1).unwrap();
     let world = World::open(&ground, start, &Ears::default()).unwrap();
     let Image::Memory(bytes) = world.killed() else {
@@ -118,13 +119,18 @@ fn a_process_may_die_anywhere() {
     let mut deaths = 0;
     for medium in Medium::ALL {
         for profile in [Profile::Variable, Profile::Growth] {
-            let mut plan = Plan::draw(medium, profile, 3, 14);
+            let mut plan = Plan::draw(EngineKind::Viper, medium, profile, 3, 14);
             for at in [3, 8, 9] {
                 plan.calls.insert(at, (0, everdram_lab::call::Call::Kill));
             }
             plan.calls.push((0, everdram_lab::call::Call::Reopen));
             plan.fault = Fault::None;
-            let whole = run(&plan, &Ground::new(profile, medium), false).unwrap();
+            let whole = run(
+                &plan,
+                &Ground::new(EngineKind::Viper, profile, medium),
+                false,
+            )
+            .unwrap();
             let is_event = |step: &&Step| match medium {
                 Medium::Pmem => matches!(
                     step,
@@ -135,7 +141,7 @@ fn a_process_may_die_anywhere() {
             let events = whole.record.trace.iter().filter(is_event).count();
             for event in 0..events as u32 {
                 plan.fault = Fault::Kill(event);
-                let ground = Ground::new(profile, medium);
+                let ground = Ground::new(EngineKind::Viper, profile, medium);
                 let what = format!("{profile} on {medium}, death before event {event}");
                 let run =
                     run(&plan, &ground, false).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
@@ -162,9 +168,9 @@ fn threads_stop_at_a_fault() {
         .into_iter()
         .enumerate()
         {
-            let mut plan = Plan::draw(medium, Profile::Threads, seed, 30);
+            let mut plan = Plan::draw(EngineKind::Viper, medium, Profile::Threads, seed, 30);
             plan.fault = fault;
-            let ground = Ground::new(Profile::Threads, medium);
+            let ground = Ground::new(EngineKind::Viper, Profile::Threads, medium);
             let what = format!("seed {seed}, {fault:?} on {medium}");
             let run =
                 threads::run(&plan, &ground).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));

@@ -1,5 +1,6 @@
 //! The verdict on a recovered store: what is wrong must be called wrong.
 
+use everdram::EngineKind;
 use everdram_lab::call::Values;
 use everdram_lab::history::{Allowed, State};
 use everdram_lab::image::{Image, Medium};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const VALUE: &[u8] = b"a value that is found again in memory";
 
 fn ground(profile: Profile, medium: Medium) -> Ground {
-    Ground::new(profile, medium)
+    Ground::new(EngineKind::Viper, profile, medium)
 }
 
 /// A store of which these keys hold [`VALUE`].
@@ -84,7 +85,10 @@ fn a_lost_block_is_wrong() {
         let ground = ground(Profile::Variable, medium);
         let world = store(&ground, &[1], &Ears::default());
         assert_eq!(account(&world, &state(&ground, &[1])), Ok(()));
-        world.pool.allocate(1, 4096, ground.block_bytes()).unwrap();
+        world
+            .pool
+            .allocate(1, 4096, world.opened.space().block_bytes)
+            .unwrap();
         let wrong = account(&world, &state(&ground, &[1])).unwrap_err();
         assert!(wrong.contains("the others are lost"), "{wrong}");
     }

@@ -1,5 +1,6 @@
 //! The oracle: what recovery reads decides, and nothing else does.
 
+use everdram::EngineKind;
 use everdram_lab::image::{Image, Medium};
 use everdram_lab::lazy::{Oracle, Script};
 use everdram_lab::profile::Profile;
@@ -15,7 +16,7 @@ const WORDS: [u64; 3] = [0, 11, 22];
 
 /// The image of an empty store, and two lines of its last block, which is free.
 fn memory() -> (Vec<u8>, [u64; 2]) {
-    let ground = Ground::new(Profile::Variable, Medium::Pmem);
+    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
     let start = ground.create(1).unwrap();
     let world = World::open(&ground, start, &Ears::default()).unwrap();
     let Image::Memory(bytes) = world.killed() else {

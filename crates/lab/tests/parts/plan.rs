@@ -1,5 +1,6 @@
 //! Plans: a seed in, the same run out.
 
+use everdram::EngineKind;
 use everdram_lab::call::Call;
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Plan};
@@ -23,7 +24,7 @@ fn said(plan: &Plan) -> String {
 fn the_same_seed_is_the_same_plan() {
     for medium in Medium::ALL {
         for profile in Profile::ALL {
-            let drawn = |seed| said(&Plan::draw(medium, profile, seed, 80));
+            let drawn = |seed| said(&Plan::draw(EngineKind::Viper, medium, profile, seed, 80));
             assert_eq!(drawn(5), drawn(5));
             assert_ne!(drawn(5), drawn(6));
         }
@@ -34,8 +35,8 @@ fn the_same_seed_is_the_same_plan() {
 fn media_differ_in_their_faults_alone() {
     let mut faults = Vec::new();
     for seed in 0..60 {
-        let [pmem, file] =
-            Medium::ALL.map(|medium| Plan::draw(medium, Profile::Variable, seed, 20));
+        let [pmem, file] = Medium::ALL
+            .map(|medium| Plan::draw(EngineKind::Viper, medium, Profile::Variable, seed, 20));
         assert_eq!(pmem.calls, file.calls);
         // Memory does not fail, and has room; but processes die everywhere.
         assert!(matches!(pmem.fault, Fault::None | Fault::Kill(_)));
@@ -57,7 +58,7 @@ type IsCall = fn(&Call) -> bool;
 #[test]
 fn profiles_draw_what_they_are_for() {
     let drawn = |profile, is: IsCall| {
-        let plan = Plan::draw(Medium::Pmem, profile, 1, 400);
+        let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, profile, 1, 400);
         for (session, _) in &plan.calls {
             assert!((*session as usize) < profile.sessions());
         }

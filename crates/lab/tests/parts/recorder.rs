@@ -1,5 +1,6 @@
 //! The recorder: what it writes down of memory is the order in which memory saw it.
 
+use everdram::EngineKind;
 use everdram_lab::call::Values;
 use everdram_lab::image::{Image, Medium};
 use everdram_lab::profile::Profile;
@@ -17,7 +18,7 @@ const STORES: u64 = 500;
 /// Threads store to one word, and take their time between the store and its being written down.
 #[test]
 fn stores_are_written_down_in_their_order() {
-    let ground = Ground::new(Profile::Variable, Medium::Pmem);
+    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
     let Image::Memory(start) = ground.create(1).unwrap() else {
         panic!("memory is made of memory");
     };

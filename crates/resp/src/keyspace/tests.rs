@@ -6,19 +6,17 @@ use everdram::{EngineKind, Error, Medium, MediumChoice, Options, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `check` over a new store of the model, of viper on emulated memory, and of viper on files.
+/// Runs `check` over a new store of the model, and of each engine on emulated memory and on files.
 fn with_stores(clock: &Arc<AtomicU64>, check: impl Fn(&Store)) {
-    let beds = [
-        (EngineKind::Model, Medium::Emulated),
-        (EngineKind::Viper, Medium::Emulated),
-        (EngineKind::Viper, Medium::File),
-    ];
-    for (engine, medium) in beds {
+    let media = [Medium::Emulated, Medium::File];
+    let engines = EngineKind::ALL.iter();
+    let beds = engines.flat_map(|&engine| media.map(|medium| (engine, medium)));
+    for (engine, medium) in beds.chain([(EngineKind::Model, Medium::Emulated)]) {
         clock.store(1_000, Ordering::SeqCst);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let time = Arc::clone(clock);
         let mut options = Options::default();
-        options.engine = engine;
+        options.engine = Some(engine);
         options.medium = MediumChoice::Only(medium);
         options.clock = Some(Arc::new(move || time.load(Ordering::SeqCst)));
         check(&Store::open(directory.path().join("pool"), &options).expect("a new store opens"));

@@ -43,7 +43,7 @@ struct HeldSession {
 impl Held {
     fn new() -> Arc<Self> {
         let mut options = Options::default();
-        options.engine = EngineKind::Model;
+        options.engine = Some(EngineKind::Model);
         let store = Store::open("unused", &options).expect("the model opens");
         Arc::new(Held {
             model: Arc::clone(store.engine()),

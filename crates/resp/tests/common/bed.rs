@@ -1,6 +1,6 @@
 //! Where tests put their stores: which engine, on which medium.
 //!
-//! Tests run over viper, on emulated persistent memory and on files. `EVERDRAM_TEST_ENGINE=model` takes the
+//! Tests run over every engine, on emulated persistent memory and on files. `EVERDRAM_TEST_ENGINE=model` takes the
 //! model instead; `EVERDRAM_TEST_MEDIUM=file` (or `emulated`) runs everything on that medium.
 
 use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
@@ -12,6 +12,7 @@ const MEMORY: &str = "/dev/shm";
 /// A place for a store.
 pub(crate) struct Bed {
     directory: TempDir,
+    engine: EngineKind,
     medium: Medium,
 }
 
@@ -24,21 +25,21 @@ pub(crate) fn asked_medium() -> Option<Medium> {
     }
 }
 
-fn engine() -> EngineKind {
-    match std::env::var("EVERDRAM_TEST_ENGINE") {
-        Ok(name) => name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"),
-        Err(_) => EngineKind::Viper,
-    }
+/// The engine that was asked for instead of all, if any.
+fn asked_engine() -> Option<EngineKind> {
+    let name = std::env::var("EVERDRAM_TEST_ENGINE").ok()?;
+    Some(name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"))
 }
 
 impl Bed {
-    pub(crate) fn new(medium: Medium) -> Bed {
+    pub(crate) fn new(engine: EngineKind, medium: Medium) -> Bed {
         let directory = match medium {
             Medium::Emulated if Path::new(MEMORY).is_dir() => TempDir::new_in(MEMORY),
             _ => TempDir::new(),
         };
         Bed {
             directory: directory.expect("a temporary directory"),
+            engine: asked_engine().unwrap_or(engine),
             medium,
         }
     }
@@ -50,7 +51,7 @@ impl Bed {
 
     pub(crate) fn open(&self) -> Store {
         let mut options = Options::default();
-        options.engine = engine();
+        options.engine = Some(self.engine);
         options.medium = MediumChoice::Only(self.medium);
         options.initial_bytes = 16 << 20;
         options.log_bytes = 16 << 20;

@@ -4,7 +4,7 @@
 //! command, option, error and edge we know of, and a seeded generator. Both run in RESP2 and RESP3.
 //! Where two right servers may differ (order of KEYS, a random key, clocks), `compare` says how far.
 //!
-//! Ours runs over viper on emulated persistent memory and on files; see `bed` for how to choose.
+//! Ours runs over each engine on emulated persistent memory and on files; see `bed` for how to choose.
 //! `EVERDRAM_TEST_SEED=n` repeats a random run. Without an installed redis-server the tests say so and
 //! pass.
 
@@ -19,9 +19,19 @@ mod table;
 
 use compare::Mode;
 use connection::Connection;
-use everdram::Medium;
+use everdram::{EngineKind, Medium, test_each_engine};
 use servers::Servers;
 use std::time::{Duration, Instant};
+
+test_each_engine!(
+    strings_answer_as_redis,
+    keys_answer_as_redis,
+    expiry_answers_as_redis,
+    transactions_answer_as_redis,
+    connections_answer_as_redis,
+    random_commands_answer_as_redis,
+    keys_expire_as_in_redis,
+);
 
 /// One client of both servers: what it sends to one, it sends to the other.
 struct Pair {
@@ -91,9 +101,11 @@ fn media() -> Vec<Medium> {
     bed::asked_medium().map_or_else(|| vec![Medium::Emulated, Medium::File], |one| vec![one])
 }
 
-fn check_table(name: &str, text: &str) {
-    for servers in media().into_iter().filter_map(Servers::start) {
-        check_table_on(servers, name, text);
+fn check_table(engine: EngineKind, name: &str, text: &str) {
+    for medium in media() {
+        if let Some(servers) = Servers::start(engine, medium) {
+            check_table_on(servers, name, text);
+        }
     }
 }
 
@@ -126,33 +138,27 @@ fn check_table_on(servers: Servers, name: &str, text: &str) {
     servers.stop();
 }
 
-#[test]
-fn strings_answer_as_redis() {
-    check_table("strings.txt", include_str!("strings.txt"));
+fn strings_answer_as_redis(engine: EngineKind) {
+    check_table(engine, "strings.txt", include_str!("strings.txt"));
 }
 
-#[test]
-fn keys_answer_as_redis() {
-    check_table("keys.txt", include_str!("keys.txt"));
+fn keys_answer_as_redis(engine: EngineKind) {
+    check_table(engine, "keys.txt", include_str!("keys.txt"));
 }
 
-#[test]
-fn expiry_answers_as_redis() {
-    check_table("expiry.txt", include_str!("expiry.txt"));
+fn expiry_answers_as_redis(engine: EngineKind) {
+    check_table(engine, "expiry.txt", include_str!("expiry.txt"));
 }
 
-#[test]
-fn transactions_answer_as_redis() {
-    check_table("transactions.txt", include_str!("transactions.txt"));
+fn transactions_answer_as_redis(engine: EngineKind) {
+    check_table(engine, "transactions.txt", include_str!("transactions.txt"));
 }
 
-#[test]
-fn connections_answer_as_redis() {
-    check_table("connection.txt", include_str!("connection.txt"));
+fn connections_answer_as_redis(engine: EngineKind) {
+    check_table(engine, "connection.txt", include_str!("connection.txt"));
 }
 
-#[test]
-fn random_commands_answer_as_redis() {
+fn random_commands_answer_as_redis(engine: EngineKind) {
     let seed = random::seed();
     println!("seed {seed}: repeat with EVERDRAM_TEST_SEED={seed}");
     for medium in media() {
@@ -161,7 +167,7 @@ fn random_commands_answer_as_redis() {
             Medium::File => random::COMMANDS / 6,
             _ => random::COMMANDS,
         };
-        if let Some(servers) = Servers::start(medium) {
+        if let Some(servers) = Servers::start(engine, medium) {
             check_random(servers, seed, commands);
         }
     }
@@ -193,9 +199,9 @@ fn check_random(servers: Servers, seed: u64, commands: usize) {
     servers.stop();
 }
 
-#[test]
-fn keys_expire_as_in_redis() {
-    let Some(servers) = Servers::start(bed::asked_medium().unwrap_or(Medium::Emulated)) else {
+fn keys_expire_as_in_redis(engine: EngineKind) {
+    let Some(servers) = Servers::start(engine, bed::asked_medium().unwrap_or(Medium::Emulated))
+    else {
         return;
     };
     let mut pair = Pair::connect(&servers, 2);

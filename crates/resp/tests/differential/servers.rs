@@ -1,7 +1,7 @@
 //! The two servers: redis-server as a child process on a free port, and ours inside this process.
 
 use crate::bed::Bed;
-use everdram::{Medium, Store};
+use everdram::{EngineKind, Medium, Store};
 use everdram_resp::{Server, Settings};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,8 +34,8 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Both, ready; `None`, with a line that says so, if redis-server is not installed.
-    pub(crate) fn start(medium: Medium) -> Option<Servers> {
-        let bed = Bed::new(medium);
+    pub(crate) fn start(engine: EngineKind, medium: Medium) -> Option<Servers> {
+        let bed = Bed::new(engine, medium);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (redis, address) = start_redis(directory.path())?;
         let store = bed.open();

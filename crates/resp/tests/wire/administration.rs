@@ -1,13 +1,23 @@
 //! Passwords, settings, reports, and the tools that ask for them.
 
 use crate::support::{eventually, start, with_password};
+use everdram::{EngineKind, test_each_engine};
 use everdram_resp::Settings;
 use std::io::Read;
 use std::process::Command;
 
-#[test]
-fn authentication() {
-    let server = start(with_password());
+test_each_engine!(
+    authentication,
+    clients_can_be_listed_and_killed,
+    the_slow_log_keeps_what_was_slow_and_no_secrets,
+    config_changes_all_or_nothing_and_no_paths,
+    info_says_what_an_acknowledgement_means,
+    a_redis_library_can_use_it,
+    redis_cli_can_use_it,
+);
+
+fn authentication(engine: EngineKind) {
+    let server = start(engine, with_password());
     let mut client = server.connect();
     client.ask("GET k\r\n", "-NOAUTH Authentication required.\r\n");
     client.ask(
@@ -38,12 +48,14 @@ fn authentication() {
     client.expect("%7\r\n");
 }
 
-#[test]
-fn clients_can_be_listed_and_killed() {
-    let server = start(Settings {
-        threads: 2,
-        ..Settings::default()
-    });
+fn clients_can_be_listed_and_killed(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 2,
+            ..Settings::default()
+        },
+    );
     let (mut one, mut two, mut three) = (server.connect(), server.connect(), server.connect());
     one.ask("CLIENT ID\r\nCLIENT SETNAME one\r\n", ":1\r\n+OK\r\n");
     two.ask("CLIENT ID\r\n", ":2\r\n");
@@ -69,13 +81,15 @@ fn clients_can_be_listed_and_killed() {
     one.expect_closed();
 }
 
-#[test]
-fn the_slow_log_keeps_what_was_slow_and_no_secrets() {
-    let server = start(Settings {
-        slowlog_slower_than_us: 0,
-        slowlog_max_len: 2,
-        ..Settings::default()
-    });
+fn the_slow_log_keeps_what_was_slow_and_no_secrets(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            slowlog_slower_than_us: 0,
+            slowlog_max_len: 2,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     client.ask(
         "CONFIG SET requirepass hidden\r\nAUTH hidden\r\n",
@@ -99,9 +113,8 @@ fn the_slow_log_keeps_what_was_slow_and_no_secrets() {
     );
 }
 
-#[test]
-fn config_changes_all_or_nothing_and_no_paths() {
-    let server = start(Settings::default());
+fn config_changes_all_or_nothing_and_no_paths(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     let failed = |name: &str, reason: &str| {
         format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}\r\n")
@@ -142,9 +155,8 @@ fn config_changes_all_or_nothing_and_no_paths() {
     );
 }
 
-#[test]
-fn info_says_what_an_acknowledgement_means() {
-    let server = start(Settings::default());
+fn info_says_what_an_acknowledgement_means(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     client.ask("SET k v\r\n", "+OK\r\n");
     client.send("INFO\r\n");
@@ -162,9 +174,8 @@ fn info_says_what_an_acknowledgement_means() {
     }
 }
 
-#[test]
-fn a_redis_library_can_use_it() {
-    let server = start(with_password());
+fn a_redis_library_can_use_it(engine: EngineKind) {
+    let server = start(engine, with_password());
     let url = format!("redis://:secret@{}/0?protocol=resp3", server.address);
     let client = redis::Client::open(url).expect("a URL");
     let mut connection = client.get_connection().expect("a connection");
@@ -189,9 +200,8 @@ fn a_redis_library_can_use_it() {
     assert_eq!((a, b), (1, None));
 }
 
-#[test]
-fn redis_cli_can_use_it() {
-    let server = start(Settings::default());
+fn redis_cli_can_use_it(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let port = server.address.port().to_string();
     let run = |arguments: &[&str]| {
         Command::new("redis-cli")

@@ -1,10 +1,17 @@
 //! Replies that wait for the medium: their order, many of them, from several connections at once.
 
 use crate::support::{Raw, Running, start};
+use everdram::{EngineKind, test_each_engine};
 use everdram_resp::Settings;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+
+test_each_engine!(
+    pipelines_of_many_connections_count_together,
+    replies_of_all_kinds_keep_their_order,
+    everything_acknowledged_is_there_after_the_server_has_gone,
+);
 
 const CONNECTIONS: usize = 8;
 const REQUESTS: usize = 2_000;
@@ -24,12 +31,14 @@ fn pipeline(server: &Running, requests: String) -> BufReader<TcpStream> {
     BufReader::new(client.0)
 }
 
-#[test]
-fn pipelines_of_many_connections_count_together() {
-    let server = start(Settings {
-        threads: 2,
-        ..Settings::default()
-    });
+fn pipelines_of_many_connections_count_together(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 2,
+            ..Settings::default()
+        },
+    );
     let mut readers: Vec<_> = (0..CONNECTIONS)
         .map(|_| pipeline(&server, "INCR n\r\n".repeat(REQUESTS)))
         .collect();
@@ -49,12 +58,14 @@ fn pipelines_of_many_connections_count_together() {
     assert_eq!(seen.last(), Some(&((CONNECTIONS * REQUESTS) as u64)));
 }
 
-#[test]
-fn replies_of_all_kinds_keep_their_order() {
-    let server = start(Settings {
-        threads: 2,
-        ..Settings::default()
-    });
+fn replies_of_all_kinds_keep_their_order(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 2,
+            ..Settings::default()
+        },
+    );
     // Replies that need not wait stand between those that must.
     let requests = |name: usize| {
         (0..REQUESTS)
@@ -75,9 +86,8 @@ fn replies_of_all_kinds_keep_their_order() {
     }
 }
 
-#[test]
-fn everything_acknowledged_is_there_after_the_server_has_gone() {
-    let server = start(Settings::default());
+fn everything_acknowledged_is_there_after_the_server_has_gone(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     for n in 0..50 {
         client.ask(format!("SET k{n} {n}\r\n"), "+OK\r\n");

@@ -3,16 +3,23 @@
 use crate::bed::Bed;
 use crate::keys::independent_keys;
 use crate::support::{Raw, Running, request, start_on};
-use everdram::Medium;
+use everdram::{EngineKind, Medium, test_each_engine};
 use everdram_pm::faults::Faults;
 use everdram_resp::{Settings, StopError};
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+test_each_engine!(
+    no_acknowledgement_comes_before_its_sync,
+    a_failed_sync_refuses_what_waited_and_reads_go_on,
+    some_acknowledgements_and_then_none,
+    a_full_disk_refuses_writes_and_nothing_else,
+);
+
 /// A server whose disk obeys the test.
-fn start_with_faults(threads: usize) -> (Running, Arc<Faults>) {
-    let bed = Bed::new(Medium::File);
+fn start_with_faults(engine: EngineKind, threads: usize) -> (Running, Arc<Faults>) {
+    let bed = Bed::new(engine, Medium::File);
     let faults = Faults::install(&bed.pool());
     let settings = Settings {
         threads,
@@ -40,9 +47,8 @@ fn lines(client: &Raw<TcpStream>, count: usize) -> Vec<String> {
     (0..count).map(|_| next()).collect()
 }
 
-#[test]
-fn no_acknowledgement_comes_before_its_sync() {
-    let (server, faults) = start_with_faults(1);
+fn no_acknowledgement_comes_before_its_sync(engine: EngineKind) {
+    let (server, faults) = start_with_faults(engine, 1);
     let mut client = server.connect();
     for n in 0..20 {
         let before = faults.calls();
@@ -52,9 +58,8 @@ fn no_acknowledgement_comes_before_its_sync() {
     }
 }
 
-#[test]
-fn a_failed_sync_refuses_what_waited_and_reads_go_on() {
-    let (server, faults) = start_with_faults(2);
+fn a_failed_sync_refuses_what_waited_and_reads_go_on(engine: EngineKind) {
+    let (server, faults) = start_with_faults(engine, 2);
     let (mut writer, mut other) = (server.connect(), server.connect());
     // A read of a key that shares its lock with a lost write is refused, too.
     let [kept, lost, counter] =
@@ -88,9 +93,8 @@ fn a_failed_sync_refuses_what_waited_and_reads_go_on() {
     stop_failed(server);
 }
 
-#[test]
-fn some_acknowledgements_and_then_none() {
-    let (server, faults) = start_with_faults(2);
+fn some_acknowledgements_and_then_none(engine: EngineKind) {
+    let (server, faults) = start_with_faults(engine, 2);
     let mut client = server.connect();
     client.ask("PING\r\n", "+PONG\r\n");
     faults.fail_sync_after(5);
@@ -106,9 +110,8 @@ fn some_acknowledgements_and_then_none() {
     stop_failed(server);
 }
 
-#[test]
-fn a_full_disk_refuses_writes_and_nothing_else() {
-    let (server, faults) = start_with_faults(1);
+fn a_full_disk_refuses_writes_and_nothing_else(engine: EngineKind) {
+    let (server, faults) = start_with_faults(engine, 1);
     let mut client = server.connect();
     client.ask("SET kept 1\r\n", "+OK\r\n");
     faults.room(Some(0));

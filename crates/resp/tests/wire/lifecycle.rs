@@ -1,14 +1,22 @@
 //! Starting, stopping, and refusing to start.
 
 use crate::support::{PATIENCE, Raw, eventually, request, start};
+use everdram::{EngineKind, test_each_engine};
 use everdram_resp::{Server, Settings, StartError};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-#[test]
-fn unix_socket() {
+test_each_engine!(
+    unix_socket,
+    a_server_that_cannot_start_says_why,
+    shutdown_answers_what_has_arrived,
+    shutdown_command_ends_the_server,
+    a_client_that_does_not_take_its_replies_cannot_hold_up_a_shutdown,
+);
+
+fn unix_socket(engine: EngineKind) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("everdram.sock");
     let settings = Settings {
@@ -16,7 +24,7 @@ fn unix_socket() {
         unix_socket: Some(path.clone()),
         ..Settings::default()
     };
-    let server = start(settings.clone());
+    let server = start(engine, settings.clone());
     let mode = std::fs::metadata(&path)
         .expect("the socket")
         .permissions()
@@ -31,9 +39,8 @@ fn unix_socket() {
     client.expect_closed();
 }
 
-#[test]
-fn a_server_that_cannot_start_says_why() {
-    let server = start(Settings::default());
+fn a_server_that_cannot_start_says_why(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let refuse = |settings| {
         Server::start(server.store.clone(), settings)
             .map(drop)
@@ -67,12 +74,14 @@ fn a_server_that_cannot_start_says_why() {
     assert!(file.path().exists());
 }
 
-#[test]
-fn shutdown_answers_what_has_arrived() {
-    let server = start(Settings {
-        threads: 2,
-        ..Settings::default()
-    });
+fn shutdown_answers_what_has_arrived(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 2,
+            ..Settings::default()
+        },
+    );
     let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.ask("PING\r\n", "+PONG\r\n");
@@ -93,9 +102,8 @@ fn shutdown_answers_what_has_arrived() {
     assert_eq!(store.len(), 4);
 }
 
-#[test]
-fn shutdown_command_ends_the_server() {
-    let server = start(Settings::default());
+fn shutdown_command_ends_the_server(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     client.ask("SHUTDOWN foo\r\n", "-ERR syntax error\r\n");
     client.ask("SHUTDOWN ABORT\r\n", "-ERR No shutdown in progress.\r\n");
@@ -108,12 +116,14 @@ fn shutdown_command_ends_the_server() {
     server.wait();
 }
 
-#[test]
-fn a_client_that_does_not_take_its_replies_cannot_hold_up_a_shutdown() {
-    let server = start(Settings {
-        drain_timeout: Duration::from_millis(300),
-        ..Settings::default()
-    });
+fn a_client_that_does_not_take_its_replies_cannot_hold_up_a_shutdown(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            drain_timeout: Duration::from_millis(300),
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     client.ask(request(&["SET", "k", &"v".repeat(8 << 20)]), "+OK\r\n");
     client.send("GET k\r\n".repeat(8));

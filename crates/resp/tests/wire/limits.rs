@@ -1,13 +1,30 @@
 //! What a client cannot make the server take, keep or wait for.
 
 use crate::support::{eventually, request, start, with_password};
+use everdram::{EngineKind, test_each_engine};
 use everdram_resp::{Limits, Settings};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-#[test]
-fn strangers_may_send_little() {
-    let server = start(with_password());
+test_each_engine!(
+    strangers_may_send_little,
+    strangers_may_take_little,
+    strangers_must_say_who_they_are_in_time,
+    idle_connections_are_closed,
+    a_client_that_never_reads_is_closed,
+    a_reply_larger_than_the_output_limit_arrives,
+    soft_output_limit_closes_after_its_time,
+    a_request_beyond_the_query_limit_closes,
+    a_transaction_cannot_grow_without_end,
+    too_many_clients,
+    replies_of_many_parts_are_bounded,
+    a_transaction_whose_answer_is_too_large_changes_nothing,
+    all_buffers_together_are_bounded,
+    guessing_passwords_takes_long,
+);
+
+fn strangers_may_send_little(engine: EngineKind) {
+    let server = start(engine, with_password());
     let ten = "*10\r\n$4\r\nECHO\r\n".to_owned() + &"$1\r\na\r\n".repeat(9);
     server
         .connect()
@@ -33,22 +50,23 @@ fn strangers_may_send_little() {
     }
 }
 
-#[test]
-fn strangers_may_take_little() {
+fn strangers_may_take_little(engine: EngineKind) {
     // The replies to what a stranger sends before reading may not add up.
-    let server = start(with_password());
+    let server = start(engine, with_password());
     let mut client = server.connect();
     client.send("GET k\r\n".repeat(100));
     let answers = client.rest();
     assert!(answers.len() < 2048, "{} bytes", answers.len());
 }
 
-#[test]
-fn strangers_must_say_who_they_are_in_time() {
-    let server = start(Settings {
-        preauth_timeout: Duration::from_secs(1),
-        ..with_password()
-    });
+fn strangers_must_say_who_they_are_in_time(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            preauth_timeout: Duration::from_secs(1),
+            ..with_password()
+        },
+    );
     let mut known = server.connect();
     known.ask("AUTH secret\r\n", "+OK\r\n");
     let mut stranger = server.connect();
@@ -57,27 +75,31 @@ fn strangers_must_say_who_they_are_in_time() {
     known.ask("PING\r\n", "+PONG\r\n");
 }
 
-#[test]
-fn idle_connections_are_closed() {
-    let server = start(Settings {
-        timeout: Duration::from_secs(1),
-        ..Settings::default()
-    });
+fn idle_connections_are_closed(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            timeout: Duration::from_secs(1),
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     client.ask("PING\r\n", "+PONG\r\n");
     client.expect_closed();
 }
 
-#[test]
-fn a_client_that_never_reads_is_closed() {
+fn a_client_that_never_reads_is_closed(engine: EngineKind) {
     let limits = Limits {
         output_hard_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     server
         .connect()
         .ask(request(&["SET", "k", &"v".repeat(100_000)]), "+OK\r\n");
@@ -95,16 +117,18 @@ fn a_client_that_never_reads_is_closed() {
 }
 
 /// A value larger than the limit could be stored and never be read: its reply counted as output unread.
-#[test]
-fn a_reply_larger_than_the_output_limit_arrives() {
+fn a_reply_larger_than_the_output_limit_arrives(engine: EngineKind) {
     let limits = Limits {
         output_hard_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     let value = "v".repeat(5 << 20);
     client.ask(request(&["SET", "k", &value]), "+OK\r\n");
@@ -112,17 +136,19 @@ fn a_reply_larger_than_the_output_limit_arrives() {
     assert!(client.bulk() == value, "the value came back changed");
 }
 
-#[test]
-fn soft_output_limit_closes_after_its_time() {
+fn soft_output_limit_closes_after_its_time(engine: EngineKind) {
     let limits = Limits {
         output_soft_bytes: 1 << 20,
         output_soft_time: Duration::from_secs(1),
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     client.ask(request(&["SET", "k", &"v".repeat(8 << 20)]), "+OK\r\n");
     // Far more than the socket buffers take.
@@ -136,16 +162,18 @@ fn soft_output_limit_closes_after_its_time() {
     });
 }
 
-#[test]
-fn a_request_beyond_the_query_limit_closes() {
+fn a_request_beyond_the_query_limit_closes(engine: EngineKind) {
     let limits = Limits {
         query_buffer_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     // One large argument may come on top of the limit, several may not.
     let large = "v".repeat(3 << 20);
@@ -157,16 +185,18 @@ fn a_request_beyond_the_query_limit_closes() {
     server.connect().ask("EXISTS a b c\r\n", ":0\r\n");
 }
 
-#[test]
-fn a_transaction_cannot_grow_without_end() {
+fn a_transaction_cannot_grow_without_end(engine: EngineKind) {
     let limits = Limits {
         query_buffer_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     let set = request(&["SET", "k", &"v".repeat(600_000)]);
     client.ask("MULTI\r\n", "+OK\r\n");
@@ -182,12 +212,14 @@ fn a_transaction_cannot_grow_without_end() {
     client.ask("EXISTS k\r\n", ":0\r\n");
 }
 
-#[test]
-fn too_many_clients() {
-    let server = start(Settings {
-        maxclients: 2,
-        ..Settings::default()
-    });
+fn too_many_clients(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            maxclients: 2,
+            ..Settings::default()
+        },
+    );
     let mut first = server.connect();
     let mut second = server.connect();
     first.ask("PING\r\n", "+PONG\r\n");
@@ -210,16 +242,18 @@ fn too_many_clients() {
 const TOO_LARGE: &str = "-ERR the reply would exceed the output limit (client-output-buffer-limit \
                          normal): ask for less at once\r\n";
 
-#[test]
-fn replies_of_many_parts_are_bounded() {
+fn replies_of_many_parts_are_bounded(engine: EngineKind) {
     let limits = Limits {
         output_hard_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     let long_key = "k".repeat(40_000);
     for number in 0..30 {
@@ -250,16 +284,18 @@ fn replies_of_many_parts_are_bounded() {
     );
 }
 
-#[test]
-fn a_transaction_whose_answer_is_too_large_changes_nothing() {
+fn a_transaction_whose_answer_is_too_large_changes_nothing(engine: EngineKind) {
     let limits = Limits {
         output_hard_bytes: 1 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     let value = "v".repeat(300_000);
     client.ask(request(&["SET", "v", &value]), "+OK\r\n");
@@ -273,16 +309,18 @@ fn a_transaction_whose_answer_is_too_large_changes_nothing() {
     );
 }
 
-#[test]
-fn all_buffers_together_are_bounded() {
+fn all_buffers_together_are_bounded(engine: EngineKind) {
     let limits = Limits {
         buffers_bytes: 4 << 20,
         ..Limits::default()
     };
-    let server = start(Settings {
-        limits,
-        ..Settings::default()
-    });
+    let server = start(
+        engine,
+        Settings {
+            limits,
+            ..Settings::default()
+        },
+    );
     let mut modest = server.connect();
     modest.ask("PING\r\n", "+PONG\r\n");
     let mut greedy = server.connect();
@@ -294,13 +332,15 @@ fn all_buffers_together_are_bounded() {
     assert!(info.contains("evicted_clients:1\r\n"), "{info}");
 }
 
-#[test]
-fn guessing_passwords_takes_long() {
+fn guessing_passwords_takes_long(engine: EngineKind) {
     // One thread, so that whoever holds it up holds up everybody.
-    let server = start(Settings {
-        threads: 1,
-        ..with_password()
-    });
+    let server = start(
+        engine,
+        Settings {
+            threads: 1,
+            ..with_password()
+        },
+    );
     let mut other = server.connect();
     other.ask("AUTH secret\r\n", "+OK\r\n");
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";

@@ -1,8 +1,20 @@
 //! What clients may send in which form, and what they get for it.
 
 use crate::support::{Raw, request, start};
+use everdram::{EngineKind, test_each_engine};
 use everdram_resp::Settings;
 use std::net::Shutdown;
+
+test_each_engine!(
+    replies_are_the_same_however_the_stream_is_cut,
+    resp3_after_hello,
+    malformed_requests_get_an_error_and_the_door,
+    a_browser_is_turned_away_without_a_word,
+    values_of_many_sizes_come_back,
+    large_arguments_keep_their_bytes_between_small_requests,
+    a_long_pipeline_is_answered_in_order,
+    requests_before_the_end_of_the_stream_are_answered,
+);
 
 /// Requests and their replies, one list for all ways to cut the stream.
 const CONVERSATION: [(&str, &str); 21] = [
@@ -60,12 +72,14 @@ const CONVERSATION: [(&str, &str); 21] = [
     ("RESET\r\n", "+RESET\r\n"),
 ];
 
-#[test]
-fn replies_are_the_same_however_the_stream_is_cut() {
-    let server = start(Settings {
-        threads: 1,
-        ..Settings::default()
-    });
+fn replies_are_the_same_however_the_stream_is_cut(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 1,
+            ..Settings::default()
+        },
+    );
     let sent: String = CONVERSATION.iter().map(|(request, _)| *request).collect();
     let expected: String = CONVERSATION.iter().map(|(_, reply)| *reply).collect();
     let mut one_by_one = server.connect();
@@ -95,9 +109,8 @@ fn replies_are_the_same_however_the_stream_is_cut() {
     }
 }
 
-#[test]
-fn resp3_after_hello() {
-    let server = start(Settings::default());
+fn resp3_after_hello(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     client.send("HELLO 3 SETNAME three\r\n");
     client.expect("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n");
@@ -127,9 +140,8 @@ fn resp3_after_hello() {
     client.ask("RESET\r\nGET none\r\n", "+RESET\r\n$-1\r\n");
 }
 
-#[test]
-fn malformed_requests_get_an_error_and_the_door() {
-    let server = start(Settings::default());
+fn malformed_requests_get_an_error_and_the_door(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let cases = [
         ("*abc\r\n", "invalid multibulk length"),
         ("*3000000000\r\n", "invalid multibulk length"),
@@ -168,9 +180,8 @@ fn malformed_requests_get_an_error_and_the_door() {
     }
 }
 
-#[test]
-fn a_browser_is_turned_away_without_a_word() {
-    let server = start(Settings::default());
+fn a_browser_is_turned_away_without_a_word(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     for line in ["POST / HTTP/1.1\r\n", "Host: localhost\r\n"] {
         let mut client = server.connect();
         client.send(format!("{line}SET attacked 1\r\n"));
@@ -179,9 +190,8 @@ fn a_browser_is_turned_away_without_a_word() {
     server.connect().ask("EXISTS attacked\r\n", ":0\r\n");
 }
 
-#[test]
-fn values_of_many_sizes_come_back() {
-    let server = start(Settings::default());
+fn values_of_many_sizes_come_back(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     for size in [0, 1, 16 * 1024, 64 * 1024 - 1, 1 << 20, (8 << 20) + 3] {
         let value = "v".repeat(size);
@@ -192,12 +202,14 @@ fn values_of_many_sizes_come_back() {
 
 /// Large arguments are read to where they stay, small ones by way of a shared buffer, and the end of one read may be
 /// anywhere in either.
-#[test]
-fn large_arguments_keep_their_bytes_between_small_requests() {
-    let server = start(Settings {
-        threads: 1,
-        ..Settings::default()
-    });
+fn large_arguments_keep_their_bytes_between_small_requests(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 1,
+            ..Settings::default()
+        },
+    );
     let sizes = [
         70_000,
         3,
@@ -228,12 +240,14 @@ fn large_arguments_keep_their_bytes_between_small_requests() {
     sender.join().expect("the sender ends");
 }
 
-#[test]
-fn a_long_pipeline_is_answered_in_order() {
-    let server = start(Settings {
-        threads: 1,
-        ..Settings::default()
-    });
+fn a_long_pipeline_is_answered_in_order(engine: EngineKind) {
+    let server = start(
+        engine,
+        Settings {
+            threads: 1,
+            ..Settings::default()
+        },
+    );
     let mut client = server.connect();
     let mut writer = Raw(client.0.try_clone().expect("a second handle"));
     let sender = std::thread::spawn(move || {
@@ -248,9 +262,8 @@ fn a_long_pipeline_is_answered_in_order() {
     sender.join().expect("the sender ends");
 }
 
-#[test]
-fn requests_before_the_end_of_the_stream_are_answered() {
-    let server = start(Settings::default());
+fn requests_before_the_end_of_the_stream_are_answered(engine: EngineKind) {
+    let server = start(engine, Settings::default());
     let mut client = server.connect();
     // More than one turn may execute.
     client.send("PING\r\n".repeat(5000));

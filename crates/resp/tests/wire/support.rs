@@ -2,7 +2,7 @@
 
 use crate::MEDIUM;
 use crate::bed::{Bed, asked_medium};
-use everdram::{Medium, Store};
+use everdram::{EngineKind, Medium, Store};
 use everdram_resp::{Server, Settings, ShutdownHandle};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,8 +22,8 @@ pub(crate) struct Running {
 }
 
 /// Starts a server with these settings, on a free port unless they say otherwise.
-pub(crate) fn start(settings: Settings) -> Running {
-    start_on(Bed::new(medium()), settings)
+pub(crate) fn start(engine: EngineKind, settings: Settings) -> Running {
+    start_on(Bed::new(engine, medium()), settings)
 }
 
 /// The medium of this run.

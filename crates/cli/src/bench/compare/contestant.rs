@@ -1,7 +1,7 @@
 //! Who takes part: the stores of this build, and everdram twice.
 
 use super::super::store::{self, Store};
-use everdram::Medium;
+use everdram::{EngineKind, Medium};
 use everdram_bench::Sizes;
 use everdram_bench::compare::Ground;
 use std::path::Path;
@@ -14,20 +14,24 @@ const VOLATILE: &str = "scc";
 pub(super) struct Contestant {
     /// As `--store` takes it.
     pub(super) store: String,
+    /// everdram: its engine.
+    pub(super) engine: EngineKind,
     /// everdram: pages for records of one size.
     pub(super) fixed: bool,
 }
 
 impl Contestant {
-    /// Those of this build whose names contain one of `only`, or all.
-    pub(super) fn all(only: &[String]) -> Vec<Contestant> {
+    /// Those of this build whose names contain one of `only`, or all; everdram with this engine.
+    pub(super) fn all(engine: EngineKind, only: &[String]) -> Vec<Contestant> {
         let with_pages = |store: String| {
             let fixed = (store == "everdram").then(|| Contestant {
                 store: store.clone(),
+                engine,
                 fixed: true,
             });
             let usual = Contestant {
                 store,
+                engine,
                 fixed: false,
             };
             std::iter::once(usual).chain(fixed)
@@ -57,6 +61,7 @@ impl Contestant {
     pub(super) fn on(&self, ground: Ground, dir: &Path, records: u64, seed: u64) -> Store {
         Store {
             store: self.store.clone(),
+            engine: self.engine,
             medium: match ground {
                 Ground::Emulated => Medium::Emulated,
                 Ground::Disk => Medium::File,
@@ -93,13 +98,13 @@ mod tests {
 
     #[test]
     fn everdram_is_there_twice_but_on_a_disk_once() {
-        let own = Contestant::all(&["everdram".into()]);
+        let own = Contestant::all(EngineKind::default(), &["everdram".into()]);
         let labels: Vec<_> = own.iter().map(Contestant::label).collect();
         assert_eq!(labels, ["everdram", "everdram, fixed"]);
         let on_disk = own.iter().filter(|one| one.stands_on(Ground::Disk));
         assert_eq!(on_disk.count(), 1);
         assert_eq!(own[0].medium(Ground::Emulated, Path::new("/")), "emulated");
         assert_eq!(own[0].medium(Ground::Disk, Path::new("/")), "file");
-        assert!(Contestant::all(&["nobody".into()]).is_empty());
+        assert!(Contestant::all(EngineKind::default(), &["nobody".into()]).is_empty());
     }
 }

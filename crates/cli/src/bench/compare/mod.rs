@@ -12,11 +12,12 @@ pub(crate) use turn::Arguments as TurnArguments;
 pub(crate) use turn::run as turn;
 
 use super::store::ensure_directory;
-use crate::settings::usage;
+use crate::settings::{engine, usage};
 use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
 use contestant::Contestant;
+use everdram::EngineKind;
 use everdram_bench::compare::Line;
 use run::Comparison;
 use std::fmt::Write as _;
@@ -40,6 +41,9 @@ pub(crate) struct Arguments {
     /// A directory on tmpfs, for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
     emulated_dir: PathBuf,
+    /// Engine of everdram.
+    #[arg(long, default_value_t, value_parser = engine())]
+    engine: EngineKind,
     /// All of it, but small.
     #[arg(long)]
     quick: bool,
@@ -85,6 +89,7 @@ impl Arguments {
             ));
         }
         Ok(Comparison {
+            engine: self.engine,
             emulated_dir: self.emulated_dir.clone(),
             disk_dir: self.dir.clone(),
             records,
@@ -104,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for path in [&arguments.rows, &arguments.report] {
         std::fs::write(path, "").with_context(|| format!("writing {}", path.display()))?;
     }
-    let contestants = Contestant::all(&comparison.only);
+    let contestants = Contestant::all(comparison.engine, &comparison.only);
     let mut lines = Vec::new();
     if cfg!(not(feature = "rivals")) {
         lines.push(Line::LeftOut {

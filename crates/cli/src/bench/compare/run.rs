@@ -4,6 +4,7 @@ use super::contestant::{Contestant, is_wanted};
 use super::turn;
 use crate::terminal::Progress;
 use anyhow::Context;
+use everdram::EngineKind;
 use everdram_bench::compare::{Ground, Line, Measured, Part, Scene, merged_limits, row};
 use everdram_bench::limits::{self, Limit};
 use everdram_bench::server::{self, Command, Data, Load, Pins, Places};
@@ -19,6 +20,8 @@ const FEWER_ON_DISK: u64 = 10;
 
 /// What is compared, and over how much.
 pub(super) struct Comparison {
+    /// Of everdram.
+    pub(super) engine: EngineKind,
     pub(super) emulated_dir: PathBuf,
     pub(super) disk_dir: PathBuf,
     pub(super) records: u64,
@@ -225,6 +228,7 @@ fn blank(
         configuration: Configuration {
             store: contestant.store.clone(),
             version: opener.version(),
+            engine: opener.engine().map(str::to_owned),
             medium: contestant.medium(ground, dir),
             durability: opener.durability(),
             workload,
@@ -260,7 +264,7 @@ fn servers(
         file: comparison.disk_dir.clone(),
     };
     let program = std::env::current_exe().context("finding this program, to serve")?;
-    let (mut contenders, missing) = server::known(&program, &places)?;
+    let (mut contenders, missing) = server::known(&program, comparison.engine, &places)?;
     lines.extend(missing.into_iter().map(|why| Line::LeftOut {
         what: "a server".into(),
         why,
@@ -321,6 +325,7 @@ mod tests {
     fn a_store_that_ends_its_process_leaves_a_line_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let comparison = Comparison {
+            engine: EngineKind::default(),
             emulated_dir: dir.path().to_owned(),
             disk_dir: dir.path().to_owned(),
             records: 1000,
@@ -329,7 +334,10 @@ mod tests {
             seed: 1,
             only: Vec::new(),
         };
-        let (scenes, contestants) = (Scene::usual(), Contestant::all(&["everdram".into()]));
+        let (scenes, contestants) = (
+            Scene::usual(),
+            Contestant::all(EngineKind::default(), &["everdram".into()]),
+        );
         let mut seat = Seat {
             contestant: &contestants[0],
             scene: &scenes[0],

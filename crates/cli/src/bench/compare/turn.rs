@@ -107,6 +107,7 @@ fn command(arguments: &Arguments) -> anyhow::Result<Command> {
     let names: Vec<&str> = arguments.workloads.iter().map(|w| w.name()).collect();
     command
         .args(["bench", "turn", "--store", &store.store])
+        .args(["--engine", store.engine.name()])
         .args(["--medium", &store.medium.to_string()])
         .arg("--dir")
         .arg(&store.dir)

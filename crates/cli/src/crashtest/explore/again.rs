@@ -62,7 +62,7 @@ pub(super) fn judge(
     budget: Duration,
     stop: &AtomicBool,
 ) -> Again {
-    let ground = Ground::new(saved.plan.profile, saved.plan.medium);
+    let ground = Ground::of(&saved.plan);
     let begun = Instant::now();
     let go_on = || !stop.load(Ordering::Relaxed) && begun.elapsed() < budget;
     let mut replayed = replay::replay(saved, &ground, scrutiny, &go_on);
@@ -108,6 +108,7 @@ impl Again {
         let plan = &saved.plan;
         let explanation = self.explanation.as_ref();
         let mut object = explanation.map_or_else(|| json!({}), explanation_json);
+        object["engine"] = plan.engine.name().into();
         object["medium"] = plan.medium.to_string().into();
         object["profile"] = plan.profile.to_string().into();
         object["seed"] = plan.seed.into();
@@ -128,7 +129,8 @@ impl Again {
         row(
             "workload",
             format_args!(
-                "{} {}, seed {}, {} calls",
+                "{} {} {}, seed {}, {} calls",
+                plan.engine,
                 plan.medium,
                 plan.profile,
                 plan.seed,

@@ -48,7 +48,8 @@ impl Kept {
             file: PlanFile::create(directory, stem, &plan_text::write(&replay::save(found))),
             trouble: None,
             search: format!(
-                "everdram crashtest --medium {} --profile {} --seed {} --ops {} --depth {depth} --runs 1",
+                "everdram crashtest --engine {} --medium {} --profile {} --seed {} --ops {} --depth {depth} --runs 1",
+                plan.engine,
                 plan.medium,
                 plan.profile,
                 plan.seed,
@@ -110,8 +111,8 @@ pub(super) fn follow(
     let plan = &finding.plan;
     let ground = campaign.ground(plan.medium, plan.profile);
     let stem = format!(
-        "everdram-crash-{}-{}-{}",
-        plan.medium, plan.profile, plan.seed
+        "everdram-crash-{}-{}-{}-{}",
+        plan.engine, plan.medium, plan.profile, plan.seed
     );
     let depth = campaign.scrutiny.depth;
     let mut kept = Kept::new(&Found::from(finding), directory, &stem, depth);
@@ -159,8 +160,8 @@ impl Followed {
     fn print(&self) {
         let plan = &self.finding.plan;
         let title = format!(
-            "violation: {} {}, seed {}",
-            plan.medium, plan.profile, plan.seed
+            "violation: {} {} {}, seed {}",
+            plan.engine, plan.medium, plan.profile, plan.seed
         );
         println!("{}", paint(Tone::Bad, &title));
         row(
@@ -182,6 +183,7 @@ impl Followed {
     pub(super) fn to_json(&self) -> Value {
         let plan = &self.finding.plan;
         let mut object = explanation_json(&self.explanation);
+        object["engine"] = plan.engine.name().into();
         object["medium"] = plan.medium.to_string().into();
         object["profile"] = plan.profile.to_string().into();
         object["seed"] = plan.seed.into();

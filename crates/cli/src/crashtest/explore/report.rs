@@ -155,7 +155,7 @@ impl Done<'_> {
         });
         let sum = self.tally.sum();
         json!({
-            "engine": "viper",
+            "engine": campaign.engine.name(),
             "media": campaign.media.iter().map(Medium::to_string).collect::<Vec<_>>(),
             "profiles": campaign.profiles.iter().map(Profile::to_string).collect::<Vec<_>>(),
             "seed": campaign.seed, "calls_of_a_run": campaign.calls,

@@ -3,6 +3,7 @@
 
 use super::again::Again;
 use super::*;
+use everdram::EngineKind;
 use everdram_lab::campaign::{Finding, execute};
 use everdram_lab::explain::{Explanation, Scar, Told};
 use everdram_lab::lines::{Mute, Muted, key};
@@ -18,7 +19,7 @@ const SEED: u64 = 7;
 /// The fence that commits pass most often.
 fn fence(campaign: &Campaign) -> Mute {
     let ground = campaign.ground(Medium::Pmem, Profile::Variable);
-    let plan = Plan::draw(Medium::Pmem, Profile::Variable, SEED, 60);
+    let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, Profile::Variable, SEED, 60);
     let run = execute(&plan, &ground).unwrap();
     let mut sites = HashMap::new();
     for step in &run.record.trace {
@@ -122,8 +123,7 @@ fn what_cannot_be_saved_is_told_all_the_same() {
     let trouble = json["not_saved"].as_str().unwrap();
     assert!(trouble.starts_with("saving not-there/"), "{trouble}");
     assert!(!json["wrong"].as_str().unwrap().is_empty());
-    let command =
-        "everdram crashtest --medium pmem --profile variable --seed 7 --ops 60 --depth 2 --runs 1";
+    let command = "everdram crashtest --engine viper --medium pmem --profile variable --seed 7 --ops 60 --depth 2 --runs 1";
     assert_eq!(json["repeat"], command);
 }
 
@@ -163,7 +163,7 @@ fn without_an_answer_nothing_is_sound() {
     assert_eq!(end, End::TooSoon);
 
     let file = directory.path().join("whole.plan");
-    let plan = Plan::draw(Medium::Pmem, Profile::Variable, SEED, 6);
+    let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, Profile::Variable, SEED, 6);
     let text = plan_text::write(&Saved {
         plan,
         crashes: Vec::new(),

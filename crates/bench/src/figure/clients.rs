@@ -1,0 +1,330 @@
+//! Independent clients over shared buffers (figure 9).
+//!
+//! A client writes a request into its own buffer, waits for the answer, checks it, and does so again. A worker takes the lock of a buffer in
+//! which there is a request, answers up to a thousand of that client, and goes on to another buffer. The lock is among workers; worker and
+//! client pass the buffer to and fro by its state word.
+
+use super::Telling;
+use super::board::{Board, Meter, Span};
+use super::crew::{self, Done, Duty};
+use super::curves::Rounds;
+use super::line::{Line, Measured};
+use super::setup::{KEY_BYTES, VALUE_BYTES};
+use super::stand::Stage;
+use super::stream::Writes;
+use crate::corpus::Maker;
+use crate::subject::Error;
+use anyhow::{anyhow, ensure};
+use everdram::Session;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Requests of one client that a worker answers before it goes on.
+const SERVED: u32 = 1000;
+/// Looks at a buffer before the core is given to somebody else, where clients and workers are more than there are cores; and where they are not.
+const SPINS: u32 = 200;
+const SPINS_WITH_CORE: u32 = 20_000;
+/// Times that a worker gives its core away before it leaves a client that does not ask.
+const PATIENCE: u32 = 4;
+
+const WORD: usize = 8;
+const KEY_WORDS: usize = KEY_BYTES.div_ceil(WORD);
+const VALUE_WORDS: usize = VALUE_BYTES.div_ceil(WORD);
+
+/// States of a buffer: the client's to write, or the worker's.
+const IDLE: u32 = 0;
+const GET: u32 = 1;
+const PUT: u32 = 2;
+const ANSWERED: u32 = 3;
+const ABSENT: u32 = 4;
+
+/// A client's request and its answer.
+#[repr(align(128))]
+#[derive(Default)]
+struct Buffer {
+    /// Among workers: whether one of them serves this client.
+    is_served: AtomicBool,
+    state: AtomicU32,
+    key: [AtomicU64; KEY_WORDS],
+    value: [AtomicU64; VALUE_WORDS],
+}
+
+impl Buffer {
+    fn is_asked(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), GET | PUT)
+    }
+
+    /// Waits until the state satisfies; `false` if that takes longer than some turns of giving the core away.
+    fn wait(&self, spins: u32, patience: u32, satisfied: impl Fn(u32) -> bool) -> bool {
+        for _ in 0..=patience {
+            for _ in 0..spins {
+                if satisfied(self.state.load(Ordering::Relaxed)) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+}
+
+fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks(WORD)) {
+        let mut padded = [0; WORD];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+    }
+}
+
+fn load_bytes(words: &[AtomicU64], bytes: &mut [u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks_mut(WORD)) {
+        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// A worker: which client it serves.
+struct Serving<'a> {
+    buffers: &'a [Buffer],
+    spins: u32,
+    at: usize,
+    /// Whether it holds the lock of the buffer it is at.
+    holds: bool,
+    served: u32,
+    value: Vec<u8>,
+}
+
+impl Serving<'_> {
+    /// Takes the lock of a buffer with a request, from the one after the last on.
+    fn take(&mut self) -> bool {
+        for step in 1..=self.buffers.len() {
+            let at = (self.at + step) % self.buffers.len();
+            let buffer = &self.buffers[at];
+            if !buffer.is_asked() || buffer.is_served.swap(true, Ordering::Acquire) {
+                continue;
+            }
+            // Another worker may have answered and gone on meanwhile; then the client may be writing its next request.
+            if !buffer.is_asked() {
+                buffer.is_served.store(false, Ordering::Release);
+                continue;
+            }
+            (self.at, self.holds, self.served) = (at, true, 0);
+            return true;
+        }
+        false
+    }
+
+    fn answer(&mut self, session: &mut Session) -> Result<Done, Error> {
+        let buffer = &self.buffers[self.at];
+        let state = buffer.state.load(Ordering::Acquire);
+        let mut key = [0; KEY_BYTES];
+        load_bytes(&buffer.key, &mut key);
+        let (answer, done) = if state == PUT {
+            let mut value = [0; VALUE_BYTES];
+            load_bytes(&buffer.value, &mut value);
+            session.put(&key, &value)?;
+            (ANSWERED, Done::Put)
+        } else {
+            self.value.clear();
+            let found = session.get_into(&key, &mut self.value)?;
+            store_bytes(&buffer.value, &self.value);
+            let is_whole = found.is_some() && self.value.len() == VALUE_BYTES;
+            (if is_whole { ANSWERED } else { ABSENT }, Done::Get)
+        };
+        buffer.state.store(answer, Ordering::Release);
+        self.served += 1;
+        Ok(done)
+    }
+}
+
+impl Duty for Serving<'_> {
+    fn next(&mut self, session: &mut Session) -> Result<Done, Error> {
+        let is_asked = |state| matches!(state, GET | PUT);
+        if self.holds
+            && (self.served >= SERVED
+                || !self.buffers[self.at].wait(self.spins, PATIENCE, is_asked))
+        {
+            self.let_go();
+        }
+        if !self.holds && !self.take() {
+            std::thread::yield_now();
+            return Ok(Done::Nothing);
+        }
+        self.answer(session)
+    }
+
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.holds) {
+            let is_served = &self.buffers[self.at].is_served;
+            is_served.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Asks until it is over.
+fn ask(
+    stage: &Stage<'_>,
+    board: &Board,
+    (buffer, spins): (&Buffer, u32),
+    slot: usize,
+    (number, several): (usize, usize),
+) -> Result<(), Error> {
+    let mut maker = Maker::new(&stage.corpus);
+    let mut meter = Meter::start(board, slot);
+    let mut at = stage.stream.start(number, several);
+    let mut generation = 0;
+    let mut value = [0; VALUE_BYTES];
+    while !board.is_over() {
+        let request = stage.stream.next(&mut at);
+        let is_put = request.is_put(board.writes());
+        if is_put {
+            generation += 1;
+            let (key, value) = maker.record(request.number(), generation);
+            store_bytes(&buffer.key, key);
+            store_bytes(&buffer.value, value);
+        } else {
+            store_bytes(&buffer.key, maker.key(request.number()));
+        }
+        let state = if is_put { PUT } else { GET };
+        buffer.state.store(state, Ordering::Release);
+        while !buffer.wait(spins, 0, |state| matches!(state, ANSWERED | ABSENT)) {
+            if board.is_over() {
+                return Ok(());
+            }
+        }
+        let answer = buffer.state.load(Ordering::Acquire);
+        if !is_put {
+            ensure!(
+                answer == ANSWERED,
+                "record {} is not there",
+                request.number()
+            );
+            load_bytes(&buffer.value, &mut value);
+            stage.corpus.check(request.number(), &value)?;
+        }
+        buffer.state.store(IDLE, Ordering::Relaxed);
+        meter.answered(is_put);
+    }
+    Ok(())
+}
+
+/// What one number of clients gave in one round: as clients see it, and the share of the workers' time that went into gleaning.
+struct Seen {
+    clients: Span,
+    gleaning: f64,
+}
+
+/// Measures all systems at each share of writes and each number of clients.
+pub(super) fn measure(stage: &Stage<'_>, telling: &mut Telling<'_>) -> Result<Vec<Line>, Error> {
+    let settings = stage.settings;
+    let points = settings.clients.len() * settings.writes.len();
+    let blank = vec![(Rounds::default(), Vec::new()); points];
+    let mut measured = vec![blank; settings.systems.len()];
+    for round in 0..settings.rounds {
+        for (system, rounds) in settings.systems.iter().zip(&mut measured) {
+            telling.step(&format!("round {}: {system}", round + 1));
+            let stand = stage.filled(*system, settings.log_bytes[0])?;
+            let mut rounds = rounds.iter_mut();
+            for clients in settings.clients.iter().copied() {
+                let seen = take(stage, &stand.store, clients, telling)?;
+                for (seen, (rounds, gleaning)) in seen.into_iter().zip(&mut rounds) {
+                    rounds.add(seen.clients);
+                    gleaning.push(seen.gleaning);
+                }
+            }
+        }
+    }
+    let log_bytes_all = settings.logs() as u64 * settings.log_bytes[0];
+    let mut lines = Vec::new();
+    for (system, rounds) in settings.systems.iter().zip(&measured) {
+        let places = settings.clients.iter().flat_map(|clients| {
+            settings
+                .writes
+                .iter()
+                .map(move |percent| (*clients, *percent))
+        });
+        for ((clients, percent), (rounds, gleaning)) in places.zip(rounds) {
+            let rate = rounds.rate(log_bytes_all, gleaning, None);
+            let mut line = telling.line(*system, Measured::Rate(rate));
+            line.writes_percent = percent;
+            line.threads = settings.workers();
+            line.clients = Some(clients);
+            lines.push(line);
+        }
+    }
+    Ok(lines)
+}
+
+/// All shares of writes for one number of clients.
+fn take(
+    stage: &Stage<'_>,
+    store: &everdram::Store,
+    clients: usize,
+    telling: &mut Telling<'_>,
+) -> Result<Vec<Seen>, Error> {
+    let settings = stage.settings;
+    let workers = settings.workers();
+    let board = Board::new(workers + clients, Writes::of_percent(settings.writes[0]));
+    let spins = if workers + clients <= telling.cores() {
+        SPINS_WITH_CORE
+    } else {
+        SPINS
+    };
+    let buffers: Vec<Buffer> = (0..clients).map(|_| Buffer::default()).collect();
+    let duties = (0..workers)
+        .map(|worker| Serving {
+            buffers: &buffers,
+            spins,
+            at: worker % clients,
+            holds: false,
+            served: 0,
+            value: Vec::with_capacity(2 * VALUE_BYTES),
+        })
+        .collect();
+    let mut look = || {
+        let mut seen = Vec::with_capacity(settings.writes.len());
+        for percent in &settings.writes {
+            telling.point();
+            board.set_writes(Writes::of_percent(*percent));
+            board.sleep(settings.warm_up_seconds());
+            let before = board.tally(0..workers);
+            let span = board.span(workers..workers + clients, settings.seconds);
+            let of_workers = board.tally(0..workers).since(&before);
+            seen.push(Seen {
+                clients: span,
+                gleaning: of_workers.gleaning_share_of_all(),
+            });
+        }
+        Ok(seen)
+    };
+    let (seen, _) = crew::run(store, &board, duties, || {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = buffers
+                .iter()
+                .enumerate()
+                .map(|(number, buffer)| {
+                    let board = &board;
+                    scope.spawn(move || {
+                        let result = ask(
+                            stage,
+                            board,
+                            (buffer, spins),
+                            workers + number,
+                            (number, clients),
+                        );
+                        if result.is_err() {
+                            board.end();
+                        }
+                        result
+                    })
+                })
+                .collect();
+            let seen = look();
+            board.end();
+            for thread in threads {
+                thread.join().map_err(|_| anyhow!("a client panicked"))??;
+            }
+            seen
+        })
+    })?;
+    Ok(seen)
+}

@@ -1,0 +1,279 @@
+//! What is measured and how much of it: as asked for, and otherwise as large as the machine allows.
+
+use super::Figure;
+use crate::process;
+use crate::sizes::Sizes;
+use crate::subject::Error;
+use anyhow::{Context, bail};
+use everdram::BulletSystem;
+use std::path::{Path, PathBuf};
+
+/// Bytes of keys and values.
+pub(super) const KEY_BYTES: usize = 16;
+pub(super) const VALUE_BYTES: usize = 100;
+/// Delay preset of the paper's platform.
+pub(super) const PRESET: &str = "bullet";
+/// Bytes of one write in a log, as the paper says them: how often logs turn over is reckoned with these.
+pub(super) const LOGGED_BYTES: u64 = 193;
+
+/// Records of the paper.
+const RECORDS_PAPER: u64 = 50_000_000;
+/// Loading is to take seconds, not minutes.
+const RECORDS_A_CORE: u64 = 2_500_000;
+const RECORDS_A_CORE_QUICK: u64 = 200_000;
+/// Log of a worker in the paper; a quick run fills none of these.
+const LOG_BYTES: u64 = 64 << 20;
+const LOG_BYTES_QUICK: u64 = 8 << 20;
+/// Logs for each worker, as in the paper: 32 for 16.
+const LOGS_A_WORKER: usize = 2;
+const LOGS: std::ops::RangeInclusive<usize> = 4..=128;
+/// Bytes that a record takes in the pool and beside it, generously.
+const POOL_BYTES_A_RECORD: u64 = 320;
+const DRAM_BYTES_A_RECORD: u64 = 320;
+/// Bytes of a pool beside records and logs, and of a process beside its store.
+const BESIDE_BYTES: u64 = 128 << 20;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Which figure.
+    pub figure: Figure,
+    /// Directory that plays persistent memory: on tmpfs.
+    pub dir: PathBuf,
+    /// Systems, in the order in which they take turns.
+    pub systems: Vec<BulletSystem>,
+    /// Percent of the requests that are puts. Figure 7 goes through them one after another.
+    pub writes: Vec<f64>,
+    /// Numbers of workers; figures with one point for each system use the greatest.
+    pub threads: Vec<usize>,
+    /// Numbers of clients (figure 9).
+    pub clients: Vec<usize>,
+    /// Records that a store holds.
+    pub records: u64,
+    /// Bytes of a log, of which a worker has two; several in figure 8.
+    pub log_bytes: Vec<u64>,
+    /// Seconds of each point in each round; of figure 7, of each phase.
+    pub seconds: f64,
+    /// Rounds in which the systems take turns.
+    pub rounds: usize,
+    /// Seconds between two looks at throughput and gleaners (figure 7).
+    pub sample_seconds: f64,
+    /// Seed of all choices.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// For this machine; smaller and shorter if it is to be quick.
+    #[must_use]
+    pub fn here(figure: Figure, quick: bool, dir: &Path) -> Settings {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Settings::of(figure, quick, dir, cores, process::available_bytes())
+    }
+
+    fn of(figure: Figure, quick: bool, dir: &Path, cores: usize, available_bytes: u64) -> Settings {
+        let a_core = if quick {
+            RECORDS_A_CORE_QUICK
+        } else {
+            RECORDS_A_CORE
+        };
+        // Half of what is there: others have to live, too.
+        let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD);
+        let records = (a_core * cores as u64).min(fit).clamp(1000, RECORDS_PAPER);
+        let one = if quick { LOG_BYTES_QUICK } else { LOG_BYTES };
+        Settings {
+            figure,
+            dir: dir.to_owned(),
+            systems: match figure {
+                Figure::Bullet7 | Figure::Bullet8 => vec![BulletSystem::Wrc],
+                _ => BulletSystem::ALL.to_vec(),
+            },
+            writes: match figure {
+                Figure::Bullet6 => vec![15.0],
+                Figure::Bullet7 => vec![2.0, 15.0, 2.0, 0.0, 2.0, 50.0, 2.0],
+                Figure::Bullet8 => vec![2.0, 15.0, 50.0],
+                _ => vec![0.0, 2.0, 15.0, 50.0],
+            },
+            threads: match figure {
+                Figure::Bullet5 => doubling(if cores < 4 { 2 * cores } else { cores }),
+                // Half of the cores are the clients', as in the paper half of the sockets.
+                Figure::Bullet9 => vec![(cores / 2).max(2)],
+                _ => vec![cores.max(2)],
+            },
+            clients: match figure {
+                Figure::Bullet9 => doubling(2 * (cores / 2).max(2)),
+                _ => Vec::new(),
+            },
+            records,
+            log_bytes: match figure {
+                Figure::Bullet8 => [1, 4, 16, 64].map(|mib| mib << 20).to_vec(),
+                _ => vec![one],
+            },
+            seconds: match (figure, quick) {
+                (Figure::Bullet7, false) => 30.0,
+                (Figure::Bullet7, true) => 3.0,
+                (_, false) => 2.0,
+                (_, true) => 0.5,
+            },
+            rounds: match (figure, quick) {
+                (Figure::Bullet7, _) => 1,
+                (_, false) => 5,
+                (_, true) => 3,
+            },
+            sample_seconds: if quick { 0.25 } else { 1.0 },
+            seed: 42,
+        }
+    }
+
+    /// Seconds before each point that do not count.
+    pub(super) fn warm_up_seconds(&self) -> f64 {
+        self.seconds / 2.0
+    }
+
+    /// The greatest number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.threads.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Logs of a store.
+    pub(super) fn logs(&self) -> usize {
+        (LOGS_A_WORKER * self.workers()).clamp(*LOGS.start(), *LOGS.end())
+    }
+
+    pub(super) fn keys(&self) -> (Sizes, Sizes) {
+        (Sizes::Fixed(KEY_BYTES), Sizes::Fixed(VALUE_BYTES))
+    }
+
+    /// Bytes of the pool of a system with logs of so many bytes.
+    pub(super) fn pool_bytes(&self, system: BulletSystem, log_bytes: u64) -> u64 {
+        if system == BulletSystem::Volatile {
+            return BESIDE_BYTES;
+        }
+        let logs = self.logs() as u64 * log_bytes;
+        (self.records * POOL_BYTES_A_RECORD + logs + BESIDE_BYTES).next_multiple_of(1 << 20)
+    }
+
+    /// Points, or phases, that are measured in all.
+    pub(super) fn points(&self) -> usize {
+        let curve = match self.figure {
+            Figure::Bullet5 | Figure::Bullet8 => self.threads.len() * self.writes.len(),
+            Figure::Bullet6 => 1,
+            Figure::Bullet7 => self.writes.len(),
+            Figure::Bullet9 => self.clients.len() * self.writes.len(),
+        };
+        self.rounds * self.systems.len() * self.log_bytes.len() * curve
+    }
+
+    /// Whether there is room for the largest store.
+    ///
+    /// # Errors
+    /// Says what is needed, what there is, and what would help.
+    pub fn ensure_room(&self) -> Result<(), Error> {
+        let dir = self.dir.display();
+        let room = rustix::fs::statvfs(&self.dir)
+            .with_context(|| format!("asking for the room in {dir}"))?;
+        self.ensure_room_of(room.f_bavail * room.f_frsize, process::available_bytes())
+    }
+
+    fn ensure_room_of(&self, dir_bytes: u64, memory_bytes: u64) -> Result<(), Error> {
+        let log_bytes = self.log_bytes.iter().copied().max().unwrap_or(0);
+        let pools = self
+            .systems
+            .iter()
+            .map(|system| self.pool_bytes(*system, log_bytes));
+        let pool = pools.max().unwrap_or(0);
+        let dram = self.records * DRAM_BYTES_A_RECORD + BESIDE_BYTES;
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let remedy = "ask for fewer --records, or smaller logs with --log-bytes";
+        if pool > dir_bytes {
+            bail!(
+                "{}: a store of {} records with {} logs needs {} MiB there, and {} MiB are free: {remedy}",
+                self.dir.display(),
+                self.records,
+                self.logs(),
+                mib(pool),
+                mib(dir_bytes),
+            );
+        }
+        // Memory that plays persistent memory is memory.
+        if pool + dram > memory_bytes {
+            bail!(
+                "a store of {} records with {} logs needs {} MiB of memory, {} MiB of it as persistent memory, and {} MiB \
+                 are free: {remedy}",
+                self.records,
+                self.logs(),
+                mib(pool + dram),
+                mib(pool),
+                mib(memory_bytes),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// 1, 2, 4 and so on, and `most` itself.
+fn doubling(most: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(1), |number| Some(number * 2));
+    let mut numbers: Vec<usize> = powers.take_while(|number| *number < most).collect();
+    numbers.push(most);
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_run_is_as_large_as_the_machine_allows() {
+        let of = |figure, quick, cores, memory| {
+            Settings::of(figure, quick, Path::new("/nowhere"), cores, memory)
+        };
+        let here = of(Figure::Bullet5, false, 2, 20 * GIB);
+        assert_eq!(here.records, 5_000_000);
+        assert_eq!(here.threads, [1, 2, 4]);
+        assert_eq!((here.logs(), here.systems.len()), (8, 8));
+        assert_eq!(
+            of(Figure::Bullet5, false, 64, 500 * GIB).records,
+            RECORDS_PAPER
+        );
+        assert!(of(Figure::Bullet5, false, 16, 2 * GIB).records < 2_000_000);
+        assert_eq!(
+            of(Figure::Bullet5, false, 12, GIB).threads,
+            [1, 2, 4, 8, 12]
+        );
+        assert_eq!(of(Figure::Bullet5, true, 2, 20 * GIB).records, 400_000);
+        let last = of(Figure::Bullet9, true, 16, 20 * GIB);
+        assert_eq!(
+            (last.threads, last.clients),
+            (vec![8], vec![1, 2, 4, 8, 16])
+        );
+        assert_eq!(of(Figure::Bullet7, false, 2, GIB).seconds, 30.0);
+        // What it proposes fits.
+        for memory in [GIB, 4 * GIB, 64 * GIB] {
+            let small = of(Figure::Bullet5, true, 2, memory);
+            small.ensure_room_of(memory / 2, memory).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_is_needed() {
+        let mut here = Settings::of(Figure::Bullet6, false, Path::new("/there"), 2, 20 * GIB);
+        here.records = 10_000_000;
+        let text = here.ensure_room_of(GIB, 20 * GIB).unwrap_err().to_string();
+        assert!(
+            text.contains("/there") && text.contains("1024 MiB are free"),
+            "{text}"
+        );
+        let text = here
+            .ensure_room_of(20 * GIB, 4 * GIB)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("--records") && text.contains("of memory"),
+            "{text}"
+        );
+        here.systems = vec![BulletSystem::Volatile];
+        here.ensure_room_of(GIB, 4 * GIB).unwrap();
+    }
+}

@@ -1,0 +1,309 @@
+//! Whether what was measured has the shape that the paper describes, and reaches the bars set for this engine: from the lines alone.
+//!
+//! Of throughput and latency the undisturbed figures are judged, where there are such; by the clock stands beside.
+
+use super::Figure;
+use super::claims::{BARS, CLAIMS, Claim, What};
+use super::line::{Distribution, Line, Measured, Moment, Series, ratio};
+use crate::timing::Spread;
+
+/// A claim, and what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Where the paper says it.
+    pub source: &'static str,
+    /// What it says.
+    pub says: &'static str,
+    /// What was measured, curve by curve: ratios, or differences of gleaners.
+    pub measured: Vec<(&'static str, f64)>,
+    /// The same by the clock.
+    pub by_clock: Vec<(&'static str, f64)>,
+    /// Whether that is so; `None` if a curve is missing.
+    pub holds: Option<bool>,
+}
+
+impl Verdict {
+    /// `+dyn 0.81, +wrc 0.95`.
+    #[must_use]
+    pub fn values(&self) -> String {
+        values(&self.measured)
+    }
+
+    /// The same by the clock; empty if it is the same.
+    #[must_use]
+    pub fn clock_values(&self) -> String {
+        if self.by_clock == self.measured {
+            String::new()
+        } else {
+            values(&self.by_clock)
+        }
+    }
+
+    /// In a word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not measured",
+        }
+    }
+}
+
+fn values(of: &[(&str, f64)]) -> String {
+    let values = of
+        .iter()
+        .map(|(label, value)| format!("{label} {value:.2}"));
+    values.collect::<Vec<_>>().join(", ")
+}
+
+/// What the paper says of the figure that these lines are of, and whether it is so here.
+#[must_use]
+pub fn claims(lines: &[Line]) -> Vec<Verdict> {
+    judge(CLAIMS, lines)
+}
+
+/// The bars of the figure that these lines are of.
+#[must_use]
+pub fn bars(lines: &[Line]) -> Vec<Verdict> {
+    judge(BARS, lines)
+}
+
+fn judge(claims: &[Claim], lines: &[Line]) -> Vec<Verdict> {
+    let Some(figure) = lines.first().map(|line| line.figure) else {
+        return Vec::new();
+    };
+    let claims = claims.iter().filter(|claim| claim.figure == figure);
+    claims.map(|claim| claim.verdict(lines)).collect()
+}
+
+/// Which of two figures of the same is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Clock,
+    Best,
+}
+
+impl Claim {
+    fn verdict(&self, lines: &[Line]) -> Verdict {
+        let values = |by| -> Vec<(&'static str, f64)> {
+            let labels = self.of.iter();
+            labels
+                .filter_map(|label| Some((*label, self.value(lines, label, by)?)))
+                .collect()
+        };
+        let measured = values(By::Best);
+        let (low, high) = self.bounds;
+        let is_whole = measured.len() == self.of.len();
+        Verdict {
+            source: self.source,
+            says: self.says,
+            holds: is_whole.then(|| {
+                let mut values = measured.iter();
+                values.all(|(_, value)| (low..=high).contains(value))
+            }),
+            measured,
+            by_clock: values(By::Clock),
+        }
+    }
+
+    fn value(&self, lines: &[Line], label: &str, by: By) -> Option<f64> {
+        let of = self.rounds(lines, label, by)?;
+        let Some(against) = self.against else {
+            return Some(Spread::of(of).median);
+        };
+        let against = self.rounds(lines, against, by)?;
+        match self.what {
+            What::Gleaners => Some(of.first()? - against.first()?),
+            _ => ratio(&of, &against),
+        }
+    }
+
+    /// The values of a curve, round by round.
+    fn rounds(&self, lines: &[Line], label: &str, by: By) -> Option<Vec<f64>> {
+        if self.figure == Figure::Bullet7 {
+            return self.settled(lines, label, by);
+        }
+        let of_curve =
+            |line: &&Line| line.label() == label && line.writes_percent == self.writes_percent;
+        let line = judged(lines.iter().filter(of_curve))?;
+        let series = || -> Option<&Series> {
+            let rate = line.rate()?;
+            Some(match by {
+                By::Clock => &rate.by_clock,
+                By::Best => rate.best(),
+            })
+        };
+        let distribution = |of: &Option<Distribution>| Some(of.as_ref()?.rounds_ns.clone());
+        match (self.what, &line.measured) {
+            (What::Throughput, _) => Some(series()?.rounds_mops.clone()),
+            (What::Latency, _) => Some(series()?.rounds_ns.clone()),
+            (What::Get, Measured::Calls(calls)) => distribution(&calls.get),
+            (What::Put, Measured::Calls(calls)) => distribution(&calls.put),
+            _ => None,
+        }
+    }
+
+    /// The mean of the second halves of all phases of a share of writes: by then workers have found their places.
+    fn settled(&self, lines: &[Line], label: &str, by: By) -> Option<Vec<f64>> {
+        let Measured::Course { moments } = &lines.first()?.measured else {
+            return None;
+        };
+        let of_label = |moment: &&Moment| format!("{} %", moment.writes_percent) == label;
+        let values: Vec<f64> = moments
+            .chunk_by(|one, next| one.phase == next.phase)
+            .flat_map(|phase| &phase[phase.len() / 2..])
+            .filter(of_label)
+            .map(|moment| match (self.what, by) {
+                (What::Gleaners, _) => moment.gleaners as f64,
+                (_, By::Clock) => moment.mops,
+                (_, By::Best) => moment.undisturbed_mops,
+            })
+            .collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then(|| vec![mean])
+    }
+}
+
+/// The line that is judged of those of one curve: with as many workers as have a core of their own, or the most if none has; and with the
+/// most clients.
+fn judged<'a>(lines: impl Iterator<Item = &'a Line>) -> Option<&'a Line> {
+    lines.max_by_key(|line| {
+        let has_cores = line.threads <= line.machine.cores;
+        (has_cores, line.threads, line.clients)
+    })
+}
+
+/// How many workers the judged lines have.
+pub(super) fn judged_threads(lines: &[Line]) -> Option<usize> {
+    judged(lines.iter()).map(|line| line.threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::{Conditions, Rate};
+    use super::*;
+    use crate::machine::Machine;
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    fn line(figure: Figure, system: &str, writes_percent: f64, threads: usize, mops: f64) -> Line {
+        let series =
+            |mops: f64| Series::of([(mops, 100.0 / mops), (mops, 100.0 / mops)].into_iter());
+        let mut machine = Machine::here(Path::new("/"));
+        machine.cores = 2;
+        Line {
+            figure,
+            system: system.into(),
+            writes_percent,
+            threads,
+            clients: None,
+            conditions: Conditions {
+                version: String::new(),
+                medium: "emulated".into(),
+                preset: "bullet".into(),
+                records: 1,
+                key_bytes: 16,
+                value_bytes: 100,
+                skew: 0.99,
+                logs: 4,
+                log_bytes: 1 << 20,
+                seconds: 1.0,
+                warm_up_seconds: 1.0,
+                rounds: 2,
+                seed: 1,
+            },
+            machine,
+            commit: String::new(),
+            measured: Measured::Rate(Rate {
+                by_clock: series(mops / 2.0),
+                undisturbed: Some(series(mops)),
+                queued_share: Spread::default(),
+                gleaning_share: Spread::default(),
+                log_turns: 0.0,
+            }),
+        }
+    }
+
+    fn bar(lines: &[Line], says: &str) -> Verdict {
+        let verdicts = bars(lines);
+        verdicts
+            .into_iter()
+            .find(|bar| bar.says.contains(says))
+            .unwrap()
+    }
+
+    #[test]
+    fn verdicts_follow_from_the_lines() {
+        let mut lines = vec![
+            line(Figure::Bullet5, "volatile", 2.0, 2, 4.0),
+            line(Figure::Bullet5, "+wrc", 2.0, 2, 3.8),
+            // Workers beyond the cores are not judged.
+            line(Figure::Bullet5, "+wrc", 2.0, 4, 0.1),
+        ];
+        let reached = bar(&lines, "2 %: at least 0.93");
+        assert_eq!(
+            (reached.holds, reached.values()),
+            (Some(true), "+wrc 0.95".into())
+        );
+        assert_eq!(reached.word(), "yes");
+        lines[1] = line(Figure::Bullet5, "+wrc", 2.0, 2, 3.0);
+        assert_eq!(bar(&lines, "2 %: at least 0.93").holds, Some(false));
+        assert_eq!(bar(&lines, "50 %").holds, None);
+        lines.clear();
+        assert!(bars(&lines).is_empty());
+    }
+
+    #[test]
+    fn of_a_course_the_settled_half_of_each_phase_counts() {
+        let moment = |phase, writes_percent, gleaners| Moment {
+            second: 0.0,
+            phase,
+            writes_percent,
+            mops: 1.0,
+            undisturbed_mops: 1.0,
+            gleaners,
+            gleaning_share: 0.0,
+        };
+        let mut course = line(Figure::Bullet7, "+wrc", 2.0, 4, 1.0);
+        course.measured = Measured::Course {
+            moments: vec![
+                moment(0, 2.0, 9),
+                moment(0, 2.0, 1),
+                moment(1, 0.0, 9),
+                moment(1, 0.0, 0),
+                moment(2, 15.0, 9),
+                moment(2, 15.0, 2),
+            ],
+        };
+        let verdicts = claims(&[course]);
+        let of = |says: &str| {
+            verdicts
+                .iter()
+                .find(|claim| claim.says.contains(says))
+                .unwrap()
+        };
+        assert_eq!(of("no gleaner").holds, Some(true));
+        assert_eq!(of("more gleaners than at 2 %").measured, [("15 %", 1.0)]);
+        assert_eq!(of("more gleaners than at 15 %").holds, None);
+    }
+
+    #[test]
+    fn claims_are_about_curves_that_there_are() {
+        let systems: HashSet<&str> = everdram::BulletSystem::ALL
+            .iter()
+            .map(|system| system.name())
+            .collect();
+        for claim in CLAIMS.iter().chain(BARS) {
+            assert!(claim.bounds.0 < claim.bounds.1, "{}", claim.says);
+            for label in claim.of.iter().chain(&claim.against) {
+                let is_known = match claim.figure {
+                    Figure::Bullet7 => label.ends_with(" %"),
+                    Figure::Bullet8 => label.ends_with(" MiB"),
+                    _ => systems.contains(label),
+                };
+                assert!(is_known, "{label}: {}", claim.says);
+            }
+        }
+    }
+}

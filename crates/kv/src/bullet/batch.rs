@@ -1,0 +1,229 @@
+//! Atomic batches: several keys, all or none, also across a crash, and removing everything.
+//!
+//! A batch is one entry of one log, with an operation for each key; an entry is there whole or not at all, so there is nothing else to
+//! commit (B13). A batch that is too long for an entry is written to a parcel in the heap, and its entry names that. While
+//! the nodes are published one by one, their stripes say so and readers wait: nobody sees half a batch.
+
+use super::layout::{Opcode, Operation, RecordAt};
+use super::session::{BulletSession, bump_signed};
+use super::write::{Change, Pending};
+use crate::broken::Hole;
+use crate::engine::{BatchOp, Engine, Ticket};
+use crate::error::Error;
+use crate::limits::{check_key, check_value};
+use crate::stripe::{StripeId, Stripes};
+use std::collections::HashMap;
+
+impl BulletSession {
+    pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        for op in ops {
+            check_key(op.key())?;
+            if let BatchOp::Put { value, .. } = op {
+                check_value(value)?;
+            }
+        }
+        if ops.len() > 1 && self.engine.broken.is(Hole::B13) {
+            let mut each = ops.iter().map(std::slice::from_ref);
+            return each.try_fold(Ticket::NONE, |_, op| self.apply_batch(op));
+        }
+        self.healthy()?;
+        self.room_for(ops.iter().map(room_of).sum())?;
+        let engine = &self.engine;
+        let stripes = ops
+            .iter()
+            .map(|op| engine.stripe(engine.hash(op.key())))
+            .collect();
+        let stripes = self.lock_all(stripes)?;
+        let result = self.apply_locked(false, ops, &stripes);
+        self.engine.stripes.unlock_all(&stripes);
+        result
+    }
+
+    /// Applies operations whose stripes are held, and stay so; `clear` removes everything else first, and all stripes are held then.
+    pub(super) fn apply_locked(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        let room = ops.iter().map(room_of).sum::<usize>() as u64;
+        let result = self
+            .healthy()
+            .and_then(|()| self.engine.has_room(room))
+            .and_then(|()| self.try_apply(clear, ops, stripes));
+        // It has a log, whatever happened.
+        self.end_group();
+        self.drop_spare_lines();
+        result
+    }
+
+    fn try_apply(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        if !self.engine.system.has_front() {
+            return Err(Error::Options(format!(
+                "the system `{}` is there to be measured and has no batches",
+                self.engine.system
+            )));
+        }
+        let mut last = HashMap::with_capacity(ops.len());
+        for (index, op) in ops.iter().enumerate() {
+            last.insert(op.key(), index);
+        }
+        let floor = clear.then(|| self.clear_operation(stripes));
+        let mut prepared: Vec<(Pending, &BatchOp<'_>)> = Vec::with_capacity(last.len());
+        for (index, op) in ops.iter().enumerate() {
+            if last.get(op.key()) != Some(&index) {
+                continue;
+            }
+            match self.prepare_one(op, floor) {
+                Ok(Some(pending)) => {
+                    let room = self.spare_line_for(&pending);
+                    prepared.push((pending, op));
+                    if let Err(error) = room {
+                        self.abandon_all(&prepared);
+                        return Err(error);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.abandon_all(&prepared);
+                    return Err(error);
+                }
+            }
+        }
+        if prepared.is_empty() && floor.is_none() {
+            let found = stripes
+                .iter()
+                .map(|&stripe| self.engine.stripes.stamp(stripe));
+            return Ok(Ticket(found.fold(self.last_ticket.0, u64::max)));
+        }
+        let record = match self.append_all() {
+            Ok(record) => record,
+            Err(error) => {
+                self.abandon_all(&prepared);
+                return Err(error);
+            }
+        };
+        for (pending, op) in &mut prepared {
+            let value = match op {
+                BatchOp::Put { value, .. } => value,
+                BatchOp::Delete { .. } => &[][..],
+            };
+            self.write_node(pending, record, op.key(), value);
+        }
+        self.fence();
+        self.publish_all(floor, &mut prepared, stripes)
+    }
+
+    fn prepare_one(
+        &mut self,
+        op: &BatchOp<'_>,
+        floor: Option<u64>,
+    ) -> Result<Option<Pending>, Error> {
+        let key = op.key();
+        let hash = self.engine.hash(key);
+        let stripe = self.engine.stripe(hash);
+        let mut seen = self.see(hash, key)?;
+        if floor.is_some() {
+            (seen.is_live, seen.is_counted) = (false, false);
+        }
+        let change = match *op {
+            BatchOp::Put {
+                value,
+                expires_at_ms,
+                ..
+            } => Change::Put {
+                value,
+                expires_at_ms,
+            },
+            BatchOp::Delete { .. } if seen.is_counted => Change::Remove,
+            BatchOp::Delete { .. } => return Ok(None),
+        };
+        self.prepare(hash, stripe, key, &seen, change).map(Some)
+    }
+
+    fn abandon_all(&mut self, prepared: &[(Pending, &BatchOp<'_>)]) {
+        prepared
+            .iter()
+            .for_each(|(pending, _)| self.abandon(pending));
+        self.forget_entry();
+    }
+
+    /// Puts the operation that removes everything into the entry; returns the LSN up to which nothing counts.
+    fn clear_operation(&mut self, stripes: &[StripeId]) -> u64 {
+        let locks = &self.engine.stripes;
+        let versions = stripes.iter().map(|&stripe| locks.version(stripe));
+        let floor = versions.fold(self.engine.floor(), u64::max);
+        for &stripe in stripes {
+            locks.raise(stripe, floor);
+        }
+        let keys = self.engine.len().to_le_bytes();
+        self.add_operation(&Operation {
+            lsn: floor,
+            opcode: Opcode::Clear,
+            keys: Default::default(),
+            prev: RecordAt::default(),
+            expires_at_ms: 0,
+            key: &[],
+            payload: &keys,
+        });
+        floor
+    }
+
+    /// Appends the entry, or one that names a parcel with its operations.
+    fn append_all(&mut self) -> Result<RecordAt, Error> {
+        if self.entry_bytes() > self.engine.logs.entry_most() {
+            let operations = self.take_operations();
+            let parcel = self.write_parcel(&operations)?;
+            self.add_operation(&Operation {
+                lsn: 0,
+                opcode: Opcode::Parcel,
+                keys: Default::default(),
+                prev: RecordAt::default(),
+                expires_at_ms: 0,
+                key: &[],
+                payload: &parcel.to_payload(),
+            });
+        }
+        Ok(self.append())
+    }
+
+    fn publish_all(
+        &mut self,
+        floor: Option<u64>,
+        prepared: &mut [(Pending, &BatchOp<'_>)],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        for &stripe in stripes {
+            self.engine.stripes.publish(stripe);
+        }
+        if let Some(floor) = floor {
+            if !self.engine.durable_at_fence {
+                for stripe in Stripes::all() {
+                    self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+                }
+            }
+            self.engine.clear_up_to(floor);
+            bump_signed(&self.counters().keys, -(self.engine.len() as i64));
+        }
+        for (pending, op) in prepared {
+            // Keys of a batch may be in one bucket, and take one vacant slot after another.
+            pending.place = self.engine.front.locate(pending.node.hash, op.key()).0;
+            self.publish(pending)
+                .map_err(|error| self.engine.halt(error))?;
+        }
+        Ok(Ticket(self.last_ticket.0))
+    }
+}
+
+/// Bytes that an operation may need in the back.
+fn room_of(op: &BatchOp<'_>) -> usize {
+    match op {
+        BatchOp::Put { key, value, .. } => key.len() + value.len() + 64,
+        BatchOp::Delete { .. } => 0,
+    }
+}

@@ -1,0 +1,89 @@
+//! Verifies everything: the back's objects and where they are, and what the logs hold.
+
+use super::Bullet;
+use super::log::{Cursor, Next, operations};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::stats::{CheckReport, Finding};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Walks the back table and the logs. Exact while nobody writes.
+pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
+    let _at_rest = engine.working.write();
+    let mut report = CheckReport {
+        live: engine.len(),
+        ..CheckReport::default()
+    };
+    let back = &engine.back;
+    let mut cursor = 0;
+    let mut places: BTreeMap<u64, u64> = BTreeMap::new();
+    let (mut scratch, mut value) = (Vec::new(), Vec::new());
+    loop {
+        let mut objects = Vec::new();
+        let next = back.table.next(cursor);
+        if let Err(error) = back.visit(cursor, |at| objects.push(at)) {
+            report.findings.push(finding(0, error));
+        }
+        cursor = next;
+        report.blocks += 1;
+        for at in objects {
+            report.records += 1;
+            value.clear();
+            let found = back.value_at(at, &mut scratch, &mut value);
+            let head = match found {
+                Ok(head) => head,
+                Err(error) => {
+                    report.findings.push(finding(at, error));
+                    continue;
+                }
+            };
+            report.bytes += head.bytes();
+            if !back.heap.is_published(at, head.bytes()) {
+                let what = "the table has an object that the heap says is free".into();
+                report.findings.push(Finding { offset: at, what });
+            }
+            let before = places.range(..at + head.bytes()).next_back();
+            if before.is_some_and(|(other, bytes)| other + bytes > at) {
+                let what = "two objects of the table lie over each other".into();
+                report.findings.push(Finding { offset: at, what });
+            }
+            places.insert(at, head.bytes());
+        }
+        if cursor == 0 {
+            break;
+        }
+    }
+    for number in 0..engine.logs.count() {
+        let log = engine.logs.log(number);
+        let mut cursor = Cursor::new(number);
+        let limit = log.published.load(Ordering::Acquire);
+        let mut position = log.head.load(Ordering::Acquire);
+        while position < limit {
+            match cursor.next(&engine.logs, position, limit) {
+                Next::Entry(head, bytes, next) => {
+                    report.records += operations(bytes, head.operations).count() as u64;
+                    report.bytes += head.bytes();
+                    position = next;
+                }
+                Next::Nothing => {
+                    let offset = engine.logs.place(number, position);
+                    let what = "a log record does not verify".into();
+                    report.findings.push(Finding { offset, what });
+                    break;
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn finding(offset: u64, error: Error) -> Finding {
+    match error {
+        Error::Corrupt { offset, what, .. } => Finding { offset, what },
+        other => Finding {
+            offset,
+            what: other.to_string(),
+        },
+    }
+}

@@ -1,0 +1,473 @@
+//! A gleaner: takes log records in the order of a log, and applies what they did to the back (section 2.3).
+//!
+//! A record is applied by bringing the back's object of its key to the state that the front has. That state contains the record, and
+//! everything before and perhaps after it: write collapsing (section 4.4) for every kind of operation, not only for puts. It is
+//! durable, since the front shows only what is; and the object carries its LSN in the transaction that puts it into the table, so nothing is
+//! applied twice, also when a crash leaves some of a log applied and all of it in the log (B1, B4).
+//!
+//! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record that is not durably
+//! applied (B3): who meets a row that another gleaner has locked waits for it, and holds none meanwhile.
+//!
+//! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older record of it that is
+//! still in a log is passed over, also after the key was removed from both tables (B5).
+
+use super::Bullet;
+use super::back::{Edits, corrupt};
+use super::front::Node;
+use super::gathered::Gathered;
+use super::layout::{Keys, Named, Opcode, Operation, word_at};
+use super::log::{Cursor, Next, operations};
+use super::parcel::read_parcel;
+use super::retired::Retired;
+use super::stage::{Staged, State};
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::heap::{Claim, Txn};
+use crate::stripe::Patience;
+use everdram_pm::{Flushed, LINE, Lane};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// Keys that one transaction brings up to date, at most.
+const TOGETHER: usize = 48;
+/// Records that are looked at before the cursor moves.
+const RECORDS_MAX: usize = 256;
+/// What one thread needs to glean with.
+pub(super) struct Gleaner {
+    pub(super) lane: Lane,
+    pub(super) txn: Txn,
+    pub(super) claim: Option<Claim>,
+    pub(super) slot: Slot,
+    pub(super) flushed: Option<Flushed>,
+    pub(super) staged: Vec<Staged>,
+    cursor: Cursor,
+    gathered: Gathered,
+    /// Slots of the back that are being fetched for it.
+    slots: Vec<u64>,
+    /// Of what it has applied since the log's cursor moved.
+    sum: Sum,
+    key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
+    /// Objects that log records may still name: offset, bytes.
+    pub(super) later: Vec<(u64, u64)>,
+    /// Removed keys whose nodes are still in the front: hash and key.
+    unburied: Vec<(u64, Vec<u8>)>,
+    /// Objects of the back that only readers may be looking at: offset, bytes.
+    pub(super) objects: Retired<(u64, u64)>,
+    /// Nodes of the front: offset, bytes.
+    pub(super) nodes: Retired<(u64, u64)>,
+    halted: Arc<OnceLock<String>>,
+}
+
+/// How a log's records up to some position change the books.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) keys: i64,
+    pub(super) lsn_max: u64,
+}
+
+impl Sum {
+    /// Counts an operation.
+    pub(super) fn add(&mut self, operation: &Operation<'_>) {
+        self.lsn_max = self.lsn_max.max(operation.lsn);
+        let more = match (operation.opcode, operation.keys) {
+            (Opcode::Clear, _) => (word_at(operation.payload, 0) as i64).wrapping_neg(),
+            (_, Keys::More) => 1,
+            (_, Keys::Fewer) => -1,
+            (_, Keys::Same) => 0,
+        };
+        self.keys = self.keys.wrapping_add(more);
+    }
+}
+
+impl Drop for Gleaner {
+    /// One that dies half-way leaves rows locked, for which nobody must wait.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.halted.set("a gleaner panicked".into());
+        }
+    }
+}
+
+impl Gleaner {
+    /// `None`: there are as many as there may be.
+    pub(super) fn new(engine: &Bullet) -> Option<Gleaner> {
+        Some(Gleaner {
+            lane: engine.pool.lane(),
+            txn: engine.redo.txn()?,
+            claim: None,
+            slot: engine.epochs.register()?,
+            flushed: None,
+            staged: Vec::new(),
+            cursor: Cursor::new(0),
+            gathered: Gathered::default(),
+            slots: Vec::new(),
+            sum: Sum::default(),
+            key: Vec::new(),
+            value: Vec::new(),
+            bytes: Vec::new(),
+            later: Vec::new(),
+            unburied: Vec::new(),
+            objects: Retired::default(),
+            nodes: Retired::default(),
+            halted: Arc::clone(&engine.halted),
+        })
+    }
+
+    /// Applies some records of a log, whose gleaner the caller is: those of epochs up to `epoch`. `true`: there are no more of them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Corrupt`]: the cursor is where it was.
+    pub(super) fn glean(
+        &mut self,
+        engine: &Bullet,
+        number: usize,
+        epoch: u64,
+    ) -> Result<bool, Error> {
+        let log = engine.logs.log(number);
+        let (mut position, limit) = (
+            log.cursor.load(Ordering::Acquire),
+            log.published.load(Ordering::Acquire),
+        );
+        if self.cursor.log() != number {
+            self.cursor = Cursor::new(number);
+        }
+        let mut cursor = std::mem::replace(&mut self.cursor, Cursor::new(number));
+        cursor.forget();
+        self.sum = Sum::default();
+        // Nodes that are staged are told, after the commit, that they are applied.
+        self.slot.hold();
+        let mut records = 0;
+        let outcome = loop {
+            if position >= limit {
+                break Ok(true);
+            }
+            if records >= RECORDS_MAX {
+                break Ok(false);
+            }
+            let (head, bytes, next) = match cursor.next(&engine.logs, position, limit) {
+                Next::Entry(head, bytes, next) => (head, bytes, next),
+                Next::Nothing => {
+                    let at = engine.logs.place(number, position);
+                    break Err(corrupt(at, "a log record that was written is damaged"));
+                }
+            };
+            if head.epoch > epoch {
+                break Ok(true);
+            }
+            let mut applied = Ok(());
+            for operation in operations(bytes, head.operations) {
+                records += 1;
+                applied = self.apply(engine, &operation);
+                if applied.is_err() {
+                    break;
+                }
+            }
+            if let Err(error) = applied {
+                break Err(error);
+            }
+            position = next;
+        };
+        let outcome = outcome.and_then(|is_over| self.apply_gathered(engine).map(|()| is_over));
+        self.gathered.clear();
+        self.cursor = cursor;
+        self.commit(engine);
+        self.bury_again(engine);
+        self.slot.unhold();
+        let is_over = outcome?;
+        engine.passed(self.sum);
+        log.cursor.store(position, Ordering::Release);
+        Ok(is_over)
+    }
+
+    /// Applies an operation: what it names is up to date after the next commit.
+    fn apply(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+        self.sum.add(operation);
+        match operation.opcode {
+            Opcode::Clear => Ok(()),
+            Opcode::Parcel => self.apply_parcel(engine, operation),
+            Opcode::Link => self.apply_link(engine, operation),
+            _ => {
+                let hash = engine.hash(operation.key);
+                engine.front.prefetch(hash);
+                match self.gathered.push(hash, operation.key) {
+                    true => Ok(()),
+                    false => self.apply_gathered(engine),
+                }
+            }
+        }
+    }
+
+    /// Applies what was gathered, whose memory has been on its way to the caches since it was.
+    fn apply_gathered(&mut self, engine: &Bullet) -> Result<(), Error> {
+        let gathered = std::mem::take(&mut self.gathered);
+        for (hash, _) in gathered.keys() {
+            engine.front.prefetch_nodes(hash);
+        }
+        self.slots.clear();
+        let known = gathered
+            .keys()
+            .filter_map(|(hash, key)| engine.prefetch_behind(hash, key));
+        self.slots.extend(known);
+        engine.back.fetch(&self.slots);
+        let mut applied = Ok(());
+        for (hash, key) in gathered.keys() {
+            applied = self.apply_key(engine, hash, key).map(drop);
+            if applied.is_err() {
+                break;
+            }
+        }
+        self.gathered = gathered;
+        self.gathered.clear();
+        applied
+    }
+
+    fn apply_link(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+        let at = word_at(operation.payload, 0);
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        let shown = engine
+            .back
+            .head(at, &mut key)
+            .and_then(|head| self.apply_key(engine, head.hash, &key));
+        self.key = key;
+        // If the front shows a newer state, that one is in this transaction or was in an earlier one, so nobody needs this object.
+        if (shown? != at || operation.lsn <= engine.floor())
+            && let Some(bytes) = engine.linked.lock().remove(&at)
+        {
+            self.later.push((at, bytes));
+        }
+        Ok(())
+    }
+
+    fn apply_parcel(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+        let named = Named::read(operation.payload);
+        let parcel = read_parcel(&engine.pool, named)?;
+        for operation in operations(&parcel, u32::MAX) {
+            self.apply(engine, &operation)?;
+        }
+        // A step that failed half-way is taken again.
+        if let Some(bytes) = engine.linked.lock().remove(&named.at) {
+            self.later.push((named.at, bytes));
+        }
+        Ok(())
+    }
+
+    /// Brings a key up to date; returns the object that its node names, 0 for none.
+    fn apply_key(&mut self, engine: &Bullet, hash: u64, key: &[u8]) -> Result<u64, Error> {
+        let wants = |node: Option<Node>| {
+            node.filter(|node| !engine.front.is_applied(node.at) && node.lsn > engine.floor())
+        };
+        let mut shown = engine.front.find(hash, key);
+        if let Some(node) = wants(shown)
+            && !self.passes_over(engine, hash)
+        {
+            if engine.system.applies_each() {
+                self.apply_older(engine, &node, key)?;
+            }
+            let row = self.lock_row(engine, hash)?;
+            // What it was before the row was locked, another gleaner may have applied, and removed, meanwhile.
+            shown = engine.front.find(hash, key);
+            match wants(shown) {
+                Some(node) => self.apply_node(engine, &node, key, row)?,
+                None => engine.back.unlock(row),
+            }
+        }
+        Ok(shown.map_or(0, |node| node.object))
+    }
+
+    /// Stages a node; gives the row back if there is nothing to do.
+    fn apply_node(
+        &mut self,
+        engine: &Bullet,
+        node: &Node,
+        key: &[u8],
+        row: usize,
+    ) -> Result<(), Error> {
+        match self.stage(engine, &State::of_node(engine, node), key, row) {
+            Ok(true) => {}
+            other => {
+                if other.is_ok() {
+                    // It has the state already, from before a crash.
+                    engine.front.applied(node.at, None);
+                }
+                engine.back.unlock(row);
+                other?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the row of a hash, in which the transaction has changed nothing yet; commits it if it has, or if it must wait.
+    ///
+    /// # Errors
+    /// [`Error::Halted`]: a gleaner died, perhaps with the row locked.
+    pub(super) fn lock_row(&mut self, engine: &Bullet, hash: u64) -> Result<usize, Error> {
+        let row = engine.back.row(hash);
+        if self.staged.len() >= TOGETHER
+            || self.txn.room() < engine.geometry.words_a_key()
+            || self.holds(row)
+        {
+            self.commit(engine);
+        }
+        if !engine.back.try_lock(row) {
+            self.commit(engine);
+            let mut patience = Patience::new();
+            while !engine.back.try_lock(row) {
+                if let Some(why) = engine.halted.get() {
+                    return Err(Error::Halted(why.clone()));
+                }
+                patience.wait();
+            }
+        }
+        Ok(row)
+    }
+
+    /// Whether the row is locked for the transaction.
+    pub(super) fn holds(&self, row: usize) -> bool {
+        self.staged.iter().any(|staged| staged.row == row)
+    }
+
+    /// Commits what is staged. From here on the back has it.
+    pub(super) fn commit(&mut self, engine: &Bullet) {
+        let flushed = self.flushed.take();
+        self.txn.commit(&mut self.lane, flushed);
+        let mut more = 0;
+        let mut staged = std::mem::take(&mut self.staged);
+        for Staged {
+            node,
+            row,
+            old,
+            trace,
+            more: one,
+        } in staged.drain(..)
+        {
+            if let Some(node) = &node {
+                engine.front.applied(node.at, trace);
+            }
+            engine.back.unlock(row);
+            more += one;
+            if let Some(old) = old {
+                match engine.may_be_named(old.1) {
+                    true => self.later.push(old),
+                    false => self.objects.push(old),
+                }
+            }
+            if let Some(node) = node.filter(|node| node.is_tombstone) {
+                self.bury(engine, &node);
+            }
+        }
+        self.staged = staged;
+        engine.back.objects.fetch_add(more, Ordering::Relaxed);
+        engine.put_off(&mut self.later);
+        self.give_back(engine);
+    }
+
+    /// A removal is applied: its node may go, unless the key is being written.
+    pub(super) fn bury(&mut self, engine: &Bullet, node: &Node) {
+        let stripe = engine.stripe(node.hash);
+        if !engine.stripes.try_lock(stripe, self.slot.number() as u16) {
+            // Somebody writes keys of the row. Their sessions hold it until they commit.
+            let mut key = Vec::new();
+            engine.front.key(node, &mut key);
+            self.unburied.push((node.hash, key));
+            return;
+        }
+        let mut key = std::mem::take(&mut self.key);
+        let before = key.len();
+        engine.front.key(node, &mut key);
+        let (place, found) = engine.front.locate(node.hash, &key[before..]);
+        if found.is_some_and(|found| found.at == node.at) {
+            engine.front.remove(&place);
+            self.nodes.push((node.at, node.bytes()));
+            engine.front.nodes.fetch_sub(1, Ordering::Relaxed);
+        }
+        key.truncate(before);
+        self.key = key;
+        engine.stripes.unlock(stripe);
+    }
+
+    /// Tries again to take out of the front what was removed while its row was being written.
+    fn bury_again(&mut self, engine: &Bullet) {
+        for (hash, key) in std::mem::take(&mut self.unburied) {
+            let found = engine.front.find(hash, &key);
+            if let Some(node) =
+                found.filter(|node| node.is_tombstone && engine.front.is_applied(node.at))
+            {
+                self.bury(engine, &node);
+            }
+        }
+    }
+
+    /// Gives back what nobody can be looking at any more.
+    pub(super) fn give_back(&mut self, engine: &Bullet) {
+        if self.objects.is_full() {
+            let lane = &mut self.lane;
+            self.objects.take(&engine.epochs, |(at, bytes)| {
+                engine.back.heap.give_back(lane, at, bytes)
+            });
+        }
+        if self.nodes.is_full() {
+            self.nodes.take(&engine.epochs, |(at, bytes)| {
+                engine.front.give_back(at, bytes)
+            });
+        }
+    }
+
+    /// As [`Gleaner::give_back`], also of little.
+    pub(super) fn give_back_all(&mut self, engine: &Bullet) {
+        let lane = &mut self.lane;
+        self.objects.take_now(&engine.epochs, |(at, bytes)| {
+            engine.back.heap.give_back(lane, at, bytes)
+        });
+        self.nodes.take_now(&engine.epochs, |(at, bytes)| {
+            engine.front.give_back(at, bytes)
+        });
+    }
+
+    /// Moves up to `buckets` buckets of the back to its longer array, or begins such a move if the back needs one. `false`: there
+    /// is nothing to do, or another thread is doing it.
+    pub(super) fn grow_back(&mut self, engine: &Bullet, buckets: usize) -> Result<bool, Error> {
+        let Some(_growing) = engine.growing_back.try_lock() else {
+            return Ok(false);
+        };
+        let back = &engine.back;
+        let Some((old, mut number)) = back.table.moving() else {
+            if !back.is_crowded() {
+                return Ok(false);
+            }
+            engine.afford(back.table.current().bytes() * 2)?;
+            back.start_growth(&mut self.lane, &mut self.txn)?;
+            return Ok(true);
+        };
+        for _ in 0..buckets {
+            if number == 1 << old.depth() {
+                back.finish_growth(&mut self.lane, &mut self.txn, old);
+                self.objects.push((old.at(), old.bytes()));
+                return Ok(true);
+            }
+            let row = back.row(number << (64 - old.depth()));
+            if !back.try_lock(row) {
+                return Ok(true);
+            }
+            let mut dropped = Vec::new();
+            let mut edits = Edits {
+                back,
+                lane: &mut self.lane,
+                txn: &mut self.txn,
+                claim: &mut self.claim,
+                flushed: &mut self.flushed,
+            };
+            let moved = back.move_bucket(&mut edits, number, &mut dropped);
+            back.unlock(row);
+            moved?;
+            dropped
+                .into_iter()
+                .for_each(|line| self.objects.push((line, LINE)));
+            number += 1;
+        }
+        self.give_back(engine);
+        Ok(true)
+    }
+}

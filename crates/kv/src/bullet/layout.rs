@@ -1,0 +1,549 @@
+//! Every persistent byte of the engine, but for the root page (`ledger.rs`), those of the heap and of transactions (`heap/`) and the buckets
+//! (`table.rs`).
+//! `docs/format.md` says the same in prose.
+//!
+//! ```text
+//! logs        +--------+--------+- - -+-------+-------+- - -
+//!             | area 0 | area 1 |     | log 0 | log 1 |             areas: records of transactions
+//!             +--------+--------+- - -+-------+-------+- - -
+//! heap        arrays and lines of the back table, objects, parcels
+//!
+//! entry       +-------+-------+-------+---------+-----------+-----------+- - -   whole lines; never across the end of a log
+//!             | check | epoch | sizes | ordered | operation | operation |
+//!             +-------+-------+-------+---------+-----------+-----------+- - -
+//! sizes       0..32 lines | 32..64 operations; none: padding up to the end of the log
+//! ordered     everything before this position was fenced when the entry was written
+//!
+//! operation   +------+------+--------+---------+-----+---------+
+//!             | what | prev | expiry | lengths | key | payload |        key and payload are padded to whole words
+//!             +------+------+--------+---------+-----+---------+
+//! what        0..48 lsn | 48..56 opcode | 56 the key came | 57 the key went
+//! prev        0: none | 0..56 position | 56..64 number of the log, plus one
+//! lengths     0..32 of the key | 32..64 of the payload
+//!
+//! object      +-------+------+-----+--------+---------+-----+-------+ +--------+
+//!             | check | hash | lsn | expiry | lengths | key | value | | lentry |
+//!             +-------+------+-----+--------+---------+-----+-------+ +--------+
+//! lsn         0..47 | 47 tombstone | 48..64 check of the head
+//! lengths     0..31 of the key | 31 there is a lentry | 32..64 of the value
+//! lentry      where the key's newest record is, in the systems `static` and `+lfr`; nothing relies on it
+//! ```
+//!
+//! Every check is keyed with the pool's secret and covers the place it is at; that of an entry also its position, which never repeats,
+//! so bytes of an earlier lap never verify (B8).
+
+use super::ledger::LSN_MAX;
+use super::session::INLINE_MAX;
+use crate::error::Error;
+use crate::heap::Redo;
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::options::BulletOptions;
+use everdram_pm::{LINE, Secret};
+
+/// Owner of the extent of redo areas and logs.
+pub(super) const LOGS_OWNER: u32 = 1;
+/// Owner of the heap's extents.
+pub(super) const HEAP_OWNER: u32 = 2;
+/// The format these sources write.
+const FORMAT: u64 = 1;
+/// Areas for transactions there may be: threads that change the back at once.
+pub(super) const AREAS_MAX: u32 = 16;
+/// Logs there may be.
+pub(super) const LOGS_MAX: usize = 128;
+
+pub(super) const LSN_MASK: u64 = (1 << 48) - 1;
+/// Bytes in front of an entry's operations, of an operation's key, and of an object's key.
+pub(super) const ENTRY_HEAD: usize = 32;
+pub(super) const OPERATION_HEAD: usize = 32;
+pub(super) const OBJECT_HEAD: u64 = 40;
+
+const SALT_ENTRY: u64 = 0x65;
+const SALT_OBJECT: u64 = 0x6f;
+const SALT_HEAD: u64 = 0x68 << 56;
+
+/// What a pool's superblock says of its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) logs: u32,
+    pub(super) log_bytes: u64,
+    pub(super) area_bytes: u64,
+    pub(super) chunk_lines: u32,
+    /// Depth of the first array of the back.
+    pub(super) depth: u32,
+    /// Which of the systems that are opened only once it is; 0: none of them.
+    pub(super) bound: u32,
+}
+
+impl Geometry {
+    /// The shape of a pool of at most `bytes_max` bytes; a small one has smaller logs and tables than were asked for.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub(super) fn new(options: &BulletOptions, bytes_max: u64) -> Result<Geometry, Error> {
+        let share = |one_in: u64| (bytes_max / one_in).max(1);
+        let log_share = share(8 * u64::from(options.logs.max(1))).max(4096) / 4096 * 4096;
+        let chunk_share = 1 << share(64).max(4096).ilog2();
+        let depth_share = (share(64) / LINE).max(2).ilog2();
+        let geometry = Geometry {
+            logs: options.logs,
+            log_bytes: options.log_bytes.min(log_share),
+            area_bytes: options.transaction_bytes,
+            chunk_lines: (options.chunk_bytes.min(chunk_share) / LINE) as u32,
+            depth: options.depth.min(depth_share),
+            bound: options.system.bound(),
+        };
+        match geometry.is_sound() {
+            true => Ok(geometry),
+            false => Err(Error::Options(format!(
+                "bullet: {options:?}: 1 to {LOGS_MAX} logs of 4 KiB to 1 GiB, transactions of 1 KiB to 1 MiB, chunks of 4 KiB to \
+                 256 KiB, all multiples of 4 KiB (transactions: of 64 bytes), and a depth of 1 to 24"
+            ))),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        (1..=LOGS_MAX as u32).contains(&self.logs)
+            && self.log_bytes.is_multiple_of(4096)
+            && (4096..=1 << 30).contains(&self.log_bytes)
+            && self.area_bytes.is_multiple_of(LINE)
+            && (1024..=1 << 20).contains(&self.area_bytes)
+            && self.chunk_lines.is_multiple_of(64)
+            && (64..=4096).contains(&self.chunk_lines)
+            && (1..=24).contains(&self.depth)
+            && self.bound < 4
+            && Redo::edits(self.area_bytes) >= 2 * self.words_a_key()
+    }
+
+    pub(super) fn to_words(self) -> [u64; 8] {
+        let (logs, chunk, depth) = (
+            u64::from(self.logs),
+            u64::from(self.chunk_lines),
+            u64::from(self.depth),
+        );
+        [
+            FORMAT,
+            logs,
+            self.log_bytes,
+            self.area_bytes,
+            chunk,
+            depth,
+            u64::from(self.bound),
+            0,
+        ]
+    }
+
+    pub(super) fn from_words(words: [u64; 8]) -> Option<Geometry> {
+        let [FORMAT, logs, log_bytes, area_bytes, chunk, depth, bound, 0] = words else {
+            return None;
+        };
+        let geometry = Geometry {
+            logs: u32::try_from(logs).ok()?,
+            log_bytes,
+            area_bytes,
+            chunk_lines: u32::try_from(chunk).ok()?,
+            depth: u32::try_from(depth).ok()?,
+            bound: u32::try_from(bound).ok()?,
+        };
+        geometry.is_sound().then_some(geometry)
+    }
+
+    /// Areas for transactions.
+    pub(super) fn areas(&self) -> u32 {
+        self.logs.min(AREAS_MAX)
+    }
+
+    /// Words that a transaction changes for one key, at most: the slot, or a line and the link to it, and the bits of the object that
+    /// comes and of the one that goes.
+    pub(super) fn words_a_key(&self) -> usize {
+        2 * (self.chunk_lines as usize / 64 + 1) + 4
+    }
+
+    /// Bytes of all areas.
+    pub(super) fn areas_bytes(&self) -> u64 {
+        u64::from(self.areas()) * self.area_bytes
+    }
+
+    /// Bytes of the extent of areas and logs.
+    pub(super) fn logs_extent(&self) -> u64 {
+        (self.areas_bytes() + u64::from(self.logs) * self.log_bytes).next_multiple_of(4096)
+    }
+
+    /// The longest entry of a log. What would be longer lies in the heap, and its entry names it.
+    pub(super) fn entry_most(&self) -> usize {
+        (self.log_bytes / 8).min(192 << 10) as usize / 64 * 64
+    }
+}
+
+/// The word at byte `at`; 0 where there is none.
+#[inline]
+pub(super) fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// Where a log record is: its log and its position. 0 stands for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct RecordAt(pub(super) u64);
+
+impl RecordAt {
+    pub(super) fn new(log: usize, position: u64) -> RecordAt {
+        RecordAt((log as u64 + 1) << 56 | position)
+    }
+
+    /// Its log and its position.
+    pub(super) fn place(self) -> Option<(usize, u64)> {
+        let log = (self.0 >> 56).checked_sub(1)?;
+        Some((log as usize, self.0 & ((1 << 56) - 1)))
+    }
+}
+
+/// What a log record asks for (the paper's opcode).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Opcode {
+    /// The payload is the value.
+    Put = 1,
+    /// The key goes.
+    Remove = 2,
+    /// The payload goes behind the value.
+    Append = 3,
+    /// The payload: a place in the value, and what is added to the 8-byte word there.
+    Increment = 4,
+    /// The payload: a place in the value, and the 8-byte word that it gets.
+    SetField = 5,
+    /// The payload: an object in the heap ([`Named`]), which is the key's state. There is no key here.
+    Link = 6,
+    /// The payload: a parcel in the heap ([`Named`]) that holds operations. There is no key here.
+    Parcel = 7,
+    /// Nothing up to this LSN counts. There is no key. The payload: how many keys go.
+    Clear = 8,
+}
+
+impl Opcode {
+    fn from_byte(byte: u8) -> Option<Opcode> {
+        use Opcode::{Append, Clear, Increment, Link, Parcel, Put, Remove, SetField};
+        [
+            Put, Remove, Append, Increment, SetField, Link, Parcel, Clear,
+        ]
+        .into_iter()
+        .find(|opcode| *opcode as u8 == byte)
+    }
+}
+
+/// How many keys there are more, or less, because of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Keys {
+    /// As many as before.
+    #[default]
+    Same,
+    More,
+    Fewer,
+}
+
+const CAME: u64 = 1 << 56;
+const WENT: u64 = 1 << 57;
+
+/// An operation of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operation<'a> {
+    pub(super) lsn: u64,
+    pub(super) opcode: Opcode,
+    pub(super) keys: Keys,
+    /// The previous record of the key.
+    pub(super) prev: RecordAt,
+    pub(super) expires_at_ms: u64,
+    pub(super) key: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Operation<'a> {
+    /// Bytes in an entry.
+    pub(super) fn bytes(&self) -> usize {
+        OPERATION_HEAD + self.key.len().next_multiple_of(8) + self.payload.len().next_multiple_of(8)
+    }
+
+    /// Appends the bytes.
+    #[inline]
+    pub(super) fn write(&self, into: &mut Vec<u8>) {
+        let keys = match self.keys {
+            Keys::Same => 0,
+            Keys::More => CAME,
+            Keys::Fewer => WENT,
+        };
+        let words = [
+            self.lsn | (self.opcode as u64) << 48 | keys,
+            self.prev.0,
+            self.expires_at_ms,
+            self.key.len() as u64 | (self.payload.len() as u64) << 32,
+        ];
+        for word in words {
+            into.extend_from_slice(&word.to_le_bytes());
+        }
+        for bytes in [self.key, self.payload] {
+            into.extend_from_slice(bytes);
+            into.resize(into.len().next_multiple_of(8), 0);
+        }
+    }
+
+    /// Whether a writer can have asked for it.
+    pub(super) fn is_sound(&self) -> bool {
+        let bytes = self.payload.len();
+        let fits = match self.opcode {
+            Opcode::Put | Opcode::Append => bytes <= INLINE_MAX,
+            Opcode::Remove => bytes == 0,
+            Opcode::Increment | Opcode::SetField => {
+                bytes == 16 && word_at(self.payload, 0).is_multiple_of(8)
+            }
+            Opcode::Link | Opcode::Parcel => bytes == 24,
+            Opcode::Clear => bytes == 8,
+        };
+        fits && self.lsn <= LSN_MAX
+    }
+
+    /// The first operation in `bytes`, and what comes behind it.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<(Operation<'a>, &'a [u8])> {
+        let (head, rest) = bytes.split_at_checked(OPERATION_HEAD)?;
+        let (what, lengths) = (word_at(head, 0), word_at(head, 24));
+        let opcode = Opcode::from_byte((what >> 48) as u8)?;
+        let keys = match what & (CAME | WENT) {
+            0 => Keys::Same,
+            CAME => Keys::More,
+            WENT => Keys::Fewer,
+            _ => return None,
+        };
+        let (key_bytes, payload_bytes) = ((lengths as u32) as usize, (lengths >> 32) as usize);
+        let keyed = !matches!(opcode, Opcode::Link | Opcode::Parcel | Opcode::Clear);
+        let sound = if keyed {
+            (1..=KEY_BYTES_MAX).contains(&key_bytes)
+        } else {
+            key_bytes == 0
+        };
+        if !sound || payload_bytes > VALUE_BYTES_MAX {
+            return None;
+        }
+        let (key, rest) = rest.split_at_checked(key_bytes.next_multiple_of(8))?;
+        let (payload, rest) = rest.split_at_checked(payload_bytes.next_multiple_of(8))?;
+        let operation = Operation {
+            lsn: what & LSN_MASK,
+            opcode,
+            keys,
+            prev: RecordAt(word_at(head, 8)),
+            expires_at_ms: word_at(head, 16),
+            key: key.get(..key_bytes)?,
+            payload: payload.get(..payload_bytes)?,
+        };
+        Some((operation, rest))
+    }
+}
+
+/// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of what there are numbers for.
+pub(super) fn is_epoch(epoch: u64, incarnation: u64) -> bool {
+    epoch >> 32 <= incarnation && epoch as u32 <= u32::MAX / 2
+}
+
+/// What the first words of an entry say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EntryHead {
+    check: u64,
+    pub(super) epoch: u64,
+    pub(super) lines: u32,
+    pub(super) operations: u32,
+    pub(super) ordered: u64,
+}
+
+impl EntryHead {
+    pub(super) fn read(bytes: &[u8]) -> EntryHead {
+        EntryHead {
+            check: word_at(bytes, 0),
+            epoch: word_at(bytes, 8),
+            lines: word_at(bytes, 16) as u32,
+            operations: (word_at(bytes, 16) >> 32) as u32,
+            ordered: word_at(bytes, 24),
+        }
+    }
+
+    /// Bytes of the entry.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.lines) * LINE
+    }
+
+    /// Whether an entry at this position can say this of itself, in a pool that was opened so often.
+    pub(super) fn is_sound(&self, position: u64, incarnation: u64) -> bool {
+        is_epoch(self.epoch, incarnation) && self.ordered <= position
+    }
+
+    /// Whether the entry at this place and position is what was written there. `bytes`: of the whole entry, or the head of padding.
+    pub(super) fn verifies(&self, secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> bool {
+        check_of_entry(secret, at, position, bytes) == self.check
+    }
+}
+
+/// Never 0, which is how recovery ends a log.
+fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 {
+    let sum = secret.sum_words([
+        secret.sum(bytes.get(8..).unwrap_or(&[])),
+        at ^ SALT_ENTRY << 56,
+        position,
+    ]);
+    sum.max(1)
+}
+
+/// Fills the head of an entry whose operations are there already; `lines` counts those of the entry.
+#[inline]
+pub(super) fn seal_entry(
+    secret: &Secret,
+    [at, position]: [u64; 2],
+    [epoch, ordered]: [u64; 2],
+    [lines, operations]: [u32; 2],
+    bytes: &mut [u8],
+) {
+    let sizes = u64::from(lines) | u64::from(operations) << 32;
+    for (place, word) in bytes[8..ENTRY_HEAD]
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip([epoch, sizes, ordered])
+    {
+        *place = word.to_le_bytes();
+    }
+    let check = check_of_entry(secret, at, position, bytes);
+    bytes[..8].copy_from_slice(&check.to_le_bytes());
+}
+
+/// What an object says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct ObjectHead {
+    pub(super) check: u64,
+    pub(super) hash: u64,
+    pub(super) lsn: u64,
+    /// The key was removed.
+    pub(super) is_tombstone: bool,
+    /// A word behind the value is the key's `lentry`. The check does not cover it.
+    pub(super) has_lentry: bool,
+    pub(super) expires_at_ms: u64,
+    pub(super) key_bytes: u32,
+    pub(super) value_bytes: u32,
+}
+
+const OBJECT_LSN_MASK: u64 = (1 << 47) - 1;
+/// In the lengths.
+const OBJECT_LENTRY: u64 = 1 << 31;
+const OBJECT_TOMBSTONE: u64 = 1 << 47;
+/// Bytes of the `lentry` at the end of an object that has one.
+pub(super) const LENTRY_BYTES: u64 = 8;
+
+impl ObjectHead {
+    /// The head in these bytes, which are at `at`, if it verifies. Says nothing of key and value.
+    #[inline]
+    pub(super) fn read(secret: &Secret, at: u64, bytes: &[u8]) -> Option<ObjectHead> {
+        let [check, hash, lsn, expires_at_ms, lengths] =
+            [0, 8, 16, 24, 32].map(|place| word_at(bytes, place));
+        let body = lsn & (OBJECT_TOMBSTONE | OBJECT_LSN_MASK);
+        if lsn != body | ObjectHead::head_check(secret, at, [hash, body, expires_at_ms, lengths]) {
+            return None;
+        }
+        let head = ObjectHead {
+            check,
+            hash,
+            lsn: lsn & OBJECT_LSN_MASK,
+            is_tombstone: lsn & OBJECT_TOMBSTONE != 0,
+            has_lentry: lengths & OBJECT_LENTRY != 0,
+            expires_at_ms,
+            key_bytes: (lengths & (OBJECT_LENTRY - 1)) as u32,
+            value_bytes: (lengths >> 32) as u32,
+        };
+        let sound = (1..=KEY_BYTES_MAX).contains(&(head.key_bytes as usize))
+            && head.value_bytes as usize <= VALUE_BYTES_MAX;
+        sound.then_some(head)
+    }
+
+    /// Where the value begins in the object.
+    pub(super) fn value_at(&self) -> u64 {
+        OBJECT_HEAD + u64::from(self.key_bytes).next_multiple_of(8)
+    }
+
+    /// Bytes of the object that its check covers.
+    pub(super) fn checked_bytes(&self) -> u64 {
+        self.value_at() + u64::from(self.value_bytes).next_multiple_of(8)
+    }
+
+    /// Bytes of the object.
+    pub(super) fn bytes(&self) -> u64 {
+        self.checked_bytes() + if self.has_lentry { LENTRY_BYTES } else { 0 }
+    }
+
+    /// The bytes of an object that will be at `at`, up to a whole line.
+    pub(super) fn write(
+        &self,
+        secret: &Secret,
+        at: u64,
+        key: &[u8],
+        value: &[u8],
+        into: &mut Vec<u8>,
+    ) {
+        into.clear();
+        let tombstone = if self.is_tombstone {
+            OBJECT_TOMBSTONE
+        } else {
+            0
+        };
+        let lentry = if self.has_lentry { OBJECT_LENTRY } else { 0 };
+        let lengths = u64::from(self.key_bytes) | lentry | u64::from(self.value_bytes) << 32;
+        let (hash, lsn, expiry) = (self.hash, self.lsn | tombstone, self.expires_at_ms);
+        let check = ObjectHead::head_check(secret, at, [hash, lsn, expiry, lengths]);
+        for word in [0, hash, lsn | check, expiry, lengths] {
+            into.extend_from_slice(&word.to_le_bytes());
+        }
+        for bytes in [key, value] {
+            into.extend_from_slice(bytes);
+            into.resize(into.len().next_multiple_of(8), 0);
+        }
+        let check = ObjectHead::check_of(secret, at, into);
+        into[..8].copy_from_slice(&check.to_le_bytes());
+        into.resize((self.bytes() as usize).next_multiple_of(LINE as usize), 0);
+    }
+
+    /// The check of a head by itself, where it is in the word of the LSN: whoever only wants to know what there is need not read all of it.
+    fn head_check(secret: &Secret, at: u64, [hash, lsn, expiry, lengths]: [u64; 4]) -> u64 {
+        let words: [u8; 40] = words_payload([hash, lsn, expiry, lengths, at ^ SALT_HEAD]);
+        secret.sum(&words) >> 48 << 48
+    }
+
+    /// The check of the object in `bytes`, which end with it.
+    #[inline]
+    pub(super) fn check_of(secret: &Secret, at: u64, bytes: &[u8]) -> u64 {
+        secret.sum_words([secret.sum(bytes.get(8..).unwrap_or(&[])), at, SALT_OBJECT])
+    }
+}
+
+/// What a record in a log names in the heap: its place, its length in bytes, and the check in it. An object of another content that comes to
+/// lie there is another one, however sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    pub(super) check: u64,
+}
+
+impl Named {
+    /// As a payload has it.
+    pub(super) fn to_payload(self) -> [u8; 24] {
+        words_payload([self.at, self.bytes, self.check])
+    }
+
+    pub(super) fn read(payload: &[u8]) -> Named {
+        let [at, bytes, check] = [0, 8, 16].map(|place| word_at(payload, place));
+        Named { at, bytes, check }
+    }
+}
+
+/// Words, as a payload has them.
+pub(super) fn words_payload<const BYTES: usize, const WORDS: usize>(
+    words: [u64; WORDS],
+) -> [u8; BYTES] {
+    let mut payload = [0; BYTES];
+    for (place, word) in payload.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *place = word.to_le_bytes();
+    }
+    payload
+}

@@ -1,0 +1,544 @@
+//! Bullet (USENIX ATC 2018): a volatile hash table in front, a persistent one behind, and cross-referencing logs between them.
+//!
+//! # The story of one put
+//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it holds anything ([`log`]).
+//! 2. It takes its key's stripe ([`crate::stripe`]), which is the lock of a row of buckets and the clock that LSNs come from, and
+//!    finds the key's node in the front ([`front`]).
+//! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
+//!    writes the key's new node, which nobody can see yet.
+//! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second fence.
+//! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given back, and the log.
+//! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that the front has, in a
+//!    transaction ([`glean`]). When that is done for everything up to the end of an epoch, one record in the pool says so
+//!    ([`pass`]), and the logs have room again.
+//!
+//! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back only if the front is not all
+//! there is, after a restart.
+//!
+//! `docs/engines.md` tells where and why this differs from the paper.
+
+mod back;
+mod batch;
+mod calls;
+mod chain;
+mod check;
+mod direct;
+mod front;
+mod gates;
+mod gathered;
+mod glean;
+mod holes;
+mod layout;
+mod ledger;
+mod log;
+mod parcel;
+mod pass;
+mod recover;
+mod retired;
+mod roles;
+mod room;
+mod scan;
+mod session;
+mod stage;
+mod sweep;
+mod system;
+mod table;
+mod tend;
+mod trace;
+mod write;
+
+use crate::background::Background;
+use crate::broken::Opened;
+use crate::engine::{Engine, EngineSession, Ticket};
+use crate::epoch::Epochs;
+use crate::error::Error;
+use crate::heap::Redo;
+use crate::model::system_clock;
+use crate::options::{Clock, Options};
+use crate::stats::{CheckReport, Stats};
+use crate::stripe::{STRIPES, StripeId, Stripes};
+use back::{Back, corrupt};
+use crossbeam_utils::CachePadded;
+use everdram_pm::{Lsn, Pool};
+use front::{Front, Node};
+use gates::Gates;
+use glean::Gleaner;
+use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
+use ledger::{Ledger, ROOT_WORDS};
+use log::Logs;
+use parking_lot::{Mutex, RwLock};
+use pass::Pass;
+use retired::Retired;
+use roles::Roles;
+use session::{BulletSession, Counters};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+pub use system::BulletSystem;
+
+/// Sessions the engine keeps for itself: gleaners, and the sweep of expired keys.
+const OWN_SESSIONS: usize = AREAS_MAX as usize + 4;
+
+/// An open Bullet store.
+pub(crate) struct Bullet {
+    pool: Arc<Pool>,
+    path: PathBuf,
+    geometry: Geometry,
+    front: Front,
+    back: Back,
+    redo: Arc<Redo>,
+    logs: Logs,
+    epochs: Arc<Epochs>,
+    stripes: Stripes,
+    system: BulletSystem,
+    /// Locks that gets take, in the one system in which they do.
+    gates: Option<Gates>,
+    roles: Roles,
+    /// Bits of a hash that say which stripe it has.
+    row_bits: u32,
+    slots: Box<[CachePadded<Counters>]>,
+    /// Keys that recovery counted.
+    keys_before: i64,
+    /// The front has every key.
+    complete: AtomicBool,
+    /// What was reclaimed last; its copy in the pool is durable.
+    ledger: Mutex<Ledger>,
+    pass: Mutex<Pass>,
+    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the greatest LSN ever passed.
+    passed_keys: AtomicI64,
+    passed_lsn: AtomicU64,
+    /// Gleaners that nobody uses now.
+    gleaners: Mutex<Vec<Gleaner>>,
+    /// Objects and parcels that log records name and the table does not have yet: offset, bytes.
+    linked: Mutex<HashMap<u64, u64>>,
+    /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
+    later: Mutex<Vec<(u64, (u64, u64))>>,
+    /// Nodes that sessions left when they ended.
+    retired_nodes: Mutex<Retired<(u64, u64)>>,
+    /// Held by who moves buckets.
+    growing_front: Mutex<tend::FrontGrowth>,
+    growing_back: Mutex<()>,
+    /// Read by who changes the back, written by who must see it at rest.
+    working: RwLock<()>,
+    clock: Clock,
+    /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
+    clock_high: AtomicU64,
+    /// LSNs up to this one do not count (FLUSHALL).
+    floor: AtomicU64,
+    /// Up to this LSN, what does not count is not there any more.
+    swept: AtomicU64,
+    sweep: Mutex<sweep::Sweep>,
+    /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
+    expiries: AtomicBool,
+    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see `room.rs`.
+    owed: [AtomicU64; 2],
+    /// The pool cannot grow; see `room.rs`.
+    tight: AtomicBool,
+    /// Log records name objects that are not long, from a time when room was short.
+    names_short: AtomicBool,
+    sessions_max: usize,
+    /// Sessions that users have now.
+    sessions: AtomicUsize,
+    /// Why the engine takes no more writes, once something failed half-way.
+    halted: Arc<OnceLock<String>>,
+    recovery: recover::Summary,
+    background: Background,
+    gleans_by_itself: bool,
+    broken: Opened,
+    durable_at_fence: bool,
+    read_only: bool,
+    closed: AtomicBool,
+}
+
+/// The geometry words of a new pool.
+pub(crate) fn geometry(options: &Options) -> Result<[u64; 8], Error> {
+    Ok(Geometry::new(&options.bullet, options.max_bytes)?.to_words())
+}
+
+impl Bullet {
+    /// An engine over an open pool, recovered, without background threads.
+    pub(crate) fn over(
+        pool: Arc<Pool>,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Arc<Bullet>, Error> {
+        let at_path = |error| at_path(path, error);
+        let Some(geometry) = Geometry::from_words(pool.geometry()) else {
+            return Err(at_path(corrupt(
+                0,
+                "the geometry in the superblock makes no sense",
+            )));
+        };
+        let system = options.bullet.system;
+        let is_new = ROOT_WORDS
+            .iter()
+            .all(|at| pool.region().load_word(*at) == 0);
+        if geometry.bound != system.bound() || geometry.bound != 0 && !is_new {
+            return Err(Error::Options(
+                "the pool is of a system that exists to be measured, and such pools are opened once; make a new one".into(),
+            ));
+        }
+        let begun = std::time::Instant::now();
+        let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
+        let mut lane = pool.lane();
+        let broken = Opened::by(options);
+        let redo = Arc::new(Redo::new(
+            Arc::clone(&pool),
+            logs_at,
+            geometry.areas(),
+            geometry.area_bytes,
+            broken,
+        ));
+        let ledger =
+            Ledger::open(&pool, &redo, &mut lane, geometry.logs as usize).map_err(at_path)?;
+        redo.recover(&mut lane).map_err(at_path)?;
+        let Some(mut txn) = redo.txn() else {
+            panic!("a redo log without areas");
+        };
+        let bytes_max = options.max_bytes.max(pool.region().len());
+        let step = options.chunk_bytes;
+        let mut back = Back::open(
+            &pool, &geometry, step, bytes_max, &mut lane, &redo, &mut txn,
+        )
+        .map_err(at_path)?;
+        back.has_books = system != BulletSystem::HikvHt;
+        drop(txn);
+        let slots = options.sessions_max + OWN_SESSIONS;
+        let row_bits = STRIPES.ilog2().min(geometry.depth);
+        let mut bullet = Bullet {
+            path: path.into(),
+            front: Front::new(geometry.depth).map_err(at_path)?,
+            logs: Logs::new(
+                Arc::clone(&pool),
+                logs_at + geometry.areas_bytes(),
+                &geometry,
+                broken,
+            ),
+            geometry,
+            redo,
+            epochs: Epochs::new(slots),
+            stripes: Stripes::new(),
+            system,
+            gates: system.locks_gets().then(Gates::new),
+            roles: Roles::new(system.has_fixed_roles()),
+            row_bits,
+            slots: (0..slots).map(|_| CachePadded::default()).collect(),
+            keys_before: 0,
+            complete: AtomicBool::new(back.is_new && system.has_front()),
+            pass: Mutex::default(),
+            passed_keys: AtomicI64::new(0),
+            passed_lsn: AtomicU64::new(0),
+            gleaners: Mutex::default(),
+            linked: Mutex::default(),
+            later: Mutex::default(),
+            retired_nodes: Mutex::default(),
+            growing_front: Mutex::default(),
+            growing_back: Mutex::default(),
+            working: RwLock::default(),
+            clock: options.clock.clone().unwrap_or_else(system_clock),
+            clock_high: AtomicU64::new(0),
+            floor: AtomicU64::new(ledger.floor),
+            swept: AtomicU64::new(ledger.swept),
+            sweep: Mutex::default(),
+            // Objects of the back may have one.
+            expiries: AtomicBool::new(!back.is_new),
+            owed: Default::default(),
+            tight: AtomicBool::new(false),
+            names_short: AtomicBool::new(false),
+            sessions_max: options.sessions_max,
+            sessions: AtomicUsize::new(0),
+            halted: Arc::clone(&back.halted),
+            recovery: recover::Summary::default(),
+            background: Background::default(),
+            gleans_by_itself: options.reclaim_background,
+            broken,
+            durable_at_fence: pool.durable() == Lsn(u64::MAX),
+            read_only: pool.is_read_only(),
+            closed: AtomicBool::new(false),
+            ledger: Mutex::default(),
+            back,
+            pool,
+        };
+        let progress = options.progress.clone();
+        let report = move |done, all| {
+            if let Some(progress) = &progress {
+                progress(done, all);
+            }
+        };
+        // Each key that counts there has an object.
+        if ledger.keys as i64 > (bullet.back.heap.bytes().0 / everdram_pm::LINE) as i64 {
+            return Err(at_path(corrupt(
+                everdram_pm::ROOT_AT,
+                "the ledger counts more keys than there is room for",
+            )));
+        }
+        let (records, keys) = recover::Recovery::new(&bullet, &mut lane)
+            .run(&ledger, &report)
+            .map_err(at_path)?;
+        if !bullet.read_only {
+            bullet.back.heap.sweep(&mut lane);
+            if bullet.back.is_new {
+                // Without as much, it begins smaller.
+                let _ = bullet.back.heap.grow_to(options.initial_bytes);
+            }
+            bullet.keep_room();
+        }
+        bullet.keys_before = (ledger.keys as i64).wrapping_add(keys);
+        bullet.back.objects = AtomicI64::new(ledger.keys as i64);
+        bullet.ledger = Mutex::new(ledger);
+        bullet.recovery = recover::Summary {
+            records,
+            microseconds: begun.elapsed().as_micros() as u64,
+        };
+        Ok(Arc::new(bullet))
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.pool.secret().sum(key)
+    }
+
+    /// The stripe of a hash: a row of buckets of the front.
+    #[inline]
+    fn stripe(&self, hash: u64) -> StripeId {
+        Stripes::numbered((hash >> (64 - self.row_bits)) as usize)
+    }
+
+    /// Lifts the clock of every stripe: before anything runs, or while all are held.
+    fn raise_clocks(&self, lsn: u64) {
+        Stripes::all().for_each(|stripe| self.stripes.raise(stripe, lsn));
+    }
+
+    /// Whether a key that is not in the front is in the back neither.
+    #[inline]
+    fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// Nothing up to this LSN counts from now on.
+    fn clear_up_to(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::AcqRel);
+    }
+
+    /// Whether a node is of a key, not of one that is gone.
+    #[inline]
+    fn counts(&self, node: &Node) -> bool {
+        !node.is_tombstone && node.lsn > self.floor()
+    }
+
+    /// Whether a node's key is there for users.
+    #[inline]
+    fn is_live(&self, node: &Node) -> bool {
+        self.counts(node) && !self.is_expired(node.expires_at_ms)
+    }
+
+    /// As [`Bullet::is_live`], of an object of the back.
+    fn is_live_object(&self, head: &ObjectHead) -> bool {
+        head.lsn > self.floor() && !self.is_expired(head.expires_at_ms)
+    }
+
+    #[inline]
+    fn is_expired(&self, expires_at_ms: u64) -> bool {
+        expires_at_ms != 0 && expires_at_ms <= self.now_ms()
+    }
+
+    /// Unix milliseconds, never less than before.
+    fn now_ms(&self) -> u64 {
+        let now = (self.clock)();
+        self.clock_high.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Appends the value of a node, wherever it is; under a pin, or with the stripe held.
+    #[inline]
+    fn value_of(
+        &self,
+        node: &Node,
+        scratch: &mut Vec<u8>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        match node.object {
+            0 => {
+                self.front.value(node, into);
+                Ok(())
+            }
+            at => self.back.value_at(at, scratch, into).map(drop),
+        }
+    }
+
+    /// Refuses writes once the medium has failed, or the engine has halted.
+    #[inline]
+    fn healthy(&self) -> Result<(), Error> {
+        if self.pool.is_healthy() && !self.read_only && self.halted.get().is_none() {
+            return Ok(());
+        }
+        self.refuse_writes()
+    }
+
+    #[cold]
+    fn refuse_writes(&self) -> Result<(), Error> {
+        self.pool.healthy()?;
+        if self.read_only {
+            return Err(Error::Options("the store is open read-only".into()));
+        }
+        match self.halted.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::Halted(why.clone())),
+        }
+    }
+
+    /// Takes no more writes.
+    #[cold]
+    fn halt(&self, error: Error) -> Error {
+        let error = self.at_path(error);
+        let _ = self.halted.set(error.to_string());
+        error
+    }
+
+    /// Puts the pool's path into an error of those that do not know it.
+    #[cold]
+    fn at_path(&self, error: Error) -> Error {
+        at_path(&self.path, error)
+    }
+
+    fn sum(&self, field: impl Fn(&Counters) -> &AtomicU64) -> u64 {
+        let counts = self
+            .slots
+            .iter()
+            .map(|slot| field(slot).load(Ordering::Relaxed));
+        counts.fold(0, u64::wrapping_add)
+    }
+
+    fn sum_signed(&self, field: impl Fn(&Counters) -> &AtomicI64) -> i64 {
+        self.slots
+            .iter()
+            .map(|slot| field(slot).load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Nodes in the front.
+    fn nodes(&self) -> i64 {
+        self.sum_signed(|slot| &slot.nodes) + self.front.nodes.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the areas and logs are; makes room for them in a new pool.
+fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
+    let extents = pool.extents(LOGS_OWNER);
+    match extents.first() {
+        Some(extent) if extent.bytes == geometry.logs_extent() && extents.len() == 1 => {
+            Ok(extent.at)
+        }
+        Some(extent) => Err(corrupt(
+            extent.at,
+            "the extent of the logs has another size than they",
+        )),
+        None => Ok(pool.allocate(LOGS_OWNER, geometry.logs_extent(), 4096)?.at),
+    }
+}
+
+fn at_path(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Corrupt {
+            offset,
+            what,
+            remedy,
+            ..
+        } => Error::Corrupt {
+            path: path.into(),
+            offset,
+            what,
+            remedy,
+        },
+        other => other,
+    }
+}
+
+impl Engine for Bullet {
+    fn name(&self) -> &'static str {
+        crate::kind::EngineKind::Bullet.name()
+    }
+
+    fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
+        Ok(Box::new(BulletSession::counted(self)?))
+    }
+
+    fn durable(&self) -> Ticket {
+        Ticket(self.pool.durable().0)
+    }
+
+    fn request(&self, ticket: Ticket) {
+        self.pool.request(Lsn(ticket.0));
+    }
+
+    fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>) {
+        self.pool.subscribe(advanced);
+    }
+
+    fn len(&self) -> u64 {
+        (self.keys_before + self.sum_signed(|slot| &slot.keys)).max(0) as u64
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.pool.sync()?;
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let (heap, taken) = self.back.heap.bytes();
+        let (front, _) = self.front.bytes();
+        Stats {
+            keys: self.len(),
+            pool_bytes: self.pool.backed_bytes(),
+            used_bytes: taken,
+            live_bytes: taken,
+            index_bytes: front,
+            blocks_free: heap.saturating_sub(taken) / everdram_pm::LINE,
+            blocks_sealed: taken / everdram_pm::LINE,
+            puts: self.sum(|slot| &slot.puts),
+            gets: self.sum(|slot| &slot.gets),
+            misses: self.sum(|slot| &slot.misses),
+            deletes: self.sum(|slot| &slot.deletes),
+            expired: self.sum(|slot| &slot.expired),
+            recovery_us: self.recovery.microseconds,
+            recovered_records: self.recovery.records,
+            ..Stats::default()
+        }
+    }
+
+    fn check(&self) -> Result<CheckReport, Error> {
+        check::check(self)
+    }
+
+    fn reclaim(&self) -> Result<u64, Error> {
+        let (_, before) = self.back.heap.bytes();
+        self.glean_all()?;
+        let (_, after) = self.back.heap.bytes();
+        Ok(before.saturating_sub(after))
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        self.background.stop();
+        if self.read_only || self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // What is in the back when the pool is opened again is there at once, and cannot be taken for a torn end of a log. What
+        // cannot be gleaned now will be then.
+        let _ = self.glean_all();
+        self.gleaners.lock().clear();
+        self.pool.close()?;
+        Ok(())
+    }
+}
+
+impl Drop for Bullet {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the next open recovers whatever was not finished here.
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,246 @@
+//! Putting the change of one key's object into a gleaner's transaction.
+
+use super::Bullet;
+use super::back::Edits;
+use super::front::Node;
+use super::glean::Gleaner;
+use super::layout::ObjectHead;
+use super::table::{Place, slot_word};
+use super::trace::Trace;
+use crate::error::Error;
+
+/// A key whose object is being replaced.
+pub(super) struct Staged {
+    /// The node whose state it gets; `None`: of another source, or it only goes.
+    pub(super) node: Option<Node>,
+    pub(super) row: usize,
+    /// The object that goes: offset and bytes.
+    pub(super) old: Option<(u64, u64)>,
+    /// Where the key is from then on.
+    pub(super) trace: Option<Trace>,
+    /// Objects the table has more.
+    pub(super) more: i64,
+}
+
+/// What a key is to have.
+pub(super) struct State<'a> {
+    pub(super) head: ObjectHead,
+    pub(super) value: Value<'a>,
+    /// The node whose state it is.
+    node: Option<Node>,
+    known: Option<Trace>,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    Here(&'a [u8]),
+    /// In the front.
+    Node(Node),
+    /// In an object, which is the one that the table gets.
+    Object(u64),
+}
+
+impl<'a> State<'a> {
+    /// What a node says. The caller holds the row of the back.
+    pub(super) fn of_node(engine: &Bullet, node: &Node) -> State<'static> {
+        State {
+            head: ObjectHead {
+                has_lentry: engine.system.has_transaction() && node.object == 0,
+                ..head_of(node)
+            },
+            value: match node.object {
+                0 => Value::Node(*node),
+                at => Value::Object(at),
+            },
+            node: Some(*node),
+            known: engine.front.trace(node.at),
+        }
+    }
+
+    /// Of a log record, or a writer.
+    pub(super) fn of_value(head: ObjectHead, value: &'a [u8]) -> State<'a> {
+        State {
+            head,
+            value: Value::Here(value),
+            node: None,
+            known: None,
+        }
+    }
+}
+
+impl Bullet {
+    /// Starts fetching what the staging of a key is going to write, as far as the key's node knows where that is; returns the slot.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, hash: u64, key: &[u8]) -> Option<u64> {
+        let known =
+            self.front
+                .find(hash, key)
+                .and_then(|node| match self.front.is_applied(node.at) {
+                    true => None,
+                    false => self.front.trace(node.at),
+                });
+        let trace = known?;
+        self.back.heap.prefetch(trace.object, trace.bytes());
+        Some(trace.slot)
+    }
+}
+
+impl Gleaner {
+    /// Takes a key's object out of the table if its LSN is `floor` or less.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(super) fn remove_object(
+        &mut self,
+        engine: &Bullet,
+        hash: u64,
+        key: &[u8],
+        floor: u64,
+    ) -> Result<(), Error> {
+        let row = self.lock_row(engine, hash)?;
+        let located = engine.back.locate(hash, key, &mut self.bytes);
+        let (place, head) = located.inspect_err(|_| engine.back.unlock(row))?;
+        let Some(head) = head.filter(|head| head.lsn <= floor) else {
+            engine.back.unlock(row);
+            return Ok(());
+        };
+        engine
+            .back
+            .heap
+            .retract(&mut self.txn, place.object, head.bytes());
+        engine.back.change(&mut self.txn, place.slot, 0);
+        self.staged.push(Staged {
+            node: None,
+            row,
+            old: Some((place.object, head.bytes())),
+            trace: None,
+            more: -1,
+        });
+        Ok(())
+    }
+
+    /// Puts what brings the key's object to a state into the transaction; the row is held. `false`: it has that state, or a newer one.
+    pub(super) fn stage(
+        &mut self,
+        engine: &Bullet,
+        state: &State<'_>,
+        key: &[u8],
+        row: usize,
+    ) -> Result<bool, Error> {
+        let (back, head) = (&engine.back, &state.head);
+        let depth = back.table.depth(head.hash);
+        let known = state.known.filter(|known| known.depth == depth);
+        let (place, old) = match known.filter(|known| back.has(head.hash, known)) {
+            Some(known) => (
+                Place::known(known.slot, known.object),
+                Some((known.object, known.bytes())),
+            ),
+            None => {
+                let (place, old) = back.locate(head.hash, key, &mut self.bytes)?;
+                if old.is_some_and(|old| old.lsn >= head.lsn) {
+                    return Ok(false);
+                }
+                (place, old.map(|old| (place.object, old.bytes())))
+            }
+        };
+        let trace = match head.is_tombstone {
+            true => {
+                if old.is_some() {
+                    back.change(&mut self.txn, place.slot, 0);
+                }
+                None
+            }
+            false => self.stage_value(engine, state, key, &place, depth)?,
+        };
+        if let Some((at, bytes)) = old {
+            back.heap.retract(&mut self.txn, at, bytes);
+        }
+        if let Value::Object(at) = state.value
+            && let Some(bytes) = engine.linked.lock().remove(&at)
+            && head.is_tombstone
+        {
+            self.later.push((at, bytes));
+        }
+        self.staged.push(Staged {
+            node: state.node,
+            row,
+            old,
+            trace,
+            more: i64::from(!head.is_tombstone) - i64::from(old.is_some()),
+        });
+        Ok(true)
+    }
+
+    /// The new object, and its slot. What can fail comes before what cannot be taken out of the transaction again.
+    fn stage_value(
+        &mut self,
+        engine: &Bullet,
+        state: &State<'_>,
+        key: &[u8],
+        place: &Place,
+        depth: u32,
+    ) -> Result<Option<Trace>, Error> {
+        let (back, head) = (&engine.back, &state.head);
+        let (at, is_new) = match state.value {
+            Value::Object(at) => (at, false),
+            Value::Here(value) => (self.write(engine, head, key, value)?, true),
+            Value::Node(node) => {
+                let mut value = std::mem::take(&mut self.value);
+                value.clear();
+                engine.front.value(&node, &mut value);
+                let written = self.write(engine, head, key, &value);
+                self.value = value;
+                (written?, true)
+            }
+        };
+        let mut edits = Edits {
+            back,
+            lane: &mut self.lane,
+            txn: &mut self.txn,
+            claim: &mut self.claim,
+            flushed: &mut self.flushed,
+        };
+        let slot = match place.put(&mut edits, slot_word(head.hash, at)) {
+            Ok(slot) => slot,
+            Err(error) => {
+                if is_new {
+                    back.heap.give_back(&mut self.lane, at, head.bytes());
+                }
+                return Err(error);
+            }
+        };
+        back.heap.publish(&mut self.txn, at, head.bytes());
+        Ok(Trace::new(depth, slot, at, head.bytes()))
+    }
+
+    pub(super) fn write(
+        &mut self,
+        engine: &Bullet,
+        head: &ObjectHead,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<u64, Error> {
+        let (lane, claim, bytes) = (&mut self.lane, &mut self.claim, &mut self.bytes);
+        let (at, flushed) = engine.back.write(head, key, value, lane, claim, bytes)?;
+        self.flushed = Some(match self.flushed.take() {
+            Some(before) => before.and(flushed),
+            None => flushed,
+        });
+        Ok(at)
+    }
+}
+
+/// The head of the object that has a node's state.
+pub(super) fn head_of(node: &Node) -> ObjectHead {
+    ObjectHead {
+        has_lentry: false,
+        check: 0,
+        hash: node.hash,
+        lsn: node.lsn,
+        is_tombstone: node.is_tombstone,
+        expires_at_ms: node.expires_at_ms,
+        key_bytes: node.key_bytes,
+        value_bytes: node.value_bytes,
+    }
+}

@@ -1,0 +1,346 @@
+//! What is to be done besides answering: gleaning, growing both tables, removing what has expired or was cleared.
+//!
+//! A thread in the background does it, and so do sessions that wait for room in the logs. In the crash lab, where nothing runs by
+//! itself, it is done when it is asked for.
+
+use super::Bullet;
+use super::front::Node;
+use super::glean::Gleaner;
+use super::layout::ObjectHead;
+use super::pass::Step;
+use super::recover::node_of;
+use super::session::INLINE_MAX;
+use super::table::Array;
+use crate::epoch::Slot;
+use crate::error::Error;
+use crate::heap::Claim;
+use crate::inspect::Inspection;
+use crate::opening::Recovered;
+use crate::stripe::Patience;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Between two looks when nobody asks for one.
+const PERIOD: Duration = Duration::from_millis(5);
+/// Looks after which nobody writes any more, and everything can be gleaned.
+const QUIET: u32 = 20;
+/// Buckets that are moved at once.
+const BUCKETS: usize = 256;
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Done,
+    /// It is for others to go on.
+    ForOthers,
+}
+
+/// Growth of the front under way.
+#[derive(Default)]
+pub(super) struct FrontGrowth {
+    claim: Option<Claim>,
+    /// Arrays that readers may still be looking at, with the stamp after which they are not.
+    arrays: Vec<(u64, Array)>,
+}
+
+impl Bullet {
+    /// Lets somebody who waits take a step of gleaning.
+    ///
+    /// # Errors
+    /// As [`Bullet::step`].
+    pub(super) fn assist(&self, urgent: bool) -> Result<Work, Error> {
+        self.healthy()?;
+        let _working = self.working.read();
+        let Some(mut gleaner) = self.take_gleaner() else {
+            return Ok(Work::ForOthers);
+        };
+        let step = self.step(&mut gleaner, urgent);
+        // Whoever adds to the back sees to it that no chain gets long, as far as there is room.
+        let grown = gleaner.grow_back(self, BUCKETS);
+        self.put_back(gleaner);
+        if let Err(error @ (Error::Corrupt { .. } | Error::Pool(_))) = grown {
+            return Err(self.at_path(error));
+        }
+        Ok(match step? {
+            Step::Worked => Work::Done,
+            Step::Waiting | Step::Idle => Work::ForOthers,
+        })
+    }
+
+    /// Keeps a gleaner for later. Where room is short it keeps none for itself.
+    pub(super) fn put_back(&self, mut gleaner: Gleaner) {
+        if self.is_tight() {
+            self.back.heap.let_go(&mut gleaner.claim);
+        }
+        self.gleaners.lock().push(gleaner);
+    }
+
+    pub(super) fn take_gleaner(&self) -> Option<Gleaner> {
+        let idle = self.gleaners.lock().pop();
+        idle.or_else(|| Gleaner::new(self))
+    }
+
+    /// Gleans and reclaims all that is in the logs now, and gives back what that frees. The caller holds no log. Goes on for as long as
+    /// somebody else has submitted writes and does not commit them, but a while at most.
+    ///
+    /// # Errors
+    /// As [`Bullet::step`].
+    pub(super) fn glean_all(&self) -> Result<(), Error> {
+        /// Times that others are waited for: some milliseconds.
+        const WAITS_MAX: usize = 400;
+        // What a pass replaces is freed by the next one.
+        let wanted = self.logs.epoch() + 1;
+        let (mut patience, mut waits) = (Patience::new(), 0);
+        while self.ledger.lock().epoch < wanted && waits < WAITS_MAX {
+            if self.is_tidy() {
+                break;
+            }
+            if self.assist(true)? == Work::ForOthers {
+                waits += 1;
+                patience.wait();
+            }
+        }
+        self.give_back_all();
+        Ok(())
+    }
+
+    /// Whether nothing is left to be gleaned, or to be freed by a pass.
+    pub(super) fn is_tidy(&self) -> bool {
+        self.logs.are_empty() && self.later.lock().is_empty()
+    }
+
+    /// Gives back what waited until now for no reader to be looking at it.
+    pub(super) fn give_back_all(&self) {
+        let idle = std::mem::take(&mut *self.gleaners.lock());
+        for mut gleaner in idle {
+            gleaner.give_back_all(self);
+            self.put_back(gleaner);
+        }
+        let mut retired = self.retired_nodes.lock();
+        retired.take_now(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
+    }
+
+    /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
+    fn free_retired_nodes(&self) {
+        let mut retired = self.retired_nodes.lock();
+        retired.take(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
+    }
+
+    /// Moves buckets of the front to a longer array, if it needs one. `false`: there is nothing to do.
+    fn grow_front(&self, slot: &Slot, buckets: usize) -> Result<bool, Error> {
+        let Some(mut growth) = self.growing_front.try_lock() else {
+            return Ok(false);
+        };
+        let FrontGrowth { claim, arrays } = &mut *growth;
+        self.epochs.ask(arrays.last().map(|(stamp, _)| *stamp));
+        arrays.retain(|(stamp, array)| {
+            let passed = self.epochs.is_known_to_have_passed(*stamp);
+            if passed {
+                self.front.give_back_array(*array);
+            }
+            !passed
+        });
+        let table = &self.front.table;
+        let Some((old, mut number)) = table.moving() else {
+            if self.nodes() <= 5 << table.current().depth() {
+                return Ok(false);
+            }
+            table.start(self.front.array(table.current().depth() + 1)?);
+            return Ok(true);
+        };
+        let mut dropped = Vec::new();
+        let mut moved = Ok(());
+        for _ in 0..buckets {
+            if number == 1 << old.depth() {
+                table.finish();
+                arrays.push((self.epochs.advance(), old));
+                break;
+            }
+            let stripe = self.stripe(number << (64 - old.depth()));
+            if !self.stripes.try_lock(stripe, slot.number() as u16) {
+                break;
+            }
+            moved = self.front.split(number, claim, &mut dropped);
+            self.stripes.unlock(stripe);
+            if moved.is_err() {
+                break;
+            }
+            number += 1;
+        }
+        let mut retired = self.retired_nodes.lock();
+        dropped
+            .into_iter()
+            .for_each(|line| retired.push((line, everdram_pm::LINE)));
+        moved.map(|()| true)
+    }
+
+    /// Grows the front to what it holds, while nobody else uses it.
+    pub(super) fn grow_front_now(&self, claim: &mut Option<Claim>) -> Result<(), Error> {
+        let table = &self.front.table;
+        while self.nodes() > 5 << table.current().depth() {
+            table.start(self.front.array(table.current().depth() + 1)?);
+            let mut dropped = Vec::new();
+            while let Some((old, number)) = table.moving() {
+                if number == 1 << old.depth() {
+                    table.finish();
+                    self.front.give_back_array(old);
+                    break;
+                }
+                self.front.split(number, claim, &mut dropped)?;
+            }
+            dropped
+                .into_iter()
+                .for_each(|line| self.front.give_back(line, everdram_pm::LINE));
+        }
+        Ok(())
+    }
+
+    /// Puts what was found behind into the front, unless the key's row is being written or was written since its clock showed `clock`.
+    pub(super) fn fill(
+        &self,
+        slot: &Slot,
+        clock: u64,
+        at: u64,
+        head: &ObjectHead,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        let stripe = self.stripe(head.hash);
+        if self.read_only || !self.stripes.try_lock(stripe, slot.number() as u16) {
+            return;
+        }
+        let mut growth = self.growing_front.lock();
+        let (place, node) = self.front.locate(head.hash, key);
+        if node.is_none() && self.stripes.version(stripe) == clock {
+            let mut node = Node {
+                object: if value.len() > INLINE_MAX { at } else { 0 },
+                ..node_of(head)
+            };
+            // Without memory for it, it stays where it is.
+            let room = self.front.take(&mut growth.claim, node.bytes());
+            if let Ok(room) = room {
+                node.at = room;
+                self.front.write(&node, key, value);
+                let claim = &mut growth.claim;
+                match self.front.publish(&place, &node, &mut Vec::new(), claim) {
+                    Ok(()) => {
+                        self.front.nodes.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(_) => self.front.give_back(node.at, node.bytes()),
+                }
+            }
+        }
+        drop(growth);
+        self.stripes.unlock(stripe);
+    }
+
+    /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who need room.
+    fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
+        if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
+            return Ok(false);
+        }
+        Ok(self.step(gleaner, urgent)? == Step::Worked)
+    }
+
+    /// One round of everything. `false`: there was nothing to do.
+    fn tend_some(self: &Arc<Self>, cursor: &mut u64, urgent: bool) -> Result<bool, Error> {
+        if self.healthy().is_err() {
+            return Ok(false);
+        }
+        let working = self.working.read();
+        let Some(mut gleaner) = self.take_gleaner() else {
+            return Ok(false);
+        };
+        // One after the other, whatever becomes of those before: what is removed may be the room that they lack.
+        let results = [
+            self.grow_front(&gleaner.slot, BUCKETS),
+            self.step_by_itself(&mut gleaner, urgent),
+            gleaner.grow_back(self, BUCKETS),
+            gleaner.sweep_cleared(self),
+        ];
+        self.put_back(gleaner);
+        self.free_retired_nodes();
+        drop(working);
+        let mut worked = false;
+        let mut failed = Ok(());
+        for result in results {
+            match result {
+                Ok(one) => worked |= one,
+                Err(error) => failed = Err(self.at_path(error)),
+            }
+        }
+        if (!worked || failed.is_err()) && self.expiries.load(Ordering::Relaxed) {
+            self.sweep_expired(cursor)?;
+        }
+        failed.map(|()| worked)
+    }
+}
+
+impl Recovered for Bullet {
+    fn start(self: Arc<Self>) {
+        let (mut cursor, mut written, mut quiet) = (0, 0, 0);
+        let weak = Arc::downgrade(&self);
+        self.background
+            .start(weak, "everdram-bullet", move |bullet, _| {
+                let now = bullet.logs.written();
+                quiet = if now == written { quiet + 1 } else { 0 };
+                written = now;
+                // What fails here (a full pool, a failed medium, damage) meets the next caller, who is told.
+                let urgent = quiet >= QUIET && bullet.gleans_by_itself;
+                match bullet.tend_some(&mut cursor, urgent) {
+                    Ok(true) => Duration::ZERO,
+                    Ok(false) | Err(_) => PERIOD,
+                }
+            });
+    }
+
+    fn describe(&self, inspection: &mut Inspection) {
+        let geometry = &self.geometry;
+        let ledger = self.ledger.lock();
+        let array = self.back.table.current();
+        let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+        field(
+            "logs",
+            format!("{} of {} bytes", geometry.logs, geometry.log_bytes),
+        );
+        field("reclaimed up to epoch", ledger.epoch.to_string());
+        field("records in the logs", self.recovery.records.to_string());
+        field("workers that glean", self.roles.gleaners().to_string());
+        field("buckets of the back", (1_u64 << array.depth()).to_string());
+    }
+
+    #[cfg(feature = "lab")]
+    fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
+        while self.tend_some(cursor, true)? {}
+        Ok(())
+    }
+
+    #[cfg(feature = "lab")]
+    fn space(&self) -> crate::lab::Space {
+        let (heap, _) = self.back.heap.bytes();
+        let array = self.back.table.current();
+        let old = self.back.table.moving().map_or(0, |(old, _)| old.bytes());
+        let lines = (array.bytes() + old) / everdram_pm::LINE;
+        // What records in the logs name goes with them.
+        let linked: u64 = self
+            .linked
+            .lock()
+            .values()
+            .map(|bytes| bytes.div_ceil(64))
+            .sum();
+        let later: u64 = self
+            .later
+            .lock()
+            .iter()
+            .map(|(_, (_, bytes))| bytes.div_ceil(64))
+            .sum();
+        let chunks = heap / (u64::from(self.geometry.chunk_lines) * everdram_pm::LINE);
+        crate::lab::Space {
+            block_bytes: everdram_pm::LINE,
+            blocks: heap / everdram_pm::LINE,
+            blocks_to_write: 4 * chunks,
+            // The arrays, some lines of chains, headers of chunks, and the last write.
+            blocks_left: lines + 8 + chunks + linked + later,
+        }
+    }
+}

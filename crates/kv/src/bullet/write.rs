@@ -1,0 +1,441 @@
+//! From a change to a record in a log, and from the fence to the front: a session's path of writing.
+
+use super::front::Node;
+use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
+use super::parcel::write_parcel;
+use super::session::{BulletSession, INLINE_MAX, Seen, bump, bump_signed};
+use super::table::Place;
+use super::trace::Trace;
+use crate::broken::Hole;
+use crate::error::Error;
+use crate::stripe::StripeId;
+use everdram_pm::Flushed;
+use std::sync::atomic::Ordering;
+
+/// Submitted writes after which a session commits by itself.
+pub(super) const PENDING_MAX: usize = 256;
+/// New nodes of one session after which the front may need more buckets.
+const NODES_A_LOOK: i64 = 1024;
+
+/// What a write does to a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// The key gets this value.
+    Put { value: &'a [u8], expires_at_ms: u64 },
+    /// The key goes.
+    Remove,
+    /// As `Put`, where the log needs to say only how the value came about: an opcode and its payload. The key has a value.
+    Edit {
+        value: &'a [u8],
+        expires_at_ms: u64,
+        opcode: Opcode,
+        payload: &'a [u8],
+    },
+}
+
+/// A write between submit and commit.
+pub(super) struct Pending {
+    stripe: StripeId,
+    pub(super) place: Place,
+    pub(super) node: Node,
+    old: Option<Node>,
+    keys: Keys,
+    /// The key was absent for users.
+    is_new: bool,
+}
+
+impl<'a> Change<'a> {
+    /// When the key goes by itself, in Unix milliseconds; 0: never.
+    pub(super) fn expires_at_ms(&self) -> u64 {
+        match *self {
+            Change::Put { expires_at_ms, .. } | Change::Edit { expires_at_ms, .. } => expires_at_ms,
+            Change::Remove => 0,
+        }
+    }
+
+    /// The value that the key gets.
+    #[inline]
+    pub(super) fn value(&self) -> &'a [u8] {
+        match *self {
+            Change::Put { value, .. } | Change::Edit { value, .. } => value,
+            Change::Remove => &[],
+        }
+    }
+}
+
+impl BulletSession {
+    /// Submits a write of a key whose stripe the caller holds; the session has a log with room. On an error the
+    /// stripe is given back.
+    #[inline]
+    pub(super) fn submit(
+        &mut self,
+        hash: u64,
+        stripe: StripeId,
+        key: &[u8],
+        seen: &Seen,
+        change: Change<'_>,
+    ) -> Result<(), Error> {
+        if !self.engine.system.has_front() {
+            return self.write_behind(hash, stripe, key, seen, change);
+        }
+        match self.prepare(hash, stripe, key, seen, change) {
+            Ok(mut pending) => {
+                let record = self.append();
+                self.write_node(&mut pending, record, key, change.value());
+                if self.engine.system.has_transaction() {
+                    self.fence();
+                    // Who looks behind may see it from here on.
+                    if !self.engine.durable_at_fence {
+                        self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+                    }
+                    if let Err(error) = self.enter(&pending.node, record, key, change.value()) {
+                        self.give_back(stripe);
+                        return Err(self.engine.halt(error));
+                    }
+                }
+                self.pending.push(pending);
+                if self.pending.len() >= PENDING_MAX {
+                    self.commit_pending()?;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.forget_entry();
+                self.give_back(stripe);
+                Err(error)
+            }
+        }
+    }
+
+    /// Drops what was put together and not appended.
+    pub(super) fn forget_entry(&mut self) {
+        self.entry.clear();
+        self.operations = 0;
+    }
+
+    /// Puts the operation of a write into the entry, and takes room for its node. Nothing has happened yet.
+    #[inline]
+    pub(super) fn prepare(
+        &mut self,
+        hash: u64,
+        stripe: StripeId,
+        key: &[u8],
+        seen: &Seen,
+        change: Change<'_>,
+    ) -> Result<Pending, Error> {
+        if seen.place.is_full() {
+            self.spare_line()?;
+        }
+        let lsn = self.engine.stripes.next_version(stripe);
+        let value = change.value();
+        let (expires_at_ms, opcode, payload) = match change {
+            Change::Put { expires_at_ms, .. } => (expires_at_ms, Opcode::Put, value),
+            Change::Remove => (0, Opcode::Remove, value),
+            Change::Edit {
+                expires_at_ms,
+                opcode,
+                payload,
+                ..
+            } => (expires_at_ms, opcode, payload),
+        };
+        let is_tombstone = opcode == Opcode::Remove;
+        let keys = match (seen.is_counted, is_tombstone) {
+            (false, false) => Keys::More,
+            (true, true) => Keys::Fewer,
+            _ => Keys::Same,
+        };
+        let prev = RecordAt(seen.node.map_or(0, |node| node.record));
+        let mut operation = Operation {
+            lsn,
+            opcode,
+            keys,
+            prev,
+            expires_at_ms,
+            key,
+            payload,
+        };
+        let mut node = Node {
+            at: 0,
+            hash,
+            lsn,
+            expires_at_ms,
+            key_bytes: key.len() as u32,
+            value_bytes: value.len() as u32,
+            record: 0,
+            is_tombstone,
+            object: 0,
+            trace: self.trace_of(seen),
+        };
+        // An edit builds on what the front has; otherwise the log says what came out of it.
+        let is_edit = !matches!(opcode, Opcode::Put | Opcode::Remove);
+        if is_edit
+            && (self.engine.is_tight()
+                || seen.node.is_none_or(|node| node.object != 0)
+                || !self
+                    .engine
+                    .may_owe(node.object_bytes(), operation.bytes() as u64))
+        {
+            (operation.opcode, operation.payload) = (Opcode::Put, value);
+        }
+        // What the log or the front has no room for lies in the heap, and the record names it.
+        // Where room is short, everything takes its own at once.
+        let fits = (is_tombstone || !self.engine.is_tight())
+            && value.len() <= INLINE_MAX
+            && ENTRY_HEAD + operation.bytes() <= self.engine.logs.entry_most()
+            && operation.payload.len() <= INLINE_MAX;
+        let link;
+        if !fits {
+            let object = self.write_object(&node, key, value)?;
+            node.object = object.at;
+            link = object.to_payload();
+            operation.opcode = Opcode::Link;
+            operation.key = &[];
+            operation.payload = &link;
+        }
+        match self.engine.front.take(&mut self.claim, node.bytes()) {
+            Ok(at) => node.at = at,
+            Err(error) => {
+                self.drop_object(&node);
+                return Err(error);
+            }
+        }
+        self.add_operation(&operation);
+        Ok(Pending {
+            stripe,
+            place: seen.place,
+            node,
+            old: seen.node,
+            keys,
+            is_new: !seen.is_live && !is_tombstone,
+        })
+    }
+
+    /// What the node that replaces what was seen knows of the back.
+    #[inline]
+    fn trace_of(&self, seen: &Seen) -> Option<Trace> {
+        let front = &self.engine.front;
+        let old = seen.node.filter(|_| seen.is_counted)?;
+        front.is_applied(old.at).then(|| front.trace(old.at))?
+    }
+
+    /// Writes the node of a prepared write, which nobody can see yet.
+    #[inline]
+    pub(super) fn write_node(
+        &self,
+        pending: &mut Pending,
+        record: RecordAt,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        pending.node.record = record.0;
+        self.engine.front.write(&pending.node, key, value);
+    }
+
+    /// Takes room in the front for a write of a batch, whose other writes may take the vacant slot.
+    pub(super) fn spare_line_for(&mut self, pending: &Pending) -> Result<(), Error> {
+        match pending.old.is_none() && !pending.place.is_full() {
+            true => self.spare_line(),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives back what a prepared write took that is not going to happen.
+    #[cold]
+    pub(super) fn abandon(&mut self, pending: &Pending) {
+        self.engine
+            .front
+            .give_back(pending.node.at, pending.node.bytes());
+        self.drop_object(&pending.node);
+    }
+
+    fn drop_object(&mut self, node: &Node) {
+        if let Some(bytes) = self.engine.linked.lock().remove(&node.object) {
+            self.engine
+                .back
+                .heap
+                .give_back(&mut self.lane, node.object, bytes);
+        }
+    }
+
+    /// Writes the object of a state that is too large for the log.
+    #[cold]
+    fn write_object(&mut self, node: &Node, key: &[u8], value: &[u8]) -> Result<Named, Error> {
+        let head = super::stage::head_of(node);
+        self.engine.spare(head.bytes())?;
+        let mut bytes = Vec::new();
+        let (back, lane) = (&self.engine.back, &mut self.lane);
+        let written = back.write(&head, key, value, lane, &mut self.heap_claim, &mut bytes);
+        // What an idle session has claimed, nobody else finds.
+        back.heap.let_go(&mut self.heap_claim);
+        let (at, flushed) = written?;
+        self.fence_with(flushed);
+        self.engine.names(head.bytes());
+        self.engine.linked.lock().insert(at, head.bytes());
+        Ok(Named {
+            at,
+            bytes: head.bytes(),
+            check: word_at(&bytes, 0),
+        })
+    }
+
+    fn fence_with(&mut self, flushed: Flushed) {
+        self.flushed = Some(match self.flushed.take() {
+            Some(before) => before.and(flushed),
+            None => flushed,
+        });
+    }
+
+    /// Adds an operation to the entry.
+    #[inline]
+    pub(super) fn add_operation(&mut self, operation: &Operation<'_>) {
+        if !self.engine.system.is_logged() {
+            return;
+        }
+        if self.entry.is_empty() {
+            self.entry.extend_from_slice(&[0; ENTRY_HEAD]);
+        }
+        operation.write(&mut self.entry);
+        self.operations += 1;
+    }
+
+    /// Bytes of the entry so far.
+    pub(super) fn entry_bytes(&self) -> usize {
+        self.entry.len()
+    }
+
+    /// The operations of the entry, which is empty then.
+    pub(super) fn take_operations(&mut self) -> Vec<u8> {
+        self.operations = 0;
+        std::mem::take(&mut self.entry).split_off(ENTRY_HEAD)
+    }
+
+    /// Writes operations to a parcel.
+    pub(super) fn write_parcel(&mut self, operations: &[u8]) -> Result<Named, Error> {
+        // Once for itself, and once for what becomes of it.
+        self.engine.spare(2 * operations.len() as u64)?;
+        let (heap, secret) = (&self.engine.back.heap, self.engine.pool.secret());
+        let (lane, claim) = (&mut self.lane, &mut self.heap_claim);
+        let written = write_parcel(heap, secret, lane, claim, operations);
+        heap.let_go(claim);
+        let (parcel, flushed) = written?;
+        self.fence_with(flushed);
+        self.engine.linked.lock().insert(parcel.at, parcel.bytes);
+        Ok(parcel)
+    }
+
+    /// Appends the entry that was put together to the session's log.
+    #[inline]
+    pub(super) fn append(&mut self) -> RecordAt {
+        if !self.engine.system.is_logged() {
+            return RecordAt::default();
+        }
+        let Some(group) = &mut self.group else {
+            panic!("an entry without a log to append it to");
+        };
+        let (record, flushed) =
+            self.engine
+                .logs
+                .append(&mut self.lane, group, &mut self.entry, self.operations);
+        self.entry.clear();
+        self.operations = 0;
+        self.fence_with(flushed);
+        record
+    }
+
+    /// One fence for everything submitted; then the front shows it.
+    #[inline]
+    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
+        if !self.engine.broken.is(Hole::B6) {
+            self.fence();
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut result = Ok(());
+        for one in pending.drain(..) {
+            if let Err(error) = self.publish(&one) {
+                result = Err(self.engine.halt(error));
+            }
+            self.engine.stripes.unlock(one.stripe);
+        }
+        self.pending = pending;
+        if self.engine.broken.is(Hole::B6) {
+            self.fence();
+        }
+        self.end_group();
+        self.drop_spare_lines();
+        if self.nodes.is_full() {
+            let front = &self.engine.front;
+            self.nodes.take(&self.engine.epochs, |(at, bytes)| {
+                front.give_back(at, bytes)
+            });
+        }
+        result
+    }
+
+    /// One fence for everything that was written.
+    #[inline]
+    pub(super) fn fence(&mut self) {
+        if let Some(flushed) = self.flushed.take() {
+            self.last_ticket = self.lane.fence(flushed).lsn();
+        }
+    }
+
+    /// The front shows what the session's log has: gleaners may take it.
+    #[inline]
+    pub(super) fn end_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            self.wanted = self.engine.logs.end(group);
+        }
+    }
+
+    /// Lets others see a write, which is fenced; its stripe is still held.
+    #[inline]
+    pub(super) fn publish(&mut self, one: &Pending) -> Result<(), Error> {
+        let BulletSession {
+            engine,
+            claim,
+            spare,
+            nodes,
+            made,
+            ..
+        } = self;
+        if !engine.durable_at_fence {
+            engine.stripes.set_stamp(one.stripe, self.last_ticket.0);
+        }
+        let mut show = || engine.front.publish(&one.place, &one.node, spare, claim);
+        match &engine.gates {
+            Some(gates) => gates.write(one.stripe, show),
+            None => show(),
+        }?;
+        engine.forget_removed(&one.node);
+        let counters = &engine.slots[usize::from(self.id)];
+        match &one.old {
+            Some(old) => nodes.push((old.at, old.bytes())),
+            None => {
+                bump_signed(&counters.nodes, 1);
+                if counters.nodes.load(Ordering::Relaxed) % NODES_A_LOOK == 0 {
+                    engine.background.nudge();
+                }
+            }
+        }
+        if one.node.is_tombstone && !engine.system.is_logged() {
+            // No gleaner will.
+            engine.front.remove(&one.place);
+            nodes.push((one.node.at, one.node.bytes()));
+            bump_signed(&counters.nodes, -1);
+        }
+        *made = one.is_new;
+        match one.keys {
+            Keys::More => bump_signed(&counters.keys, 1),
+            Keys::Fewer => bump_signed(&counters.keys, -1),
+            Keys::Same => {}
+        }
+        match one.node.is_tombstone {
+            true => bump(&counters.deletes, 1),
+            false => bump(&counters.puts, 1),
+        }
+        if one.node.expires_at_ms != 0 && !engine.expiries.load(Ordering::Relaxed) {
+            engine.expiries.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

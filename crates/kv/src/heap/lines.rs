@@ -1,0 +1,580 @@
+//! Who has which line: runs of 64-byte lines, handed out of chunks, in DRAM or in a pool. The books are volatile.
+//!
+//! Whoever allocates *claims* a chunk and takes lines from it without asking anybody; anybody gives lines back. A chunk
+//! goes through these states:
+//!
+//! ```text
+//!   absent ─ add ─▶ pool ─ claim ─▶ owned ─ let go ─▶ full ─ enough given back ─▶ listed ─ claim ─▶ owned ...
+//!                     ▲ │ take_run                                                   │
+//!                     │ ▼                                                            │
+//!                     run ─ give_back_run ─▶ pool ◀── wholly free, when a run needs it ┘
+//! ```
+//!
+//! Invariants:
+//! - A bit of `taken` is set by the owner of its chunk alone; anybody may clear it, once, for lines that were taken.
+//! - `free` is the number of clear bits, but for a moment in which it is less.
+//! - A chunk is in `ready` once if its state is `LISTED`, and its number is in `pool` exactly if its state is `POOL`.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Chunks of the first leaf of the table; each leaf has twice as many as the one before.
+const LEAF_FIRST: usize = 16;
+const LEAVES: usize = 24;
+/// A chunk is worth claiming again when one line in so many is free.
+const READY_ONE_IN: u32 = 4;
+/// Listed chunks that are tried before a wholly free one is taken.
+const LISTED_TRIES: usize = 2;
+
+const ABSENT: u32 = 0;
+const POOL: u32 = 1;
+const OWNED: u32 = 2;
+const FULL: u32 = 3;
+const LISTED: u32 = 4;
+const RUN: u32 = 5;
+
+struct Chunk<'a> {
+    state: &'a AtomicU32,
+    /// Free lines; of the first chunk of a run: chunks of the run.
+    free: &'a AtomicU32,
+    /// A bit for each line.
+    taken: &'a [AtomicU64],
+}
+
+/// Chunks with neighbouring numbers.
+struct Leaf {
+    /// State, and free lines, of each.
+    chunks: Box<[[AtomicU32; 2]]>,
+    /// The bits of each, one chunk after another.
+    taken: Box<[AtomicU64]>,
+}
+
+/// See the module text.
+pub(crate) struct Lines {
+    chunk_lines: u32,
+    /// Lines at the start of each chunk that are never handed out.
+    header_lines: u32,
+    leaves: [OnceLock<Leaf>; LEAVES],
+    stock: Mutex<Stock>,
+}
+
+#[derive(Default)]
+struct Stock {
+    /// Listed chunks.
+    ready: VecDeque<u32>,
+    /// Runs of chunks that are wholly free: the first one, and how many.
+    pool: BTreeMap<u32, u32>,
+    chunks: u64,
+}
+
+/// A chunk that one allocator has for itself, and how far it has come in it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    chunk: u32,
+    from: u32,
+}
+
+impl Lines {
+    /// `chunk_lines`: a multiple of 64. `header_lines` of each chunk stay free for the caller's own use.
+    pub(crate) fn new(chunk_lines: u32, header_lines: u32) -> Lines {
+        assert!(chunk_lines.is_multiple_of(64) && header_lines < chunk_lines);
+        Lines {
+            chunk_lines,
+            header_lines,
+            leaves: [const { OnceLock::new() }; LEAVES],
+            stock: Mutex::default(),
+        }
+    }
+
+    /// Lines of a chunk that can be handed out: the longest run that is taken with [`Lines::take`].
+    pub(crate) fn usable(&self) -> u32 {
+        self.chunk_lines - self.header_lines
+    }
+
+    /// Lines at the start of each chunk that are not handed out.
+    pub(crate) fn header(&self) -> u32 {
+        self.header_lines
+    }
+
+    /// Chunks there are.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.stock.lock().chunks
+    }
+
+    /// Lines that are taken, those of headers and of whole runs included.
+    pub(crate) fn taken(&self) -> u64 {
+        let mut taken = 0;
+        for [state, free] in self
+            .leaves
+            .iter()
+            .filter_map(OnceLock::get)
+            .flat_map(|leaf| &leaf.chunks)
+        {
+            taken += match state.load(Ordering::Relaxed) {
+                ABSENT | POOL => 0,
+                RUN => u64::from(self.chunk_lines),
+                _ => u64::from(self.chunk_lines - free.load(Ordering::Relaxed)),
+            };
+        }
+        taken
+    }
+
+    /// Lines that can be handed out.
+    pub(crate) fn free(&self) -> u64 {
+        let leaves = self.leaves.iter().filter_map(OnceLock::get);
+        let free = leaves.flat_map(|leaf| &leaf.chunks).map(|[state, free]| {
+            match state.load(Ordering::Relaxed) {
+                ABSENT | RUN => 0,
+                POOL => self.usable(),
+                _ => free.load(Ordering::Relaxed),
+            }
+        });
+        free.map(u64::from).sum()
+    }
+
+    /// As [`Lines::free`], of chunks that are wholly free: of theirs, any run can be had that is not longer than a chunk.
+    pub(crate) fn free_whole(&self) -> u64 {
+        let leaves = self.leaves.iter().filter_map(OnceLock::get);
+        let whole = leaves
+            .flat_map(|leaf| &leaf.chunks)
+            .filter(|[state, free]| match state.load(Ordering::Relaxed) {
+                POOL => true,
+                LISTED => free.load(Ordering::Relaxed) == self.usable(),
+                _ => false,
+            });
+        whole.count() as u64 * u64::from(self.usable())
+    }
+
+    #[inline]
+    fn chunk(&self, number: u32) -> Option<Chunk<'_>> {
+        let (leaf, nth) = leaf_of(number);
+        let leaf = self.leaves.get(leaf)?.get()?;
+        let [state, free] = leaf.chunks.get(nth)?;
+        let words = self.chunk_lines as usize / 64;
+        let taken = leaf.taken.get(nth * words..(nth + 1) * words)?;
+        Some(Chunk { state, free, taken })
+    }
+
+    /// The chunk, which the caller knows to be there.
+    fn known(&self, number: u32) -> Chunk<'_> {
+        match self.chunk(number) {
+            Some(chunk) => chunk,
+            None => panic!("there is no chunk {number}"),
+        }
+    }
+
+    /// Adds chunks, all of them free. They were absent. `false`: numbers of chunks end before.
+    pub(crate) fn add(&self, first: u32, count: u32) -> bool {
+        if leaf_of(first + count).0 >= LEAVES {
+            return false;
+        }
+        let mut stock = self.stock.lock();
+        for number in first..first + count {
+            let (leaf, _) = leaf_of(number);
+            self.leaves[leaf].get_or_init(|| self.leaf(LEAF_FIRST << leaf));
+            let state = self.known(number).state;
+            assert_eq!(state.load(Ordering::Relaxed), ABSENT);
+            state.store(POOL, Ordering::Release);
+        }
+        stock.chunks += u64::from(count);
+        stock.put(first, count);
+        true
+    }
+
+    fn leaf(&self, chunks: usize) -> Leaf {
+        let header = |from: u32| low_bits(self.header_lines.saturating_sub(from).min(64));
+        let of_one = || {
+            (0..self.chunk_lines)
+                .step_by(64)
+                .map(header)
+                .map(AtomicU64::new)
+        };
+        Leaf {
+            chunks: (0..chunks)
+                .map(|_| [AtomicU32::new(ABSENT), AtomicU32::new(self.usable())])
+                .collect(),
+            taken: (0..chunks).flat_map(|_| of_one()).collect(),
+        }
+    }
+
+    /// Marks lines as taken that a pool says are: `words` has a bit for each line of a chunk that is in the pool. Before
+    /// anything is taken. Bits of the header count as set.
+    pub(crate) fn adopt(&self, number: u32, words: impl Iterator<Item = u64>) {
+        let chunk = self.known(number);
+        for (taken, word) in chunk.taken.iter().zip(words) {
+            taken.fetch_or(word, Ordering::Relaxed);
+        }
+        let free: u32 = chunk
+            .taken
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed).count_zeros())
+            .sum();
+        chunk.free.store(free, Ordering::Relaxed);
+        if free < self.usable() {
+            self.leave_pool(number);
+        }
+    }
+
+    /// As [`Lines::adopt`], of `count` chunks that are one run. `false`: one of them is not wholly free.
+    pub(crate) fn adopt_run(&self, first: u32, count: u32) -> bool {
+        let mut stock = self.stock.lock();
+        let carved = stock.carve(first, count);
+        if carved {
+            self.make_run(first, count);
+        }
+        carved
+    }
+
+    /// As [`Lines::adopt`], of some lines. `false`: they are taken, or do not lie in one chunk.
+    pub(crate) fn adopt_lines(&self, line: u64, lines: u32) -> bool {
+        let (number, from) = self.place_of(line);
+        let inside = from >= self.header_lines && lines <= self.chunk_lines - from;
+        let Some(chunk) = self.chunk(number).filter(|_| inside && lines > 0) else {
+            return false;
+        };
+        let state = chunk.state.load(Ordering::Relaxed);
+        if state == ABSENT
+            || state == RUN
+            || next_taken(chunk.taken, from, from + lines) < from + lines
+        {
+            return false;
+        }
+        if state == POOL {
+            self.leave_pool(number);
+        }
+        mark(chunk.taken, from, lines);
+        chunk.free.fetch_sub(lines, Ordering::SeqCst);
+        true
+    }
+
+    fn leave_pool(&self, number: u32) {
+        let mut stock = self.stock.lock();
+        let was_there = stock.carve(number, 1);
+        assert!(was_there, "chunk {number} is not in the pool");
+        self.known(number).state.store(FULL, Ordering::SeqCst);
+        drop(stock);
+        self.list_if_ready(number);
+    }
+
+    /// The number of the first of `lines` lines, which are the caller's from now on: from the claimed chunk, or from another
+    /// one, which is claimed instead. `None`: chunks must be added.
+    ///
+    /// # Panics
+    /// If a chunk has not as many.
+    pub(crate) fn take(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
+        assert!((1..=self.usable()).contains(&lines));
+        if let Some(line) = claim.as_mut().and_then(|claim| self.take_of(claim, lines)) {
+            return Some(line);
+        }
+        if let Some(claim) = claim.take() {
+            self.let_go(claim);
+        }
+        // What is free in a listed chunk may lie in pieces. Those that were let go just now are the last in the list.
+        for _ in 0..LISTED_TRIES {
+            let Some(number) = self.next_listed() else {
+                break;
+            };
+            let mut other = self.claim_of(number);
+            match self.take_of(&mut other, lines) {
+                Some(line) => {
+                    *claim = Some(other);
+                    return Some(line);
+                }
+                None => self.let_go(other),
+            }
+        }
+        let mut stock = self.stock.lock();
+        let (&first, _) = stock.pool.first_key_value()?;
+        stock.carve(first, 1);
+        self.known(first).state.store(OWNED, Ordering::SeqCst);
+        drop(stock);
+        let mut whole = self.claim_of(first);
+        let line = self.take_of(&mut whole, lines);
+        *claim = Some(whole);
+        line
+    }
+
+    /// As [`Lines::take`], from any chunk that nobody has claimed: for when there will be no more of them. Looks at all.
+    pub(crate) fn take_anywhere(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
+        if let Some(claim) = claim.take() {
+            self.let_go(claim);
+        }
+        let leaves = self.leaves.iter().enumerate();
+        let numbers = leaves.filter_map(|(leaf, chunks)| {
+            let chunks = chunks.get()?.chunks.len();
+            let first = (LEAF_FIRST << leaf) - LEAF_FIRST;
+            Some(first..first + chunks)
+        });
+        for number in numbers.flatten() {
+            let mut other = self.claim_of(number as u32);
+            let state = self.known(other.chunk).state;
+            let owned = [FULL, LISTED].into_iter().any(|before| {
+                state
+                    .compare_exchange(before, OWNED, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+            });
+            if !owned {
+                continue;
+            }
+            if let Some(line) = self.take_of(&mut other, lines) {
+                *claim = Some(other);
+                return Some(line);
+            }
+            self.let_go(other);
+        }
+        None
+    }
+
+    fn next_listed(&self) -> Option<u32> {
+        let mut stock = self.stock.lock();
+        loop {
+            let number = stock.ready.pop_front()?;
+            let state = self.known(number).state;
+            let listed = state.compare_exchange(LISTED, OWNED, Ordering::SeqCst, Ordering::Relaxed);
+            if listed.is_ok() {
+                return Some(number);
+            }
+        }
+    }
+
+    fn claim_of(&self, chunk: u32) -> Claim {
+        Claim {
+            chunk,
+            from: self.header_lines,
+        }
+    }
+
+    #[inline]
+    fn take_of(&self, claim: &mut Claim, lines: u32) -> Option<u64> {
+        let chunk = self.known(claim.chunk);
+        let at = find(chunk.taken, claim.from, lines)?;
+        mark(chunk.taken, at, lines);
+        chunk.free.fetch_sub(lines, Ordering::SeqCst);
+        claim.from = at + lines;
+        Some(u64::from(claim.chunk) * u64::from(self.chunk_lines) + u64::from(at))
+    }
+
+    /// Gives a claimed chunk back.
+    pub(crate) fn let_go(&self, claim: Claim) {
+        self.known(claim.chunk).state.store(FULL, Ordering::SeqCst);
+        self.list_if_ready(claim.chunk);
+    }
+
+    /// Gives lines back that were taken in one piece. Nobody looks at them any more.
+    pub(crate) fn give_back(&self, line: u64, lines: u32) {
+        let (number, from) = self.place_of(line);
+        clear(self.known(number).taken, from, lines);
+        self.known(number).free.fetch_add(lines, Ordering::SeqCst);
+        self.list_if_ready(number);
+    }
+
+    fn list_if_ready(&self, number: u32) {
+        let chunk = self.known(number);
+        if chunk.free.load(Ordering::SeqCst) < self.usable() / READY_ONE_IN {
+            return;
+        }
+        let full = chunk
+            .state
+            .compare_exchange(FULL, LISTED, Ordering::SeqCst, Ordering::Relaxed);
+        if full.is_ok() {
+            self.stock.lock().ready.push_back(number);
+        }
+    }
+
+    /// So many neighbouring chunks, wholly free: the number of the first one. `None`: more must be added.
+    pub(crate) fn take_run(&self, count: u32) -> Option<u32> {
+        let mut stock = self.stock.lock();
+        let mut first = stock.find(count);
+        if first.is_none() {
+            self.pool_what_is_free(&mut stock);
+            first = stock.find(count);
+        }
+        let first = first?;
+        stock.carve(first, count);
+        self.make_run(first, count);
+        Some(first)
+    }
+
+    fn make_run(&self, first: u32, count: u32) {
+        for number in first..first + count {
+            self.known(number).state.store(RUN, Ordering::SeqCst);
+        }
+        self.known(first).free.store(count, Ordering::SeqCst);
+    }
+
+    /// Gives a run back; returns how many chunks it had.
+    pub(crate) fn give_back_run(&self, first: u32) -> u32 {
+        let mut stock = self.stock.lock();
+        let chunk = self.known(first);
+        assert_eq!(chunk.state.load(Ordering::SeqCst), RUN);
+        let count = chunk.free.swap(self.usable(), Ordering::SeqCst);
+        for number in first..first + count {
+            self.known(number).state.store(POOL, Ordering::SeqCst);
+        }
+        stock.put(first, count);
+        count
+    }
+
+    /// Moves listed chunks that are wholly free into the pool.
+    fn pool_what_is_free(&self, stock: &mut Stock) {
+        let mut kept = VecDeque::with_capacity(stock.ready.len());
+        for number in std::mem::take(&mut stock.ready) {
+            let chunk = self.known(number);
+            let exchange = |from, to| {
+                let done =
+                    chunk
+                        .state
+                        .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+                done.is_ok()
+            };
+            // Whoever looked for lines anywhere may have claimed it, and it is listed again when it is let go.
+            if !exchange(LISTED, OWNED) {
+                continue;
+            }
+            if chunk.free.load(Ordering::SeqCst) == self.usable() {
+                chunk.state.store(POOL, Ordering::SeqCst);
+                stock.put(number, 1);
+            } else {
+                chunk.state.store(LISTED, Ordering::SeqCst);
+                kept.push_back(number);
+            }
+        }
+        stock.ready = kept;
+    }
+
+    fn place_of(&self, line: u64) -> (u32, u32) {
+        let lines = u64::from(self.chunk_lines);
+        ((line / lines) as u32, (line % lines) as u32)
+    }
+}
+
+impl Stock {
+    /// Adds a run to the pool, joined with its neighbours.
+    fn put(&mut self, mut first: u32, mut count: u32) {
+        if let Some((&before, &length)) = self.pool.range(..first).next_back()
+            && before + length == first
+        {
+            self.pool.remove(&before);
+            (first, count) = (before, count + length);
+        }
+        if let Some(behind) = self.pool.remove(&(first + count)) {
+            count += behind;
+        }
+        self.pool.insert(first, count);
+    }
+
+    /// The first of the shortest run that is long enough.
+    fn find(&self, count: u32) -> Option<u32> {
+        let long = self.pool.iter().filter(|(_, length)| **length >= count);
+        long.min_by_key(|(_, length)| **length)
+            .map(|(&first, _)| first)
+    }
+
+    /// Takes these chunks out of the pool. `false`: they are not all in it.
+    fn carve(&mut self, first: u32, count: u32) -> bool {
+        let Some((&start, &length)) = self.pool.range(..=first).next_back() else {
+            return false;
+        };
+        if start + length < first + count {
+            return false;
+        }
+        self.pool.remove(&start);
+        if start < first {
+            self.pool.insert(start, first - start);
+        }
+        if first + count < start + length {
+            self.pool
+                .insert(first + count, start + length - first - count);
+        }
+        true
+    }
+}
+
+/// Which leaf a chunk is in, and where.
+#[inline]
+fn leaf_of(number: u32) -> (usize, usize) {
+    let number = number as usize + LEAF_FIRST;
+    let leaf = (number / LEAF_FIRST).ilog2() as usize;
+    (leaf, number - (LEAF_FIRST << leaf))
+}
+
+fn low_bits(count: u32) -> u64 {
+    match count {
+        0 => 0,
+        count => u64::MAX >> (64 - count.min(64)),
+    }
+}
+
+/// Calls `each` with the words that `lines` lines from `from` on are in, and their bits.
+pub(super) fn masks(from: u32, lines: u32, mut each: impl FnMut(usize, u64)) {
+    let end = from + lines;
+    let mut at = from;
+    while at < end {
+        let bits = (64 - at % 64).min(end - at);
+        each((at / 64) as usize, low_bits(bits) << (at % 64));
+        at += bits;
+    }
+}
+
+fn mark(taken: &[AtomicU64], from: u32, lines: u32) {
+    masks(from, lines, |word, bits| {
+        let before = taken[word].fetch_or(bits, Ordering::Relaxed);
+        assert_eq!(before & bits, 0, "lines that are taken");
+    });
+}
+
+fn clear(taken: &[AtomicU64], from: u32, lines: u32) {
+    masks(from, lines, |word, bits| {
+        // Whoever takes them next must see that nobody looks at them any more.
+        let before = taken[word].fetch_and(!bits, Ordering::Release);
+        assert_eq!(before & bits, bits, "lines that are free");
+    });
+}
+
+/// The first run of `lines` free lines at `from` or behind.
+fn find(taken: &[AtomicU64], from: u32, lines: u32) -> Option<u32> {
+    let all = taken.len() as u32 * 64;
+    let mut at = from;
+    loop {
+        at = next_free(taken, at);
+        if all < at + lines {
+            return None;
+        }
+        let end = next_taken(taken, at, at + lines);
+        if end == at + lines {
+            return Some(at);
+        }
+        at = end;
+    }
+}
+
+/// The first free line at `from` or behind; the number of lines if there is none.
+fn next_free(taken: &[AtomicU64], from: u32) -> u32 {
+    let all = taken.len() as u32 * 64;
+    let mut at = from;
+    while at < all {
+        let word = taken[(at / 64) as usize].load(Ordering::Acquire) >> (at % 64);
+        let ones = word.trailing_ones();
+        if ones < 64 - at % 64 {
+            return at + ones;
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    all
+}
+
+/// The first taken line at `from` or behind, at most `end`.
+fn next_taken(taken: &[AtomicU64], from: u32, end: u32) -> u32 {
+    let mut at = from;
+    while at < end {
+        let word = taken[(at / 64) as usize].load(Ordering::Acquire) >> (at % 64);
+        let zeros = word.trailing_zeros();
+        if zeros < 64 - at % 64 {
+            return end.min(at + zeros);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    end
+}

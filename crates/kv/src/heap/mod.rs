@@ -1,0 +1,461 @@
+//! A persistent heap: objects of any size in a pool, allocated and freed by transactions (Bullet, section 3).
+//!
+//! ```text
+//! chunk of 256 KiB                                       run of chunks, for one object that is larger
+//! +------------+--------------+-------+-------+- - -     +------------+---------------------------- - -
+//! | descriptor | a bit a line | lines | lines |          | descriptor | lines, also of later chunks
+//! +------------+--------------+-------+-------+- - -     +------------+---------------------------- - -
+//! ```
+//!
+//! Whoever wants to put something into the pool *takes* lines, writes them, and lets a transaction *publish* them together
+//! with the word that makes them reachable. Taking is volatile: a crash before that transaction leaves nothing behind. What
+//! a transaction *retracts* is *given back* when nobody can be reading it any more. So no crash leaks and none frees what
+//! is in use, and there is nothing to search for after one (B12).
+//!
+//! Invariants:
+//! - The persistent bit of a line is set exactly if a committed transaction published it and none retracted it since.
+//! - The volatile books ([`Lines`]) have every persistent bit, and besides them what is taken and what is not given back.
+//! - Headers of later chunks of a run are data. So a run's descriptor says that there is one before any of them is
+//!   overwritten, and stops saying so after all of them are headers again.
+
+mod lines;
+#[cfg(test)]
+mod tests;
+mod txn;
+
+use crate::error::Error;
+use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
+use lines::Lines;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+pub(crate) use lines::Claim;
+pub(crate) use lines::Lines as Books;
+pub(crate) use txn::{Redo, Txn};
+
+/// Bytes of a run in front of its object.
+const RUN_HEAD: u64 = LINE;
+/// Lines of a chunk, unless a pool is to be small.
+pub(crate) const CHUNK_LINES: u32 = 4096;
+
+/// What a chunk is, as its first word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Descriptor {
+    /// Lines and their bits. An extent is all zeros at first, and so is this word.
+    Lines,
+    /// The first of so many chunks that somebody has taken; nothing in the pool refers to the object.
+    Taken(u32),
+    /// The first of so many chunks of a published object.
+    Run(u32),
+}
+
+const TAKEN: u64 = 1;
+const PUBLISHED: u64 = 2;
+const SALT: u64 = 0x68;
+
+impl Descriptor {
+    fn word(self, secret: &Secret, at: u64) -> u64 {
+        let body = match self {
+            Descriptor::Lines => return 0,
+            Descriptor::Taken(chunks) => TAKEN | u64::from(chunks) << 8,
+            Descriptor::Run(chunks) => PUBLISHED | u64::from(chunks) << 8,
+        };
+        body | secret.sum_words([SALT, at, body]) >> 40 << 40
+    }
+
+    fn parse(secret: &Secret, at: u64, word: u64) -> Option<Descriptor> {
+        let chunks = (word >> 8) as u32;
+        let descriptor = match word & 0xff {
+            0 => Descriptor::Lines,
+            TAKEN => Descriptor::Taken(chunks),
+            PUBLISHED => Descriptor::Run(chunks),
+            _ => return None,
+        };
+        (descriptor.word(secret, at) == word).then_some(descriptor)
+    }
+}
+
+/// See the module text.
+pub(crate) struct Heap {
+    pool: Arc<Pool>,
+    /// Whose extents it is made of.
+    owner: u32,
+    lines: Lines,
+    chunk_bytes: u64,
+    /// Bytes it grows by, at most.
+    step_bytes: u64,
+    bytes_max: u64,
+    /// Held by who adds chunks.
+    growth: Mutex<()>,
+    /// Runs that were found taken when the pool was opened, and that nobody has adopted: the first chunk of each.
+    found: Mutex<Vec<u32>>,
+}
+
+impl Heap {
+    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(crate) fn open(
+        pool: Arc<Pool>,
+        lane: &mut Lane,
+        owner: u32,
+        chunk_lines: u32,
+        step_bytes: u64,
+        bytes_max: u64,
+    ) -> Result<Heap, Error> {
+        let header_words = 1 + u64::from(chunk_lines) / 64;
+        let header_lines = (header_words * 8).div_ceil(LINE) as u32;
+        let heap = Heap {
+            owner,
+            lines: Lines::new(chunk_lines, header_lines),
+            chunk_bytes: u64::from(chunk_lines) * LINE,
+            step_bytes,
+            bytes_max,
+            growth: Mutex::new(()),
+            found: Mutex::default(),
+            pool,
+        };
+        for extent in heap.pool.extents(owner) {
+            heap.read_extent(lane, extent)?;
+        }
+        Ok(heap)
+    }
+
+    fn read_extent(&self, lane: &mut Lane, extent: Extent) -> Result<(), Error> {
+        let region = self.pool.region();
+        let first = self.chunk_of(extent.at);
+        let count = (extent.bytes / self.chunk_bytes) as u32;
+        let sound = extent.at.is_multiple_of(self.chunk_bytes) && count > 0;
+        if !sound || !self.lines.add(first, count) {
+            return Err(corrupt(
+                extent.at,
+                "an extent of the heap that it cannot have",
+            ));
+        }
+        let words = self.chunk_bytes / LINE / 64;
+        let mut header = vec![0; ((1 + words) * 8) as usize];
+        let mut flushed: Option<Flushed> = None;
+        let mut number = first;
+        while number < first + count {
+            let at = self.at_of(number);
+            // A process that was killed may have left the descriptor in the caches, and what it says is built upon.
+            let found = lane.flush_found(at, LINE);
+            flushed = Some(match flushed {
+                Some(before) => before.and(found),
+                None => found,
+            });
+            region.load(at, &mut header);
+            let mut words = header
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word));
+            let descriptor = Descriptor::parse(self.pool.secret(), at, words.next().unwrap_or(0));
+            let chunks = match descriptor {
+                Some(Descriptor::Lines) => {
+                    self.lines.adopt(number, words);
+                    1
+                }
+                Some(Descriptor::Taken(chunks) | Descriptor::Run(chunks))
+                    if (1..=first + count - number).contains(&chunks) =>
+                {
+                    let adopted = self.lines.adopt_run(number, chunks);
+                    assert!(adopted, "chunks that nobody has read yet");
+                    if matches!(descriptor, Some(Descriptor::Taken(_))) {
+                        self.found.lock().push(number);
+                    }
+                    chunks
+                }
+                _ => return Err(corrupt(at, "the descriptor of a chunk is damaged")),
+            };
+            number += chunks;
+        }
+        if let Some(flushed) = flushed {
+            let _ordered = lane.fence(flushed);
+        }
+        Ok(())
+    }
+
+    /// Keeps what is taken although nothing published refers to it: an object that a log record names. Before anything else
+    /// is taken. `false`: there cannot be such an object.
+    pub(crate) fn adopt(&self, at: u64, bytes: u64) -> bool {
+        if !at.is_multiple_of(LINE) || bytes == 0 {
+            return false;
+        }
+        if self.is_run(bytes) {
+            let number = self.chunk_of(at);
+            let mut found = self.found.lock();
+            let Some(place) = found.iter().position(|run| *run == number) else {
+                return false;
+            };
+            let word = self.pool.region().load_word(self.at_of(number));
+            let fits = Descriptor::Taken(self.chunks_for(bytes))
+                .word(self.pool.secret(), self.at_of(number))
+                == word;
+            if fits {
+                found.swap_remove(place);
+            }
+            return fits;
+        }
+        self.lines.adopt_lines(at / LINE, lines_for(bytes))
+    }
+
+    /// Frees the runs that a crash left taken and nobody adopted.
+    pub(crate) fn sweep(&self, lane: &mut Lane) {
+        for number in std::mem::take(&mut *self.found.lock()) {
+            self.free_run(lane, number);
+        }
+    }
+
+    /// Room for an object of `bytes` bytes, in a pool that grows if it must: the offset of its first byte, a multiple of 64. The bytes
+    /// up to the next multiple of 64 belong to it. Its content is undefined.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; [`Error::Pool`].
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        lane: &mut Lane,
+        claim: &mut Option<Claim>,
+        bytes: u64,
+    ) -> Result<u64, Error> {
+        if self.is_run(bytes) {
+            return self.take_run(lane, bytes);
+        }
+        let lines = lines_for(bytes);
+        loop {
+            if let Some(line) = self.lines.take(claim, lines) {
+                return Ok(line * LINE);
+            }
+            if let Err(error) = self.grow(1) {
+                let line = self.lines.take_anywhere(claim, lines);
+                return line.map(|line| line * LINE).ok_or(error);
+            }
+        }
+    }
+
+    fn take_run(&self, lane: &mut Lane, bytes: u64) -> Result<u64, Error> {
+        let chunks = self.chunks_for(bytes);
+        let number = loop {
+            match self.lines.take_run(chunks) {
+                Some(number) => break number,
+                None => self.grow(chunks)?,
+            }
+        };
+        let at = self.at_of(number);
+        let word = Descriptor::Taken(chunks).word(self.pool.secret(), at);
+        let dirty = lane.store_word(at, word);
+        let flushed = lane.flush(dirty);
+        let _ordered = lane.fence(flushed);
+        Ok(at + RUN_HEAD)
+    }
+
+    /// Lets go of a claim: somebody else may go on in its chunk.
+    pub(crate) fn let_go(&self, claim: &mut Option<Claim>) {
+        if let Some(claim) = claim.take() {
+            self.lines.let_go(claim);
+        }
+    }
+
+    /// Bytes of lines that are free, however they lie.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.lines.free() * LINE
+    }
+
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// Bytes of lines in chunks that are wholly free.
+    pub(crate) fn free_whole_bytes(&self) -> u64 {
+        self.lines.free_whole() * LINE
+    }
+
+    /// Grows the pool until so many bytes are free, in chunks that are wholly so.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`].
+    pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
+        loop {
+            let free = self.free_whole_bytes();
+            if free >= bytes {
+                return Ok(());
+            }
+            self.grow((bytes - free).div_ceil(self.chunk_bytes) as u32)?;
+        }
+    }
+
+    #[cold]
+    fn grow(&self, chunks: u32) -> Result<(), Error> {
+        let before = self.lines.chunks();
+        let _growth = self.growth.lock();
+        if self.lines.chunks() != before {
+            // Somebody else has grown it meanwhile: look again first.
+            return Ok(());
+        }
+        let needed = u64::from(chunks) * self.chunk_bytes;
+        // A small pool grows by an eighth.
+        let ahead = (before * self.chunk_bytes / 8).min(self.step_bytes) / self.chunk_bytes
+            * self.chunk_bytes;
+        let room = self.bytes_max.saturating_sub(self.pool.region().len());
+        if needed > room {
+            return Err(Error::NoSpace(format!(
+                "it has grown to {} bytes of at most {}; raise Options::max_bytes, or delete something",
+                self.pool.region().len(),
+                self.bytes_max
+            )));
+        }
+        let bytes = needed.max(ahead.min(room / self.chunk_bytes * self.chunk_bytes));
+        let extent = match self.pool.allocate(self.owner, bytes, self.chunk_bytes) {
+            Err(everdram_pm::Error::NoSpace { .. }) if bytes > needed => {
+                self.pool.allocate(self.owner, needed, self.chunk_bytes)
+            }
+            other => other,
+        };
+        let extent = extent.map_err(|error| match error {
+            everdram_pm::Error::NoSpace { .. } => Error::NoSpace(error.to_string()),
+            other => Error::Pool(other),
+        })?;
+        let count = (extent.bytes / self.chunk_bytes) as u32;
+        match self.lines.add(self.chunk_of(extent.at), count) {
+            true => Ok(()),
+            false => Err(Error::NoSpace("a heap has so many chunks at most".into())),
+        }
+    }
+
+    /// Lets a transaction make an object permanent, whose bytes are flushed before it commits.
+    #[inline]
+    pub(crate) fn publish(&self, txn: &mut Txn, at: u64, bytes: u64) {
+        match self.is_run(bytes) {
+            true => self.describe(txn, at, Descriptor::Run(self.chunks_for(bytes))),
+            false => self.bits(at, bytes, |word, bits| txn.raise(word, bits)),
+        }
+    }
+
+    /// Lets a transaction free an object; it is to be given back after that has committed and nobody can be reading it.
+    #[inline]
+    pub(crate) fn retract(&self, txn: &mut Txn, at: u64, bytes: u64) {
+        match self.is_run(bytes) {
+            true => self.describe(txn, at, Descriptor::Taken(self.chunks_for(bytes))),
+            false => self.bits(at, bytes, |word, bits| txn.lower(word, bits)),
+        }
+    }
+
+    /// Starts fetching what [`Heap::retract`] is going to change.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: u64, bytes: u64) {
+        if !self.is_run(bytes) {
+            self.bits(at, bytes, |word, _| {
+                self.pool.region().prefetch_to_write(word)
+            });
+        }
+    }
+
+    fn describe(&self, txn: &mut Txn, at: u64, descriptor: Descriptor) {
+        let at = at - RUN_HEAD;
+        txn.set(at, descriptor.word(self.pool.secret(), at));
+    }
+
+    /// Calls `each` with the offsets of the words that have the object's bits, and those bits.
+    fn bits(&self, at: u64, bytes: u64, mut each: impl FnMut(u64, u64)) {
+        let header = self.at_of(self.chunk_of(at)) + 8;
+        let first = (at % self.chunk_bytes / LINE) as u32;
+        lines::masks(first, lines_for(bytes), |word, bits| {
+            each(header + word as u64 * 8, bits);
+        });
+    }
+
+    /// Gives an object back that was taken and is not published.
+    #[inline]
+    pub(crate) fn give_back(&self, lane: &mut Lane, at: u64, bytes: u64) {
+        match self.is_run(bytes) {
+            true => self.free_run(lane, self.chunk_of(at)),
+            false => self.lines.give_back(at / LINE, lines_for(bytes)),
+        }
+    }
+
+    /// Makes headers of all chunks of a run, then says that it is none any more.
+    fn free_run(&self, lane: &mut Lane, number: u32) {
+        let at = self.at_of(number);
+        let header = (u64::from(self.lines.header()) * LINE) as usize;
+        let zeros = vec![0; header];
+        let word = self.pool.region().load_word(at);
+        let chunks = (word >> 8) as u32;
+        let dirty = lane.store(at + 8, &zeros[8..]);
+        let mut flushed = lane.flush(dirty);
+        for chunk in 1..u64::from(chunks) {
+            flushed = flushed.and(lane.stream(at + chunk * self.chunk_bytes, &zeros));
+        }
+        let ordered = lane.fence(flushed);
+        let dirty = lane.publish(at, Descriptor::Lines.word(self.pool.secret(), at), &ordered);
+        let flushed = lane.flush(dirty);
+        let _ordered = lane.fence(flushed);
+        self.lines.give_back_run(number);
+    }
+
+    /// Whether the pool says that every line of the object is in use.
+    pub(crate) fn is_published(&self, at: u64, bytes: u64) -> bool {
+        let region = self.pool.region();
+        let inside = region.contains(at, bytes) && at.is_multiple_of(LINE);
+        let chunk = self.at_of(self.chunk_of(at));
+        if !inside || bytes == 0 {
+            return false;
+        }
+        if self.is_run(bytes) {
+            let descriptor = Descriptor::Run(self.chunks_for(bytes));
+            return at == chunk + RUN_HEAD
+                && region.load_word(chunk) == descriptor.word(self.pool.secret(), chunk);
+        }
+        let behind = at % self.chunk_bytes + lines_for(bytes) as u64 * LINE;
+        let mut all = behind <= self.chunk_bytes
+            && at % self.chunk_bytes >= u64::from(self.lines.header()) * LINE;
+        if all {
+            self.bits(at, bytes, |word, bits| {
+                all &= region.load_word(word) & bits == bits
+            });
+        }
+        all
+    }
+
+    /// Bytes of its chunks, and those that are taken.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (
+            self.lines.chunks() * self.chunk_bytes,
+            self.lines.taken() * LINE,
+        )
+    }
+
+    #[inline]
+    fn is_run(&self, bytes: u64) -> bool {
+        bytes > u64::from(self.lines.usable()) * LINE
+    }
+
+    fn chunks_for(&self, bytes: u64) -> u32 {
+        (bytes + RUN_HEAD).div_ceil(self.chunk_bytes) as u32
+    }
+
+    #[inline]
+    fn chunk_of(&self, at: u64) -> u32 {
+        (at / self.chunk_bytes) as u32
+    }
+
+    fn at_of(&self, number: u32) -> u64 {
+        u64::from(number) * self.chunk_bytes
+    }
+}
+
+#[inline]
+fn lines_for(bytes: u64) -> u32 {
+    bytes.div_ceil(LINE) as u32
+}
+
+#[cold]
+fn corrupt(offset: u64, what: &str) -> Error {
+    Error::Corrupt {
+        path: std::path::PathBuf::new(),
+        offset,
+        what: what.into(),
+        remedy: "Restore the pool from a copy",
+    }
+}

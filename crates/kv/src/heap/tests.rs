@@ -1,0 +1,199 @@
+//! What must hold of [`Lines`], whoever takes and gives back in whatever order.
+
+use super::lines::{Claim, Lines};
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Takes as an allocator does: from its chunk, from another one, or from new ones.
+fn take(lines: &Lines, claim: &mut Option<Claim>, count: u32, next: &mut u32) -> u64 {
+    loop {
+        if let Some(line) = lines.take(claim, count) {
+            return line;
+        }
+        assert!(lines.add(*next, 2));
+        *next += 2;
+    }
+}
+
+#[test]
+fn nothing_is_handed_out_twice_and_everything_comes_back() {
+    for seed in 0..20 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let lines = Lines::new(128, 3);
+        let (mut claim, mut next) = (None, 5);
+        let mut mine: BTreeMap<u64, u32> = BTreeMap::new();
+        for _ in 0..if cfg!(miri) { 100 } else { 3000 } {
+            if random.random_bool(0.55) || mine.is_empty() {
+                let most = if random.random_bool(0.1) { 125 } else { 6 };
+                let count = random.random_range(1..=most);
+                let line = take(&lines, &mut claim, count, &mut next);
+                assert!(
+                    line % 128 >= 3 && line % 128 + u64::from(count) <= 128,
+                    "seed {seed}"
+                );
+                let before = mine.range(..line + u64::from(count)).next_back();
+                assert!(
+                    before.is_none_or(|(at, n)| at + u64::from(*n) <= line),
+                    "seed {seed}"
+                );
+                mine.insert(line, count);
+            } else {
+                let nth = random.next_u32() as usize % mine.len();
+                let (line, count) = mine.iter().nth(nth).map(|(a, b)| (*a, *b)).unwrap();
+                mine.remove(&line);
+                lines.give_back(line, count);
+            }
+        }
+        lines.let_go(claim.take().unwrap());
+        for (line, count) in std::mem::take(&mut mine) {
+            lines.give_back(line, count);
+        }
+        // Wholly free chunks can become one run.
+        let all = lines.chunks() as u32;
+        assert_eq!(lines.take_run(all), Some(5), "seed {seed}");
+        assert_eq!(lines.take_run(1), None);
+        assert_eq!(lines.give_back_run(5), all);
+        assert_eq!(lines.taken(), 0);
+    }
+}
+
+#[test]
+fn what_a_pool_says_is_taken_is_not_handed_out() {
+    let lines = Lines::new(64, 2);
+    assert!(lines.add(0, 6));
+    lines.adopt(1, [0b1111_0000].into_iter());
+    assert!(lines.adopt_run(3, 2));
+    assert!(!lines.adopt_run(4, 2), "one of them is taken");
+    assert!(lines.adopt_lines(64 + 8, 3));
+    assert!(!lines.adopt_lines(64 + 10, 3) && !lines.adopt_lines(64 + 1, 1));
+    assert!(!lines.adopt_lines(3 * 64 + 5, 1) && !lines.adopt_lines(60, 5));
+    let (mut claim, mut next, mut seen) = (None, 6, Vec::new());
+    while next == 6 {
+        seen.push(take(&lines, &mut claim, 1, &mut next));
+    }
+    seen.pop();
+    assert_eq!(seen.len(), 3 * 62 + 62 - 4 - 3);
+    assert!(
+        seen.iter()
+            .all(|line| !(68..75).contains(line) && !(192..320).contains(line))
+    );
+}
+
+#[test]
+fn threads_that_take_and_give_back_share_no_line() {
+    let lines = Lines::new(64, 0);
+    assert!(lines.add(0, 64));
+    let owner: Vec<AtomicU32> = (0..64 * 64).map(|_| AtomicU32::new(0)).collect();
+    std::thread::scope(|scope| {
+        for me in 1..=3_u32 {
+            let (lines, owner) = (&lines, &owner);
+            scope.spawn(move || {
+                let mut random = StdRng::seed_from_u64(u64::from(me));
+                let (mut claim, mut mine) = (None, Vec::new());
+                for _ in 0..if cfg!(miri) { 60 } else { 20_000 } {
+                    let count = random.random_range(1..8);
+                    let taken = lines.take(&mut claim, count);
+                    match taken {
+                        Some(line) => {
+                            for line in line..line + u64::from(count) {
+                                assert_eq!(owner[line as usize].swap(me, Ordering::Relaxed), 0);
+                            }
+                            mine.push((line, count));
+                        }
+                        None => assert!(!mine.is_empty()),
+                    }
+                    while mine.len() > 100 || taken.is_none() && !mine.is_empty() {
+                        let (line, count) =
+                            mine.swap_remove(random.next_u32() as usize % mine.len());
+                        for line in line..line + u64::from(count) {
+                            assert_eq!(owner[line as usize].swap(0, Ordering::Relaxed), me);
+                        }
+                        lines.give_back(line, count);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A chunk that one had found among all of a full pool was still in the list of those that anybody may claim, and another claimed it.
+#[test]
+fn a_chunk_has_one_owner() {
+    let lines = Lines::new(64, 1);
+    assert!(lines.add(0, 1));
+    let (mut one, mut other) = (None, None);
+    lines.take(&mut one, 20).unwrap();
+    lines.let_go(one.take().unwrap());
+    lines.take_anywhere(&mut one, 1).unwrap();
+    for _ in 0..3 {
+        assert_eq!(lines.take(&mut other, 1), None);
+        assert_eq!(lines.take_anywhere(&mut other, 1), None);
+        lines.let_go(one.take().unwrap());
+        lines.take(&mut one, 1).unwrap();
+    }
+    lines.let_go(one.take().unwrap());
+    lines.take_anywhere(&mut other, 1).unwrap();
+    assert_eq!(lines.take(&mut one, 1), None);
+}
+
+#[cfg(all(feature = "lab", not(miri)))]
+#[allow(dead_code, reason = "the stories of `tests/broken` need more of it")]
+#[path = "../../tests/broken/memory.rs"]
+mod memory;
+
+/// A process was killed after it had marked a transaction's record as done, and before that was durable. The next one saw the mark in the caches, and
+/// changed the same words by transactions of another area; a power loss took the mark, and the old record was in force again.
+#[cfg(all(feature = "lab", not(miri)))]
+#[test]
+fn a_record_that_a_dead_process_retired_stays_retired() {
+    use super::Redo;
+    use crate::broken::Opened;
+    use everdram_pm::lab::{Seed, create, open};
+    use memory::{Memory, Moment};
+    use std::sync::{Arc, Mutex};
+
+    const BYTES: usize = 128 << 10;
+    const OWNER: u32 = 1;
+    let process = |memory: &Arc<Memory>| {
+        let image = memory.stored();
+        let pool = open(&image, BYTES as u64, Some(memory.clone())).unwrap();
+        let extents = pool.extents(OWNER);
+        let is_new = extents.is_empty();
+        let at = match extents.first() {
+            Some(extent) => extent.at,
+            None => pool.allocate(OWNER, 8192, 4096).unwrap().at,
+        };
+        let redo = Redo::new(Arc::clone(&pool), at, 2, 1024, Opened::default());
+        if is_new {
+            redo.format(&mut pool.lane());
+        }
+        let redo = Arc::new(redo);
+        redo.recover(&mut pool.lane()).unwrap();
+        (pool, redo, at + 4096)
+    };
+    let new = Arc::new(Memory::new(create(Seed(7), 2, [0; 8]).unwrap(), BYTES));
+    let (pool, redo, word) = process(&new);
+    let (_first, mut second) = (redo.txn().unwrap(), redo.txn().unwrap());
+    let killed = Arc::new(Mutex::new(Vec::new()));
+    let (memory, images) = (new.clone(), killed.clone());
+    new.watch(Moment::Fence, move || {
+        images
+            .lock()
+            .unwrap()
+            .push((memory.stored(), memory.durable()));
+    });
+    second.set(word, 1);
+    second.commit(&mut pool.lane(), None);
+    new.unwatch();
+    // The last fence is that behind the mark.
+    let (stored, durable) = killed.lock().unwrap().pop().unwrap();
+    let found = Arc::new(Memory::found(stored, durable, BYTES));
+    let (pool, redo, word) = process(&found);
+    let mut first = redo.txn().unwrap();
+    first.set(word, 2);
+    first.commit(&mut pool.lane(), None);
+    let crashed = Arc::new(Memory::new(found.durable(), BYTES));
+    let (pool, _redo, word) = process(&crashed);
+    assert_eq!(pool.region().load_word(word), 2);
+}

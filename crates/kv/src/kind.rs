@@ -1,0 +1,134 @@
+//! Which engines there are: their names for people, their numbers for superblocks.
+
+/// Which design answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// Records in DIMM-aligned pages, a volatile index (PVLDB 14).
+    #[default]
+    Viper,
+    /// A hash table in DRAM, a persistent one behind it, cross-referencing logs between them (USENIX ATC 2018).
+    Bullet,
+    /// A `BTreeMap` behind a mutex, nothing durable: the model that tests compare engines with.
+    #[doc(hidden)]
+    Model,
+}
+
+impl EngineKind {
+    /// The engines that a pool can have; the default one first.
+    pub const ALL: &[EngineKind] = &[EngineKind::Viper, EngineKind::Bullet];
+
+    /// As `--engine` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            EngineKind::Viper => "viper",
+            EngineKind::Bullet => "bullet",
+            EngineKind::Model => "model",
+        }
+    }
+
+    /// What it is, in a few words, as `--help` tells it.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            EngineKind::Viper => "records in persistent memory, their index in DRAM",
+            EngineKind::Bullet => {
+                "a table in DRAM, one in persistent memory, and logs between them"
+            }
+            EngineKind::Model => "nothing is durable; for tests",
+        }
+    }
+
+    /// The number in the superblock of a pool. 0 is no engine's: the model has no pool.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            EngineKind::Viper => 1,
+            EngineKind::Bullet => 2,
+            EngineKind::Model => 0,
+        }
+    }
+
+    /// The engine with this number in the superblock; `None` if this everdram has no such engine.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<EngineKind> {
+        let mut all = EngineKind::ALL.iter().copied();
+        all.find(|kind| kind.number() == number)
+    }
+}
+
+impl std::fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for EngineKind {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        let mut known = EngineKind::ALL.iter().chain(&[EngineKind::Model]).copied();
+        known
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| format!("engine `{name}`: this everdram has {}", names()))
+    }
+}
+
+/// Makes of each of these functions, which take an engine, a test of its own for each engine that a pool can have:
+/// `name::viper` and so on.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! test_each_engine {
+    ($($test:ident),+ $(,)?) => {
+        $(mod $test {
+            $crate::test_each_engine!(@ $test: viper = Viper, bullet = Bullet);
+        })+
+    };
+    (@ $test:ident: $($name:ident = $kind:ident),+) => {
+        $(#[test]
+        fn $name() {
+            super::$test($crate::EngineKind::$kind);
+        })+
+        const TESTED: usize = [$($crate::EngineKind::$kind),+].len();
+        const _: () = assert!(TESTED == $crate::EngineKind::ALL.len(), "an engine is not tested");
+    };
+}
+
+/// The names of all engines, for people.
+fn names() -> String {
+    let names = EngineKind::ALL.iter().map(|kind| format!("`{kind}`"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Why a pool with the engine of this number cannot be opened where `asked` was asked for, and what to do.
+pub(crate) fn refusal(number: u32, asked: Option<EngineKind>) -> String {
+    match (EngineKind::from_number(number), asked) {
+        (None, _) => format!(
+            "the pool has engine number {number}, and this everdram has {}; use the one that made the pool",
+            names()
+        ),
+        (Some(has), None) => format!("the pool has engine `{has}`; open it as that"),
+        (Some(has), Some(asked)) => format!(
+            "the pool has engine `{has}`, not `{asked}`; leave the engine out, or move the data to a new pool with \
+             `everdram export` and `everdram import`"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_lead_back_to_their_engine() {
+        for &kind in EngineKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(EngineKind::from_number(kind.number()), Some(kind));
+        }
+        assert_eq!(EngineKind::ALL.first(), Some(&EngineKind::default()));
+        assert_eq!(EngineKind::from_number(EngineKind::Model.number()), None);
+        assert_eq!(EngineKind::from_number(u32::MAX), None);
+        let refused = "steam".parse::<EngineKind>().unwrap_err();
+        assert!(refused.contains("`viper`"), "{refused}");
+    }
+}

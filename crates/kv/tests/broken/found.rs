@@ -1,0 +1,163 @@
+//! Bugs that Bullet had once. Each test opens with what went wrong.
+
+use crate::bullet::{apart, durable, one, options};
+use crate::memory::{Memory, Moment};
+use crate::place::{Contents, Outcome, Place};
+use everdram::Options;
+
+/// Room for many entries, and a row of the back for nearly every key.
+fn roomy() -> Options {
+    let mut options = options(None);
+    options.max_bytes = 16 << 20;
+    options.bullet.log_bytes = 1 << 20;
+    options.bullet.depth = 10;
+    options
+}
+
+/// An entry carried the epoch in which its group began. So a newer record could be reclaimed with that epoch, and an older
+/// one of the same key, in another log and of a later epoch, stay: after a crash it was shown again.
+#[test]
+fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
+    let place = Place::new(&options(None));
+    let (mut first, mut second) = (place.session(), place.session());
+    let [held, key] = apart(&mut first);
+    place.reclaim();
+    first.0.put(&held, b"begins the group", 0).unwrap();
+    second.put(&key, b"older");
+    // Begins the next epoch, and cannot end the one of the group.
+    place.reclaim();
+    second.put(&key, b"old");
+    first.0.put(&key, b"new", 0).unwrap();
+    first.finish();
+    let mut wanted = one(&key, b"new");
+    wanted.insert(held.to_vec(), b"begins the group".to_vec());
+    let reclaim = || place.reclaim();
+    place.at_each_fence(reclaim, durable, move |place| place.holds(&wanted))
+}
+
+/// A gleaner found a key's node and then waited for a row, or committed to be able to. Meanwhile the key was removed, and
+/// another gleaner took it out of both tables. The first one put the node that it had found into the back: the key was there again.
+#[test]
+fn a_gleaner_looks_again_when_it_has_the_row() -> Outcome {
+    // The last of so many keys that the transaction of those before it is committed between the look at its node and its row.
+    for others in 20..50u8 {
+        let place = Place::new(&roomy());
+        let (mut first, mut second) = (place.session(), place.session());
+        second.put(b"key", b"value");
+        let mut wanted = Contents::new();
+        for number in 0..others {
+            first.put(&[number], b"value");
+            wanted.insert(vec![number], b"value".to_vec());
+        }
+        first.put(b"key", b"newer");
+        let engine = place.engine.clone();
+        let beside = place.beside_once(Moment::Fence, move || {
+            second.delete(b"key");
+            // Another gleaner takes the second log.
+            engine.reclaim().unwrap();
+        });
+        place.reclaim();
+        beside.join();
+        place.keeps(&wanted)?;
+    }
+    Ok(())
+}
+
+/// A crash between the last bucket that moved and the end of the growth left a pool that was refused as damaged.
+#[test]
+fn a_growth_may_stop_before_its_last_step() -> Outcome {
+    let place = Place::new(&options(None));
+    let mut user = place.session();
+    let mut wanted = Contents::new();
+    for number in 0..24u8 {
+        user.put(&[number], b"value");
+        wanted.insert(vec![number], b"value".to_vec());
+    }
+    let reclaim = || place.reclaim();
+    place.at_each_fence(reclaim, durable, move |place| {
+        place.holds(&wanted)?;
+        place.engine.reclaim().map_err(|error| error.to_string())?;
+        place.holds(&wanted)
+    })
+}
+
+/// A crash cut off the move of a bucket whose halves were written already. Then its keys were removed, and it was moved again: a half without keys was
+/// not written, and had those of the first time.
+#[test]
+fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
+    let place = Place::new(&options(None));
+    let mut user = place.session();
+    for number in 0..24u8 {
+        user.put(&[number], b"value");
+    }
+    let stored = |memory: &Memory| vec![memory.stored()];
+    let reclaim = || place.reclaim();
+    place.at_each_fence(reclaim, stored, |place| {
+        let mut user = place.session();
+        for number in 0..24u8 {
+            user.delete(&[number]);
+        }
+        place.reclaim();
+        place.holds(&Contents::new())?;
+        place.keeps(&Contents::new())
+    })
+}
+
+/// A look-up found a key in the back only, and was about to put it into the front. Meanwhile the key was removed, and its removal
+/// applied to the back. The look-up went on: the key was in front again.
+#[test]
+fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
+    // The second load of the pool is that of the object.
+    for load in 0..2 {
+        let place = Place::new(&options(None));
+        place.session().put(b"key", b"value");
+        place.reclaim();
+        let place = place.crash()?;
+        let (mut reader, mut writer) = (place.session(), place.session());
+        let (engine, mut loads) = (place.engine.clone(), 0);
+        place.memory.watch(Moment::Load, move || {
+            if loads == load {
+                writer.delete(b"key");
+                engine.reclaim().unwrap();
+            }
+            loads += 1;
+        });
+        // Perhaps it was there when the look-up began.
+        let _ = reader.get(b"key")?;
+        place.memory.unwatch();
+        place.holds(&Contents::new())?;
+        place.keeps(&Contents::new())?;
+    }
+    Ok(())
+}
+
+/// A gleaner committed, and told the nodes that it had staged that they were applied. Meanwhile they had been replaced, and their
+/// memory was that of other keys' nodes: what those said was never applied.
+#[test]
+fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
+    let place = Place::new(&roomy());
+    let mut writer = place.session();
+    let mut wanted = Contents::new();
+    for number in 0..40u8 {
+        writer.put(&[number], b"old");
+        wanted.insert(vec![number], b"new".to_vec());
+    }
+    for number in 0..1500u16 {
+        let key = [&b"later"[..], &number.to_le_bytes()].concat();
+        wanted.insert(key, b"value".to_vec());
+    }
+    let puts = wanted.clone();
+    place.memory.watch_once(Moment::Fence, move || {
+        let mut puts: Vec<_> = puts.into_iter().collect();
+        puts.sort_unstable_by_key(|(key, _)| key.len());
+        // As often as it takes until what was replaced first is used again.
+        for (key, value) in puts {
+            writer.put(&key, b"");
+            writer.put(&key, &value);
+        }
+    });
+    place.reclaim();
+    place.memory.unwatch();
+    place.reclaim();
+    place.keeps(&wanted)
+}

@@ -1,0 +1,149 @@
+//! The systems that Bullet is measured against: its ladder keeps what it acknowledged, rung by rung, and the bounds answer right.
+
+mod support;
+
+use everdram::{BulletSystem, Create, EngineKind, Error, Options, Store};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::contents::{Contents, assert_holds, contents};
+use support::frozen::Frozen;
+use support::{Bed, Counted, seed};
+
+const KEPT: [BulletSystem; 5] = [
+    BulletSystem::Static,
+    BulletSystem::Lfr,
+    BulletSystem::Opt,
+    BulletSystem::Dyn,
+    BulletSystem::Wrc,
+];
+const BOUNDS: [BulletSystem; 3] = [
+    BulletSystem::Volatile,
+    BulletSystem::Phash,
+    BulletSystem::HikvHt,
+];
+
+fn bed() -> Bed {
+    Bed::emulated().of(EngineKind::Bullet)
+}
+
+fn of(system: BulletSystem) -> impl Fn(&mut Options) {
+    move |options| {
+        options.bullet.system = system;
+        options.bullet.log_bytes = 16 << 10;
+        // Files are copied while the store is open: nothing may happen by itself.
+        options.reclaim_background = false;
+    }
+}
+
+/// Puts, overwrites and removes keys that begin with `name`; between two requests it takes its turn, as a worker does.
+fn work(store: &Store, name: u8, rounds: u32, random: &mut StdRng) -> Contents {
+    let mut session = store.session().unwrap();
+    let mut model = Contents::new();
+    for round in 0..rounds {
+        while session.turn().unwrap() {}
+        let key = vec![name, random.random_range(0..60)];
+        match random.random_range(0..6) {
+            0 => {
+                let was_there = session.delete(&key).unwrap();
+                assert_eq!(was_there, model.remove(&key).is_some());
+            }
+            1 => assert_eq!(session.get(&key).unwrap().as_ref(), model.get(&key)),
+            2 if model.contains_key(&key) => {
+                session.append(&key, b"more").unwrap();
+                model.entry(key).or_default().extend_from_slice(b"more");
+            }
+            _ => {
+                let value = vec![round as u8; random.random_range(0..400)];
+                session.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+    }
+    model
+}
+
+/// Two workers; what they hold together.
+fn work_together(store: &Store, rounds: u32, random: &mut StdRng) -> Contents {
+    let mut seeds = [random.random(), random.random()].map(StdRng::seed_from_u64);
+    let done = AtomicU64::new(0);
+    let (done, mut model) = (&done, Contents::new());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0u8..)
+            .zip(&mut seeds)
+            .map(|(name, random)| {
+                scope.spawn(move || {
+                    let _done = Counted(done);
+                    work(store, name, rounds, random)
+                })
+            })
+            .collect();
+        for worker in workers {
+            model.append(&mut worker.join().unwrap());
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), 2);
+    model
+}
+
+#[test]
+fn every_rung_keeps_what_it_acknowledged() {
+    let mut random = StdRng::seed_from_u64(seed());
+    for system in KEPT {
+        let bed = bed();
+        let store = bed.open_with(of(system));
+        let model = work_together(&store, 6_000, &mut random);
+        assert_holds(&store, &model, system.name());
+        bed.verify(&store);
+        // As a kill leaves it, and opened as any other rung.
+        let frozen = Frozen::take(&bed.path());
+        drop(store);
+        frozen.lay(&bed.path());
+        for next in KEPT {
+            let store = bed.open_with(of(next));
+            assert_holds(&store, &model, &format!("{system}, opened as {next}"));
+            bed.verify(&store);
+        }
+    }
+}
+
+#[test]
+fn the_bounds_answer_right() {
+    let mut random = StdRng::seed_from_u64(seed());
+    for system in BOUNDS {
+        let bed = bed();
+        let store = bed.open_with(of(system));
+        // An append reads, changes and writes here, as a put does.
+        let model = work_together(&store, 6_000, &mut random);
+        let mut session = store.session().unwrap();
+        assert_eq!(contents(&mut session).unwrap(), model, "{system}");
+        assert_eq!(store.len(), model.len() as u64, "{system}");
+    }
+}
+
+#[test]
+fn a_bound_is_opened_once() {
+    for system in BOUNDS {
+        let bed = bed();
+        let store = bed.open_with(of(system));
+        drop(store);
+        for next in [system, BulletSystem::Wrc] {
+            let mut options = bed.options();
+            options.create = Create::Never;
+            of(next)(&mut options);
+            let refused = Store::open(bed.path(), &options).map(drop).unwrap_err();
+            assert!(
+                matches!(refused, Error::Options(_)),
+                "{system}, opened as {next}: {refused}"
+            );
+        }
+    }
+    // And a pool that keeps something is never opened as one that does not.
+    let bed = bed();
+    drop(bed.open());
+    for system in BOUNDS {
+        let mut options = bed.options();
+        of(system)(&mut options);
+        assert!(Store::open(bed.path(), &options).is_err(), "{system}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Copies between atomic words and private bytes: what memory that others may be writing is read and written with.
+//!
+//! A word is never torn; which words of a copy are old and which are new is for the caller to find out.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::cpu;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Copies all words; `into` has 8 bytes for each.
+///
+/// # Panics
+/// If it has not.
+#[inline]
+pub(crate) fn copy_out(words: &[AtomicU64], into: &mut [u8]) {
+    assert!(into.len() == size_of_val(words));
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `words` are live, aligned to 8 and accessed through atomics only, and as long as `into`.
+    unsafe {
+        cpu::copy_words(words.as_ptr().cast(), into.as_mut_ptr(), into.len());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    for (word, chunk) in words.iter().zip(into.chunks_exact_mut(8)) {
+        chunk.copy_from_slice(&u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes());
+    }
+}
+
+/// Copies all words to the end of `into`, which is not made zero there first.
+#[inline]
+pub(crate) fn copy_behind(words: &[AtomicU64], into: &mut Vec<u8>) {
+    let before = into.len();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        into.reserve(size_of_val(words));
+        let room = into.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: `words` are live, aligned to 8 and accessed through atomics only; `room` has as many bytes
+        // (reserved above), which are the vector's and nobody else's.
+        unsafe { cpu::copy_words(words.as_ptr().cast(), room, size_of_val(words)) };
+        // SAFETY: within the capacity (reserved above), and initialised by the copy.
+        unsafe { into.set_len(before + size_of_val(words)) };
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    {
+        into.resize(before + size_of_val(words), 0);
+        copy_out(words, &mut into[before..]);
+    }
+}
+
+/// Stores bytes, 8 to a word, with relaxed ordering.
+#[inline]
+pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, chunk) in words.iter().zip(bytes.as_chunks::<8>().0) {
+        word.store(u64::from_le_bytes(*chunk).to_le(), Ordering::Relaxed);
+    }
+}
