@@ -142,27 +142,29 @@ fn a_chunk_has_one_owner() {
 #[path = "../../tests/broken/memory.rs"]
 mod memory;
 
-/// A process was killed after it had marked a transaction's record as done, and before that was durable. The next one saw the mark in the caches, and
-/// changed the same words by transactions of another area; a power loss took the mark, and the old record was in force again.
 #[cfg(all(feature = "lab", not(miri)))]
-#[test]
-fn a_record_that_a_dead_process_retired_stays_retired() {
-    use super::Redo;
+mod records {
+    use super::super::Redo;
+    use super::memory::{Memory, Moment};
     use crate::broken::Opened;
     use everdram_pm::lab::{Seed, create, open};
-    use memory::{Memory, Moment};
+    use everdram_pm::{LINE, Pool};
+    use std::ops::Range;
     use std::sync::{Arc, Mutex};
 
     const BYTES: usize = 128 << 10;
     const OWNER: u32 = 1;
-    let process = |memory: &Arc<Memory>| {
-        let image = memory.stored();
-        let pool = open(&image, BYTES as u64, Some(memory.clone())).unwrap();
+    /// Areas that the transactions of a process have.
+    const AREAS: u64 = 4096;
+
+    /// A process that has recovered what it found, and where its areas are. Words for transactions to change lie behind these.
+    fn process(memory: &Arc<Memory>) -> (Arc<Pool>, Arc<Redo>, u64) {
+        let pool = open(&memory.stored(), BYTES as u64, Some(memory.clone())).unwrap();
         let extents = pool.extents(OWNER);
         let is_new = extents.is_empty();
         let at = match extents.first() {
             Some(extent) => extent.at,
-            None => pool.allocate(OWNER, 8192, 4096).unwrap().at,
+            None => pool.allocate(OWNER, 2 * AREAS, AREAS).unwrap().at,
         };
         let redo = Redo::new(Arc::clone(&pool), at, 2, 1024, Opened::default());
         if is_new {
@@ -170,30 +172,79 @@ fn a_record_that_a_dead_process_retired_stays_retired() {
         }
         let redo = Arc::new(redo);
         redo.recover(&mut pool.lane()).unwrap();
-        (pool, redo, at + 4096)
-    };
-    let new = Arc::new(Memory::new(create(Seed(7), 2, [0; 8]).unwrap(), BYTES));
-    let (pool, redo, word) = process(&new);
-    let (_first, mut second) = (redo.txn().unwrap(), redo.txn().unwrap());
-    let killed = Arc::new(Mutex::new(Vec::new()));
-    let (memory, images) = (new.clone(), killed.clone());
-    new.watch(Moment::Fence, move || {
-        images
-            .lock()
-            .unwrap()
-            .push((memory.stored(), memory.durable()));
-    });
-    second.set(word, 1);
-    second.commit(&mut pool.lane(), None);
-    new.unwatch();
-    // The last fence is that behind the mark.
-    let (stored, durable) = killed.lock().unwrap().pop().unwrap();
-    let found = Arc::new(Memory::found(stored, durable, BYTES));
-    let (pool, redo, word) = process(&found);
-    let mut first = redo.txn().unwrap();
-    first.set(word, 2);
-    first.commit(&mut pool.lane(), None);
-    let crashed = Arc::new(Memory::new(found.durable(), BYTES));
-    let (pool, _redo, word) = process(&crashed);
-    assert_eq!(pool.region().load_word(word), 2);
+        (pool, redo, at)
+    }
+
+    fn new_memory() -> Arc<Memory> {
+        let image = create(Seed(7), 2, [0; 8]).unwrap();
+        Arc::new(Memory::new(image, BYTES))
+    }
+
+    /// What a kill and a power loss leave, as [`Memory::stored`] and [`Memory::durable`].
+    type Left = (Vec<u8>, Vec<u8>);
+
+    /// What crashes at each fence of `work` leave.
+    fn at_fences(memory: &Arc<Memory>, work: impl FnOnce()) -> Vec<Left> {
+        let left = Arc::new(Mutex::new(Vec::new()));
+        let (here, into) = (memory.clone(), left.clone());
+        memory.watch(Moment::Fence, move || {
+            into.lock().unwrap().push((here.stored(), here.durable()));
+        });
+        work();
+        memory.unwatch();
+        std::mem::take(&mut *left.lock().unwrap())
+    }
+
+    /// A process was killed after it had marked a transaction's record as done, and before that was durable. The next one saw the mark in
+    /// the caches, and changed the same words by transactions of another area; a power loss took the mark, and the old record was in
+    /// force again.
+    #[test]
+    fn a_record_that_a_dead_process_retired_stays_retired() {
+        let new = new_memory();
+        let (pool, redo, at) = process(&new);
+        let word = at + AREAS;
+        let (_first, mut second) = (redo.txn().unwrap(), redo.txn().unwrap());
+        second.set(word, 1);
+        let mut left = at_fences(&new, || second.commit(&mut pool.lane(), None));
+        // The last fence is that behind the mark.
+        let (stored, durable) = left.pop().unwrap();
+        let found = Arc::new(Memory::found(stored, durable, BYTES));
+        let (pool, redo, _) = process(&found);
+        let mut first = redo.txn().unwrap();
+        first.set(word, 2);
+        first.commit(&mut pool.lane(), None);
+        let crashed = Arc::new(Memory::new(found.durable(), BYTES));
+        let (pool, _redo, _) = process(&crashed);
+        assert_eq!(pool.region().load_word(word), 2);
+    }
+
+    /// Of a transaction's record all but one word was durable when the power failed. The next process wrote another one in its place, of
+    /// which nothing but that word was durable when the power failed again; the first record was whole then.
+    #[test]
+    fn two_torn_records_do_not_make_one() {
+        /// Bytes of the record in which the second edit's operand is.
+        const OPERAND: Range<usize> = 48..56;
+        let torn = |memory: &Arc<Memory>, first: u64, lost: bool| {
+            let (pool, redo, at) = process(memory);
+            let word = at + AREAS;
+            assert_eq!(pool.region().load_word(word), 0);
+            let mut txn = redo.txn().unwrap();
+            txn.set(word, first);
+            txn.set(word + 8, 5);
+            let left = at_fences(memory, || txn.commit(&mut pool.lane(), None));
+            // The first fence is that behind the record.
+            let (stored, mut durable) = left.into_iter().next().unwrap();
+            let record = (at + LINE) as usize;
+            for byte in 0..LINE as usize {
+                if OPERAND.contains(&byte) != lost {
+                    durable[record + byte] = stored[record + byte];
+                }
+            }
+            Arc::new(Memory::new(durable, BYTES))
+        };
+        let once = torn(&new_memory(), 1, true);
+        let twice = torn(&once, 2, false);
+        let (pool, _redo, at) = process(&twice);
+        assert_eq!(pool.region().load_word(at + AREAS), 0);
+    }
 }

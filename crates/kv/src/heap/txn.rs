@@ -10,7 +10,8 @@
 //!
 //! A commit runs in four steps, with a fence behind each: what was written for it elsewhere (new objects) is durable; its
 //! record is written, and from here on recovery does what it says; its words are changed where they are; the record is retired.
-//! Recovery applies a record that verifies and is not retired once more, which changes nothing if it was applied.
+//! Recovery applies a record that verifies and is not retired once more, which changes nothing if it was applied. It ends any other
+//! one by its check, which is never 0: otherwise the next one, torn, too, could be just what it lacks.
 //!
 //! Whoever commits holds locks on the words it sets until the commit is over, so no other transaction has changed a
 //! word that a record still in force sets. Bits are raised and lowered under no lock: two transactions in flight never
@@ -126,10 +127,15 @@ impl Redo {
             let found = lane.flush_found(area, LINE);
             let _ordered = lane.fence(found);
         }
+        let mut ended = None;
         for area in self.areas() {
             let damaged = || corrupt(area, "the number of an area's transactions is damaged");
             let retired = self.retired(area).ok_or_else(damaged)?;
             let Some((number, edits)) = self.committed(area, retired) else {
+                if self.pool.region().load_word(area + LINE) != 0 {
+                    let dirty = lane.store_word(area + LINE, 0);
+                    ended = Some(lane.flush(dirty));
+                }
                 continue;
             };
             // The next one is not begun before this one is retired.
@@ -152,6 +158,9 @@ impl Redo {
             let _ordered = lane.fence(found);
             apply(lane, &edits);
             retire(lane, area, number);
+        }
+        if let Some(ended) = ended {
+            let _ordered = lane.fence(ended);
         }
         Ok(())
     }
@@ -184,7 +193,7 @@ impl Redo {
 
     fn check(&self, area: u64, body: &[u8]) -> u64 {
         let secret = self.pool.secret();
-        secret.sum_words([secret.sum(body), area, SALT])
+        secret.sum_words([secret.sum(body), area, SALT]).max(1)
     }
 
     /// Room to commit transactions in, for one thread. `None`: all areas are taken.
