@@ -237,23 +237,28 @@ impl<'a> Examiner<'a> {
         let units = model.units(random);
         let mut found = None;
         let effort = self.scrutiny.effort;
+        // Where what is muted does not show, only what comes after the crash can be wrong.
+        let is_changed = model.is_changed();
         let _ = explore::explore(&units, &effort, random, &mut |pick| {
             self.totals.drawn += 1;
             let hash = model.hash(&units, pick);
-            if !self.seen.insert(hash ^ allowed.number.rotate_left(17)) {
+            let one_in = self.scrutiny.nested_one_in;
+            let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
+            if !(is_changed || is_nested)
+                || !self.seen.insert(hash ^ allowed.number.rotate_left(17))
+            {
                 return ControlFlow::Continue(());
             }
             self.totals.judged += 1;
             self.totals.unique += u64::from(self.images.insert(hash));
             let image = model.image(&units, pick);
-            let one_in = self.scrutiny.nested_one_in;
-            let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
             let kept = is_nested.then(|| image.clone());
             let wrong = match judge_with(Care::of(hash), self.ground, image, allowed, values) {
                 Err(wrong) => Some((wrong, Vec::new())),
-                Ok(state) => {
-                    kept.and_then(|image| self.nested(&image, &state, values, 2, hash).err())
-                }
+                Ok(state) => kept.and_then(|image| {
+                    self.nested(&image, &state, values, (2, is_changed), hash)
+                        .err()
+                }),
             };
             if let Some((wrong, nested)) = wrong {
                 found = Some(Violation {
@@ -272,6 +277,9 @@ impl<'a> Examiner<'a> {
         });
         if let Some(violation) = found {
             return Err(violation);
+        }
+        if !is_changed {
+            return Ok(());
         }
         self.lazily(model, step, &units, allowed, values, random)
     }
@@ -340,12 +348,13 @@ impl<'a> Examiner<'a> {
 
     /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever is left
     /// must recover to a state that is allowed then: as long as nothing is asked of the store, the one without a crash.
+    /// `depth`: of these crashes; and whether what is muted may show in the image.
     fn nested(
         &mut self,
         image: &Image,
         state: &State,
         values: &crate::call::Values,
-        depth: u32,
+        (depth, is_changed): (u32, bool),
         hash: u64,
     ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
         self.totals.depth = self.totals.depth.max(depth);
@@ -368,6 +377,7 @@ impl<'a> Examiner<'a> {
             if changed && step.is_none_or(|step| is_point(&model, step)) {
                 changed = false;
                 self.totals.points += 1;
+                let depth = (depth, is_changed || model.is_changed());
                 let allowed = checker.allowed(&history, &mut values).clone();
                 self.nested_point(&model, id as StepId, &allowed, &values, depth, &mut random)?;
             }
@@ -387,7 +397,7 @@ impl<'a> Examiner<'a> {
         step: StepId,
         allowed: &Allowed,
         values: &crate::call::Values,
-        depth: u32,
+        (depth, is_changed): (u32, bool),
         random: &mut rand::rngs::StdRng,
     ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
         let units = model.units(random);
@@ -397,15 +407,15 @@ impl<'a> Examiner<'a> {
             let hash = model.hash(&units, pick);
             self.totals.drawn += 1;
             let asked = allowed.number.rotate_left(17) ^ u64::from(depth).rotate_left(40);
-            if !self.seen.insert(hash ^ asked) {
+            let is_deeper = depth < self.scrutiny.depth && hash.is_multiple_of(16);
+            if !(is_changed || is_deeper) || !self.seen.insert(hash ^ asked) {
                 return ControlFlow::Continue(());
             }
             self.totals.judged += 1;
             self.totals.nested += 1;
             self.totals.unique += u64::from(self.images.insert(hash));
             let image = model.image(&units, pick);
-            let deeper =
-                (depth < self.scrutiny.depth && hash.is_multiple_of(16)).then(|| image.clone());
+            let deeper = is_deeper.then(|| image.clone());
             let place = || (step, picked(&units, pick));
             match judge_with(Care::of(hash), self.ground, image, allowed, values) {
                 Err(wrong) => {
@@ -415,7 +425,7 @@ impl<'a> Examiner<'a> {
                 }
                 Ok(state) => {
                     let result = deeper.map_or(Ok(()), |image| {
-                        self.nested(&image, &state, values, depth + 1, hash)
+                        self.nested(&image, &state, values, (depth + 1, is_changed), hash)
                     });
                     if let Err((wrong, mut inner)) = result {
                         inner.insert(0, place());

@@ -5,8 +5,9 @@
 //! 2. Word stores to one line persist in their order. Words of a bulk store persist in any order among themselves,
 //!    but not after a later word store to the same line.
 //! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with respect to
-//!    other stores to the line.
-//!    When their process dies, that is done for them: entering the kernel empties the buffers they were in.
+//!    other stores to the line. What a process that dies had not fenced is left in the caches, as if it had been stored there:
+//!    there are machines without streaming stores. (Where there are some, entering the kernel empties the buffers they
+//!    were in, which is one of the choices.)
 //! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain once
 //!    the same actor fences.
 //! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet, and
@@ -99,6 +100,8 @@ pub struct Lines {
     /// Lines that an actor streamed to.
     streamed: HashMap<Actor, Vec<u64>>,
     mute: Option<Mute>,
+    /// The same memory where nothing is muted, if something is.
+    sound: Option<Box<Lines>>,
 }
 
 impl Lines {
@@ -115,7 +118,25 @@ impl Lines {
             flushed: HashMap::new(),
             streamed: HashMap::new(),
             mute,
+            sound: mute.map(|_| Box::new(Lines::new(image, capacity, None))),
         }
+    }
+
+    /// Whether a crash now may leave something else than if nothing were muted. `true` if nothing is.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        let open = |(line, held): (&u64, &Line)| {
+            let atoms = held.atoms.iter();
+            (
+                *line,
+                atoms
+                    .map(|atom| (atom.kind, atom.certain))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        self.sound
+            .as_ref()
+            .is_none_or(|sound| !self.dirty.iter().map(open).eq(sound.dirty.iter().map(open)))
     }
 
     /// What is certain.
@@ -158,6 +179,9 @@ impl Lines {
 
     /// Takes in one step; says if it was a flush or fence without effect.
     pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
+        if let Some(sound) = &mut self.sound {
+            sound.step(id, step);
+        }
         match step {
             Step::Store {
                 actor,
@@ -187,23 +211,20 @@ impl Lines {
                 self.fence(*actor).then_some(Waste::Fence)
             }
             Step::Death => {
-                self.drain();
+                self.abandon();
                 None
             }
             _ => None,
         }
     }
 
-    /// Everything streamed is certain.
-    fn drain(&mut self) {
-        let lines: Vec<u64> = self.dirty.keys().copied().collect();
-        for line in lines {
-            if let Some(held) = self.dirty.get_mut(&line) {
-                for atom in &mut held.atoms {
-                    atom.certain |= atom.kind == StoreKind::Stream;
-                }
-            }
-            self.settle(line);
+    /// What was streamed and not fenced is in the caches, and nobody's any more.
+    fn abandon(&mut self) {
+        self.streamed.clear();
+        let held = self.dirty.values_mut().flat_map(|held| &mut held.atoms);
+        for atom in held.filter(|atom| atom.kind == StoreKind::Stream && !atom.certain) {
+            atom.kind = StoreKind::Bulk;
+            atom.flushed = false;
         }
     }
 

@@ -103,6 +103,12 @@ impl Model {
         }
     }
 
+    /// Whether a crash now may leave something else than if nothing were muted; as far as that can be told.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.lines().is_none_or(Lines::is_changed)
+    }
+
     /// The memory, if it is one.
     #[must_use]
     pub fn lines(&self) -> Option<&Lines> {

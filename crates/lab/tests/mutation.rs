@@ -32,23 +32,26 @@ const LOG_OF_FILES: [&str; 1] = ["pm/src/log/"];
 
 /// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise. `EVERDRAM_MUTANTS`, a
 /// file name and a line or a part of these, restricts the search.
-const IMAGES: u64 = 400_000;
-/// The same for Bullet: what is noticed at all is noticed early.
-const IMAGES_OF_BULLET: u64 = 24_000;
+const IMAGES: u64 = 100_000;
+/// The same for what is excused: whether it is noticed decides nothing.
+const EXCUSED_IMAGES: u64 = 4_000;
 
 /// `least`: mutants that there are at least. `excused`: those that nobody has to notice, of which there are
 /// `most`.
-fn score(engine: EngineKind, medium: Medium, least: usize, excused: &[&str], most: usize) {
-    let images = match engine {
-        EngineKind::Bullet => IMAGES_OF_BULLET,
-        _ => IMAGES,
-    };
+fn score(
+    engine: EngineKind,
+    medium: Medium,
+    least: usize,
+    excused: &'static [&'static str],
+    most: usize,
+) {
     let images = std::env::var("EVERDRAM_MUTATION_IMAGES")
-        .map_or(images, |text| text.parse().expect("a number of images"));
+        .map_or(IMAGES, |text| text.parse().expect("a number of images"));
     let only = std::env::var("EVERDRAM_MUTANTS").unwrap_or_default();
     let mutation = Mutation {
         images,
         only: only.clone(),
+        excused: (excused, EXCUSED_IMAGES),
         ..Mutation::new(engine, medium)
     };
     let show = |mutant: &Mutant| match &mutant.caught {
