@@ -355,11 +355,16 @@ impl Lines {
     pub fn loose(&self) -> impl Iterator<Item = (u64, &Atom)> {
         self.dirty.iter().flat_map(|(&line, held)| {
             let certain = self.certain(line);
-            held.atoms
-                .iter()
-                .filter(move |atom| {
-                    !atom.certain && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
+            let atoms = held.atoms.iter().enumerate();
+            atoms
+                .filter(move |(nth, atom)| {
+                    // What was stored over it for certain hides it.
+                    let mut later = held.atoms[nth + 1..].iter();
+                    !atom.certain
+                        && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
+                        && !later.any(|later| later.certain && later.word == atom.word)
                 })
+                .map(|(_, atom)| atom)
                 .map(move |atom| (line, atom))
         })
     }
