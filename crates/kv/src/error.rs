@@ -2,7 +2,7 @@
 
 use crate::kind::{EngineKind, refusal};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why an operation was refused or failed. Nothing changed unless the text says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -72,4 +72,36 @@ pub enum Error {
     /// The medium refused or failed.
     #[error(transparent)]
     Pool(#[from] everdram_pm::Error),
+}
+
+impl Error {
+    /// Puts the pool's path into an error of those that do not know it.
+    #[cold]
+    pub(crate) fn at_path(self, at: &Path) -> Error {
+        match self {
+            Error::Corrupt {
+                offset,
+                what,
+                remedy,
+                ..
+            } => Error::Corrupt {
+                path: at.into(),
+                offset,
+                what,
+                remedy,
+            },
+            other => other,
+        }
+    }
+}
+
+/// Damage, without the path.
+#[cold]
+pub(crate) fn corrupt(offset: u64, what: &str) -> Error {
+    Error::Corrupt {
+        path: PathBuf::new(),
+        offset,
+        what: what.into(),
+        remedy: "Restore the pool from a copy",
+    }
 }

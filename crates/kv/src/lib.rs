@@ -19,6 +19,7 @@ mod background;
 mod broken;
 mod bullet;
 mod chance;
+mod crl;
 mod engine;
 mod epoch;
 mod error;

@@ -7,12 +7,12 @@
 
 use super::front::padded;
 use super::layout::{Geometry, HEAP_OWNER, OBJECT_HEAD, ObjectHead};
-use super::ledger::{ROOT_WORDS, Root};
+use super::root::{ROOT_WORDS, Root};
 use super::table::{
     Array, Editor, LINE, LINK_AT, Memory, Place, Table, sealed, slot_word, unsealed,
 };
 use super::trace::Trace;
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::heap::{Claim, Heap, Redo, Txn};
 use crate::stripe::Patience;
 use everdram_pm::{Flushed, Lane, Pool, ROOT_AT};
@@ -574,15 +574,5 @@ impl Editor for Edits<'_> {
         let bytes = self.back.sealed_bytes(at, words);
         let flushed = self.lane.stream(at, &bytes);
         self.wrote(flushed);
-    }
-}
-
-#[cold]
-pub(super) fn corrupt(offset: u64, what: &str) -> Error {
-    Error::Corrupt {
-        path: std::path::PathBuf::new(),
-        offset,
-        what: what.into(),
-        remedy: "Restore the pool from a copy",
     }
 }

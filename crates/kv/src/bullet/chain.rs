@@ -7,9 +7,9 @@
 use super::Bullet;
 use super::front::Node;
 use super::glean::Gleaner;
-use super::layout::{ObjectHead, Opcode, RecordAt};
-use super::log::{Cursor, Next, operations};
+use super::layout::{ObjectHead, Opcode, RecordAt, operations};
 use super::stage::State;
+use crate::crl::{Cursor, Next};
 use crate::error::Error;
 
 /// A record of a key that is older than its node.
@@ -63,12 +63,13 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
     let mut before = node.lsn + 1;
     while let Some((log, position)) = record.place() {
         let mut cursor = Cursor::new(log);
-        let Next::Entry(entry, bytes, _) =
+        let Next::Entry(entry, ..) =
             cursor.next(&engine.logs, position, position + engine.logs.log_bytes())
         else {
             break;
         };
-        let found = operations(bytes, entry.operations).find(|operation| operation.key == key);
+        let found =
+            operations(entry.bytes, entry.operations).find(|operation| operation.key == key);
         let Some(operation) =
             found.filter(|found| found.lsn < before && found.lsn > applied.max(engine.floor()))
         else {

@@ -1,7 +1,8 @@
 //! Verifies everything: the back's objects and where they are, and what the logs hold.
 
 use super::Bullet;
-use super::log::{Cursor, Next, operations};
+use super::layout::operations;
+use crate::crl::{Cursor, Next};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::stats::{CheckReport, Finding};
@@ -61,9 +62,9 @@ pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
         let mut position = log.head.load(Ordering::Acquire);
         while position < limit {
             match cursor.next(&engine.logs, position, limit) {
-                Next::Entry(head, bytes, next) => {
-                    report.records += operations(bytes, head.operations).count() as u64;
-                    report.bytes += head.bytes();
+                Next::Entry(entry, next) => {
+                    report.records += operations(entry.bytes, entry.operations).count() as u64;
+                    report.bytes += next - position;
                     position = next;
                 }
                 Next::Nothing => {

@@ -12,14 +12,15 @@
 //! still in a log is passed over, also after the key was removed from both tables (B5).
 
 use super::Bullet;
-use super::back::{Edits, corrupt};
+use super::back::Edits;
+use super::books::Sum;
 use super::front::Node;
 use super::gathered::Gathered;
-use super::layout::{Keys, Named, Opcode, Operation, word_at};
-use super::log::{Cursor, Next, operations};
+use super::layout::{Named, Opcode, Operation, operations, word_at};
 use super::parcel::read_parcel;
 use super::retired::Retired;
 use super::stage::{Staged, State};
+use crate::crl::{Cursor, Entries};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::{Claim, Txn};
@@ -30,8 +31,6 @@ use std::sync::{Arc, OnceLock};
 
 /// Keys that one transaction brings up to date, at most.
 const TOGETHER: usize = 48;
-/// Records that are looked at before the cursor moves.
-const RECORDS_MAX: usize = 256;
 /// What one thread needs to glean with.
 pub(super) struct Gleaner {
     pub(super) lane: Lane,
@@ -40,7 +39,7 @@ pub(super) struct Gleaner {
     pub(super) slot: Slot,
     pub(super) flushed: Option<Flushed>,
     pub(super) staged: Vec<Staged>,
-    cursor: Cursor,
+    pub(super) cursor: Cursor,
     gathered: Gathered,
     /// Slots of the back that are being fetched for it.
     slots: Vec<u64>,
@@ -58,27 +57,6 @@ pub(super) struct Gleaner {
     /// Nodes of the front: offset, bytes.
     pub(super) nodes: Retired<(u64, u64)>,
     halted: Arc<OnceLock<String>>,
-}
-
-/// How a log's records up to some position change the books.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) keys: i64,
-    pub(super) lsn_max: u64,
-}
-
-impl Sum {
-    /// Counts an operation.
-    pub(super) fn add(&mut self, operation: &Operation<'_>) {
-        self.lsn_max = self.lsn_max.max(operation.lsn);
-        let more = match (operation.opcode, operation.keys) {
-            (Opcode::Clear, _) => (word_at(operation.payload, 0) as i64).wrapping_neg(),
-            (_, Keys::More) => 1,
-            (_, Keys::Fewer) => -1,
-            (_, Keys::Same) => 0,
-        };
-        self.keys = self.keys.wrapping_add(more);
-    }
 }
 
 impl Drop for Gleaner {
@@ -100,7 +78,7 @@ impl Gleaner {
             slot: engine.epochs.register()?,
             flushed: None,
             staged: Vec::new(),
-            cursor: Cursor::new(0),
+            cursor: Cursor::default(),
             gathered: Gathered::default(),
             slots: Vec::new(),
             sum: Sum::default(),
@@ -115,70 +93,37 @@ impl Gleaner {
         })
     }
 
-    /// Applies some records of a log, whose gleaner the caller is: those of epochs up to `epoch`. `true`: there are no more of them.
+    /// Applies entries of a log, whose gleaner the caller is.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Corrupt`]: the cursor is where it was.
+    /// [`Error::NoSpace`], [`Error::Corrupt`].
     pub(super) fn glean(
         &mut self,
         engine: &Bullet,
-        number: usize,
-        epoch: u64,
-    ) -> Result<bool, Error> {
-        let log = engine.logs.log(number);
-        let (mut position, limit) = (
-            log.cursor.load(Ordering::Acquire),
-            log.published.load(Ordering::Acquire),
-        );
-        if self.cursor.log() != number {
-            self.cursor = Cursor::new(number);
-        }
-        let mut cursor = std::mem::replace(&mut self.cursor, Cursor::new(number));
-        cursor.forget();
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Error> {
         self.sum = Sum::default();
         // Nodes that are staged are told, after the commit, that they are applied.
         self.slot.hold();
-        let mut records = 0;
-        let outcome = loop {
-            if position >= limit {
-                break Ok(true);
-            }
-            if records >= RECORDS_MAX {
-                break Ok(false);
-            }
-            let (head, bytes, next) = match cursor.next(&engine.logs, position, limit) {
-                Next::Entry(head, bytes, next) => (head, bytes, next),
-                Next::Nothing => {
-                    let at = engine.logs.place(number, position);
-                    break Err(corrupt(at, "a log record that was written is damaged"));
-                }
-            };
-            if head.epoch > epoch {
-                break Ok(true);
-            }
-            let mut applied = Ok(());
-            for operation in operations(bytes, head.operations) {
-                records += 1;
-                applied = self.apply(engine, &operation);
-                if applied.is_err() {
-                    break;
-                }
-            }
-            if let Err(error) = applied {
-                break Err(error);
-            }
-            position = next;
-        };
-        let outcome = outcome.and_then(|is_over| self.apply_gathered(engine).map(|()| is_over));
+        let outcome = self
+            .apply_all(engine, entries)
+            .and_then(|()| self.apply_gathered(engine));
         self.gathered.clear();
-        self.cursor = cursor;
         self.commit(engine);
         self.bury_again(engine);
         self.slot.unhold();
-        let is_over = outcome?;
+        outcome?;
         engine.passed(self.sum);
-        log.cursor.store(position, Ordering::Release);
-        Ok(is_over)
+        Ok(())
+    }
+
+    fn apply_all(&mut self, engine: &Bullet, entries: &mut Entries<'_>) -> Result<(), Error> {
+        while let Some(entry) = entries.next()? {
+            for operation in operations(entry.bytes, entry.operations) {
+                self.apply(engine, &operation)?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies an operation: what it names is up to date after the next commit.

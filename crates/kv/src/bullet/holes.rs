@@ -5,26 +5,9 @@
 use super::Bullet;
 use super::front::Node;
 use super::glean::Gleaner;
-use super::ledger::Ledger;
-use super::log::Logs;
 use crate::broken::Hole;
-use everdram_pm::Lane;
 
 impl Bullet {
-    /// Hole B1: a ledger for each log, in which only its head has moved.
-    pub(super) fn move_heads_one_by_one(
-        &self,
-        lane: &mut Lane,
-        ledger: &mut Ledger,
-        heads: &[u64],
-    ) {
-        for (number, head) in heads.iter().enumerate() {
-            ledger.sequence += 1;
-            ledger.heads[number] = *head;
-            ledger.write(lane);
-        }
-    }
-
     /// The LSN up to which an object with this one has its key's changes. Hole B4: nobody knows.
     pub(super) fn has_up_to(&self, lsn: u64) -> u64 {
         match self.broken.is(Hole::B4) {
@@ -40,17 +23,6 @@ impl Bullet {
             self.front.key(node, &mut key);
             let (place, _) = self.front.locate(node.hash, &key);
             self.front.remove(&place);
-        }
-    }
-}
-
-impl Logs {
-    /// The position that the check of an entry covers. Hole B8: without the lap.
-    #[inline]
-    pub(super) fn sealed(&self, position: u64) -> u64 {
-        match self.broken.is(Hole::B8) {
-            true => position % self.log_bytes(),
-            false => position,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Every persistent byte of the engine, but for the root page (`ledger.rs`), those of the heap and of transactions (`heap/`) and the buckets
-//! (`table.rs`).
+//! Every persistent byte of the engine, but for the root page (`root.rs`), the entries of the logs and their ledger (`crl/`), those of the heap and of
+//! transactions (`heap/`) and the buckets (`table.rs`).
 //! `docs/format.md` says the same in prose.
 //!
 //! ```text
@@ -7,12 +7,6 @@
 //!             | area 0 | area 1 |     | log 0 | log 1 |             areas: records of transactions
 //!             +--------+--------+- - -+-------+-------+- - -
 //! heap        arrays and lines of the back table, objects, parcels
-//!
-//! entry       +-------+-------+-------+---------+-----------+-----------+- - -   whole lines; never across the end of a log
-//!             | check | epoch | sizes | ordered | operation | operation |
-//!             +-------+-------+-------+---------+-----------+-----------+- - -
-//! sizes       0..32 lines | 32..64 operations; none: padding up to the end of the log
-//! ordered     everything before this position was fenced when the entry was written
 //!
 //! operation   +------+------+--------+---------+-----+---------+
 //!             | what | prev | expiry | lengths | key | payload |        key and payload are padded to whole words
@@ -29,11 +23,12 @@
 //! lentry      where the key's newest record is, in the systems `static` and `+lfr`; nothing relies on it
 //! ```
 //!
-//! Every check is keyed with the pool's secret and covers the place it is at; that of an entry also its position, which never repeats,
-//! so bytes of an earlier lap never verify (B8).
+//! Every check is keyed with the pool's secret and covers the place it is at.
 
-use super::ledger::LSN_MAX;
+use super::books::LSN_MAX;
 use super::session::INLINE_MAX;
+pub(super) use crate::crl::{ENTRY_HEAD, RecordAt, word_at};
+use crate::crl::{LOGS_MAX, Shape};
 use crate::error::Error;
 use crate::heap::Redo;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -48,16 +43,12 @@ pub(super) const HEAP_OWNER: u32 = 2;
 const FORMAT: u64 = 1;
 /// Areas for transactions there may be: threads that change the back at once.
 pub(super) const AREAS_MAX: u32 = 16;
-/// Logs there may be.
-pub(super) const LOGS_MAX: usize = 128;
 
-pub(super) const LSN_MASK: u64 = (1 << 48) - 1;
-/// Bytes in front of an entry's operations, of an operation's key, and of an object's key.
-pub(super) const ENTRY_HEAD: usize = 32;
+const LSN_MASK: u64 = (1 << 48) - 1;
+/// Bytes in front of an operation's key, and of an object's key.
 pub(super) const OPERATION_HEAD: usize = 32;
 pub(super) const OBJECT_HEAD: u64 = 40;
 
-const SALT_ENTRY: u64 = 0x65;
 const SALT_OBJECT: u64 = 0x6f;
 const SALT_HEAD: u64 = 0x68 << 56;
 
@@ -168,32 +159,15 @@ impl Geometry {
         (self.areas_bytes() + u64::from(self.logs) * self.log_bytes).next_multiple_of(4096)
     }
 
-    /// The longest entry of a log. What would be longer lies in the heap, and its entry names it.
-    pub(super) fn entry_most(&self) -> usize {
-        (self.log_bytes / 8).min(192 << 10) as usize / 64 * 64
-    }
-}
-
-/// The word at byte `at`; 0 where there is none.
-#[inline]
-pub(super) fn word_at(bytes: &[u8], at: usize) -> u64 {
-    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    word.map_or(0, |word| u64::from_le_bytes(*word))
-}
-
-/// Where a log record is: its log and its position. 0 stands for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct RecordAt(pub(super) u64);
-
-impl RecordAt {
-    pub(super) fn new(log: usize, position: u64) -> RecordAt {
-        RecordAt((log as u64 + 1) << 56 | position)
-    }
-
-    /// Its log and its position.
-    pub(super) fn place(self) -> Option<(usize, u64)> {
-        let log = (self.0 >> 56).checked_sub(1)?;
-        Some((log as usize, self.0 & ((1 << 56) - 1)))
+    /// The logs of an extent that begins here. What would be longer than an entry may be lies in the heap, and its entry names it.
+    pub(super) fn logs_from(&self, extent: u64) -> Shape {
+        Shape {
+            at: extent + self.areas_bytes(),
+            count: self.logs as usize,
+            log_bytes: self.log_bytes,
+            entry_most: (self.log_bytes / 8).min(192 << 10) as usize / 64 * 64,
+            spared: 0,
+        }
     }
 }
 
@@ -336,78 +310,31 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of what there are numbers for.
-pub(super) fn is_epoch(epoch: u64, incarnation: u64) -> bool {
-    epoch >> 32 <= incarnation && epoch as u32 <= u32::MAX / 2
-}
-
-/// What the first words of an entry say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EntryHead {
-    check: u64,
-    pub(super) epoch: u64,
-    pub(super) lines: u32,
-    pub(super) operations: u32,
-    pub(super) ordered: u64,
-}
-
-impl EntryHead {
-    pub(super) fn read(bytes: &[u8]) -> EntryHead {
-        EntryHead {
-            check: word_at(bytes, 0),
-            epoch: word_at(bytes, 8),
-            lines: word_at(bytes, 16) as u32,
-            operations: (word_at(bytes, 16) >> 32) as u32,
-            ordered: word_at(bytes, 24),
+/// Whether a writer can have put these operations together: so many of them, or in a parcel as many as there are, and nothing behind them
+/// but padding.
+pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
+    let mut left = count.unwrap_or(u32::MAX);
+    while left > 0 && (count.is_some() || !bytes.is_empty()) {
+        match Operation::parse(bytes) {
+            // A parcel in a parcel could be itself.
+            Some((operation, _)) if count.is_none() && operation.opcode == Opcode::Parcel => {
+                return false;
+            }
+            Some((operation, rest)) if operation.is_sound() => bytes = rest,
+            _ => return false,
         }
+        left -= 1;
     }
-
-    /// Bytes of the entry.
-    pub(super) fn bytes(&self) -> u64 {
-        u64::from(self.lines) * LINE
-    }
-
-    /// Whether an entry at this position can say this of itself, in a pool that was opened so often.
-    pub(super) fn is_sound(&self, position: u64, incarnation: u64) -> bool {
-        is_epoch(self.epoch, incarnation) && self.ordered <= position
-    }
-
-    /// Whether the entry at this place and position is what was written there. `bytes`: of the whole entry, or the head of padding.
-    pub(super) fn verifies(&self, secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> bool {
-        check_of_entry(secret, at, position, bytes) == self.check
-    }
+    bytes.len() < LINE as usize
 }
 
-/// Never 0, which is how recovery ends a log.
-fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 {
-    let sum = secret.sum_words([
-        secret.sum(bytes.get(8..).unwrap_or(&[])),
-        at ^ SALT_ENTRY << 56,
-        position,
-    ]);
-    sum.max(1)
-}
-
-/// Fills the head of an entry whose operations are there already; `lines` counts those of the entry.
-#[inline]
-pub(super) fn seal_entry(
-    secret: &Secret,
-    [at, position]: [u64; 2],
-    [epoch, ordered]: [u64; 2],
-    [lines, operations]: [u32; 2],
-    bytes: &mut [u8],
-) {
-    let sizes = u64::from(lines) | u64::from(operations) << 32;
-    for (place, word) in bytes[8..ENTRY_HEAD]
-        .as_chunks_mut::<8>()
-        .0
-        .iter_mut()
-        .zip([epoch, sizes, ordered])
-    {
-        *place = word.to_le_bytes();
-    }
-    let check = check_of_entry(secret, at, position, bytes);
-    bytes[..8].copy_from_slice(&check.to_le_bytes());
+/// The operations of an entry, in order. Ends early if they do not parse, which they do if the entry verifies.
+pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = Operation<'_>> {
+    (0..count).map_while(move |_| {
+        let (operation, rest) = Operation::parse(bytes)?;
+        bytes = rest;
+        Some(operation)
+    })
 }
 
 /// What an object says of itself.

@@ -1,7 +1,7 @@
 //! Bullet (USENIX ATC 2018): a volatile hash table in front, a persistent one behind, and cross-referencing logs between them.
 //!
 //! # The story of one put
-//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it holds anything ([`log`]).
+//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it holds anything ([`crate::crl`]).
 //! 2. It takes its key's stripe ([`crate::stripe`]), which is the lock of a row of buckets and the clock that LSNs come from, and
 //!    finds the key's node in the front ([`front`]).
 //! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
@@ -19,6 +19,7 @@
 
 mod back;
 mod batch;
+mod books;
 mod calls;
 mod chain;
 mod check;
@@ -29,14 +30,13 @@ mod gathered;
 mod glean;
 mod holes;
 mod layout;
-mod ledger;
-mod log;
 mod parcel;
 mod pass;
 mod recover;
 mod retired;
 mod roles;
 mod room;
+mod root;
 mod scan;
 mod session;
 mod stage;
@@ -49,27 +49,26 @@ mod write;
 
 use crate::background::Background;
 use crate::broken::Opened;
+use crate::crl::Logs;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::heap::Redo;
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
 use crate::stripe::{STRIPES, StripeId, Stripes};
-use back::{Back, corrupt};
+use back::Back;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
 use front::{Front, Node};
 use gates::Gates;
 use glean::Gleaner;
 use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
-use ledger::{Ledger, ROOT_WORDS};
-use log::Logs;
 use parking_lot::{Mutex, RwLock};
-use pass::Pass;
 use retired::Retired;
 use roles::Roles;
+use root::{ROOT_WORDS, open_ledger};
 use session::{BulletSession, Counters};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -102,9 +101,6 @@ pub(crate) struct Bullet {
     keys_before: i64,
     /// The front has every key.
     complete: AtomicBool,
-    /// What was reclaimed last; its copy in the pool is durable.
-    ledger: Mutex<Ledger>,
-    pass: Mutex<Pass>,
     /// Of the pass under way: keys that came less keys that went, in the records passed over; and the greatest LSN ever passed.
     passed_keys: AtomicI64,
     passed_lsn: AtomicU64,
@@ -163,7 +159,7 @@ impl Bullet {
         path: &Path,
         options: &Options,
     ) -> Result<Arc<Bullet>, Error> {
-        let at_path = |error| at_path(path, error);
+        let at_path = |error: Error| error.at_path(path);
         let Some(geometry) = Geometry::from_words(pool.geometry()) else {
             return Err(at_path(corrupt(
                 0,
@@ -190,8 +186,8 @@ impl Bullet {
             geometry.area_bytes,
             broken,
         ));
-        let ledger =
-            Ledger::open(&pool, &redo, &mut lane, geometry.logs as usize).map_err(at_path)?;
+        let (ledger, books) =
+            open_ledger(&pool, &redo, &mut lane, geometry.logs as usize).map_err(at_path)?;
         redo.recover(&mut lane).map_err(at_path)?;
         let Some(mut txn) = redo.txn() else {
             panic!("a redo log without areas");
@@ -211,8 +207,8 @@ impl Bullet {
             front: Front::new(geometry.depth).map_err(at_path)?,
             logs: Logs::new(
                 Arc::clone(&pool),
-                logs_at + geometry.areas_bytes(),
-                &geometry,
+                geometry.logs_from(logs_at),
+                ledger,
                 broken,
             ),
             geometry,
@@ -226,7 +222,6 @@ impl Bullet {
             slots: (0..slots).map(|_| CachePadded::default()).collect(),
             keys_before: 0,
             complete: AtomicBool::new(back.is_new && system.has_front()),
-            pass: Mutex::default(),
             passed_keys: AtomicI64::new(0),
             passed_lsn: AtomicU64::new(0),
             gleaners: Mutex::default(),
@@ -238,8 +233,8 @@ impl Bullet {
             working: RwLock::default(),
             clock: options.clock.clone().unwrap_or_else(system_clock),
             clock_high: AtomicU64::new(0),
-            floor: AtomicU64::new(ledger.floor),
-            swept: AtomicU64::new(ledger.swept),
+            floor: AtomicU64::new(books.floor),
+            swept: AtomicU64::new(books.swept),
             sweep: Mutex::default(),
             // Objects of the back may have one.
             expiries: AtomicBool::new(!back.is_new),
@@ -256,7 +251,6 @@ impl Bullet {
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             read_only: pool.is_read_only(),
             closed: AtomicBool::new(false),
-            ledger: Mutex::default(),
             back,
             pool,
         };
@@ -267,14 +261,14 @@ impl Bullet {
             }
         };
         // Each key that counts there has an object.
-        if ledger.keys as i64 > (bullet.back.heap.bytes().0 / everdram_pm::LINE) as i64 {
+        if books.keys as i64 > (bullet.back.heap.bytes().0 / everdram_pm::LINE) as i64 {
             return Err(at_path(corrupt(
                 everdram_pm::ROOT_AT,
                 "the ledger counts more keys than there is room for",
             )));
         }
         let (records, keys) = recover::Recovery::new(&bullet, &mut lane)
-            .run(&ledger, &report)
+            .run(&books, &report)
             .map_err(at_path)?;
         if !bullet.read_only {
             bullet.back.heap.sweep(&mut lane);
@@ -284,9 +278,8 @@ impl Bullet {
             }
             bullet.keep_room();
         }
-        bullet.keys_before = (ledger.keys as i64).wrapping_add(keys);
-        bullet.back.objects = AtomicI64::new(ledger.keys as i64);
-        bullet.ledger = Mutex::new(ledger);
+        bullet.keys_before = (books.keys as i64).wrapping_add(keys);
+        bullet.back.objects = AtomicI64::new(books.keys as i64);
         bullet.recovery = recover::Summary {
             records,
             microseconds: begun.elapsed().as_micros() as u64,
@@ -403,7 +396,7 @@ impl Bullet {
     /// Puts the pool's path into an error of those that do not know it.
     #[cold]
     fn at_path(&self, error: Error) -> Error {
-        at_path(&self.path, error)
+        error.at_path(&self.path)
     }
 
     fn sum(&self, field: impl Fn(&Counters) -> &AtomicU64) -> u64 {
@@ -439,23 +432,6 @@ fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
             "the extent of the logs has another size than they",
         )),
         None => Ok(pool.allocate(LOGS_OWNER, geometry.logs_extent(), 4096)?.at),
-    }
-}
-
-fn at_path(path: &Path, error: Error) -> Error {
-    match error {
-        Error::Corrupt {
-            offset,
-            what,
-            remedy,
-            ..
-        } => Error::Corrupt {
-            path: path.into(),
-            offset,
-            what,
-            remedy,
-        },
-        other => other,
     }
 }
 

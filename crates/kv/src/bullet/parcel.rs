@@ -6,10 +6,8 @@
 //! +-------+-----------+-----------+- - -
 //! ```
 
-use super::back::corrupt;
-use super::layout::{Named, word_at};
-use super::log::are_sound;
-use crate::error::Error;
+use super::layout::{Named, are_sound, word_at};
+use crate::error::{Error, corrupt};
 use crate::heap::{Claim, Heap};
 use everdram_pm::{Flushed, LINE, Lane, Pool, Secret};
 

@@ -1,45 +1,42 @@
-//! The epoch advancer (section 2.4): passes that glean what was logged up to the end of an epoch, and then reclaim it.
+//! Bullet's part of a pass ([`crate::crl`]): when one begins, the books that go into the ledger, and what is freed once it is written.
 //!
-//! ```text
-//!   idle ─ logs are full enough ─▶ ending ─ nobody writes in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
-//! ```
-//!
-//! Nobody owns a pass. Whoever has time, or waits for room, takes a step of it: a background thread, a worker whose
-//! role it is, a session whose logs are full. A step is bounded.
-//!
-//! The last step writes the *ledger*: the epoch, where each log begins now, how many keys there are. It is one record (and a copy of it), so after a crash all
-//! logs begin where they began before the pass, or all where they begin after it (B1, B3).
+//! Whoever takes a step is a background thread, a worker whose role it is, or a session whose logs are full.
 
 use super::Bullet;
-use super::glean::{Gleaner, Sum};
+use super::books::{Books, Sum};
+use super::glean::Gleaner;
 use super::layout::{ENTRY_HEAD, OPERATION_HEAD};
-use super::ledger::Ledger;
 use super::session::INLINE_MAX;
-use crate::broken::Hole;
+use crate::crl::{Back, Entries, Notes, Step};
 use crate::error::Error;
 use everdram_pm::Lane;
 use std::sync::atomic::Ordering;
 
 /// Percent of a log that may be in use before a pass begins by itself.
-pub(super) const BEGIN_AT: u64 = 30;
+const BEGIN_AT: u64 = 30;
 
-/// The pass that is under way.
-#[derive(Debug, Default)]
-pub(super) struct Pass {
-    /// The epoch that it reclaims; 0: there is none.
-    epoch: u64,
-    /// Nobody writes in that epoch any more.
-    is_over: bool,
+/// A gleaner at work: to the logs, the back.
+struct AtWork<'a> {
+    engine: &'a Bullet,
+    gleaner: &'a mut Gleaner,
 }
 
-/// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Worked,
-    /// It is for others to go on.
-    Waiting,
-    /// There is nothing to do.
-    Idle,
+impl Back for AtWork<'_> {
+    fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error> {
+        self.gleaner.glean(self.engine, entries)
+    }
+
+    fn note(&mut self, epoch: u64, notes: &mut Notes) {
+        *notes = self
+            .engine
+            .books_after(Books::from_words(*notes))
+            .to_words();
+        self.engine.paid(epoch);
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.gleaner.lane
+    }
 }
 
 impl Bullet {
@@ -50,52 +47,19 @@ impl Bullet {
     /// [`Error::NoSpace`]: the back cannot grow. [`Error::Corrupt`], [`Error::Pool`].
     pub(super) fn step(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<Step, Error> {
         self.healthy()?;
-        let epoch = {
-            let mut pass = self.pass.lock();
-            if pass.epoch == 0 {
-                if self.is_tidy() || !urgent && self.logs.occupancy() < BEGIN_AT {
-                    return Ok(Step::Idle);
-                }
-                *pass = Pass {
-                    epoch: self.logs.next_epoch(),
-                    is_over: false,
-                };
-            }
-            pass.is_over = pass.is_over || self.logs.is_over(pass.epoch);
-            if !pass.is_over {
-                return Ok(Step::Waiting);
-            }
-            pass.epoch
+        let mut cursor = std::mem::take(&mut gleaner.cursor);
+        let mut back = AtWork {
+            engine: self,
+            gleaner,
         };
-        for number in 0..self.logs.count() {
-            let log = self.logs.log(number);
-            if log.gleaned.load(Ordering::Acquire) >= epoch || !log.try_glean() {
-                continue;
-            }
-            // Another gleaner may have finished it just now.
-            let gleaned = match log.gleaned.load(Ordering::Acquire) >= epoch {
-                true => Ok(true),
-                false => gleaner.glean(self, number, epoch),
-            };
-            if let Ok(true) = gleaned {
-                log.gleaned.fetch_max(epoch, Ordering::AcqRel);
-            }
-            log.stop_gleaning();
-            gleaned.map_err(|error| self.at_path(error))?;
-            return Ok(Step::Worked);
+        let begins = || !self.is_tidy() && (urgent || self.logs.occupancy() >= BEGIN_AT);
+        let step = self.logs.step(&mut back, &mut cursor, begins);
+        gleaner.cursor = cursor;
+        if let Ok(Step::Reclaimed(epoch)) = step {
+            self.free_later(gleaner, epoch);
+            self.keep_room();
         }
-        let mut pass = self.pass.lock();
-        let is_gleaned = |number| self.logs.log(number).gleaned.load(Ordering::Acquire) >= epoch;
-        if pass.epoch != epoch || !(0..self.logs.count()).all(is_gleaned) {
-            return Ok(Step::Waiting);
-        }
-        self.reclaim_epoch(&mut gleaner.lane, epoch);
-        self.paid(epoch);
-        pass.epoch = 0;
-        drop(pass);
-        self.free_later(gleaner, epoch);
-        self.keep_room();
-        Ok(Step::Worked)
+        step.map_err(|error| self.at_path(error))
     }
 
     /// Counts records that were passed over.
@@ -104,31 +68,15 @@ impl Bullet {
         self.passed_lsn.fetch_max(sum.lsn_max, Ordering::AcqRel);
     }
 
-    /// Writes the ledger; then writers may use what is behind the new heads.
-    fn reclaim_epoch(&self, lane: &mut Lane, epoch: u64) {
-        let heads: Vec<u64> = (0..self.logs.count())
-            .map(|number| self.logs.log(number).cursor.load(Ordering::Acquire))
-            .collect();
-        let mut ledger = self.ledger.lock();
-        if self.broken.is(Hole::B1) {
-            self.move_heads_one_by_one(lane, &mut ledger, &heads);
-        }
-        let next = Ledger {
-            sequence: ledger.sequence + 1,
-            epoch,
-            keys: ledger
-                .keys
-                .wrapping_add_signed(self.passed_keys.swap(0, Ordering::AcqRel)),
-            lsn_max: ledger.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),
+    /// The books at the end of a pass, of which these were those at the end of the one before.
+    fn books_after(&self, before: Books) -> Books {
+        let came = self.passed_keys.swap(0, Ordering::AcqRel);
+        Books {
+            keys: before.keys.wrapping_add_signed(came),
+            lsn_max: before.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),
             floor: self.floor(),
             swept: self.swept.load(Ordering::Acquire),
-            heads,
-        };
-        next.write(lane);
-        for (number, head) in next.heads.iter().enumerate() {
-            self.logs.log(number).head.store(*head, Ordering::Release);
         }
-        *ledger = next;
     }
 
     /// Whether a log record may name an object of so many bytes: what a log has no room for, and anything once room was short.

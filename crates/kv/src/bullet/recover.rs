@@ -3,26 +3,23 @@
 //! The back is as its last transaction left it, and is not touched. What the logs hold goes into the front, and to the back later, with
 //! the gleaners' other work (section 5): so recovery takes as long as the logs are full, however large the store is.
 //!
-//! Of a key's records the one with the highest LSN counts, whichever log it is in (B2). What is in the logs is all of some epochs and nothing of earlier
-//! ones, so no record that is left is older than one that was reclaimed (B1). Records that only say what changed
+//! Of a key's records the one with the highest LSN counts, whichever log it is in (B2). No record that is left is older than one that was
+//! reclaimed ([`crate::crl`], B1). Records that only say what changed
 //! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
-//!
-//! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged later; and then an entry behind it
-//! says that more had been fenced, and recovery refuses.
 
 use super::Bullet;
-use super::back::corrupt;
+use super::books::{Books, Sum};
 use super::front::Node;
-use super::glean::Sum;
-use super::layout::{EntryHead, Named, ObjectHead, Opcode, Operation, RecordAt, word_at};
-use super::ledger::Ledger;
-use super::log::{Cursor, Next, are_sound, operations};
+use super::layout::{
+    Named, ObjectHead, Opcode, Operation, RecordAt, are_sound, operations, word_at,
+};
 use super::parcel::read_parcel;
 use super::session::INLINE_MAX;
 use crate::broken::Hole;
-use crate::error::Error;
+use crate::crl::{Entry, Replay};
+use crate::error::{Error, corrupt};
 use crate::heap::Claim;
-use everdram_pm::{LINE, Lane};
+use everdram_pm::Lane;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
@@ -74,85 +71,22 @@ impl<'a> Recovery<'a> {
     /// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
     pub(super) fn run(
         mut self,
-        ledger: &Ledger,
+        books: &Books,
         progress: &dyn Fn(u64, u64),
     ) -> Result<(u64, i64), Error> {
         let engine = self.engine;
-        let logs = engine.logs.count();
-        for number in 0..logs {
-            progress(number as u64, logs as u64);
-            self.read_log(number, ledger.heads[number], ledger.epoch)?;
-        }
+        engine.logs.recover(&mut self, progress)?;
         self.lay_edits()?;
-        progress(logs as u64, logs as u64);
-        let lsn_max = self.sum.lsn_max.max(ledger.lsn_max).max(engine.floor());
+        let lsn_max = self.sum.lsn_max.max(books.lsn_max).max(engine.floor());
         engine.raise_clocks(lsn_max);
         engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
-        let incarnation = engine.pool.incarnation();
-        engine
-            .logs
-            .set_epoch(((incarnation << 32) | 1).max(ledger.epoch + 2));
         engine.owes(self.owed);
         engine.front.let_go(&mut self.claim);
         Ok((self.records, self.sum.keys))
     }
 
-    fn read_log(&mut self, number: usize, head: u64, reclaimed: u64) -> Result<(), Error> {
-        let logs = &self.engine.logs;
-        let limit = head + logs.log_bytes();
-        let mut cursor = Cursor::new(number);
-        let (mut position, mut epoch) = (head, reclaimed);
-        while let Next::Entry(entry, bytes, next) = cursor.next(logs, position, limit) {
-            let is_sound = entry.is_sound(position, self.engine.pool.incarnation())
-                && are_sound(bytes, Some(entry.operations));
-            if !is_sound {
-                let at = logs.place(number, position);
-                return Err(corrupt(at, "a log record says what cannot be"));
-            }
-            // A later life of the pool has later epochs, and so has what it wrote.
-            let is_of_a_former_lap = entry.epoch < epoch && !logs.broken.is(Hole::B8);
-            if is_of_a_former_lap || !self.is_there(bytes, entry.operations) {
-                break;
-            }
-            let record = RecordAt::new(number, position);
-            self.replay_all(bytes, entry.operations, record)?;
-            (position, epoch) = (next, entry.epoch);
-        }
-        self.refuse_damage(number, position, limit)?;
-        self.settle(number, head, position);
-        if position < limit {
-            self.end_log(number, position);
-        }
-        logs.restore(number, head, position);
-        Ok(())
-    }
-
-    /// Makes durable what was found: a process that was killed may have left it in the caches, and it is shown from here on.
-    fn settle(&mut self, number: usize, from: u64, to: u64) {
-        let logs = &self.engine.logs;
-        let mut position = from;
-        while position < to {
-            let bytes = logs.to_end(position).min(to - position);
-            let found = self.lane.flush_found(logs.place(number, position), bytes);
-            let _ordered = self.lane.fence(found);
-            position += bytes;
-        }
-    }
-
-    /// Makes sure that what comes behind the end of a log never counts: an entry that is torn, or names something torn, would, if something
-    /// else came to lie there that makes it whole. Only the check goes, a word that is written wholly or not at all: zeros that are torn
-    /// themselves could be just what the entry lacked.
-    fn end_log(&mut self, number: usize, end: u64) {
-        let at = self.engine.logs.place(number, end);
-        if self.engine.pool.region().load_word(at) != 0 {
-            let dirty = self.lane.store(at, &[0; 8]);
-            let flushed = self.lane.flush(dirty);
-            let _ordered = self.lane.fence(flushed);
-        }
-    }
-
     /// Whether what an entry's operations name in the heap is there, and whole: it was fenced together with the entry.
-    fn is_there(&self, bytes: &[u8], count: u32) -> bool {
+    fn are_there(&self, bytes: &[u8], count: u32) -> bool {
         let (pool, back) = (&self.engine.pool, &self.engine.back);
         operations(bytes, count).all(|operation| {
             let named = Named::read(operation.payload);
@@ -161,39 +95,22 @@ impl<'a> Recovery<'a> {
                     .value_at(named.at, &mut Vec::new(), &mut Vec::new())
                     .is_ok_and(|head| head.bytes() == named.bytes && head.check == named.check),
                 Opcode::Parcel => {
-                    read_parcel(pool, named).is_ok_and(|parcel| self.is_there(&parcel, u32::MAX))
+                    read_parcel(pool, named).is_ok_and(|parcel| self.are_there(&parcel, u32::MAX))
                 }
                 _ => true,
             }
         })
     }
 
-    /// Refuses to start if an entry behind the end of a log says that the log went on.
-    fn refuse_damage(&self, number: usize, end: u64, limit: u64) -> Result<(), Error> {
-        let logs = &self.engine.logs;
-        let mut cursor = Cursor::new(number);
-        let mut position = end + LINE;
-        while position < limit {
-            let head = cursor.head(logs, position, limit);
-            let claims = head.ordered > end && head.ordered <= position;
-            if claims && matches!(cursor.next(logs, position, limit), Next::Entry(..)) {
-                let at = logs.place(number, end);
-                return Err(corrupt(at, "an acknowledged log record is damaged"));
-            }
-            position += LINE;
-        }
-        Ok(())
-    }
-
     fn replay_all(&mut self, bytes: &[u8], count: u32, record: RecordAt) -> Result<(), Error> {
         for operation in operations(bytes, count) {
             self.sum.add(&operation);
-            self.replay(&operation, record)?;
+            self.replay_one(&operation, record)?;
         }
         Ok(())
     }
 
-    fn replay(&mut self, operation: &Operation<'_>, record: RecordAt) -> Result<(), Error> {
+    fn replay_one(&mut self, operation: &Operation<'_>, record: RecordAt) -> Result<(), Error> {
         let engine = self.engine;
         let named = Named::read(operation.payload);
         let (at, length) = (named.at, named.bytes);
@@ -366,6 +283,24 @@ impl<'a> Recovery<'a> {
     }
 }
 
+impl Replay for Recovery<'_> {
+    fn is_sound(&self, entry: &Entry<'_>) -> bool {
+        are_sound(entry.bytes, Some(entry.operations))
+    }
+
+    fn is_there(&self, entry: &Entry<'_>) -> bool {
+        self.are_there(entry.bytes, entry.operations)
+    }
+
+    fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
+        self.replay_all(entry.bytes, entry.operations, entry.at)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        self.lane
+    }
+}
+
 /// Does to a value what a record says.
 fn lay(edit: &Edit, value: &mut Vec<u8>) -> Result<(), Error> {
     if edit.opcode == Opcode::Append {
@@ -400,12 +335,5 @@ pub(super) fn node_of(head: &ObjectHead) -> Node {
         value_bytes: head.value_bytes,
         is_tombstone: head.is_tombstone,
         ..Node::default()
-    }
-}
-
-impl Cursor {
-    /// What would be the head of an entry at `position`.
-    fn head(&mut self, logs: &super::log::Logs, position: u64, limit: u64) -> EntryHead {
-        EntryHead::read(self.peek(logs, position, limit))
     }
 }

@@ -10,12 +10,12 @@
 use super::Bullet;
 use super::front::Node;
 use super::layout::ObjectHead;
-use super::log::Group;
 use super::retired::Retired;
 use super::roles::Role;
 use super::table::{LINE, Place};
 use super::tend::Work;
 use super::write::{PENDING_MAX, Pending};
+use crate::crl::Group;
 use crate::engine::Ticket;
 use crate::epoch::Slot;
 use crate::error::Error;

@@ -7,10 +7,10 @@ use super::Bullet;
 use super::front::Node;
 use super::glean::Gleaner;
 use super::layout::ObjectHead;
-use super::pass::Step;
 use super::recover::node_of;
 use super::session::INLINE_MAX;
 use super::table::Array;
+use crate::crl::Step;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::Claim;
@@ -62,7 +62,7 @@ impl Bullet {
             return Err(self.at_path(error));
         }
         Ok(match step? {
-            Step::Worked => Work::Done,
+            Step::Worked | Step::Reclaimed(_) => Work::Done,
             Step::Waiting | Step::Idle => Work::ForOthers,
         })
     }
@@ -91,7 +91,7 @@ impl Bullet {
         // What a pass replaces is freed by the next one.
         let wanted = self.logs.epoch() + 1;
         let (mut patience, mut waits) = (Patience::new(), 0);
-        while self.ledger.lock().epoch < wanted && waits < WAITS_MAX {
+        while self.logs.reclaimed() < wanted && waits < WAITS_MAX {
             if self.is_tidy() {
                 break;
             }
@@ -239,7 +239,10 @@ impl Bullet {
         if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
             return Ok(false);
         }
-        Ok(self.step(gleaner, urgent)? == Step::Worked)
+        Ok(matches!(
+            self.step(gleaner, urgent)?,
+            Step::Worked | Step::Reclaimed(_)
+        ))
     }
 
     /// One round of everything. `false`: there was nothing to do.
@@ -296,14 +299,13 @@ impl Recovered for Bullet {
 
     fn describe(&self, inspection: &mut Inspection) {
         let geometry = &self.geometry;
-        let ledger = self.ledger.lock();
         let array = self.back.table.current();
         let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
         field(
             "logs",
             format!("{} of {} bytes", geometry.logs, geometry.log_bytes),
         );
-        field("reclaimed up to epoch", ledger.epoch.to_string());
+        field("reclaimed up to epoch", self.logs.reclaimed().to_string());
         field("records in the logs", self.recovery.records.to_string());
         field("workers that glean", self.roles.gleaners().to_string());
         field("buckets of the back", (1_u64 << array.depth()).to_string());

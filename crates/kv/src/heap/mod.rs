@@ -23,7 +23,7 @@ mod lines;
 mod tests;
 mod txn;
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use lines::Lines;
 use parking_lot::Mutex;
@@ -448,14 +448,4 @@ impl Heap {
 #[inline]
 fn lines_for(bytes: u64) -> u32 {
     bytes.div_ceil(LINE) as u32
-}
-
-#[cold]
-fn corrupt(offset: u64, what: &str) -> Error {
-    Error::Corrupt {
-        path: std::path::PathBuf::new(),
-        offset,
-        what: what.into(),
-        remedy: "Restore the pool from a copy",
-    }
 }

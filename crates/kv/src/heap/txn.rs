@@ -17,9 +17,8 @@
 //! word that a record still in force sets. Bits are raised and lowered under no lock: two transactions in flight never
 //! name the same bit, and a bit has its own history. The area is used again only after the record in it was retired (B12).
 
-use super::corrupt;
 use crate::broken::{Hole, Opened};
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The cross-referencing logs (section 2.3): circular, persistent, one writer at a time each.
+//! The logs: circular, persistent, one writer at a time each.
 //!
 //! ```text
 //!          head                cursor               published      tail
@@ -9,21 +9,24 @@
 //!
 //! A position counts bytes and never repeats; the place in the log is the position modulo the log's size. A writer takes a log for a
 //! *group*: the operations between two commits of its session. It appends entries, which nobody needs before the group's fence,
-//! and raises `published` after the fence, when the front table shows what they did. There is no tail in the pool: recovery goes from entry to entry as
+//! and raises `published` after the fence, when what they did can be seen. There is no tail in the pool: recovery goes from entry to entry as
 //! long as they verify.
 //!
 //! # Epochs
-//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the records of a key, whose
-//! row its writer holds then. A group keeps every epoch from ending that it may have written in. So what is reclaimed epoch by epoch is reclaimed in the order in which it was written, in all logs together, and
+//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the records of a key, which
+//! its writer has locked then. A group keeps every epoch from ending that it may have written in. So what is reclaimed epoch by epoch is reclaimed in the order in which it was written, in all logs together, and
 //! never leaves an older record of a key behind without the newer (B1, B2).
 //!
 //! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at the locks. All in
 //! one order (`SeqCst`), so either the writer sees the new epoch or is seen.
 
-use super::layout::{ENTRY_HEAD, EntryHead, Geometry, Opcode, Operation, RecordAt, seal_entry};
+use super::entry::{ENTRY_HEAD, RecordAt, seal_entry};
+use super::ledger::Ledger;
+use super::pass::Pass;
 use crate::broken::Opened;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Flushed, LINE, Lane, Pool};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,15 +34,15 @@ const UNLOCKED: u64 = 0;
 
 /// One log's volatile state.
 #[derive(Default)]
-pub(super) struct Log {
+pub(crate) struct Log {
     /// Who writes: 0 nobody, otherwise the epoch that was current when the lock was taken.
     writer: AtomicU64,
     /// Where the next entry goes; the writer's.
     tail: AtomicU64,
-    /// Entries before this position are fenced and shown by the front table.
-    pub(super) published: AtomicU64,
+    /// Entries before this position are fenced, and can be seen.
+    pub(crate) published: AtomicU64,
     /// Entries before this position are reclaimed, durably.
-    pub(super) head: AtomicU64,
+    pub(crate) head: AtomicU64,
     /// One gleaner at a time.
     gleaning: AtomicBool,
     /// Entries before this position are applied, durably. The gleaner's.
@@ -48,87 +51,103 @@ pub(super) struct Log {
     pub(super) gleaned: AtomicU64,
 }
 
-/// All logs.
-pub(super) struct Logs {
-    pool: Arc<Pool>,
+/// What the logs of a pool are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
     /// Offset of the first log.
-    at: u64,
-    log_bytes: u64,
-    entry_most: usize,
+    pub(crate) at: u64,
+    pub(crate) count: usize,
+    pub(crate) log_bytes: u64,
+    /// The longest entry in bytes.
+    pub(crate) entry_most: usize,
+    /// Bytes of each log that writers leave to gleaners, who append what they do not apply elsewhere.
+    pub(crate) spared: u64,
+}
+
+/// All logs.
+pub(crate) struct Logs {
+    pub(super) pool: Arc<Pool>,
+    shape: Shape,
     logs: Box<[CachePadded<Log>]>,
     epoch: CachePadded<AtomicU64>,
+    pub(super) pass: Mutex<Pass>,
+    /// What was reclaimed last; its copies in the pool are durable.
+    pub(super) ledger: Mutex<Ledger>,
     pub(super) broken: Opened,
 }
 
 /// What a session appends between two commits.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     log: usize,
     /// Where its first entry begins: everything before is fenced.
     start: u64,
     tail: u64,
+    /// Bytes that the log may hold for it.
+    most: u64,
 }
 
 impl Logs {
-    /// The logs of a pool, empty, from offset `at` on.
-    pub(super) fn new(pool: Arc<Pool>, at: u64, geometry: &Geometry, broken: Opened) -> Logs {
+    /// The logs of a pool, as empty as the ledger says; see [`Logs::recover`].
+    pub(crate) fn new(pool: Arc<Pool>, shape: Shape, ledger: Ledger, broken: Opened) -> Logs {
         Logs {
             pool,
-            at,
-            log_bytes: geometry.log_bytes,
-            entry_most: geometry.entry_most(),
-            logs: (0..geometry.logs).map(|_| CachePadded::default()).collect(),
+            shape,
+            logs: (0..shape.count).map(|_| CachePadded::default()).collect(),
             epoch: CachePadded::new(AtomicU64::new(1)),
+            pass: Mutex::default(),
+            ledger: Mutex::new(ledger),
             broken,
         }
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.logs.len()
+    pub(crate) fn count(&self) -> usize {
+        self.shape.count
     }
 
-    pub(super) fn log(&self, number: usize) -> &Log {
+    pub(crate) fn log(&self, number: usize) -> &Log {
         &self.logs[number]
     }
 
     /// The longest entry in bytes.
-    pub(super) fn entry_most(&self) -> usize {
-        self.entry_most
+    pub(crate) fn entry_most(&self) -> usize {
+        self.shape.entry_most
     }
 
     /// Where in the pool a position of a log is.
     #[inline]
-    pub(super) fn place(&self, log: usize, position: u64) -> u64 {
-        self.at + log as u64 * self.log_bytes + position % self.log_bytes
+    pub(crate) fn place(&self, log: usize, position: u64) -> u64 {
+        self.shape.at + log as u64 * self.shape.log_bytes + position % self.shape.log_bytes
     }
 
     /// Bytes from a position to where the log ends and begins again.
-    pub(super) fn to_end(&self, position: u64) -> u64 {
-        self.log_bytes - position % self.log_bytes
+    pub(crate) fn to_end(&self, position: u64) -> u64 {
+        self.shape.log_bytes - position % self.shape.log_bytes
     }
 
-    pub(super) fn log_bytes(&self) -> u64 {
-        self.log_bytes
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.shape.log_bytes
     }
 
     /// Room that an append may need: the entry, and as much padding in front of it.
     fn room_needed(&self) -> u64 {
-        2 * self.entry_most as u64
+        2 * self.shape.entry_most as u64
     }
 
-    fn has_room(&self, log: usize, tail: u64) -> bool {
-        tail + self.room_needed() <= self.logs[log].head.load(Ordering::Acquire) + self.log_bytes
+    /// Bytes that one log may hold for its writers.
+    pub(crate) fn most(&self) -> u64 {
+        self.shape.log_bytes - self.shape.spared
     }
 
     /// Takes a log that has room, the wanted one if it is free. `None`: there is none.
-    pub(super) fn begin(&self, wanted: usize) -> Option<Group> {
+    pub(crate) fn begin(&self, wanted: usize) -> Option<Group> {
         let count = self.logs.len();
         for nth in 0..count {
             let log = (wanted + nth) % count;
             let Some(group) = self.lock(log) else {
                 continue;
             };
-            if self.has_room(log, group.tail) {
+            if self.fits(&group) {
                 return Some(group);
             }
             self.end(group);
@@ -151,25 +170,36 @@ impl Logs {
             log,
             start: tail,
             tail,
+            most: self.most(),
+        })
+    }
+
+    /// Takes this log, with the room that writers leave; `None`: somebody writes.
+    pub(crate) fn begin_spared(&self, log: usize) -> Option<Group> {
+        let group = self.lock(log)?;
+        Some(Group {
+            most: self.shape.log_bytes,
+            ..group
         })
     }
 
     /// Whether one more entry of any length fits into the group's log.
     #[inline]
-    pub(super) fn fits(&self, group: &Group) -> bool {
-        self.has_room(group.log, group.tail)
+    pub(crate) fn fits(&self, group: &Group) -> bool {
+        let head = self.logs[group.log].head.load(Ordering::Acquire);
+        group.tail + self.room_needed() <= head + group.most
     }
 
     /// Appends an entry: `bytes` has room for its head, then `operations` operations. Durable, and part of the log, with the next
     /// fence. The caller has seen that it fits. Returns where the entry is.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         lane: &mut Lane,
         group: &mut Group,
         bytes: &mut Vec<u8>,
         operations: u32,
     ) -> (RecordAt, Flushed) {
-        assert!(bytes.len() <= self.entry_most && self.fits(group));
+        assert!(bytes.len() <= self.shape.entry_most && self.fits(group));
         bytes.resize(bytes.len().next_multiple_of(LINE as usize), 0);
         let mut flushed = None;
         let left = self.to_end(group.tail);
@@ -204,9 +234,9 @@ impl Logs {
         lane.stream(at, bytes)
     }
 
-    /// The group's entries are fenced and the front table shows them: gleaners may take them, and somebody else may write.
+    /// The group's entries are fenced, and can be seen: gleaners may take them, and somebody else may write.
     #[inline]
-    pub(super) fn end(&self, group: Group) -> usize {
+    pub(crate) fn end(&self, group: Group) -> usize {
         let log = &self.logs[group.log];
         log.tail.store(group.tail, Ordering::Relaxed);
         log.published.store(group.tail, Ordering::Release);
@@ -215,8 +245,13 @@ impl Logs {
     }
 
     /// The current epoch.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// The epoch that was reclaimed last.
+    pub(crate) fn reclaimed(&self) -> u64 {
+        self.ledger.lock().epoch
     }
 
     /// Begins a new epoch; returns the one that ends.
@@ -251,27 +286,27 @@ impl Logs {
     }
 
     /// Bytes that are in all logs, as a share of their sizes in percent.
-    pub(super) fn fill(&self) -> u64 {
-        self.used_bytes() * 100 / (self.log_bytes * self.logs.len() as u64)
+    pub(crate) fn fill(&self) -> u64 {
+        self.used_bytes() * 100 / (self.shape.log_bytes * self.logs.len() as u64)
     }
 
     /// Bytes that are in the fullest log, as a share of its size in percent.
-    pub(super) fn occupancy(&self) -> u64 {
+    pub(crate) fn occupancy(&self) -> u64 {
         let used = self.logs.iter().map(|log| {
             let published = log.published.load(Ordering::Relaxed);
             published.saturating_sub(log.head.load(Ordering::Relaxed))
         });
-        used.max().unwrap_or(0) * 100 / self.log_bytes
+        used.max().unwrap_or(0) * 100 / self.shape.log_bytes
     }
 
     /// Bytes ever written: who finds another number knows that somebody has written.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         let tails = self.logs.iter().map(|log| log.tail.load(Ordering::Relaxed));
         tails.fold(0, u64::wrapping_add)
     }
 
     /// A number that changes when anything goes on in any log, or most likely does.
-    pub(super) fn marks(&self) -> u64 {
+    pub(crate) fn marks(&self) -> u64 {
         let marks = self.logs.iter().flat_map(|log| {
             let places = [
                 &log.tail,
@@ -286,7 +321,7 @@ impl Logs {
     }
 
     /// Bytes that are in the logs.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         let used = self.logs.iter().map(|log| {
             let tail = log.tail.load(Ordering::Acquire);
             tail.saturating_sub(log.head.load(Ordering::Acquire))
@@ -295,7 +330,7 @@ impl Logs {
     }
 
     /// Whether every entry has been reclaimed.
-    pub(super) fn are_empty(&self) -> bool {
+    pub(crate) fn are_empty(&self) -> bool {
         self.logs
             .iter()
             .all(|log| log.published.load(Ordering::Acquire) == log.head.load(Ordering::Acquire))
@@ -311,128 +346,4 @@ impl Log {
     pub(super) fn stop_gleaning(&self) {
         self.gleaning.store(false, Ordering::Release);
     }
-}
-
-/// Reads a log's entries in order, many at a time.
-pub(super) struct Cursor {
-    log: usize,
-    /// Positions that `bytes` holds.
-    from: u64,
-    bytes: Vec<u8>,
-}
-
-/// What a cursor finds at a position.
-pub(super) enum Next<'a> {
-    /// An entry, its operations, and the position behind it.
-    Entry(EntryHead, &'a [u8], u64),
-    /// Nothing that verifies.
-    Nothing,
-}
-
-/// Bytes read at once: what hides the latency of one read behind many entries.
-const WINDOW: u64 = 16 << 10;
-
-impl Cursor {
-    pub(super) fn new(log: usize) -> Cursor {
-        Cursor {
-            log,
-            from: 0,
-            bytes: Vec::new(),
-        }
-    }
-
-    /// Whose entries it reads.
-    pub(super) fn log(&self) -> usize {
-        self.log
-    }
-
-    /// Forgets what was read: it may be written anew.
-    pub(super) fn forget(&mut self) {
-        self.bytes.clear();
-    }
-
-    /// The entry at `position`. Nothing behind `limit` is looked at.
-    pub(super) fn next(&mut self, logs: &Logs, position: u64, limit: u64) -> Next<'_> {
-        let most = logs.to_end(position).min(limit.saturating_sub(position));
-        if most < LINE || !self.fill(logs, position, LINE, most) {
-            return Next::Nothing;
-        }
-        let head = EntryHead::read(self.at(position, LINE));
-        let bytes = head.bytes();
-        let padding = head.operations == 0;
-        let fits = if padding {
-            bytes == logs.to_end(position)
-        } else {
-            bytes <= most
-        };
-        if bytes == 0 || !fits || !padding && bytes > logs.entry_most as u64 {
-            return Next::Nothing;
-        }
-        let sealed = if padding { ENTRY_HEAD as u64 } else { bytes };
-        self.fill(logs, position, sealed, most);
-        let entry = self.at(position, sealed);
-        let at = logs.place(self.log, position);
-        if !head.verifies(logs.pool.secret(), at, logs.sealed(position), entry) {
-            return Next::Nothing;
-        }
-        Next::Entry(head, &entry[ENTRY_HEAD..], position + bytes)
-    }
-
-    /// The line at `position`, whatever is there.
-    pub(super) fn peek(&mut self, logs: &Logs, position: u64, limit: u64) -> &[u8] {
-        let most = logs.to_end(position).min(limit.saturating_sub(position));
-        match self.fill(logs, position, LINE, most) {
-            true => self.at(position, LINE),
-            false => &[],
-        }
-    }
-
-    /// Makes sure that `needed` bytes from `position` on are there; of those that can be read, there are `most`.
-    fn fill(&mut self, logs: &Logs, position: u64, needed: u64, most: u64) -> bool {
-        let end = self.from + self.bytes.len() as u64;
-        if position >= self.from && position + needed <= end {
-            return true;
-        }
-        let bytes = WINDOW.max(needed).min(most).max(needed);
-        if bytes > logs.to_end(position) {
-            return false;
-        }
-        self.from = position;
-        self.bytes.clear();
-        let region = logs.pool.region();
-        region.load_behind(logs.place(self.log, position), bytes, &mut self.bytes);
-        true
-    }
-
-    fn at(&self, position: u64, bytes: u64) -> &[u8] {
-        let from = (position - self.from) as usize;
-        self.bytes.get(from..from + bytes as usize).unwrap_or(&[])
-    }
-}
-
-/// Whether a writer can have put these operations together: so many of them, or in a parcel as many as there are, and nothing behind them
-/// but padding.
-pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
-    let mut left = count.unwrap_or(u32::MAX);
-    while left > 0 && (count.is_some() || !bytes.is_empty()) {
-        match Operation::parse(bytes) {
-            // A parcel in a parcel could be itself.
-            Some((operation, _)) if count.is_none() && operation.opcode == Opcode::Parcel => {
-                return false;
-            }
-            Some((operation, rest)) if operation.is_sound() => bytes = rest,
-            _ => return false,
-        }
-        left -= 1;
-    }
-    bytes.len() < LINE as usize
-}
-
-/// The operations of an entry, in order. Ends early if they do not parse, which they do if the entry verifies.
-pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = Operation<'_>> {
-    (0..count).map_while(move |_| {
-        let (operation, rest) = Operation::parse(bytes)?;
-        bytes = rest;
-        Some(operation)
-    })
 }

@@ -1,0 +1,63 @@
+//! The books: what the ledger says besides how far the logs are reclaimed, and what a log's records change of it.
+
+use super::layout::{Keys, Opcode, Operation, word_at};
+use crate::crl::Notes;
+use crate::stripe::VERSION_MAX;
+
+/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
+pub(super) const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
+
+/// See the module text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Books {
+    /// Keys that came less keys that went, of all records before the heads.
+    pub(super) keys: u64,
+    /// No LSN of a record before the heads is greater.
+    pub(super) lsn_max: u64,
+    /// LSNs up to this one do not count (FLUSHALL).
+    pub(super) floor: u64,
+    /// Up to this LSN, what does not count is not in the back any more.
+    pub(super) swept: u64,
+}
+
+impl Books {
+    pub(super) fn to_words(self) -> Notes {
+        [self.keys, self.lsn_max, self.floor, self.swept]
+    }
+
+    pub(super) fn from_words([keys, lsn_max, floor, swept]: Notes) -> Books {
+        Books {
+            keys,
+            lsn_max,
+            floor,
+            swept,
+        }
+    }
+
+    /// Whether an engine can have written them.
+    pub(super) fn is_sound(&self) -> bool {
+        let lsns = [self.lsn_max, self.floor, self.swept];
+        lsns.into_iter().all(|lsn| lsn <= LSN_MAX)
+    }
+}
+
+/// How a log's records up to some position change the books.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) keys: i64,
+    pub(super) lsn_max: u64,
+}
+
+impl Sum {
+    /// Counts an operation.
+    pub(super) fn add(&mut self, operation: &Operation<'_>) {
+        self.lsn_max = self.lsn_max.max(operation.lsn);
+        let more = match (operation.opcode, operation.keys) {
+            (Opcode::Clear, _) => (word_at(operation.payload, 0) as i64).wrapping_neg(),
+            (_, Keys::More) => 1,
+            (_, Keys::Fewer) => -1,
+            (_, Keys::Same) => 0,
+        };
+        self.keys = self.keys.wrapping_add(more);
+    }
+}

@@ -1,0 +1,77 @@
+//! The root of the back table: words in the pool's root page, in front of the ledger.
+//!
+//! ```text
+//! root page   +---------+-----+------+-------+- - -+--------+--------+
+//!             | current | old | done | check |     | ledger | ledger |
+//!             +---------+-----+------+-------+- - -+--------+--------+
+//! ```
+//!
+//! The root's words change together, in transactions.
+//!
+//! A new pool gets its areas for transactions, then its first ledger, then its table. So where there is no ledger there has been
+//! nothing, and where there is one, whatever is zero was lost.
+
+use super::books::Books;
+use super::table::Array;
+use crate::crl::{LEDGERS_AT, Ledger};
+use crate::error::{Error, corrupt};
+use crate::heap::Redo;
+use everdram_pm::{Lane, Pool, ROOT_AT, Secret};
+
+/// Where the root's words are.
+pub(super) const ROOT_WORDS: [u64; 4] = [ROOT_AT, ROOT_AT + 8, ROOT_AT + 16, ROOT_AT + 24];
+
+const SALT_ROOT: u64 = 0x72;
+
+/// Where the back table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Root {
+    pub(super) current: Array,
+    /// The array that buckets are being moved from, and how many have moved.
+    pub(super) old: Array,
+    pub(super) done: u64,
+}
+
+impl Root {
+    /// The words, as they are at [`ROOT_WORDS`]. They are never all zero.
+    pub(super) fn to_words(self, secret: &Secret) -> [u64; 4] {
+        let Root { current, old, done } = self;
+        let check = secret.sum_words([secret.sum_words([current.0, old.0, done]), 0, SALT_ROOT]);
+        [current.0, old.0, done, check.max(1)]
+    }
+
+    pub(super) fn parse(secret: &Secret, words: [u64; 4]) -> Option<Root> {
+        let root = Root {
+            current: Array::parse(words[0])?,
+            old: Array::parse(words[1])?,
+            done: words[2],
+        };
+        (root.to_words(secret) == words).then_some(root)
+    }
+}
+
+/// The ledger of a pool with so many logs, and what it says besides; makes the first one in a pool in which there has been nothing. Then
+/// transactions can be recovered.
+///
+/// # Errors
+/// [`Error::Corrupt`], without the path.
+pub(super) fn open_ledger(
+    pool: &Pool,
+    redo: &Redo,
+    lane: &mut Lane,
+    logs: usize,
+) -> Result<(Ledger, Books), Error> {
+    let Some(ledger) = Ledger::find(pool, lane, logs)? else {
+        let root = ROOT_WORDS.map(|at| pool.region().load_word(at));
+        if root != [0; 4] || !redo.is_blank() {
+            return Err(corrupt(LEDGERS_AT, "both ledgers are damaged"));
+        }
+        redo.format(lane);
+        return Ok((Ledger::first(lane, logs), Books::default()));
+    };
+    let books = Books::from_words(ledger.notes);
+    match books.is_sound() {
+        true => Ok((ledger, books)),
+        false => Err(corrupt(LEDGERS_AT, "a ledger says what cannot be")),
+    }
+}

@@ -1,0 +1,153 @@
+//! The ledger: what was reclaimed of all logs together.
+//!
+//! ```text
+//! root page   +- - -+--------+--------+
+//!             |     | ledger | ledger |
+//!             +- - -+--------+--------+
+//!
+//! ledger      +-------+----------+-------+---------+--------+--------+- - -
+//!             | check | sequence | epoch | notes 4 | head 0 | head 1 |
+//!             +-------+----------+-------+---------+--------+--------+- - -
+//! ```
+//!
+//! It is there twice: the second copy is begun when the first is durable, and nobody relies
+//! on what it says before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
+
+use super::entry::{is_epoch, word_at};
+use crate::error::{Error, corrupt};
+use everdram_pm::{LINE, Lane, Pool, ROOT_AT, ROOT_BYTES, Secret};
+
+/// Logs there may be.
+pub(crate) const LOGS_MAX: usize = 128;
+/// Where the first ledger is, and what each has room for.
+pub(crate) const LEDGERS_AT: u64 = ROOT_AT + 512;
+const LEDGER_BYTES: u64 = 1536;
+const LEDGER_HEAD: usize = 56;
+/// The two copies.
+const LEDGERS: [u64; 2] = [LEDGERS_AT, LEDGERS_AT + LEDGER_BYTES];
+
+const _: () = assert!(LEDGERS_AT + 2 * LEDGER_BYTES <= ROOT_AT + ROOT_BYTES);
+const _: () = assert!(LEDGER_HEAD + 8 * LOGS_MAX <= LEDGER_BYTES as usize);
+
+/// No position in a log is greater.
+const POSITION_MAX: u64 = 1 << 55;
+
+const SALT_LEDGER: u64 = 0x6c;
+
+/// Words that whoever logs has in the ledger: they change with it, or not at all.
+pub(crate) type Notes = [u64; 4];
+
+/// What was reclaimed, in one piece: how far, and what it amounts to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    pub(crate) sequence: u64,
+    /// Entries of epochs up to this one are applied; what is left of them in the logs does not count.
+    pub(crate) epoch: u64,
+    pub(crate) notes: Notes,
+    /// The first position of each log that counts.
+    pub(crate) heads: Vec<u64>,
+}
+
+impl Ledger {
+    /// Writes both copies, one after the other.
+    pub(crate) fn write(&self, lane: &mut Lane) {
+        for at in LEDGERS {
+            let bytes = self.to_bytes(lane.pool().secret(), at);
+            let flushed = lane.stream(at, &bytes);
+            let _ordered = lane.fence(flushed);
+        }
+    }
+
+    /// The bytes of the copy at `at`, whole lines.
+    fn to_bytes(&self, secret: &Secret, at: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 8];
+        let words = [self.sequence, self.epoch];
+        for word in words.iter().chain(&self.notes).chain(&self.heads) {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        let check = secret.sum_words([secret.sum(&bytes[8..]), at, SALT_LEDGER]);
+        bytes[..8].copy_from_slice(&check.to_le_bytes());
+        bytes.resize(bytes.len().next_multiple_of(LINE as usize), 0);
+        bytes
+    }
+
+    /// Bytes of a copy, for so many logs.
+    fn bytes(logs: usize) -> usize {
+        LEDGER_HEAD + 8 * logs
+    }
+
+    /// The copy that `bytes` are, read at `at`.
+    fn parse(secret: &Secret, at: u64, bytes: &[u8]) -> Option<Ledger> {
+        let check = secret.sum_words([secret.sum(bytes.get(8..)?), at, SALT_LEDGER]);
+        if word_at(bytes, 0) != check {
+            return None;
+        }
+        Some(Ledger {
+            sequence: word_at(bytes, 8),
+            epoch: word_at(bytes, 16),
+            notes: [24, 32, 40, 48].map(|place| word_at(bytes, place)),
+            heads: bytes[LEDGER_HEAD..]
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word))
+                .collect(),
+        })
+    }
+
+    /// Whether an engine can have written it, in a pool that was opened so often.
+    fn is_sound(&self, incarnation: u64) -> bool {
+        let heads_fit = |head: &u64| head.is_multiple_of(LINE) && *head <= POSITION_MAX;
+        self.heads.iter().all(heads_fit)
+            && is_epoch(self.epoch, incarnation)
+            && self.sequence < u64::MAX / 2
+    }
+
+    /// The ledger of a pool with so many logs. `None`: there was none yet, or it was lost, which the caller can tell by what else is there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(crate) fn find(pool: &Pool, lane: &mut Lane, logs: usize) -> Result<Option<Ledger>, Error> {
+        let mut copies = [const { Vec::new() }; 2];
+        for (at, bytes) in LEDGERS.into_iter().zip(&mut copies) {
+            bytes.resize(Ledger::bytes(logs), 0);
+            // A process that was killed may have left it in the caches; what is in front of its heads is about to be written over.
+            let found = lane.flush_found(at, bytes.len() as u64);
+            let _ordered = lane.fence(found);
+            pool.region().load(at, bytes);
+        }
+        let [first, second] =
+            [0, 1].map(|nth| Ledger::parse(pool.secret(), LEDGERS[nth], &copies[nth]));
+        let sequence = |ledger: &Option<Ledger>| ledger.as_ref().map(|ledger| ledger.sequence);
+        let agree = first == second;
+        let newest = match sequence(&first) >= sequence(&second) {
+            true => first,
+            false => second,
+        };
+        let Some(newest) = newest else {
+            // The first one ever may be torn; the second is not begun before.
+            return match copies[1].iter().all(|byte| *byte == 0) {
+                true => Ok(None),
+                false => Err(corrupt(LEDGERS_AT, "both ledgers are damaged")),
+            };
+        };
+        if !newest.is_sound(pool.incarnation()) {
+            return Err(corrupt(LEDGERS_AT, "a ledger says what cannot be"));
+        }
+        if !agree {
+            newest.write(lane);
+        }
+        Ok(Some(newest))
+    }
+
+    /// Makes the first ledger of a pool.
+    pub(crate) fn first(lane: &mut Lane, logs: usize) -> Ledger {
+        let ledger = Ledger {
+            sequence: 1,
+            heads: vec![0; logs],
+            ..Ledger::default()
+        };
+        ledger.write(lane);
+        ledger
+    }
+}

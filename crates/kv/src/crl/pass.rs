@@ -1,0 +1,151 @@
+//! The epoch advancer (section 2.4): passes that apply what was logged up to the end of an epoch, and then reclaim it.
+//!
+//! ```text
+//!   idle ─ whoever asks wants one ─▶ ending ─ nobody writes in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
+//! ```
+//!
+//! Nobody owns a pass. Whoever has time, or waits for room, takes a step of it; a step is bounded.
+//!
+//! The last step writes the *ledger*: the epoch, and where each log begins now. It is one record (and a copy of it), so after a crash all
+//! logs begin where they began before the pass, or all where they begin after it (B1, B3).
+
+use super::cursor::{Cursor, Entries};
+use super::ledger::{Ledger, Notes};
+use super::log::Logs;
+use crate::broken::Hole;
+use crate::error::Error;
+use everdram_pm::Lane;
+use std::sync::atomic::Ordering;
+
+/// What entries are applied to before their room is used again (the paper's persistent table). The logs do not ask what that is.
+pub(crate) trait Back {
+    /// Applies entries of one log, in order. When it returns, what they did does not need them any more: it is fenced elsewhere.
+    ///
+    /// # Errors
+    /// Whatever was applied, the same entries are applied again.
+    fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error>;
+
+    /// All entries up to the end of this epoch are applied. Changes the words that the ledger is to have beside that.
+    fn note(&mut self, epoch: u64, notes: &mut Notes);
+
+    /// What the ledger is written with.
+    fn lane(&mut self) -> &mut Lane;
+}
+
+/// The pass that is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    /// The epoch that it reclaims; 0: there is none.
+    epoch: u64,
+    /// Nobody writes in that epoch any more.
+    is_over: bool,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Worked,
+    /// The last step of a pass: everything up to the end of this epoch is reclaimed.
+    Reclaimed(u64),
+    /// It is for others to go on.
+    Waiting,
+    /// There is nothing to do.
+    Idle,
+}
+
+impl Logs {
+    /// Takes one bounded step of a pass. `begins`: whether to begin one if there is none. The caller holds no log.
+    ///
+    /// # Errors
+    /// As [`Back::apply`]: the log's cursor is where it was. [`Error::Corrupt`], without the path.
+    pub(crate) fn step(
+        &self,
+        back: &mut impl Back,
+        cursor: &mut Cursor,
+        begins: impl FnOnce() -> bool,
+    ) -> Result<Step, Error> {
+        let epoch = {
+            let mut pass = self.pass.lock();
+            if pass.epoch == 0 {
+                if !begins() {
+                    return Ok(Step::Idle);
+                }
+                *pass = Pass {
+                    epoch: self.next_epoch(),
+                    is_over: false,
+                };
+            }
+            pass.is_over = pass.is_over || self.is_over(pass.epoch);
+            if !pass.is_over {
+                return Ok(Step::Waiting);
+            }
+            pass.epoch
+        };
+        let is_gleaned = |number| self.log(number).gleaned.load(Ordering::Acquire) >= epoch;
+        for number in 0..self.count() {
+            let log = self.log(number);
+            if is_gleaned(number) || !log.try_glean() {
+                continue;
+            }
+            // Another gleaner may have finished it just now.
+            let gleaned = match is_gleaned(number) {
+                true => Ok(true),
+                false => self.glean(back, cursor, number, epoch),
+            };
+            if let Ok(true) = gleaned {
+                log.gleaned.fetch_max(epoch, Ordering::AcqRel);
+            }
+            log.stop_gleaning();
+            gleaned?;
+            return Ok(Step::Worked);
+        }
+        let mut pass = self.pass.lock();
+        if pass.epoch != epoch || !(0..self.count()).all(is_gleaned) {
+            return Ok(Step::Waiting);
+        }
+        self.reclaim(back, epoch);
+        pass.epoch = 0;
+        Ok(Step::Reclaimed(epoch))
+    }
+
+    /// Has a lot of a log's entries applied, of epochs up to `epoch`. `true`: there are no more of them.
+    fn glean(
+        &self,
+        back: &mut impl Back,
+        cursor: &mut Cursor,
+        number: usize,
+        epoch: u64,
+    ) -> Result<bool, Error> {
+        let log = self.log(number);
+        let position = log.cursor.load(Ordering::Acquire);
+        let limit = log.published.load(Ordering::Acquire);
+        cursor.turn_to(number);
+        let mut entries = Entries::new(self, cursor, [position, limit], epoch);
+        back.apply(&mut entries)?;
+        log.cursor.store(entries.position, Ordering::Release);
+        Ok(entries.are_all)
+    }
+
+    /// Writes the ledger; then writers may use what is behind the new heads.
+    fn reclaim(&self, back: &mut impl Back, epoch: u64) {
+        let heads: Vec<u64> = (0..self.count())
+            .map(|number| self.log(number).cursor.load(Ordering::Acquire))
+            .collect();
+        let mut ledger = self.ledger.lock();
+        if self.broken.is(Hole::B1) {
+            ledger.move_heads_one_by_one(back.lane(), &heads);
+        }
+        let mut next = Ledger {
+            sequence: ledger.sequence + 1,
+            epoch,
+            notes: ledger.notes,
+            heads,
+        };
+        back.note(epoch, &mut next.notes);
+        next.write(back.lane());
+        for (number, head) in next.heads.iter().enumerate() {
+            self.log(number).head.store(*head, Ordering::Release);
+        }
+        *ledger = next;
+    }
+}

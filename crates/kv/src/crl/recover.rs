@@ -1,0 +1,125 @@
+//! From bytes to logs that go on: from entry to entry, as long as they verify.
+//!
+//! What is in the logs is all of some epochs and nothing of earlier ones, so no record of a key that is left is older than one that was reclaimed (B1). Logs
+//! are read one after the other: which of two records of a key counts, their LSNs say (B2), to whoever has logged them.
+//!
+//! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged later; and then an entry behind it
+//! says that more had been fenced, and recovery refuses.
+
+use super::cursor::{Cursor, Next};
+use super::entry::Entry;
+use super::log::Logs;
+use crate::broken::Hole;
+use crate::error::{Error, corrupt};
+use everdram_pm::{LINE, Lane};
+
+/// What the entries that are found are told to.
+pub(crate) trait Replay {
+    /// Whether a writer can have put together what an entry says. Where it cannot, recovery refuses.
+    fn is_sound(&self, entry: &Entry<'_>) -> bool;
+
+    /// Whether what an entry names elsewhere is there: what was not fenced with it ends the log in front of it.
+    fn is_there(&self, entry: &Entry<'_>) -> bool;
+
+    /// Does what an entry says.
+    ///
+    /// # Errors
+    /// Recovery fails with it.
+    fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error>;
+
+    /// What recovery flushes with.
+    fn lane(&mut self) -> &mut Lane;
+}
+
+impl Logs {
+    /// Replays what the logs hold, and readies them for writers.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path; as [`Replay::replay`].
+    pub(crate) fn recover(
+        &self,
+        replay: &mut impl Replay,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<(), Error> {
+        let ledger = self.ledger.lock().clone();
+        for (number, head) in ledger.heads.iter().enumerate() {
+            progress(number as u64, ledger.heads.len() as u64);
+            self.read_log(replay, number, *head, ledger.epoch)?;
+        }
+        progress(ledger.heads.len() as u64, ledger.heads.len() as u64);
+        let incarnation = self.pool.incarnation();
+        self.set_epoch(((incarnation << 32) | 1).max(ledger.epoch + 2));
+        Ok(())
+    }
+
+    fn read_log(
+        &self,
+        replay: &mut impl Replay,
+        number: usize,
+        head: u64,
+        reclaimed: u64,
+    ) -> Result<(), Error> {
+        let limit = head + self.log_bytes();
+        let mut cursor = Cursor::new(number);
+        let (mut position, mut epoch) = (head, reclaimed);
+        while let Next::Entry(entry, next) = cursor.next(self, position, limit) {
+            if !entry.head.is_sound(position, self.pool.incarnation()) || !replay.is_sound(&entry) {
+                let at = self.place(number, position);
+                return Err(corrupt(at, "a log record says what cannot be"));
+            }
+            // A later life of the pool has later epochs, and so has what it wrote.
+            let is_of_a_former_lap = entry.head.epoch < epoch && !self.broken.is(Hole::B8);
+            if is_of_a_former_lap || !replay.is_there(&entry) {
+                break;
+            }
+            replay.replay(&entry)?;
+            (position, epoch) = (next, entry.head.epoch);
+        }
+        self.refuse_damage(number, position, limit)?;
+        self.settle(replay.lane(), number, head, position);
+        if position < limit {
+            self.end_log(replay.lane(), number, position);
+        }
+        self.restore(number, head, position);
+        Ok(())
+    }
+
+    /// Makes durable what was found: a process that was killed may have left it in the caches, and it is shown from here on.
+    fn settle(&self, lane: &mut Lane, number: usize, from: u64, to: u64) {
+        let mut position = from;
+        while position < to {
+            let bytes = self.to_end(position).min(to - position);
+            let found = lane.flush_found(self.place(number, position), bytes);
+            let _ordered = lane.fence(found);
+            position += bytes;
+        }
+    }
+
+    /// Makes sure that what comes behind the end of a log never counts: an entry that is torn, or names something torn, would, if something
+    /// else came to lie there that makes it whole. Only the check goes, a word that is written wholly or not at all: zeros that are torn
+    /// themselves could be just what the entry lacked.
+    fn end_log(&self, lane: &mut Lane, number: usize, end: u64) {
+        let at = self.place(number, end);
+        if self.pool.region().load_word(at) != 0 {
+            let dirty = lane.store(at, &[0; 8]);
+            let flushed = lane.flush(dirty);
+            let _ordered = lane.fence(flushed);
+        }
+    }
+
+    /// Refuses to start if an entry behind the end of a log says that the log went on.
+    fn refuse_damage(&self, number: usize, end: u64, limit: u64) -> Result<(), Error> {
+        let mut cursor = Cursor::new(number);
+        let mut position = end + LINE;
+        while position < limit {
+            let head = cursor.head(self, position, limit);
+            let claims = head.ordered > end && head.ordered <= position;
+            if claims && matches!(cursor.next(self, position, limit), Next::Entry(..)) {
+                let at = self.place(number, end);
+                return Err(corrupt(at, "an acknowledged log record is damaged"));
+            }
+            position += LINE;
+        }
+        Ok(())
+    }
+}
