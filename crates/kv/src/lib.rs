@@ -19,7 +19,7 @@ mod background;
 mod broken;
 mod bullet;
 mod chance;
-mod crl;
+pub mod crl;
 mod engine;
 mod epoch;
 mod error;

@@ -83,11 +83,23 @@ pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
 /// # Errors
 /// As [`open`].
 pub(crate) fn pool(path: &Path, options: &Options) -> Result<Arc<Pool>, Error> {
-    let (engine, geometry) = identity(options)?;
     let engines = match options.engine {
         Some(asked) => vec![asked.number()],
         None => EngineKind::ALL.iter().map(|kind| kind.number()).collect(),
     };
+    pool_of(path, options, identity(options)?, engines)
+}
+
+/// The pool at `path`: a new one of this number and geometry, or one that has one of these numbers.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn pool_of(
+    path: &Path,
+    options: &Options,
+    (engine, geometry): (u32, [u64; 8]),
+    engines: Vec<u32>,
+) -> Result<Arc<Pool>, Error> {
     let opened = Pool::open(
         path,
         &PoolOptions {

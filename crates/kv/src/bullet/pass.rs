@@ -52,8 +52,11 @@ impl Bullet {
             engine: self,
             gleaner,
         };
-        let begins = || !self.is_tidy() && (urgent || self.logs.occupancy() >= BEGIN_AT);
-        let step = self.logs.step(&mut back, &mut cursor, begins);
+        let up_to = || {
+            let begins = !self.is_tidy() && (urgent || self.logs.occupancy() >= BEGIN_AT);
+            begins.then(|| self.logs.epoch())
+        };
+        let step = self.logs.step(&mut back, &mut cursor, up_to);
         gleaner.cursor = cursor;
         if let Ok(Step::Reclaimed(epoch)) = step {
             self.free_later(gleaner, epoch);

@@ -17,6 +17,9 @@ use everdram_pm::{LINE, Secret};
 /// Bytes in front of an entry's operations.
 pub(crate) const ENTRY_HEAD: usize = 32;
 
+/// Where in an entry its epoch is.
+pub(super) const EPOCH_AT: u64 = 8;
+
 const SALT_ENTRY: u64 = 0x65;
 
 /// The word at byte `at`; 0 where there is none.
@@ -47,7 +50,7 @@ impl RecordAt {
 pub(crate) struct Entry<'a> {
     pub(crate) at: RecordAt,
     pub(super) head: EntryHead,
-    /// As its writer counted them.
+    /// As its writer counted them; none: padding, up to where the log ends.
     pub(crate) operations: u32,
     /// The operations, and what fills the last line.
     pub(crate) bytes: &'a [u8],

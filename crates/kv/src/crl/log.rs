@@ -20,7 +20,7 @@
 //! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at the locks. All in
 //! one order (`SeqCst`), so either the writer sees the new epoch or is seen.
 
-use super::entry::{ENTRY_HEAD, RecordAt, seal_entry};
+use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
 use super::pass::Pass;
 use crate::broken::Opened;
@@ -329,11 +329,44 @@ impl Logs {
         used.sum()
     }
 
+    /// Whether no log has room for a writer, taken or not.
+    pub(crate) fn are_full(&self) -> bool {
+        self.logs.iter().all(|log| {
+            let (tail, head) = (
+                log.tail.load(Ordering::Acquire),
+                log.head.load(Ordering::Acquire),
+            );
+            tail + self.room_needed() > head + self.most()
+        })
+    }
+
+    /// The epoch of the first entry of a log; `None`: there is none.
+    pub(crate) fn first_epoch(&self, number: usize) -> Option<u64> {
+        let log = self.log(number);
+        let (head, limit) = (
+            log.head.load(Ordering::Acquire),
+            log.published.load(Ordering::Acquire),
+        );
+        (head < limit).then(|| {
+            let mut word = [0; 8];
+            let at = self.place(number, head);
+            self.pool.region().load(at + EPOCH_AT, &mut word);
+            u64::from_le_bytes(word)
+        })
+    }
+
     /// Whether every entry has been reclaimed.
     pub(crate) fn are_empty(&self) -> bool {
         self.logs
             .iter()
             .all(|log| log.published.load(Ordering::Acquire) == log.head.load(Ordering::Acquire))
+    }
+}
+
+impl Group {
+    /// Which log it is in.
+    pub(crate) fn log(&self) -> usize {
+        self.log
     }
 }
 

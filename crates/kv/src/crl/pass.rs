@@ -54,7 +54,8 @@ pub(crate) enum Step {
 }
 
 impl Logs {
-    /// Takes one bounded step of a pass. `begins`: whether to begin one if there is none. The caller holds no log.
+    /// Takes one bounded step of a pass. `up_to`: the epoch that is to be reclaimed next if no pass is under way, the current one at
+    /// most; `None`: nothing is. The caller holds no log.
     ///
     /// # Errors
     /// As [`Back::apply`]: the log's cursor is where it was. [`Error::Corrupt`], without the path.
@@ -62,16 +63,19 @@ impl Logs {
         &self,
         back: &mut impl Back,
         cursor: &mut Cursor,
-        begins: impl FnOnce() -> bool,
+        up_to: impl FnOnce() -> Option<u64>,
     ) -> Result<Step, Error> {
         let epoch = {
             let mut pass = self.pass.lock();
             if pass.epoch == 0 {
-                if !begins() {
+                let Some(epoch) = up_to() else {
                     return Ok(Step::Idle);
-                }
+                };
                 *pass = Pass {
-                    epoch: self.next_epoch(),
+                    epoch: match epoch < self.epoch() {
+                        true => epoch,
+                        false => self.next_epoch(),
+                    },
                     is_over: false,
                 };
             }

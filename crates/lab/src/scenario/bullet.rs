@@ -61,7 +61,7 @@ const STORIES: [Story; 6] = [
             calls.push((0, Call::Reclaim));
             calls
         },
-        file: "bullet/ledger.rs",
+        file: "crl/ledger.rs",
         after: |values| fill(values, 20),
     },
     Story {

@@ -1,0 +1,65 @@
+//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and run it again.
+//!
+//! ```text
+//! cargo run --release -p everdram --example persistent_map -- PATH
+//! ```
+
+use everdram::Options;
+use everdram::crl::{Journal, Volatile};
+use scc::HashMap;
+use std::time::Instant;
+
+/// A plain map in DRAM; with each value the number that the journal knows it by.
+#[derive(Default)]
+struct Map(HashMap<Vec<u8>, (u64, Vec<u8>)>);
+
+impl Volatile for Map {
+    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+        match value {
+            Some(value) => drop(self.0.upsert_sync(key.to_vec(), (lsn, value.to_vec()))),
+            None => drop(self.0.remove_sync(key)),
+        }
+    }
+
+    fn lsn(&self, key: &[u8]) -> Option<u64> {
+        self.0.read_sync(key, |_, (lsn, _)| *lsn)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args()
+        .nth(1)
+        .ok_or("usage: persistent_map PATH")?;
+    let journal = Journal::open(path, &Options::default(), Map::default())?;
+    std::thread::scope(|scope| {
+        let threads = ["ann", "bob"].map(|name| scope.spawn(|| count(&journal, name)));
+        let mut ends = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("nobody panics"));
+        ends.try_for_each(|end| end)
+    })?;
+    let (used, most) = journal.used_bytes();
+    println!("the logs hold {used} bytes, and are cleaned when they hold {most}");
+    Ok(journal.close()?)
+}
+
+/// Counts for ten seconds, from where the last run came to.
+fn count(journal: &Journal<Map>, name: &str) -> Result<(), everdram::Error> {
+    let found = journal
+        .map()
+        .0
+        .read_sync(name.as_bytes(), |_, (_, value)| value.clone());
+    let text = String::from_utf8(found.unwrap_or_default()).unwrap_or_default();
+    let mut number: u64 = text.parse().unwrap_or(0);
+    println!("{name} goes on from {number}");
+    let (mut writer, begun, mut seconds) = (journal.writer(), Instant::now(), 0);
+    while seconds < 10 {
+        number += 1;
+        writer.put(name.as_bytes(), number.to_string().as_bytes())?; // durable when it returns
+        if begun.elapsed().as_secs() > seconds {
+            seconds += 1;
+            println!("{name} has counted to {number}");
+        }
+    }
+    Ok(())
+}

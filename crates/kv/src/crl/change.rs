@@ -1,0 +1,76 @@
+//! What a journal's entries say: a key's new value, or that it goes. One in each entry.
+//!
+//! ```text
+//! change      +-----+---------+-----+-------+
+//!             | lsn | lengths | key | value |        key and value are padded to whole words
+//!             +-----+---------+-----+-------+
+//! lsn         0..47 | 63 the key goes
+//! lengths     0..32 of the key | 32..64 of the value
+//! ```
+
+use super::entry::{ENTRY_HEAD, Entry, word_at};
+use crate::limits::KEY_BYTES_MAX;
+use crate::stripe::VERSION_MAX;
+use everdram_pm::LINE;
+
+const HEAD: usize = 16;
+const REMOVED: u64 = 1 << 63;
+/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
+const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
+
+/// See the module text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change<'a> {
+    pub(super) lsn: u64,
+    pub(super) key: &'a [u8],
+    /// `None`: the key goes.
+    pub(super) value: Option<&'a [u8]>,
+}
+
+impl<'a> Change<'a> {
+    /// Bytes of an entry with it, up to whole lines.
+    pub(super) fn entry_bytes(&self) -> usize {
+        let words = self.key.len().next_multiple_of(8)
+            + self.value.unwrap_or(&[]).len().next_multiple_of(8);
+        (ENTRY_HEAD + HEAD + words).next_multiple_of(LINE as usize)
+    }
+
+    /// The entry, with room for its head.
+    pub(super) fn write(&self, into: &mut Vec<u8>) {
+        let removed = if self.value.is_none() { REMOVED } else { 0 };
+        let value = self.value.unwrap_or(&[]);
+        into.clear();
+        into.resize(ENTRY_HEAD, 0);
+        for word in [
+            self.lsn | removed,
+            self.key.len() as u64 | (value.len() as u64) << 32,
+        ] {
+            into.extend_from_slice(&word.to_le_bytes());
+        }
+        for bytes in [self.key, value] {
+            into.extend_from_slice(bytes);
+            into.resize(into.len().next_multiple_of(8), 0);
+        }
+    }
+
+    /// What an entry says; `None`: nothing that a journal writes.
+    pub(super) fn read(entry: &Entry<'a>) -> Option<Change<'a>> {
+        let (lsn, lengths) = (word_at(entry.bytes, 0), word_at(entry.bytes, 8));
+        let (key_bytes, value_bytes) = ((lengths as u32) as usize, (lengths >> 32) as usize);
+        let rest = entry.bytes.get(HEAD..)?;
+        let (key, rest) = rest.split_at_checked(key_bytes.next_multiple_of(8))?;
+        let (value, rest) = rest.split_at_checked(value_bytes.next_multiple_of(8))?;
+        let is_removed = lsn & REMOVED != 0;
+        let change = Change {
+            lsn: lsn & !REMOVED,
+            key: key.get(..key_bytes)?,
+            value: (!is_removed).then_some(value.get(..value_bytes)?),
+        };
+        let is_sound = entry.operations == 1
+            && rest.len() < LINE as usize
+            && (1..=KEY_BYTES_MAX).contains(&key_bytes)
+            && (1..=LSN_MAX).contains(&change.lsn)
+            && !(is_removed && value_bytes > 0);
+        is_sound.then_some(change)
+    }
+}

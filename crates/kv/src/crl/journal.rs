@@ -1,0 +1,240 @@
+//! A journal: logs that make a map persistent which knows nothing of persistence. There is no second table behind it; what is
+//! in the map now has an entry in some log, and that is all there is.
+//!
+//! # The story of one put
+//! 1. The writer takes a log that has room, so that it waits for room before it holds anything.
+//! 2. It takes its key's stripe ([`crate::stripe`]), over all that follows: so the order of a key's LSNs, of its entries, and of what the map shows is one.
+//! 3. It appends an entry, fences it, and waits until it is durable. Then the map shows it.
+//!
+//! # Room
+//! The logs do not fill up, because whoever finds no room *cleans*: goes through the oldest epoch of each log, and puts again what the map still has
+//! from there, into the same log. An entry that is not what the map has of its key is of no use, and neither is a removal: whatever it removes is in the same
+//! epoch or was reclaimed in an earlier one. When the copies are fenced, the ledger moves all heads at once.
+//!
+//! Writers leave more than half of each log to that. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later one. So, whatever
+//! crashes come in between, a log takes copies of what writers put there once, and that always fits.
+//!
+//! What is left in the logs is newer than all that was reclaimed, and of a key's entries the one with the greatest LSN counts: recovery
+//! is to read the logs.
+
+use super::change::Change;
+use super::entry::Entry;
+use super::ledger::{LEDGERS_AT, LOGS_MAX, Ledger};
+use super::log::{Logs, Shape};
+use super::recover::Replay;
+use super::writer::Writer;
+use crate::broken::Opened;
+use crate::error::{Error, corrupt};
+use crate::opening;
+use crate::options::Options;
+use crate::stripe::{StripeId, Stripes};
+use everdram_pm::{Lane, Pool};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// The number that a journal's pool has in the place of an engine's.
+const NUMBER: u32 = 64;
+/// Owner of the extent of the logs.
+const OWNER: u32 = 1;
+/// The format these sources write.
+const FORMAT: u64 = 1;
+
+/// A map in DRAM that a [`Journal`] makes persistent. It has to keep a number for each key, the LSN of its value.
+///
+/// Calls for one key come one at a time; those for different keys may come at once.
+pub trait Volatile: Sync {
+    /// The key has this value from now on, or is gone. From here on others may see it: it is durable.
+    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
+
+    /// The LSN that the key's value was shown with; `None`: there is no such key.
+    fn lsn(&self, key: &[u8]) -> Option<u64>;
+}
+
+/// See the module text. What the map is read with is the map's own affair; it is written through a [`Writer`].
+pub struct Journal<V> {
+    pub(super) pool: Arc<Pool>,
+    pub(super) logs: Logs,
+    pub(super) stripes: Stripes,
+    /// Why it takes no more writes, once something failed half-way.
+    pub(super) halted: OnceLock<String>,
+    map: V,
+}
+
+/// Bytes of the pool's logs: number, and length of each.
+fn shape([format, count, log_bytes, ..]: [u64; 8], at: u64) -> Option<Shape> {
+    let is_sound = format == FORMAT
+        && (1..=LOGS_MAX as u64).contains(&count)
+        && log_bytes.is_multiple_of(4096)
+        && (4096..=1 << 30).contains(&log_bytes);
+    let entry_most = (log_bytes / 32).min(192 << 10) / 64 * 64;
+    is_sound.then_some(Shape {
+        at,
+        count: count as usize,
+        log_bytes,
+        entry_most: entry_most as usize,
+        // Copies of all that writers leave, padding, and what an append asks for.
+        spared: log_bytes / 2 + 2 * entry_most,
+    })
+}
+
+/// What the superblock of a new journal's pool says: number and geometry words.
+///
+/// # Errors
+/// [`Error::Options`].
+#[doc(hidden)]
+pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
+    let (count, log_bytes) = (u64::from(options.bullet.logs), options.bullet.log_bytes);
+    let geometry = [FORMAT, count, log_bytes, 0, 0, 0, 0, 0];
+    match shape(geometry, 0) {
+        Some(_) => Ok((NUMBER, geometry)),
+        None => Err(Error::Options(format!(
+            "a journal of {count} logs of {log_bytes} bytes: 1 to {LOGS_MAX}, of 4 KiB to 1 GiB in steps of 4 KiB"
+        ))),
+    }
+}
+
+impl<V: Volatile> Journal<V> {
+    /// Opens or creates the pool at `path`, and shows the map, which is empty, what is there. Of the options count those about the pool and its medium, and
+    /// `bullet.logs` and `bullet.log_bytes`, for a new one: all keys and values take less than half of that.
+    ///
+    /// # Errors
+    /// See [`Error`]; a pool that cannot be opened is left untouched.
+    pub fn open(path: impl AsRef<Path>, options: &Options, map: V) -> Result<Journal<V>, Error> {
+        let path = path.as_ref();
+        if options.read_only {
+            return Err(Error::Options("a journal is opened to write".into()));
+        }
+        let pool = opening::pool_of(path, options, identity(options)?, vec![NUMBER])?;
+        Journal::over(pool, map).map_err(|error| error.at_path(path))
+    }
+
+    /// A journal over an open pool.
+    ///
+    /// # Errors
+    /// As [`Journal::open`], without the path.
+    #[doc(hidden)]
+    pub fn over(pool: Arc<Pool>, map: V) -> Result<Journal<V>, Error> {
+        let damaged = |at, what| Err(corrupt(at, what));
+        let Some(shape) = shape(pool.geometry(), 0) else {
+            return damaged(0, "the geometry in the superblock makes no sense");
+        };
+        let bytes = shape.count as u64 * shape.log_bytes;
+        let at = match pool.extents(OWNER).as_slice() {
+            [] => pool.allocate(OWNER, bytes, 4096)?.at,
+            [extent] if extent.bytes == bytes => extent.at,
+            _ => return damaged(0, "the extent of the logs has another size than they"),
+        };
+        let mut lane = pool.lane();
+        let ledger = match Ledger::find(&pool, &mut lane, shape.count)? {
+            Some(ledger) => ledger,
+            None => {
+                let logs = (0..shape.count as u64).map(|log| at + log * shape.log_bytes);
+                let mut words = logs.map(|log| pool.region().load_word(log));
+                if words.any(|word| word != 0) {
+                    return damaged(LEDGERS_AT, "both ledgers are damaged");
+                }
+                Ledger::first(&mut lane, shape.count)
+            }
+        };
+        let shape = Shape { at, ..shape };
+        let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
+        let stripes = Stripes::new();
+        let mut found = Found {
+            map: &map,
+            lane: &mut lane,
+            newest: HashMap::new(),
+            lsn_max: 0,
+        };
+        logs.recover(&mut found, &|_, _| {})?;
+        let lsn_max = found.lsn_max;
+        Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
+        Ok(Journal {
+            pool,
+            logs,
+            stripes,
+            halted: OnceLock::new(),
+            map,
+        })
+    }
+
+    /// The map: to be read.
+    pub fn map(&self) -> &V {
+        &self.map
+    }
+
+    /// A way to write, for one thread.
+    pub fn writer(&self) -> Writer<'_, V> {
+        Writer::new(self)
+    }
+
+    /// Bytes that are in the logs, and so many may be there before they are cleaned.
+    pub fn used_bytes(&self) -> (u64, u64) {
+        let most = self.logs.most() * self.logs.count() as u64;
+        (self.logs.used_bytes(), most)
+    }
+
+    /// Makes everything durable on its own files, and closes the pool. Without it nothing is lost, and the next open takes longer.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.pool.close()?)
+    }
+
+    pub(super) fn stripe(&self, key: &[u8]) -> StripeId {
+        Stripes::of(self.pool.secret().sum(key))
+    }
+
+    /// The oldest epoch of which there is anything in the logs.
+    pub(super) fn oldest_epoch(&self) -> u64 {
+        let oldest = (0..self.logs.count()).filter_map(|log| self.logs.first_epoch(log));
+        oldest.min().unwrap_or(u64::MAX)
+    }
+
+    /// Refuses writes once the medium has failed, or a write did half-way.
+    pub(super) fn healthy(&self) -> Result<(), Error> {
+        self.pool.healthy()?;
+        match self.halted.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::Halted(why.clone())),
+        }
+    }
+}
+
+/// Recovery under way.
+struct Found<'a, V> {
+    map: &'a V,
+    lane: &'a mut Lane,
+    /// The LSN that counts so far, of removed keys, too.
+    newest: HashMap<Vec<u8>, u64>,
+    lsn_max: u64,
+}
+
+impl<V: Volatile> Replay for Found<'_, V> {
+    fn is_sound(&self, entry: &Entry<'_>) -> bool {
+        entry.operations == 0 || Change::read(entry).is_some()
+    }
+
+    fn is_there(&self, _entry: &Entry<'_>) -> bool {
+        true
+    }
+
+    fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
+        let Some(Change { lsn, key, value }) = Change::read(entry) else {
+            return Ok(());
+        };
+        self.lsn_max = self.lsn_max.max(lsn);
+        match self.newest.get_mut(key) {
+            Some(newest) if *newest >= lsn => return Ok(()),
+            Some(newest) => *newest = lsn,
+            None => drop(self.newest.insert(key.to_vec(), lsn)),
+        }
+        self.map.show(key, lsn, value);
+        Ok(())
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        self.lane
+    }
+}

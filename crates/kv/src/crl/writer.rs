@@ -1,0 +1,224 @@
+//! A writer of a journal: puts, removes, and cleans when it finds no room.
+
+use super::change::Change;
+use super::cursor::{Cursor, Entries};
+use super::journal::{Journal, Volatile};
+use super::ledger::Notes;
+use super::log::Group;
+use super::pass::{Back, Step};
+use crate::error::Error;
+use crate::limits::KEY_BYTES_MAX;
+use crate::stripe::{Patience, StripeId};
+use everdram_pm::{Flushed, Lane};
+
+/// Passes after which logs that are still full will not get room from another one.
+const PASSES_MAX: u64 = 3;
+
+/// One thread's way to write.
+pub struct Writer<'a, V> {
+    journal: &'a Journal<V>,
+    lane: Lane,
+    /// The entry that is being put together.
+    entry: Vec<u8>,
+    cursor: Cursor,
+    /// The log it wrote last.
+    wanted: usize,
+}
+
+/// A log that is held. Whoever panics with it may have left the map behind the log.
+struct HeldLog<'a, V> {
+    journal: &'a Journal<V>,
+    group: Option<Group>,
+}
+
+impl<V> Drop for HeldLog<'_, V> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.journal.halted.set("a writer panicked".into());
+        }
+        if let Some(group) = self.group.take() {
+            self.journal.logs.end(group);
+        }
+    }
+}
+
+/// A stripe that is held.
+struct HeldKey<'a, V> {
+    journal: &'a Journal<V>,
+    stripe: StripeId,
+}
+
+impl<V> Drop for HeldKey<'_, V> {
+    fn drop(&mut self) {
+        self.journal.stripes.unlock(self.stripe);
+    }
+}
+
+impl<'a, V: Volatile> Writer<'a, V> {
+    pub(super) fn new(journal: &'a Journal<V>) -> Writer<'a, V> {
+        Writer {
+            journal,
+            lane: journal.pool.lane(),
+            entry: Vec::new(),
+            cursor: Cursor::default(),
+            wanted: 0,
+        }
+    }
+
+    /// Gives a key a value. Durable, and shown by the map, when it returns.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`]; [`Error::ValueLength`]: key and value have to fit into a 32nd of a log; [`Error::NoSpace`]: the map is as large as
+    /// its logs allow. [`Error::Pool`], [`Error::Halted`]: whether the value is there, the next open decides.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write(key, Some(value)).map(drop)
+    }
+
+    /// Removes a key; durable when it returns. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
+        self.write(key, None)
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Error> {
+        let journal = self.journal;
+        let mut change = Change { lsn: 0, key, value };
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(Error::KeyLength(key.len()));
+        }
+        if change.entry_bytes() > journal.logs.entry_most() {
+            return Err(Error::ValueLength(value.unwrap_or(&[]).len()));
+        }
+        let group = self.take_log()?;
+        let mut log = HeldLog {
+            journal,
+            group: Some(group),
+        };
+        let held = HeldKey::new(journal, key);
+        let was_there = journal.map().lsn(key).is_some();
+        if value.is_none() && !was_there {
+            return Ok(false);
+        }
+        change.lsn = journal.stripes.next_version(held.stripe);
+        let flushed = self.append(&mut log, &change);
+        let ordered = self.lane.fence(flushed);
+        let _durable = journal.pool.wait(ordered.lsn())?;
+        journal.map().show(key, change.lsn, value);
+        // The key first: who waits for it has another log.
+        drop(held);
+        Ok(was_there)
+    }
+
+    fn append(&mut self, log: &mut HeldLog<'_, V>, change: &Change<'_>) -> Flushed {
+        let Some(group) = &mut log.group else {
+            panic!("an entry without a log to append it to");
+        };
+        change.write(&mut self.entry);
+        let logs = &self.journal.logs;
+        let (_, flushed) = logs.append(&mut self.lane, group, &mut self.entry, 1);
+        flushed
+    }
+
+    /// A log with room for an entry; the writer holds nothing.
+    fn take_log(&mut self) -> Result<Group, Error> {
+        let journal = self.journal;
+        let (mut patience, mut passes, mut before) = (Patience::new(), 0, None);
+        loop {
+            journal.healthy()?;
+            if let Some(group) = journal.logs.begin(self.wanted) {
+                self.wanted = group.log();
+                return Ok(group);
+            }
+            let reclaimed = journal.logs.reclaimed();
+            passes += u64::from(before.replace(reclaimed).is_some_and(|it| it != reclaimed));
+            let is_old = journal.oldest_epoch() < journal.logs.epoch();
+            if passes >= PASSES_MAX && journal.logs.are_full() && !is_old {
+                let (used, _) = journal.used_bytes();
+                return Err(Error::NoSpace(format!(
+                    "its logs hold {used} bytes of what the map has; remove something, or make a journal with longer logs"
+                )));
+            }
+            match self.step() {
+                Ok(Step::Worked | Step::Reclaimed(_)) => {}
+                Ok(Step::Waiting | Step::Idle) => patience.wait(),
+                Err(error) => {
+                    // Its log may hold copies that another try would copy again.
+                    let _ = journal.halted.set(error.to_string());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// A step of cleaning, if the logs are full.
+    fn step(&mut self) -> Result<Step, Error> {
+        let journal = self.journal;
+        let mut cursor = std::mem::take(&mut self.cursor);
+        let up_to = || journal.logs.are_full().then(|| journal.oldest_epoch());
+        let step = journal.logs.step(self, &mut cursor, up_to);
+        self.cursor = cursor;
+        step
+    }
+
+    /// Holds this log, and may fill what others leave free.
+    fn hold_log(&self, log: usize) -> HeldLog<'a, V> {
+        let mut patience = Patience::new();
+        loop {
+            if let Some(group) = self.journal.logs.begin_spared(log) {
+                return HeldLog {
+                    journal: self.journal,
+                    group: Some(group),
+                };
+            }
+            patience.wait();
+        }
+    }
+}
+
+impl<'a, V: Volatile> HeldKey<'a, V> {
+    fn new(journal: &'a Journal<V>, key: &[u8]) -> HeldKey<'a, V> {
+        let stripe = journal.stripe(key);
+        journal.stripes.lock(stripe, 0);
+        HeldKey { journal, stripe }
+    }
+}
+
+/// What the map still has is put again; so nothing needs the entries any more.
+impl<V: Volatile> Back for Writer<'_, V> {
+    fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error> {
+        let journal = self.journal;
+        let mut log = self.hold_log(entries.log());
+        let mut flushed: Option<Flushed> = None;
+        while let Some(entry) = entries.next()? {
+            // Padding; anything else has been read before.
+            let Some(mut change) = Change::read(&entry) else {
+                continue;
+            };
+            let held = HeldKey::new(journal, change.key);
+            if change.value.is_none() || journal.map().lsn(change.key) != Some(change.lsn) {
+                continue;
+            }
+            change.lsn = journal.stripes.next_version(held.stripe);
+            let one = self.append(&mut log, &change);
+            flushed = Some(match flushed {
+                Some(before) => before.and(one),
+                None => one,
+            });
+            // The value is that of the entry, which is durable.
+            journal.map().show(change.key, change.lsn, change.value);
+        }
+        // The ledger must not say that the entries are gone before their copies are there.
+        if let Some(flushed) = flushed {
+            let _ordered = self.lane.fence(flushed);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, _epoch: u64, _notes: &mut Notes) {}
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+}
