@@ -58,6 +58,8 @@ pub(crate) struct Statistics {
     pub(crate) reads: Counter,
     pub(crate) writes: Counter,
     pub(crate) commits: Counter,
+    /// Turns at the engine's own work.
+    pub(crate) turns: Counter,
     pub(crate) output_limit_closes: Counter,
     pub(crate) query_limit_closes: Counter,
     by_command: Vec<Calls>,
@@ -84,6 +86,7 @@ impl Statistics {
             reads: Counter::default(),
             writes: Counter::default(),
             commits: Counter::default(),
+            turns: Counter::default(),
             output_limit_closes: Counter::default(),
             query_limit_closes: Counter::default(),
             by_command: (0..command::COUNT).map(|_| Calls::default()).collect(),
@@ -106,6 +109,7 @@ impl Statistics {
         let more = [
             &self.writes,
             &self.commits,
+            &self.turns,
             &self.output_limit_closes,
             &self.query_limit_closes,
         ];

@@ -3,6 +3,9 @@
 //! Each wake-up has four steps. Every connection with something to do takes a turn; one commit covers
 //! what all of them wrote; their replies are settled on that commit's ticket; what is durable is sent.
 //! Replies that wait are sent when the engine says that more has become durable.
+//!
+//! Then the engine may have work for this thread ([`EngineSession::turn`]). It gets a slice of it, and clients are looked at before the next one; as
+//! long as there is more, the loop does not sleep.
 
 use crate::connection::{Connection, Tools};
 use crate::keyspace::Scratch;
@@ -101,6 +104,8 @@ pub(crate) struct Worker {
     /// Slots whose replies wait to be durable.
     waiting: Vec<usize>,
     uncommitted: bool,
+    /// The engine had work for this thread, and may have more: so many turns are taken before the loop sleeps.
+    turns: u32,
     /// The error line for replies that will never be durable, once the engine has failed.
     failure: Option<Vec<u8>>,
     /// What was durable when replies were last released.
@@ -131,6 +136,7 @@ impl Worker {
             running: Vec::new(),
             waiting: Vec::new(),
             uncommitted: false,
+            turns: 0,
             failure: None,
             released: Ticket::NONE,
             released_at_tick: Ticket::NONE,
@@ -156,12 +162,28 @@ impl Worker {
             self.settle();
             self.release();
             self.tick();
+            self.help_engine();
         }
         Ok(())
     }
 
+    /// Takes a turn at the engine's own work, if it wants one of this thread.
+    fn help_engine(&mut self) {
+        self.turns = self.turns.saturating_sub(1);
+        match self.session.turn() {
+            Ok(true) => {
+                // Of a thread that is alone, every second turn is for its clients; it is not at rest for that.
+                self.turns = 2;
+                self.mailbox().statistics.turns.add(1);
+            }
+            Ok(false) => {}
+            // The next one who writes is told.
+            Err(error) => tracing::debug!(%error, "the store's own work failed"),
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.turns > 0 {
             return Some(Duration::ZERO);
         }
         (self.open > 0).then(|| self.next_tick.saturating_duration_since(Instant::now()))

@@ -85,7 +85,7 @@ impl Roles {
     #[inline]
     pub(super) fn take(&self, role: &mut Role, percent: impl Fn() -> u64) -> bool {
         /// Turns between two looks at the clock.
-        const TURNS: u32 = 64;
+        const TURNS: u32 = 16;
         role.turns = role.turns.wrapping_add(1);
         if role.turns % TURNS == 1 || role.is_gleaner {
             self.look(role, percent);

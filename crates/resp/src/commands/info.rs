@@ -194,6 +194,7 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         ("recovered_losers", stats.recovered_losers),
         ("checkpoint_bytes", stats.checkpoint_bytes),
         ("commits", sum(shared, |statistics| &statistics.commits)),
+        ("worker_turns", sum(shared, |statistics| &statistics.turns)),
     ];
     for (name, number) in numbers {
         lines.add(name, number);

@@ -50,11 +50,17 @@ impl Bed {
     }
 
     pub(crate) fn open(&self) -> Store {
+        self.open_with(|_| {})
+    }
+
+    /// As [`Bed::open`], with other options.
+    pub(crate) fn open_with(&self, change: impl FnOnce(&mut Options)) -> Store {
         let mut options = Options::default();
         options.engine = Some(self.engine);
         options.medium = MediumChoice::Only(self.medium);
         options.initial_bytes = 16 << 20;
         options.log_bytes = 16 << 20;
+        change(&mut options);
         Store::open(self.pool(), &options).expect("a new pool opens")
     }
 }

@@ -9,6 +9,7 @@ mod durability;
 mod lifecycle;
 mod limits;
 mod protocol;
+mod roles;
 mod support;
 
 /// The medium of the stores, unless EVERDRAM_TEST_MEDIUM says otherwise.

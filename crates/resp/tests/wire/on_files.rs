@@ -12,6 +12,7 @@ mod faults;
 mod lifecycle;
 mod limits;
 mod protocol;
+mod roles;
 mod support;
 
 /// The medium of the stores, unless EVERDRAM_TEST_MEDIUM says otherwise.

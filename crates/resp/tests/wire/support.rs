@@ -34,6 +34,11 @@ pub(crate) fn medium() -> Medium {
 /// As [`start`], over a store in this place.
 pub(crate) fn start_on(bed: Bed, settings: Settings) -> Running {
     let store = bed.open();
+    start_over(bed, store, settings)
+}
+
+/// As [`start`], over a store that is open.
+pub(crate) fn start_over(bed: Bed, store: Store, settings: Settings) -> Running {
     let server = Server::start(
         store.clone(),
         Settings {

@@ -1,0 +1,99 @@
+//! Workers that take turns at what the store has to do, between two looks at their clients.
+
+use crate::bed::Bed;
+use crate::support::{PATIENCE, Raw, Running, eventually, medium, start_over};
+use everdram::EngineKind;
+use everdram_resp::Settings;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 600;
+/// Requests that a client sends before it looks at the answers.
+const PIPELINE: usize = 20;
+
+/// A number of INFO.
+fn number(client: &mut Raw<TcpStream>, name: &str) -> u64 {
+    client.send("INFO everdram\r\n");
+    let info = client.bulk();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {info}"))
+        .parse()
+        .expect("a number")
+}
+
+/// Each client writes all of its keys again and again.
+fn write(server: &Running) {
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut raw = server.connect();
+                for round in 0..ROUNDS {
+                    let requests = (0..PIPELINE)
+                        .map(|key| format!("SET {client}-{key} {round}-{client}-{key:0100}\r\n"));
+                    raw.ask(requests.collect::<String>(), "+OK\r\n".repeat(PIPELINE));
+                }
+            });
+        }
+    });
+}
+
+/// Writes through logs that are full every few thousand requests; returns how often workers had a turn.
+fn turns_of(threads: usize) -> u64 {
+    let bed = Bed::new(EngineKind::Bullet, medium());
+    let store = bed.open_with(|options| {
+        (options.bullet.logs, options.bullet.log_bytes) = (4, 256 << 10);
+    });
+    let settings = Settings {
+        threads,
+        ..Settings::default()
+    };
+    let server = start_over(bed, store, settings);
+    let mut raw = server.connect();
+    let begun = Instant::now();
+    let turns = loop {
+        write(&server);
+        let turns = number(&mut raw, "worker_turns");
+        // How full the logs get is the scheduler's affair.
+        if turns > 0 || !has_roles() || begun.elapsed() > PATIENCE {
+            break turns;
+        }
+    };
+    // Who has nothing to do sleeps.
+    eventually("workers sleep again", || {
+        let before = number(&mut raw, "worker_turns");
+        std::thread::sleep(Duration::from_millis(200));
+        number(&mut raw, "worker_turns") - before < 10
+    });
+    for client in 0..CLIENTS {
+        for key in [0, PIPELINE / 2, PIPELINE - 1] {
+            let value = format!("{}-{client}-{key:0100}", ROUNDS - 1);
+            let reply = format!("${}\r\n{value}\r\n", value.len());
+            raw.ask(format!("GET {client}-{key}\r\n"), reply);
+        }
+    }
+    drop(raw);
+    let bed = server.leave();
+    let store = bed.open();
+    assert_eq!(store.len(), (CLIENTS * PIPELINE) as u64);
+    turns
+}
+
+/// Whether the engine that the tests run on has roles for workers.
+fn has_roles() -> bool {
+    !std::env::var("EVERDRAM_TEST_ENGINE").is_ok_and(|name| name != "bullet")
+}
+
+#[test]
+fn workers_glean_between_requests() {
+    let turns = turns_of(3);
+    assert_eq!(turns > 0, has_roles(), "{turns}");
+}
+
+#[test]
+fn a_worker_that_is_alone_answers_and_gleans() {
+    let turns = turns_of(1);
+    assert_eq!(turns > 0, has_roles(), "{turns}");
+}
