@@ -5,8 +5,11 @@ use everdram::{Error, Medium, MediumChoice, Options, Store};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+/// Each key with its LSN and its value.
+type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
 #[derive(Default)]
-struct Map(Mutex<BTreeMap<Vec<u8>, (u64, Vec<u8>)>>);
+struct Map(Mutex<Table>);
 
 impl Volatile for Map {
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {

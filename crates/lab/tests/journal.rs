@@ -28,8 +28,11 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A change that a caller asked for: the key, and its new value.
 type Ask = (Vec<u8>, Option<Vec<u8>>);
 
+/// Each key with its LSN and its value.
+type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
 #[derive(Default)]
-struct Map(Mutex<BTreeMap<Vec<u8>, (u64, Vec<u8>)>>);
+struct Map(Mutex<Table>);
 
 impl Volatile for Map {
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
