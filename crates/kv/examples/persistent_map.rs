@@ -1,8 +1,5 @@
-//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and run it again.
-//!
-//! ```text
-//! cargo run --release -p everdram --example persistent_map -- PATH
-//! ```
+//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and run it again:
+//! `cargo run --release -p everdram --example persistent_map -- PATH`
 
 use everdram::Options;
 use everdram::crl::{Journal, Volatile};
@@ -27,35 +24,30 @@ impl Volatile for Map {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args()
-        .nth(1)
-        .ok_or("usage: persistent_map PATH")?;
-    let journal = Journal::open(path, &Options::default(), Map::default())?;
+    let path = std::env::args().nth(1).ok_or("where is the map?")?;
+    let journal = &Journal::open(path, &Options::default(), Map::default())?;
     std::thread::scope(|scope| {
-        let threads = ["ann", "bob"].map(|name| scope.spawn(|| count(&journal, name)));
-        let mut ends = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("nobody panics"));
-        ends.try_for_each(|end| end)
-    })?;
+        for name in ["ann", "bob"] {
+            scope.spawn(move || count(journal, name).expect("a medium that works"));
+        }
+    });
     let (used, most) = journal.used_bytes();
-    println!("the logs hold {used} bytes, and are cleaned when they hold {most}");
-    Ok(journal.close()?)
+    println!("{used} bytes of logs are in use; they are cleaned before there are {most}");
+    Ok(())
 }
 
 /// Counts for ten seconds, from where the last run came to.
 fn count(journal: &Journal<Map>, name: &str) -> Result<(), everdram::Error> {
-    let found = journal
-        .map()
-        .0
-        .read_sync(name.as_bytes(), |_, (_, value)| value.clone());
+    let key = name.as_bytes();
+    let Map(map) = journal.map();
+    let found = map.read_sync(key, |_, (_, value)| value.clone());
     let text = String::from_utf8(found.unwrap_or_default()).unwrap_or_default();
     let mut number: u64 = text.parse().unwrap_or(0);
     println!("{name} goes on from {number}");
     let (mut writer, begun, mut seconds) = (journal.writer(), Instant::now(), 0);
     while seconds < 10 {
         number += 1;
-        writer.put(name.as_bytes(), number.to_string().as_bytes())?; // durable when it returns
+        writer.put(key, number.to_string().as_bytes())?; // durable when it returns
         if begun.elapsed().as_secs() > seconds {
             seconds += 1;
             println!("{name} has counted to {number}");

@@ -27,8 +27,12 @@ impl Volatile for Map {
 }
 
 fn small(logs: u32) -> Options {
+    small_on(Medium::Emulated, logs)
+}
+
+fn small_on(medium: Medium, logs: u32) -> Options {
     let mut options = Options::default();
-    options.medium = MediumChoice::Only(Medium::Emulated);
+    options.medium = MediumChoice::Only(medium);
     (options.bullet.logs, options.bullet.log_bytes) = (logs, 16 << 10);
     options
 }
@@ -42,18 +46,27 @@ fn state(journal: &Journal<Map>) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Threads that write the same keys into different logs, many times round: the order of the logs is the map's.
 #[test]
 fn what_the_map_showed_last_is_what_the_next_run_finds() {
+    write_and_open_again(&small(3), 3_000);
+}
+
+#[test]
+fn what_the_map_showed_last_is_on_files() {
+    write_and_open_again(&small_on(Medium::File, 3), 250);
+}
+
+fn write_and_open_again(options: &Options, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     let mut before = BTreeMap::new();
     for run in 0..5_u64 {
-        let journal = Journal::open(&path, &small(3), Map::default()).unwrap();
+        let journal = Journal::open(&path, options, Map::default()).unwrap();
         assert_eq!(state(&journal), before, "run {run}");
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let journal = &journal;
                 scope.spawn(move || {
                     let mut writer = journal.writer();
-                    for round in 0..3_000 {
+                    for round in 0..rounds {
                         let key = [b'k', (round * (thread + 3) % 31) as u8];
                         match (round + thread) % 5 {
                             0 => drop(writer.remove(&key).unwrap()),
@@ -90,12 +103,18 @@ fn a_map_that_is_too_large_is_refused_and_can_shrink() {
     };
     assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
     assert!(count > 40, "{count}");
-    // The logs have no room for a removal either, until a larger journal; what is there stays.
     assert_eq!(state(&journal).len(), count as usize);
     drop(writer);
     drop(journal);
-    let again = Journal::open(dir.path().join("journal"), &small(2), Map::default()).unwrap();
-    assert_eq!(state(&again).len(), count as usize);
+    let journal = Journal::open(dir.path().join("journal"), &small(2), Map::default()).unwrap();
+    assert_eq!(state(&journal).len(), count as usize);
+    let mut writer = journal.writer();
+    for key in 0..count {
+        assert!(writer.remove(&key.to_le_bytes()).unwrap(), "{key}");
+    }
+    for key in 0..count {
+        writer.put(&key.to_le_bytes(), &[8; 100]).unwrap();
+    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 const CAPACITY: u64 = 1 << 20;
-const KEYS: u32 = 7;
+/// So many that what they have nearly fills what writers may use of the logs.
+const KEYS: u32 = 16;
 const EFFORT: Effort = Effort {
     exhaustive: 64,
     singles: true,

@@ -11,7 +11,7 @@
 //! from there, into the same log. An entry that is not what the map has of its key is of no use, and neither is a removal: whatever it removes is in the same
 //! epoch or was reclaimed in an earlier one. When the copies are fenced, the ledger moves all heads at once.
 //!
-//! Writers leave more than half of each log to that. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later one. So, whatever
+//! Writers leave more than half of each log to that, and puts leave room for removals, so a map that is too large can shrink. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later one. So, whatever
 //! crashes come in between, a log takes copies of what writers put there once, and that always fits.
 //!
 //! What is left in the logs is newer than all that was reclaimed, and of a key's entries the one with the greatest LSN counts: recovery
@@ -73,8 +73,8 @@ fn shape([format, count, log_bytes, ..]: [u64; 8], at: u64) -> Option<Shape> {
         count: count as usize,
         log_bytes,
         entry_most: entry_most as usize,
-        // Copies of all that writers leave, padding, and what an append asks for.
-        spared: log_bytes / 2 + 2 * entry_most,
+        // A removal, copies of all that is there then, and padding; each append asks for the room of two entries.
+        spared: log_bytes / 2 + 4 * entry_most,
     })
 }
 
@@ -166,6 +166,11 @@ impl<V: Volatile> Journal<V> {
     /// A way to write, for one thread.
     pub fn writer(&self) -> Writer<'_, V> {
         Writer::new(self)
+    }
+
+    /// Bytes that one log may hold for a removal.
+    pub(super) fn most_to_remove(&self) -> u64 {
+        self.logs.most() + 2 * self.logs.entry_most() as u64
     }
 
     /// Bytes that are in the logs, and so many may be there before they are cleaned.

@@ -141,10 +141,15 @@ impl Logs {
 
     /// Takes a log that has room, the wanted one if it is free. `None`: there is none.
     pub(crate) fn begin(&self, wanted: usize) -> Option<Group> {
+        self.begin_up_to(wanted, self.most())
+    }
+
+    /// As [`Logs::begin`], where a log may hold so many bytes.
+    pub(super) fn begin_up_to(&self, wanted: usize, most: u64) -> Option<Group> {
         let count = self.logs.len();
         for nth in 0..count {
             let log = (wanted + nth) % count;
-            let Some(group) = self.lock(log) else {
+            let Some(group) = self.lock(log, most) else {
                 continue;
             };
             if self.fits(&group) {
@@ -155,7 +160,12 @@ impl Logs {
         None
     }
 
-    fn lock(&self, log: usize) -> Option<Group> {
+    /// Takes this log, with the room that writers leave; `None`: somebody writes.
+    pub(super) fn begin_spared(&self, log: usize) -> Option<Group> {
+        self.lock(log, self.shape.log_bytes)
+    }
+
+    fn lock(&self, log: usize, most: u64) -> Option<Group> {
         let state = &self.logs[log];
         let writer = &state.writer;
         if writer.load(Ordering::Relaxed) != UNLOCKED {
@@ -170,16 +180,7 @@ impl Logs {
             log,
             start: tail,
             tail,
-            most: self.most(),
-        })
-    }
-
-    /// Takes this log, with the room that writers leave; `None`: somebody writes.
-    pub(crate) fn begin_spared(&self, log: usize) -> Option<Group> {
-        let group = self.lock(log)?;
-        Some(Group {
-            most: self.shape.log_bytes,
-            ..group
+            most,
         })
     }
 

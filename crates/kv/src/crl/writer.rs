@@ -91,7 +91,11 @@ impl<'a, V: Volatile> Writer<'a, V> {
         if change.entry_bytes() > journal.logs.entry_most() {
             return Err(Error::ValueLength(value.unwrap_or(&[]).len()));
         }
-        let group = self.take_log()?;
+        let most = match value {
+            Some(_) => journal.logs.most(),
+            None => journal.most_to_remove(),
+        };
+        let group = self.take_log(most)?;
         let mut log = HeldLog {
             journal,
             group: Some(group),
@@ -121,13 +125,13 @@ impl<'a, V: Volatile> Writer<'a, V> {
         flushed
     }
 
-    /// A log with room for an entry; the writer holds nothing.
-    fn take_log(&mut self) -> Result<Group, Error> {
+    /// A log with room for an entry, where it may hold so many bytes; the writer holds nothing.
+    fn take_log(&mut self, most: u64) -> Result<Group, Error> {
         let journal = self.journal;
         let (mut patience, mut passes, mut before) = (Patience::new(), 0, None);
         loop {
             journal.healthy()?;
-            if let Some(group) = journal.logs.begin(self.wanted) {
+            if let Some(group) = journal.logs.begin_up_to(self.wanted, most) {
                 self.wanted = group.log();
                 return Ok(group);
             }
