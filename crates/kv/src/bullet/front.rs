@@ -235,6 +235,11 @@ impl Front {
         Ok(())
     }
 
+    /// Whether it should grow, with so many nodes.
+    pub(super) fn is_short_of_buckets(&self, nodes: i64) -> bool {
+        nodes > 5 << self.table.current().depth()
+    }
+
     /// Bytes of DRAM it has, and of those that are in use.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.words.0.bytes(), self.books.taken() * LINE)

@@ -267,9 +267,12 @@ impl Bullet {
                 "the ledger counts more keys than there is room for",
             )));
         }
-        let (records, keys) = recover::Recovery::new(&bullet, &mut lane)
-            .run(&books, &report)
-            .map_err(at_path)?;
+        let threads = match options.recovery_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        };
+        let (records, keys) =
+            recover::replay_logs(&bullet, &books, threads, &report).map_err(at_path)?;
         if !bullet.read_only {
             bullet.back.heap.sweep(&mut lane);
             if bullet.back.is_new {

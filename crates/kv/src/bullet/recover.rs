@@ -3,6 +3,7 @@
 //! The back is as its last transaction left it, and is not touched. What the logs hold goes into the front, and to the back later, with
 //! the gleaners' other work (section 5): so recovery takes as long as the logs are full, however large the store is.
 //!
+//! Several threads read a log each, and put what they find into the front, lot by lot, so that its misses overlap.
 //! Of a key's records the one with the highest LSN counts, whichever log it is in (B2). No record that is left is older than one that was
 //! reclaimed ([`crate::crl`], B1). Records that only say what changed
 //! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
@@ -20,8 +21,12 @@ use crate::crl::{Entry, Replay};
 use crate::error::{Error, corrupt};
 use crate::heap::Claim;
 use everdram_pm::Lane;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+
+/// States that are put into the front at once.
+const LOT: usize = 32;
 
 /// A record that says only what changed.
 struct Edit {
@@ -39,11 +44,24 @@ pub(super) struct Summary {
     pub(super) microseconds: u64,
 }
 
-/// Recovery under way.
-pub(super) struct Recovery<'a> {
+/// What the threads that recover share.
+#[derive(Default)]
+struct Shared {
+    /// The front may grow while nobody reads it.
+    growth: RwLock<()>,
+    /// Held by who takes what log records name: whole chunks change hands.
+    adopting: Mutex<()>,
+}
+
+/// What one thread recovers.
+struct Recovery<'a> {
     engine: &'a Bullet,
-    lane: &'a mut Lane,
+    shared: &'a Shared,
+    /// Of the stripes it locks.
+    number: u16,
+    lane: Lane,
     claim: Option<Claim>,
+    lot: Lot,
     edits: HashMap<Vec<u8>, Vec<Edit>>,
     sum: Sum,
     records: u64,
@@ -51,12 +69,52 @@ pub(super) struct Recovery<'a> {
     owed: u64,
 }
 
+/// States of keys on their way into the front.
+#[derive(Default)]
+struct Lot {
+    nodes: Vec<Node>,
+    /// Their keys and values.
+    bytes: Vec<u8>,
+}
+
+/// Brings what the logs hold into the front; returns how many records that were, and by how many keys the count of the
+/// ledger changes.
+///
+/// # Errors
+/// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
+pub(super) fn replay_logs(
+    engine: &Bullet,
+    books: &Books,
+    threads: usize,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<(u64, i64), Error> {
+    let shared = Shared::default();
+    let threads = threads.clamp(1, engine.logs.count());
+    let each = (0..threads).map(|number| Recovery::new(engine, &shared, number as u16));
+    let mut each: Vec<Recovery<'_>> = each.collect();
+    engine.logs.recover(&mut each, progress)?;
+    let mut all = Recovery::new(engine, &shared, 0);
+    for one in each {
+        all.take_over(one);
+    }
+    all.lay_edits()?;
+    let lsn_max = all.sum.lsn_max.max(books.lsn_max).max(engine.floor());
+    engine.raise_clocks(lsn_max);
+    engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
+    engine.owes(all.owed);
+    engine.front.let_go(&mut all.claim);
+    Ok((all.records, all.sum.keys))
+}
+
 impl<'a> Recovery<'a> {
-    pub(super) fn new(engine: &'a Bullet, lane: &'a mut Lane) -> Recovery<'a> {
+    fn new(engine: &'a Bullet, shared: &'a Shared, number: u16) -> Recovery<'a> {
         Recovery {
             engine,
-            lane,
+            shared,
+            number,
+            lane: engine.pool.lane(),
             claim: None,
+            lot: Lot::default(),
             edits: HashMap::new(),
             sum: Sum::default(),
             records: 0,
@@ -64,25 +122,16 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Brings what the logs hold into the front; returns how many records that were, and by how many keys the count of the
-    /// ledger changes.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
-    pub(super) fn run(
-        mut self,
-        books: &Books,
-        progress: &dyn Fn(u64, u64),
-    ) -> Result<(u64, i64), Error> {
-        let engine = self.engine;
-        engine.logs.recover(&mut self, progress)?;
-        self.lay_edits()?;
-        let lsn_max = self.sum.lsn_max.max(books.lsn_max).max(engine.floor());
-        engine.raise_clocks(lsn_max);
-        engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
-        engine.owes(self.owed);
-        engine.front.let_go(&mut self.claim);
-        Ok((self.records, self.sum.keys))
+    /// Adds what another thread recovered.
+    fn take_over(&mut self, mut other: Recovery<'_>) {
+        self.engine.front.let_go(&mut other.claim);
+        for (key, edits) in other.edits {
+            self.edits.entry(key).or_default().extend(edits);
+        }
+        self.sum.keys = self.sum.keys.wrapping_add(other.sum.keys);
+        self.sum.lsn_max = self.sum.lsn_max.max(other.sum.lsn_max);
+        self.records += other.records;
+        self.owed += other.owed;
     }
 
     /// Whether what an entry's operations name in the heap is there, and whole: it was fenced together with the entry.
@@ -121,17 +170,21 @@ impl<'a> Recovery<'a> {
                 Ok(())
             }
             Opcode::Parcel => {
+                let adopting = self.shared.adopting.lock();
                 self.adopt(at, length)?;
                 engine.linked.lock().insert(at, length);
+                drop(adopting);
                 let parcel = read_parcel(&engine.pool, named)?;
                 self.replay_all(&parcel, u32::MAX, record)
             }
             Opcode::Link => {
                 engine.names(length);
+                let adopting = self.shared.adopting.lock();
                 if !engine.back.heap.is_published(at, length) {
                     self.adopt(at, length)?;
                     engine.linked.lock().insert(at, length);
                 }
+                drop(adopting);
                 let mut key = Vec::new();
                 let head = engine.back.head(at, &mut key)?;
                 if head.lsn != operation.lsn {
@@ -142,7 +195,7 @@ impl<'a> Recovery<'a> {
                     record: record.0,
                     ..node_of(&head)
                 };
-                self.show(node, &key, &[])
+                self.put(node, &key, &[])
             }
             Opcode::Put | Opcode::Remove => {
                 let node = Node {
@@ -155,7 +208,7 @@ impl<'a> Recovery<'a> {
                     is_tombstone: operation.opcode == Opcode::Remove,
                     ..Node::default()
                 };
-                self.show(node, operation.key, operation.payload)
+                self.put(node, operation.key, operation.payload)
             }
             Opcode::Append | Opcode::Increment | Opcode::SetField => {
                 let edits = self.edits.entry(operation.key.to_vec()).or_default();
@@ -183,20 +236,78 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Puts a state into the front, unless it has a newer one of the key.
-    fn show(&mut self, mut node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let engine = self.engine;
+    /// Puts a state into the front with the lot that it completes; see [`Recovery::show`].
+    #[inline]
+    fn put(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
         // What does not count any more, nobody sweeps again.
-        if node.lsn <= engine.floor() {
+        if node.lsn <= self.engine.floor() {
             return Ok(());
         }
+        self.engine.front.prefetch(node.hash);
+        self.lot.nodes.push(node);
+        self.lot.bytes.extend_from_slice(key);
+        let value = if node.object == 0 { value } else { &[] };
+        self.lot.bytes.extend_from_slice(value);
+        match self.lot.nodes.len() < LOT {
+            true => Ok(()),
+            false => self.show_lot(),
+        }
+    }
+
+    fn show_lot(&mut self) -> Result<(), Error> {
+        let engine = self.engine;
+        let mut lot = std::mem::take(&mut self.lot);
+        let growth = self.shared.growth.read();
+        for node in &lot.nodes {
+            engine.front.prefetch_nodes(node.hash);
+        }
+        let (mut bytes, mut more, mut shown) = (&lot.bytes[..], 0, Ok(()));
+        for node in lot.nodes.drain(..) {
+            let (key, rest) = bytes.split_at(node.key_bytes as usize);
+            let here = if node.object == 0 {
+                node.value_bytes
+            } else {
+                0
+            };
+            let (value, rest) = rest.split_at(here as usize);
+            bytes = rest;
+            shown = self
+                .show(node, key, value)
+                .map(|is_new| more += i64::from(is_new));
+            if shown.is_err() {
+                break;
+            }
+        }
+        let nodes = more + engine.front.nodes.fetch_add(more, Ordering::Relaxed);
+        drop(growth);
+        shown?;
+        lot.bytes.clear();
+        self.lot = lot;
+        if engine.front.is_short_of_buckets(nodes) {
+            let _alone = self.shared.growth.write();
+            engine.grow_front_now(&mut self.claim)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a state into the front, unless it has a newer one of the key; returns whether it had none. The front does not grow meanwhile.
+    fn show(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let stripe = self.engine.stripe(node.hash);
+        self.engine.stripes.lock(stripe, self.number);
+        let shown = self.show_locked(node, key, value);
+        self.engine.stripes.unlock(stripe);
+        shown
+    }
+
+    fn show_locked(&mut self, mut node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let engine = self.engine;
         let (place, old) = engine.front.locate(node.hash, key);
         if old.is_some_and(|old| old.lsn >= node.lsn) && !engine.broken.is(Hole::B2) {
-            return Ok(());
+            return Ok(false);
         }
         if node.is_tombstone && engine.broken.is(Hole::B5) {
             engine.front.remove(&place);
-            return Ok(());
+            return Ok(false);
         }
         if node.expires_at_ms != 0 {
             engine.expiries.store(true, Ordering::Relaxed);
@@ -206,16 +317,11 @@ impl<'a> Recovery<'a> {
         engine
             .front
             .publish(&place, &node, &mut Vec::new(), &mut self.claim)?;
-        match old {
-            Some(old) => engine.front.give_back(old.at, old.bytes()),
-            None => {
-                let nodes = engine.front.nodes.fetch_add(1, Ordering::Relaxed);
-                if nodes % 1024 == 1023 {
-                    engine.grow_front_now(&mut self.claim)?;
-                }
-            }
+        // Who looks at nodes holds their row.
+        if let Some(old) = old {
+            engine.front.give_back(old.at, old.bytes());
         }
-        Ok(())
+        Ok(old.is_none())
     }
 
     /// The second pass: lays what changed over what it builds on, in the order of LSNs.
@@ -247,13 +353,15 @@ impl<'a> Recovery<'a> {
                 .collect();
             let Some(newest) = left.last() else {
                 // The back has all of it, and the front may show what some of it built on.
-                if let (Some(_), Some((at, head))) = (shown, behind) {
+                if let (Some(_), Some((at, head))) = (shown, behind)
+                    && head.lsn > shown_lsn
+                {
                     let object = if value.len() > INLINE_MAX { at } else { 0 };
                     let node = Node {
                         object,
                         ..node_of(&head)
                     };
-                    self.show(node, &key, &value)?;
+                    self.put(node, &key, &value)?;
                 }
                 continue;
             };
@@ -277,9 +385,9 @@ impl<'a> Recovery<'a> {
                 ..Node::default()
             };
             self.owed += node.object_bytes();
-            self.show(node, &key, &value)?;
+            self.put(node, &key, &value)?;
         }
-        Ok(())
+        self.show_lot()
     }
 }
 
@@ -296,8 +404,12 @@ impl Replay for Recovery<'_> {
         self.replay_all(entry.bytes, entry.operations, entry.at)
     }
 
+    fn finish(&mut self) -> Result<(), Error> {
+        self.show_lot()
+    }
+
     fn lane(&mut self) -> &mut Lane {
-        self.lane
+        &mut self.lane
     }
 }
 

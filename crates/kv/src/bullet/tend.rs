@@ -177,7 +177,7 @@ impl Bullet {
     /// Grows the front to what it holds, while nobody else uses it.
     pub(super) fn grow_front_now(&self, claim: &mut Option<Claim>) -> Result<(), Error> {
         let table = &self.front.table;
-        while self.nodes() > 5 << table.current().depth() {
+        while self.front.is_short_of_buckets(self.nodes()) {
             table.start(self.front.array(table.current().depth() + 1)?);
             let mut dropped = Vec::new();
             while let Some((old, number)) = table.moving() {

@@ -140,14 +140,14 @@ impl<V: Volatile> Journal<V> {
         let shape = Shape { at, ..shape };
         let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
         let stripes = Stripes::new();
-        let mut found = Found {
+        let mut found = [Found {
             map: &map,
             lane: &mut lane,
             newest: HashMap::new(),
             lsn_max: 0,
-        };
+        }];
         logs.recover(&mut found, &|_, _| {})?;
-        let lsn_max = found.lsn_max;
+        let lsn_max = found[0].lsn_max;
         Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
         Ok(Journal {
             pool,

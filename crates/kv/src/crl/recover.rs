@@ -1,7 +1,7 @@
 //! From bytes to logs that go on: from entry to entry, as long as they verify.
 //!
 //! What is in the logs is all of some epochs and nothing of earlier ones, so no record of a key that is left is older than one that was reclaimed (B1). Logs
-//! are read one after the other: which of two records of a key counts, their LSNs say (B2), to whoever has logged them.
+//! are read side by side: which of two records of a key counts, their LSNs say (B2), to whoever has logged them.
 //!
 //! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged later; and then an entry behind it
 //! says that more had been fenced, and recovery refuses.
@@ -12,6 +12,7 @@ use super::log::Logs;
 use crate::broken::Hole;
 use crate::error::{Error, corrupt};
 use everdram_pm::{LINE, Lane};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the entries that are found are told to.
 pub(crate) trait Replay {
@@ -27,24 +28,53 @@ pub(crate) trait Replay {
     /// Recovery fails with it.
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error>;
 
+    /// A log has been read to its end: what was put off is done.
+    ///
+    /// # Errors
+    /// Recovery fails with it.
+    fn finish(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What recovery flushes with.
     fn lane(&mut self) -> &mut Lane;
 }
 
 impl Logs {
-    /// Replays what the logs hold, and readies them for writers.
+    /// Replays what the logs hold, and readies them for writers. Each of `replays` is a thread's, which reads one log after the other.
+    /// `progress` hears how many of how many logs were begun.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path; as [`Replay::replay`].
     pub(crate) fn recover(
         &self,
-        replay: &mut impl Replay,
-        progress: &dyn Fn(u64, u64),
+        replays: &mut [impl Replay + Send],
+        progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Error> {
         let ledger = self.ledger.lock().clone();
-        for (number, head) in ledger.heads.iter().enumerate() {
-            progress(number as u64, ledger.heads.len() as u64);
-            self.read_log(replay, number, *head, ledger.epoch)?;
+        let next = AtomicUsize::new(0);
+        let read = |replay: &mut _| {
+            while let number = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(head) = ledger.heads.get(number)
+            {
+                progress(number as u64, ledger.heads.len() as u64);
+                self.read_log(replay, number, *head, ledger.epoch)?;
+            }
+            Ok(())
+        };
+        match replays {
+            [alone] => read(alone)?,
+            several => std::thread::scope(|scope| {
+                let threads = several
+                    .iter_mut()
+                    .map(|replay| scope.spawn(|| read(replay)));
+                let threads: Vec<_> = threads.collect();
+                let ended = threads.into_iter().map(|thread| match thread.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                ended.collect::<Result<(), Error>>()
+            })?,
         }
         progress(ledger.heads.len() as u64, ledger.heads.len() as u64);
         let incarnation = self.pool.incarnation();
@@ -75,6 +105,7 @@ impl Logs {
             replay.replay(&entry)?;
             (position, epoch) = (next, entry.head.epoch);
         }
+        replay.finish()?;
         self.refuse_damage(number, position, limit)?;
         self.settle(replay.lane(), number, head, position);
         if position < limit {
