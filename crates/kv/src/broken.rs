@@ -47,7 +47,8 @@ pub enum Hole {
     B5,
     /// The front shows a write before the fence that covers its record.
     B6,
-    /// A removed key's node leaves the front at once, not when the back has the removal.
+    /// A removed key's node leaves the front at once, not when the back has the removal; and eviction does not ask whether the
+    /// back has what it takes out.
     B7,
     /// The check of a log entry does not cover its lap, and recovery does not look at epochs.
     B8,

@@ -53,7 +53,7 @@ pub use inspect::{Inspection, KindCount, inspect};
 pub use kind::EngineKind;
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{BulletOptions, Clock, Create, Options, Progress};
-pub use stats::{CheckReport, Finding, Stats};
+pub use stats::{CheckReport, Finding, FrontStats, Stats};
 pub use store::{Session, Store};
 #[cfg(feature = "fuzzing")]
 pub use viper::fuzzing;

@@ -43,6 +43,10 @@ pub struct BulletOptions {
     pub depth: u32,
     /// Which of the paper's systems it is; everything but the default is there to be measured.
     pub system: BulletSystem,
+    /// Bytes of DRAM that the front may use, if it is not to hold all data; for each opening anew. What is asked for often stays there, other keys
+    /// are read from the back. Counted is what keys, values and tables use; free room between them may come to a third of that. Writes are
+    /// never refused for it: what the back does not have yet stays in the front, so it should be more than twice what all logs have.
+    pub front_bytes: Option<u64>,
 }
 
 impl Default for BulletOptions {
@@ -54,6 +58,7 @@ impl Default for BulletOptions {
             chunk_bytes: 256 << 10,
             depth: 13,
             system: BulletSystem::default(),
+            front_bytes: None,
         }
     }
 }
@@ -99,7 +104,7 @@ pub struct Options {
     /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
     /// are written. A checkpoint takes 11 bytes a key.
     pub checkpoint_bytes: u64,
-    /// What the engine `bullet` is made of. New pools only.
+    /// What the engine `bullet` is made of. New pools only, but for `system` and `front_bytes`.
     pub bullet: BulletOptions,
     /// Delay model preset (`emulated` medium); see `everdram_pm::delay`.
     pub delay: Option<String>,
@@ -199,6 +204,12 @@ impl Options {
             return refuse(format!(
                 "max_bytes = {} is below initial_bytes = {}",
                 self.max_bytes, self.initial_bytes
+            ));
+        }
+        if self.bullet.front_bytes.is_some() && !self.bullet.system.is_logged() {
+            return refuse(format!(
+                "bullet.front_bytes: the system `{}` has no front that may be part of the data",
+                self.bullet.system
             ));
         }
         const MAX: usize = 32_000;

@@ -45,6 +45,25 @@ pub struct Stats {
     /// After a restart that began with a checkpoint of the index: blocks verified since, and how many there are to verify
     /// in all. `None` when everything has been.
     pub verification: Option<(u64, u64)>,
+    /// Of engine `bullet`: its table in DRAM.
+    pub front: Option<FrontStats>,
+}
+
+/// What the front of engine `bullet` holds and does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FrontStats {
+    /// Bytes of DRAM that nodes and tables use: what is held against the budget. [`Stats::index_bytes`] is what the front has, free room
+    /// between nodes included.
+    pub used_bytes: u64,
+    /// Bytes it may use; `None`: all that the data need.
+    pub budget_bytes: Option<u64>,
+    /// Gets since open that the front could not answer by itself: they looked into the back.
+    pub misses: u64,
+    /// Nodes since open that such a get brought into the front.
+    pub filled: u64,
+    /// Nodes since open that made room.
+    pub evicted: u64,
 }
 
 /// What a check walked and found.

@@ -1,14 +1,14 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
 use super::layout::{Opcode, words_payload};
-use super::session::{BulletSession, Ended, INLINE_MAX, OnPanic, Seen, bump};
+use super::session::{BulletSession, Ended, INLINE_MAX, OnPanic, Seen};
 use super::write::Change;
 use crate::engine::{
     self, BatchOp, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
 };
 use crate::error::Error;
 use crate::limits::{check_key, check_value};
-use crate::stripe::{Patience, StripeId, Stripes};
+use crate::stripe::{StripeId, Stripes};
 use crate::transaction;
 use everdram_pm::Lsn;
 use std::sync::Arc;
@@ -208,149 +208,6 @@ impl BulletSession {
         self.acquire(stripe)?;
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
         Ok((hash, stripe))
-    }
-
-    /// Looks a key up: what it has, and the length of its value.
-    #[inline]
-    fn read(
-        &mut self,
-        key: &[u8],
-        mut into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<(Found, u64)>, Error> {
-        let hash = self.engine.hash(key);
-        let stripe = self.engine.stripe(hash);
-        if self.is_pending() && self.engine.stripes.held_by(stripe, self.id) {
-            // The session reads what it has submitted.
-            self.commit_pending()?;
-        }
-        let BulletSession {
-            engine,
-            slot,
-            scratch,
-            ..
-        } = self;
-        let word = engine.stripes.word(stripe);
-        if Stripes::is_word_publishing(word) && !engine.stripes.held_by(stripe, self.id) {
-            // Others see a batch when all of it can be seen.
-            let mut patience = Patience::new();
-            while Stripes::is_word_publishing(engine.stripes.word(stripe)) {
-                patience.wait();
-            }
-        }
-        let reading = engine.gates.as_ref().map(|gates| gates.read(stripe));
-        slot.hold();
-        let found = match engine.system.has_front() {
-            true => engine.front.find(hash, key),
-            false => None,
-        };
-        let result = match &found {
-            Some(node) if !engine.is_live(node) => Ok(None),
-            Some(node) => {
-                let copied = match &mut into {
-                    Some(into) => engine.value_of(node, scratch, into),
-                    None => Ok(()),
-                };
-                copied.map(|()| Some((node.lsn, node.expires_at_ms, u64::from(node.value_bytes))))
-            }
-            None if engine.is_complete() => Ok(None),
-            None => match engine.back.find(hash, key, scratch) {
-                Ok(Some((at, head))) if engine.is_live_object(&head) => {
-                    let mut own = Vec::new();
-                    let into = into.unwrap_or(&mut own);
-                    let from = into.len();
-                    let copied = engine.back.value(at, &head, scratch, into);
-                    copied.map(|()| {
-                        // A clock that was seen under a lock may count a write that nobody sees yet.
-                        if !Stripes::is_word_locked(word) && engine.system.has_front() {
-                            let clock = Stripes::version_of(word);
-                            engine.fill(slot, clock, at, &head, key, &into[from..]);
-                        }
-                        Some((head.lsn, head.expires_at_ms, u64::from(head.value_bytes)))
-                    })
-                }
-                Ok(_) => Ok(None),
-                Err(error) => Err(error),
-            },
-        };
-        slot.unhold();
-        drop(reading);
-        self.last_read = match engine.durable_at_fence {
-            true => Ticket::NONE,
-            false => Ticket(engine.stripes.stamp(stripe)),
-        };
-        let found = result.map_err(|error| engine.at_path(error))?;
-        let counters = self.counters();
-        bump(&counters.gets, 1);
-        let Some((version, expires_at_ms, bytes)) = found else {
-            bump(&counters.misses, 1);
-            return Ok(None);
-        };
-        let found = Found {
-            version,
-            expires_at_ms,
-            ticket: self.last_read,
-        };
-        Ok(Some((found, bytes)))
-    }
-
-    /// Looks several keys up, as of one moment.
-    fn get_many_at_once(
-        &mut self,
-        keys: &[&[u8]],
-        into: &mut Vec<u8>,
-        found: &mut Vec<(Option<Found>, usize)>,
-    ) -> Result<(), Error> {
-        /// Attempts without locks before the keys are locked.
-        const TRIES: usize = 8;
-        for key in keys {
-            check_key(key)?;
-        }
-        self.commit_pending()?;
-        let stripes: Vec<StripeId> = keys
-            .iter()
-            .map(|key| {
-                let hash = self.engine.hash(key);
-                self.engine.front.prefetch(hash);
-                self.engine.stripe(hash)
-            })
-            .collect();
-        let (bytes, count) = (into.len(), found.len());
-        for attempt in 0..=TRIES {
-            let locked = match attempt == TRIES {
-                true => self.lock_all(stripes.clone())?,
-                false => Vec::new(),
-            };
-            let before: Vec<u64> = stripes
-                .iter()
-                .map(|stripe| self.engine.stripes.word(*stripe))
-                .collect();
-            let mut newest = Ticket::NONE;
-            let mut result = Ok(());
-            for key in keys {
-                match self.read(key, Some(into)) {
-                    Ok(one) => found.push((one.map(|(found, _)| found), into.len())),
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                }
-                newest = newest.max(self.last_read);
-            }
-            self.last_read = newest;
-            let is_quiet = stripes.iter().zip(&before).all(|(stripe, word)| {
-                !Stripes::is_word_locked(*word) && self.engine.stripes.word(*stripe) == *word
-            });
-            if !locked.is_empty() {
-                self.engine.stripes.unlock_all(&locked);
-                self.commit_pending()?;
-            }
-            if is_quiet || !locked.is_empty() || result.is_err() || keys.is_empty() {
-                return result;
-            }
-            into.truncate(bytes);
-            found.truncate(count);
-        }
-        Ok(())
     }
 
     fn modify_locked(

@@ -4,20 +4,22 @@
 //! node   +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
 //!        | hash | lsn | expiry | lengths | record | trace | object | trace | key | value |
 //!        +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
-//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object`
+//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`subset.rs`)
 //! lengths   0..32 of the key | 32..64 of the value
 //! record    where the log record of this state is (`lentry`); 0 = it came from the back
 //! trace     whether the back has this state, or a newer one, and where the back has the key (`trace.rs`)
 //! ```
 //!
 //! Key and value are padded to whole words. A node is written before anybody can find it, and not changed afterwards but for its
-//! trace: a put makes a new one, and the old one is used again when no reader can be looking at it.
+//! trace and two marks: a put makes a new one, and the old one is used again when no reader can be looking at it.
 //!
 //! Invariants:
 //! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it (B7). So a key
 //!   that is not in the table has nothing in the logs that is not applied.
 //! - A node is published after the fence that covers its log record (B6).
 
+use super::budget::Budget;
+use super::ghosts::Ghosts;
 use super::layout::OBJECT_HEAD;
 use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use super::trace::{APPLIED, Trace};
@@ -32,6 +34,13 @@ pub(super) const NODE_HEAD: u64 = 64;
 const LSN_MASK: u64 = (1 << 48) - 1;
 const TOMBSTONE: u64 = 1 << 48;
 const BEHIND: u64 = 1 << 49;
+/// Somebody asked for the node since it came, or since it was looked at whether it may stay.
+pub(super) const TOUCHED: u64 = 1 << 50;
+/// The node was asked for more than once: it is not on trial any more.
+pub(super) const KEPT: u64 = 1 << 51;
+
+/// Where the word of the marks is.
+const MARKS_AT: u64 = 8;
 
 /// Where the words of the trace are.
 const TRACE_AT: [u64; 2] = [40, 56];
@@ -53,6 +62,8 @@ pub(super) struct Node {
     pub(super) object: u64,
     /// Where the back has the key, if that is remembered; meant for [`Front::write`].
     pub(super) trace: Option<Trace>,
+    /// [`TOUCHED`], [`KEPT`].
+    pub(super) marks: u64,
 }
 
 /// Bytes that a length takes in a node or an object.
@@ -86,7 +97,7 @@ impl Node {
         let [place, traced] = self.trace.map_or([0, 0], Trace::to_words);
         [
             self.hash,
-            self.lsn | tombstone | behind,
+            self.lsn | tombstone | behind | self.marks,
             self.expires_at_ms,
             u64::from(self.key_bytes) | u64::from(self.value_bytes) << 32,
             self.record,
@@ -141,6 +152,8 @@ pub(super) struct Front {
     words: Words,
     books: Books,
     pub(super) table: Table,
+    pub(super) budget: Budget,
+    pub(super) ghosts: Ghosts,
     /// Held by who adds memory.
     growth: parking_lot::Mutex<u32>,
     /// Nodes that came and went otherwise than by sessions, which count their own.
@@ -148,12 +161,14 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// An empty table of 2 to the power of `depth` buckets.
-    pub(super) fn new(depth: u32) -> Result<Front, Error> {
+    /// An empty table of 2 to the power of `depth` buckets, with so many bytes to use.
+    pub(super) fn new(depth: u32, budget: Option<u64>) -> Result<Front, Error> {
         let front = Front {
             words: Words(Dram::reserve(None).map_err(refused)?),
             books: Books::new(CHUNK_LINES, 0),
             table: Table::new(Array::NONE, Array::NONE, 0),
+            budget: Budget::new(budget),
+            ghosts: Ghosts::new(budget),
             growth: parking_lot::Mutex::new(0),
             nodes: AtomicI64::new(0),
         };
@@ -201,12 +216,29 @@ impl Front {
     #[inline]
     pub(super) fn take(&self, claim: &mut Option<Claim>, bytes: u64) -> Result<u64, Error> {
         let lines = bytes.div_ceil(LINE) as u32;
-        loop {
-            if let Some(line) = self.books.take(claim, lines) {
-                return Ok(line * LINE);
-            }
-            self.grow(1)?;
+        match self.books.take_claimed(claim, lines) {
+            Some(line) => Ok(line * LINE),
+            None => self.take_elsewhere(claim, lines),
         }
+    }
+
+    #[cold]
+    fn take_elsewhere(&self, claim: &mut Option<Claim>, lines: u32) -> Result<u64, Error> {
+        let line = loop {
+            match self.books.take(claim, lines) {
+                Some(line) => break line,
+                None => self.grow(1)?,
+            }
+        };
+        if self.budget.claimed() {
+            self.weigh();
+        }
+        Ok(line * LINE)
+    }
+
+    /// Finds out how far it is above its budget.
+    pub(super) fn weigh(&self) {
+        self.budget.weighed(self.bytes().1);
     }
 
     /// Gives a node back that nobody can be looking at.
@@ -242,7 +274,9 @@ impl Front {
 
     /// Bytes of DRAM it has, and of those that are in use.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        (self.words.0.bytes(), self.books.taken() * LINE)
+        let ghosts = self.ghosts.bytes();
+        let taken = self.books.taken() * LINE;
+        (self.words.0.bytes() + ghosts, taken + ghosts)
     }
 
     #[inline]
@@ -297,6 +331,7 @@ impl Front {
             is_tombstone: head[1] & TOMBSTONE != 0,
             object: head[6],
             trace: None,
+            marks: head[1] & (TOUCHED | KEPT),
         }
     }
 
@@ -342,6 +377,32 @@ impl Front {
         let before = into.len();
         self.words.0.load_behind(at, padded(bytes), into);
         into.truncate(before + bytes as usize);
+    }
+
+    /// Notes that a node was asked for. Where that is known, or makes no difference, nothing is written.
+    #[inline]
+    pub(super) fn touch(&self, node: &Node) {
+        if self.budget.is_set() && node.marks & TOUCHED == 0 {
+            self.mark(node.at, TOUCHED, 0);
+        }
+    }
+
+    /// The marks of a node that comes to the front, of a key that had none there.
+    #[inline]
+    pub(super) fn marks_of(&self, hash: u64) -> u64 {
+        match self.budget.is_set() && self.ghosts.has(hash) {
+            true => KEPT,
+            false => 0,
+        }
+    }
+
+    /// Sets some marks and clears others.
+    pub(super) fn mark(&self, at: u64, set: u64, clear: u64) {
+        let word = &self.words.0.words(at + MARKS_AT, 8)[0];
+        word.fetch_or(set, Ordering::Relaxed);
+        if clear != 0 {
+            word.fetch_and(!clear, Ordering::Relaxed);
+        }
     }
 
     /// Whether the back has the node's state, or a newer one.
@@ -411,6 +472,23 @@ impl Front {
             .table
             .visit(&self.words, cursor, |at| each(self.node(at)));
         next
+    }
+
+    /// Appends where the nodes of the bucket at `cursor` are, and starts fetching them; see [`Table::visit`].
+    pub(super) fn gather(&self, cursor: u64, into: &mut Vec<u64>) -> u64 {
+        let Ok(next) = self.table.visit(&self.words, cursor, |at| {
+            self.words.prefetch(at);
+            into.push(at);
+        });
+        next
+    }
+
+    /// Where a node is in the table, for whoever holds its row; `None`: it is not there any more.
+    pub(super) fn place_of(&self, node: &Node) -> Option<Place> {
+        let Ok(place) = self
+            .table
+            .locate(&self.words, node.hash, |at| Ok(at == node.at));
+        (place.object == node.at).then_some(place)
     }
 
     /// Makes a node visible, in the place that was found for its key; the row is still held. Cannot fail if a line is needed and there is a

@@ -13,13 +13,14 @@
 //!    ([`pass`]), and the logs have room again.
 //!
 //! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back only if the front is not all
-//! there is, after a restart.
+//! there is: after a restart, or since something was evicted from it ([`subset`]).
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
 mod back;
 mod batch;
 mod books;
+mod budget;
 mod calls;
 mod chain;
 mod check;
@@ -27,11 +28,13 @@ mod direct;
 mod front;
 mod gates;
 mod gathered;
+mod ghosts;
 mod glean;
 mod holes;
 mod layout;
 mod parcel;
 mod pass;
+mod read;
 mod recover;
 mod retired;
 mod roles;
@@ -40,6 +43,7 @@ mod root;
 mod scan;
 mod session;
 mod stage;
+mod subset;
 mod sweep;
 mod system;
 mod table;
@@ -56,7 +60,7 @@ use crate::error::{Error, corrupt};
 use crate::heap::Redo;
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
-use crate::stats::{CheckReport, Stats};
+use crate::stats::{CheckReport, FrontStats, Stats};
 use crate::stripe::{STRIPES, StripeId, Stripes};
 use back::Back;
 use crossbeam_utils::CachePadded;
@@ -204,7 +208,7 @@ impl Bullet {
         let row_bits = STRIPES.ilog2().min(geometry.depth);
         let mut bullet = Bullet {
             path: path.into(),
-            front: Front::new(geometry.depth).map_err(at_path)?,
+            front: Front::new(geometry.depth, options.bullet.front_bytes).map_err(at_path)?,
             logs: Logs::new(
                 Arc::clone(&pool),
                 geometry.logs_from(logs_at),
@@ -470,7 +474,7 @@ impl Engine for Bullet {
 
     fn stats(&self) -> Stats {
         let (heap, taken) = self.back.heap.bytes();
-        let (front, _) = self.front.bytes();
+        let (front, front_used) = self.front.bytes();
         Stats {
             keys: self.len(),
             pool_bytes: self.pool.backed_bytes(),
@@ -484,6 +488,13 @@ impl Engine for Bullet {
             misses: self.sum(|slot| &slot.misses),
             deletes: self.sum(|slot| &slot.deletes),
             expired: self.sum(|slot| &slot.expired),
+            front: self.system.has_front().then(|| FrontStats {
+                used_bytes: front_used,
+                budget_bytes: self.front.budget.bytes(),
+                misses: self.sum(|slot| &slot.behind),
+                filled: self.sum(|slot| &slot.filled),
+                evicted: self.sum(|slot| &slot.evicted),
+            }),
             recovery_us: self.recovery.microseconds,
             recovered_records: self.recovery.records,
             ..Stats::default()

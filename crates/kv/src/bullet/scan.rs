@@ -89,7 +89,8 @@ impl Bullet {
                 value_bytes: node.value_bytes,
                 expires_at_ms: node.expires_at_ms,
             });
-            if !self.is_complete() {
+            // What is complete now need not be so any more when the back is to be looked at.
+            if !self.is_complete() || self.front.budget.is_set() {
                 seen.insert(key.clone());
             }
         });

@@ -43,6 +43,11 @@ pub(super) struct Counters {
     pub(super) misses: AtomicU64,
     pub(super) deletes: AtomicU64,
     pub(super) expired: AtomicU64,
+    /// Look-ups that went to the back.
+    pub(super) behind: AtomicU64,
+    /// Nodes that came from there, and that were evicted.
+    pub(super) filled: AtomicU64,
+    pub(super) evicted: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes: no locked instruction.

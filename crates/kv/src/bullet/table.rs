@@ -96,7 +96,12 @@ impl Array {
 
     /// Bytes of all its buckets.
     pub(crate) fn bytes(self) -> u64 {
-        LINE << self.depth()
+        Array::bytes_of(self.depth())
+    }
+
+    /// Bytes of 2 to the power of `depth` buckets.
+    pub(crate) fn bytes_of(depth: u32) -> u64 {
+        LINE << depth
     }
 
     #[inline]

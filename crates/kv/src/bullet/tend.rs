@@ -4,11 +4,7 @@
 //! itself, it is done when it is asked for.
 
 use super::Bullet;
-use super::front::Node;
 use super::glean::Gleaner;
-use super::layout::ObjectHead;
-use super::recover::node_of;
-use super::session::INLINE_MAX;
 use super::table::Array;
 use crate::crl::Step;
 use crate::epoch::Slot;
@@ -118,6 +114,8 @@ impl Bullet {
         }
         let mut retired = self.retired_nodes.lock();
         retired.take_now(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
+        drop(retired);
+        self.free_evicted(true);
     }
 
     /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
@@ -142,7 +140,10 @@ impl Bullet {
         });
         let table = &self.front.table;
         let Some((old, mut number)) = table.moving() else {
-            if self.nodes() <= 5 << table.current().depth() {
+            let (nodes, depth) = (self.nodes(), table.current().depth());
+            // Somewhat longer chains are better than to evict for the array; long ones are not.
+            let may_be_crowded = !self.front.budget.has_room(Array::bytes_of(depth + 1));
+            if nodes <= 5 << depth || may_be_crowded && nodes <= 20 << depth {
                 return Ok(false);
             }
             table.start(self.front.array(table.current().depth() + 1)?);
@@ -195,45 +196,6 @@ impl Bullet {
         Ok(())
     }
 
-    /// Puts what was found behind into the front, unless the key's row is being written or was written since its clock showed `clock`.
-    pub(super) fn fill(
-        &self,
-        slot: &Slot,
-        clock: u64,
-        at: u64,
-        head: &ObjectHead,
-        key: &[u8],
-        value: &[u8],
-    ) {
-        let stripe = self.stripe(head.hash);
-        if self.read_only || !self.stripes.try_lock(stripe, slot.number() as u16) {
-            return;
-        }
-        let mut growth = self.growing_front.lock();
-        let (place, node) = self.front.locate(head.hash, key);
-        if node.is_none() && self.stripes.version(stripe) == clock {
-            let mut node = Node {
-                object: if value.len() > INLINE_MAX { at } else { 0 },
-                ..node_of(head)
-            };
-            // Without memory for it, it stays where it is.
-            let room = self.front.take(&mut growth.claim, node.bytes());
-            if let Ok(room) = room {
-                node.at = room;
-                self.front.write(&node, key, value);
-                let claim = &mut growth.claim;
-                match self.front.publish(&place, &node, &mut Vec::new(), claim) {
-                    Ok(()) => {
-                        self.front.nodes.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Err(_) => self.front.give_back(node.at, node.bytes()),
-                }
-            }
-        }
-        drop(growth);
-        self.stripes.unlock(stripe);
-    }
-
     /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who need room.
     fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
         if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
@@ -255,9 +217,13 @@ impl Bullet {
             return Ok(false);
         };
         // One after the other, whatever becomes of those before: what is removed may be the room that they lack.
+        let evicted = self.keep_budget(&gleaner.slot);
+        // What may not leave, gleaners can change.
+        let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleans_by_itself;
         let results = [
+            Ok(evicted),
             self.grow_front(&gleaner.slot, BUCKETS),
-            self.step_by_itself(&mut gleaner, urgent),
+            self.step_by_itself(&mut gleaner, urgent || is_pinned),
             gleaner.grow_back(self, BUCKETS),
             gleaner.sweep_cleared(self),
         ];

@@ -1,6 +1,6 @@
 //! From a change to a record in a log, and from the fence to the front: a session's path of writing.
 
-use super::front::Node;
+use super::front::{Node, TOUCHED};
 use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
 use super::parcel::write_parcel;
 use super::session::{BulletSession, INLINE_MAX, Seen, bump, bump_signed};
@@ -165,6 +165,11 @@ impl BulletSession {
             is_tombstone,
             object: 0,
             trace: self.trace_of(seen),
+            // A key that is written again is asked for again.
+            marks: match &seen.node {
+                Some(old) => old.marks | TOUCHED,
+                None => self.engine.front.marks_of(hash),
+            },
         };
         // An edit builds on what the front has; otherwise the log says what came out of it.
         let is_edit = !matches!(opcode, Opcode::Put | Opcode::Remove);
@@ -362,11 +367,17 @@ impl BulletSession {
         }
         self.end_group();
         self.drop_spare_lines();
+        let (front, epochs) = (&self.engine.front, &self.engine.epochs);
+        let is_exceeded = front.budget.is_exceeded();
         if self.nodes.is_full() {
-            let front = &self.engine.front;
-            self.nodes.take(&self.engine.epochs, |(at, bytes)| {
-                front.give_back(at, bytes)
-            });
+            let free = |(at, bytes)| front.give_back(at, bytes);
+            match is_exceeded {
+                true => self.nodes.take_now(epochs, free),
+                false => self.nodes.take(epochs, free),
+            }
+        }
+        if is_exceeded {
+            self.engine.help_evict(&self.slot);
         }
         result
     }

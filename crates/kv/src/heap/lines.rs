@@ -258,14 +258,23 @@ impl Lines {
         self.list_if_ready(number);
     }
 
+    /// As [`Lines::take`], from the claimed chunk only.
+    ///
+    /// # Panics
+    /// If a chunk has not as many.
+    #[inline]
+    pub(crate) fn take_claimed(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
+        assert!((1..=self.usable()).contains(&lines));
+        self.take_of(claim.as_mut()?, lines)
+    }
+
     /// The number of the first of `lines` lines, which are the caller's from now on: from the claimed chunk, or from another
     /// one, which is claimed instead. `None`: chunks must be added.
     ///
     /// # Panics
     /// If a chunk has not as many.
     pub(crate) fn take(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
-        assert!((1..=self.usable()).contains(&lines));
-        if let Some(line) = claim.as_mut().and_then(|claim| self.take_of(claim, lines)) {
+        if let Some(line) = self.take_claimed(claim, lines) {
             return Some(line);
         }
         if let Some(claim) = claim.take() {

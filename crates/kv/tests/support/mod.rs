@@ -23,6 +23,8 @@ pub(crate) struct Bed {
     medium: Medium,
     fixed: Option<(u32, u32)>,
     dimms: u32,
+    /// Bytes that the front of the engine `bullet` may use.
+    front_bytes: Option<u64>,
     /// The devdax device that is the pool, if it is not in `dir`.
     device: Option<PathBuf>,
 }
@@ -67,6 +69,7 @@ impl Bed {
             medium,
             fixed,
             dimms,
+            front_bytes: None,
             device: None,
         }
     }
@@ -114,6 +117,14 @@ impl Bed {
         Bed { engine, ..self }
     }
 
+    /// The same, with a front of so many bytes.
+    pub(crate) fn with_front(self, bytes: u64) -> Bed {
+        Bed {
+            front_bytes: Some(bytes),
+            ..self
+        }
+    }
+
     pub(crate) fn medium(&self) -> Medium {
         self.medium
     }
@@ -140,6 +151,7 @@ impl Bed {
         options.bullet.log_bytes = 64 << 10;
         options.bullet.transaction_bytes = 8 << 10;
         options.bullet.depth = 10;
+        options.bullet.front_bytes = self.front_bytes;
         options.clock = Some(clock_of(&self.clock));
         options
     }
@@ -219,5 +231,12 @@ pub(crate) fn each_bed(engine: EngineKind, test: impl Fn(&Bed)) {
     ] {
         println!("-- {name}");
         test(&Bed::new(name, medium, fixed, dimms).of(engine));
+    }
+    if engine == EngineKind::Bullet {
+        // Whatever may leave the front leaves it at once, or soon: the array takes 256 KiB.
+        for front_bytes in [1, 320 << 10] {
+            println!("-- emulated, {front_bytes} bytes in front");
+            test(&Bed::emulated().of(engine).with_front(front_bytes));
+        }
     }
 }
