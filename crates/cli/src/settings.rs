@@ -95,6 +95,11 @@ pub(crate) struct Layer {
     /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none [default: 64MiB]
     #[arg(long, env = "EVERDRAM_CHECKPOINT_BYTES", value_name = "SIZE")]
     checkpoint_bytes: Option<String>,
+    /// Engine bullet: DRAM that its table in front may use, such as 4GiB, if it is not to hold all data; what is asked for seldom is
+    /// read from the pool then. Writes go on if it is too little: what the table behind does not have yet stays in front, up to
+    /// twice the logs, which have 64MiB [default: all that the data need]
+    #[arg(long, env = "EVERDRAM_FRONT_BYTES", value_name = "SIZE")]
+    front_bytes: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -148,6 +153,7 @@ impl Layer {
             chunk_bytes: self.chunk_bytes.or(lower.chunk_bytes),
             log_bytes: self.log_bytes.or(lower.log_bytes),
             checkpoint_bytes: self.checkpoint_bytes.or(lower.checkpoint_bytes),
+            front_bytes: self.front_bytes.or(lower.front_bytes),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -203,6 +209,7 @@ impl Layer {
             size(self.chunk_bytes.as_deref())?,
         );
         options.initial_bytes = options.initial_bytes.min(options.max_bytes);
+        options.bullet.front_bytes = size(self.front_bytes.as_deref())?;
         options.delay.clone_from(&self.delay);
         options
             .validate()
@@ -266,14 +273,22 @@ mod tests {
     #[test]
     fn flags_win_over_the_file_and_that_over_defaults() {
         let file: Layer = toml::from_str("port = 7000\nthreads = 3\npassword = 'file'").unwrap();
-        let settings = flags(&["--port", "7001", "--max-bytes", "1GiB"])
-            .resolve(file)
-            .unwrap();
+        let settings = flags(&[
+            "--port",
+            "7001",
+            "--max-bytes",
+            "1GiB",
+            "--front-bytes",
+            "16MiB",
+        ])
+        .resolve(file)
+        .unwrap();
         assert_eq!(settings.server.port, 7001);
         assert_eq!(settings.server.threads, 3);
         assert_eq!(settings.server.maxclients, 10_000);
         assert_eq!(settings.server.password.as_deref(), Some("file"));
         assert_eq!(settings.options.max_bytes, 1 << 30);
+        assert_eq!(settings.options.bullet.front_bytes, Some(16 << 20));
         assert_eq!(settings.pool, Path::new(POOL_DEFAULT));
     }
 
@@ -332,5 +347,8 @@ mod tests {
         }
         assert_eq!(options.medium, MediumChoice::Auto);
         assert_eq!(options.engine, None);
+        assert_eq!(options.bullet.front_bytes, None);
+        let logs = u64::from(options.bullet.logs) * options.bullet.log_bytes;
+        assert_eq!(logs, parse_bytes("64MiB").unwrap());
     }
 }

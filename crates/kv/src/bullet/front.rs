@@ -272,11 +272,16 @@ impl Front {
         nodes > 5 << self.table.current().depth()
     }
 
+    /// Bytes of all chunks.
+    pub(super) fn held(&self) -> u64 {
+        self.words.0.bytes()
+    }
+
     /// Bytes of DRAM it has, and of those that are in use.
     pub(super) fn bytes(&self) -> (u64, u64) {
         let ghosts = self.ghosts.bytes();
         let taken = self.books.taken() * LINE;
-        (self.words.0.bytes() + ghosts, taken + ghosts)
+        (self.held() + ghosts, taken + ghosts)
     }
 
     #[inline]

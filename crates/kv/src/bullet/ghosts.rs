@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One place for so many bytes of budget.
 const BYTES_A_PLACE: u64 = 256;
-const PLACES_MAX: u64 = 1 << 28;
+const PLACES_MAX: u64 = 1 << 26;
 
 /// See the module text.
 pub(super) struct Ghosts(Box<[AtomicU32]>);

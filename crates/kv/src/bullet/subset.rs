@@ -114,7 +114,7 @@ impl Bullet {
     pub(super) fn keep_budget(&self, slot: &Slot) -> bool {
         let (front, budget) = (&self.front, &self.front.budget);
         self.free_evicted(true);
-        if budget.is_due(front.bytes().0) {
+        if budget.is_due(front.held()) {
             front.weigh();
         }
         let mut evicted = 0;

@@ -155,6 +155,22 @@ fn b7_a_removal_leaves_the_front_too_early() {
 }
 
 #[test]
+fn b7_what_is_not_applied_is_evicted() {
+    harms(Hole::B7, |hole| {
+        let mut options = options(hole);
+        options.bullet.front_bytes = Some(1);
+        let place = Place::new(&options);
+        place.session().put(b"key", b"old");
+        place.engine.reclaim().unwrap();
+        // Only the back has it now. Who writes helps to evict.
+        let second = place.crash()?;
+        let mut user = second.session();
+        user.put(b"key", b"new");
+        agree("overwritten", &user.get(b"key")?, &Some(b"new".to_vec()))
+    });
+}
+
+#[test]
 fn b8_a_former_lap_counts() {
     harms(Hole::B8, |hole| {
         let place = place(hole);

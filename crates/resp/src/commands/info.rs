@@ -199,6 +199,19 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
     for (name, number) in numbers {
         lines.add(name, number);
     }
+    if let Some(front) = stats.front {
+        lines.add("front_used_bytes", front.used_bytes);
+        lines.add(
+            "front_budget_bytes",
+            front
+                .budget_bytes
+                .map_or("all".into(), |bytes| bytes.to_string()),
+        );
+        lines.add("front_hits", stats.gets.saturating_sub(front.misses));
+        lines.add("front_misses", front.misses);
+        lines.add("front_filled", front.filled);
+        lines.add("front_evicted", front.evicted);
+    }
     // After a restart that began with a checkpoint of the index: what is read while clients are served.
     let (verified, blocks) = stats.verification.unwrap_or((0, 0));
     lines.add("verifying", u8::from(stats.verification.is_some()));
