@@ -42,7 +42,7 @@ pub(super) struct Budget {
     claims: AtomicI64,
     /// Times that the background thread goes without looking.
     rests: AtomicU64,
-    /// There was nothing that could be evicted: it is for gleaners to go on.
+    /// There was hardly anything that could be evicted: it is for gleaners to go on.
     stalled: AtomicBool,
     /// Pieces of the table that eviction has passed.
     hand: AtomicU64,

@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it (B7). So a key
-//!   that is not in the table has nothing in the logs that is not applied.
+//!   that is not in the table has nothing in the logs that is not applied. Other nodes may leave if there is a budget (`subset.rs`).
 //! - A node is published after the fence that covers its log record (B6).
 
 use super::budget::Budget;

@@ -38,12 +38,13 @@ const PIECE_DEPTH: u32 = 6;
 const PIECES: usize = 32;
 /// One byte in so many is on trial, at least, before a kept node goes.
 const ON_TRIAL_ONE_IN: u64 = 10;
+/// If fewer than one node in so many leaves, sessions do not help: most of what is there may not leave.
+const WORTH_ONE_IN: usize = 16;
 
 /// What became of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 struct Passed {
-    /// Nodes that might have left.
-    clean: usize,
+    nodes: usize,
     evicted: usize,
 }
 
@@ -103,7 +104,7 @@ impl Bullet {
             return;
         }
         let passed = self.pass_piece(slot);
-        if passed.clean == 0 {
+        if passed.evicted * WORTH_ONE_IN <= passed.nodes {
             budget.set_stalled(true);
             self.background.nudge();
         }
@@ -151,7 +152,12 @@ impl Bullet {
         let piece_depth = depth.saturating_sub(PIECE_DEPTH);
         let number = self.front.budget.next_piece(1 << piece_depth);
         let first = |number: u64| number.checked_shl(64 - piece_depth).unwrap_or(0);
-        let clean = self.clean_nodes(first(number), first(number + 1));
+        let places = self.places(first(number), first(number + 1));
+        let clean: Vec<Node> = places
+            .iter()
+            .filter(|at| self.may_leave(**at))
+            .map(|at| self.front.node(*at))
+            .collect();
         let mut evicted = Vec::new();
         for node in self.leaving(&clean) {
             if self.evict(slot, &node) {
@@ -165,22 +171,20 @@ impl Bullet {
             self.front.budget.evicted(&evicted);
         }
         Passed {
-            clean: clean.len(),
+            nodes: places.len(),
             evicted: evicted.len(),
         }
     }
 
-    /// The nodes from hash `from` to `end` that may leave.
-    fn clean_nodes(&self, from: u64, end: u64) -> Vec<Node> {
+    /// Where the nodes from hash `from` to `end` are; they are on their way to the caches.
+    fn places(&self, from: u64, end: u64) -> Vec<u64> {
         let (mut places, mut at) = (Vec::new(), from);
         loop {
             at = self.front.gather(at, &mut places);
             if at == 0 || at.wrapping_sub(1) >= end.wrapping_sub(1) {
-                break;
+                return places;
             }
         }
-        let clean = places.into_iter().filter(|at| self.may_leave(*at));
-        clean.map(|at| self.front.node(at)).collect()
     }
 
     /// Who of a piece leaves, as far as need be; the others are told that the hand came by.
