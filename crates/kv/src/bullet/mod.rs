@@ -507,6 +507,7 @@ impl Engine for Bullet {
 
     fn reclaim(&self) -> Result<u64, Error> {
         let (_, before) = self.back.heap.bytes();
+        self.sweep_all_cleared()?;
         self.glean_all()?;
         let (_, after) = self.back.heap.bytes();
         Ok(before.saturating_sub(after))

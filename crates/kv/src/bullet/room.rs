@@ -102,6 +102,7 @@ impl Bullet {
             return Ok(());
         }
         // Perhaps what was removed can be had back, or the medium has room again.
+        self.sweep_all_cleared()?;
         self.glean_all()?;
         let _refused = self.back.heap.grow_to(self.reserve() + bytes);
         self.keep_room();

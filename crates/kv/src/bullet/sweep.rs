@@ -6,8 +6,10 @@
 use super::Bullet;
 use super::glean::Gleaner;
 use super::session::{BulletSession, bump};
+use super::tend::WAITS_MAX;
 use super::write::Change;
 use crate::error::Error;
+use crate::stripe::Patience;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,6 +42,34 @@ impl Bullet {
             session.remove_expired(key)?;
         }
         session.commit_pending()
+    }
+}
+
+impl Bullet {
+    /// Removes all that was cleared, for who needs its room now; waits for whoever is doing that already, a while at most.
+    ///
+    /// # Errors
+    /// As [`Gleaner::sweep_cleared`]; with the path.
+    pub(super) fn sweep_all_cleared(&self) -> Result<(), Error> {
+        let (mut patience, mut waits) = (Patience::new(), 0);
+        while self.swept.load(Ordering::Acquire) < self.floor() && waits < WAITS_MAX {
+            self.healthy()?;
+            let working = self.working.read();
+            let swept = self.take_gleaner().map(|mut gleaner| {
+                let swept = gleaner.sweep_cleared(self);
+                self.put_back(gleaner);
+                swept
+            });
+            drop(working);
+            if !swept
+                .unwrap_or(Ok(false))
+                .map_err(|error| self.at_path(error))?
+            {
+                waits += 1;
+                patience.wait();
+            }
+        }
+        Ok(())
     }
 }
 

@@ -23,6 +23,9 @@ const PERIOD: Duration = Duration::from_millis(5);
 const QUIET: u32 = 20;
 /// Buckets that are moved at once.
 const BUCKETS: usize = 256;
+/// Times that others are waited for, by who wants to have room back: some milliseconds.
+pub(super) const WAITS_MAX: usize = 400;
+
 /// What came of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
@@ -82,8 +85,6 @@ impl Bullet {
     /// # Errors
     /// As [`Bullet::step`].
     pub(super) fn glean_all(&self) -> Result<(), Error> {
-        /// Times that others are waited for: some milliseconds.
-        const WAITS_MAX: usize = 400;
         // What a pass replaces is freed by the next one.
         let wanted = self.logs.epoch() + 1;
         let (mut patience, mut waits) = (Patience::new(), 0);
@@ -107,8 +108,7 @@ impl Bullet {
 
     /// Gives back what waited until now for no reader to be looking at it.
     pub(super) fn give_back_all(&self) {
-        let idle = std::mem::take(&mut *self.gleaners.lock());
-        for mut gleaner in idle {
+        for mut gleaner in self.gleaners_at_rest() {
             gleaner.give_back_all(self);
             self.put_back(gleaner);
         }
@@ -116,6 +116,18 @@ impl Bullet {
         retired.take_now(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
         drop(retired);
         self.free_evicted(true);
+    }
+
+    /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle otherwise.
+    fn gleaners_at_rest(&self) -> Vec<Gleaner> {
+        let mut patience = Patience::new();
+        for _ in 0..WAITS_MAX {
+            if let Some(_at_rest) = self.working.try_write() {
+                return std::mem::take(&mut *self.gleaners.lock());
+            }
+            patience.wait();
+        }
+        std::mem::take(&mut *self.gleaners.lock())
     }
 
     /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
