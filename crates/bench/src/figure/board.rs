@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// How long the one who measures sleeps before he looks whether a worker has failed, and whether all have written down what they did.
 const NAP: Duration = Duration::from_millis(10);
 const NAP_SHORT: Duration = Duration::from_millis(1);
+/// A span that is to see so many puts takes so many times its seconds at most.
+const LONGER: u32 = 4;
+/// Naps that settling may take.
+const SETTLING_NAPS: u32 = 1000;
 /// Requests between two pauses.
 const BLOCK: u64 = 32;
 
@@ -155,9 +159,32 @@ impl Board {
 
     /// What some of the threads do in the next seconds.
     pub(super) fn span(&self, threads: std::ops::Range<usize>, seconds: f64) -> Span {
+        self.span_of(threads, seconds, 0)
+    }
+
+    /// What some of the threads do in the next seconds, and until they have put so many records; in [`LONGER`] times as many seconds at most.
+    pub(super) fn span_of(&self, threads: std::ops::Range<usize>, seconds: f64, puts: u64) -> Span {
         let before = self.tally(threads.clone());
-        self.sleep(seconds);
+        for _ in 0..LONGER {
+            self.sleep(seconds);
+            let span = self.tally(threads.clone()).since(&before);
+            if span.puts >= puts {
+                return span;
+            }
+        }
         self.tally(threads).since(&before)
+    }
+
+    /// Waits until nobody has gleaned for a moment: what earlier writes left to do is done.
+    pub(super) fn settle(&self) {
+        let mut quiet = 0;
+        for _ in 0..SETTLING_NAPS {
+            quiet = if self.gleaners() == 0 { quiet + 1 } else { 0 };
+            if quiet == 10 || self.is_over() {
+                break;
+            }
+            std::thread::sleep(NAP);
+        }
     }
 
     /// How many workers are gleaning now: those whose last turn was one.

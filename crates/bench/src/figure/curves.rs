@@ -5,7 +5,7 @@ use super::board::{Board, Span};
 use super::crew::{self, Asking};
 use super::line::{Line, Measured, Rate, Series};
 use super::setup::LOGGED_BYTES;
-use super::stand::{Stage, Stand};
+use super::stand::{Stage, Stand, has_dynamic_roles, has_logs};
 use super::stream::Writes;
 use crate::subject::Error;
 use crate::timing::Spread;
@@ -64,7 +64,7 @@ pub(super) fn measure(stage: &Stage<'_>, telling: &mut Telling<'_>) -> Result<Ve
         for (curve, rounds) in curves.iter().zip(&mut measured) {
             telling.step(&format!("round {}: {}", round + 1, curve.name(settings)));
             let stand = stage.filled(curve.system, curve.log_bytes)?;
-            take(stage, &stand, rounds, telling)?;
+            take(stage, curve, &stand, rounds, telling)?;
         }
     }
     let mut lines = Vec::new();
@@ -102,8 +102,12 @@ impl Curve {
 }
 
 /// One round of all points, over one store.
+///
+/// Each begins when what the one before left in the logs has been gleaned, and goes on until puts have filled so much of them, with a pause or
+/// two between, that gleaning has its share.
 fn take(
     stage: &Stage<'_>,
+    curve: &Curve,
     stand: &Stand,
     rounds: &mut [Rounds],
     telling: &mut Telling<'_>,
@@ -116,9 +120,17 @@ fn take(
         let (spans, _) = crew::run(&stand.store, &board, duties, || {
             let spans = settings.writes.iter().map(|percent| {
                 telling.point();
+                if has_dynamic_roles(curve.system) {
+                    board.set_writes(Writes::of_percent(0.0));
+                    board.settle();
+                }
                 board.set_writes(Writes::of_percent(*percent));
                 board.sleep(settings.warm_up_seconds());
-                board.span(0..threads, settings.seconds)
+                let wanted = match has_logs(curve.system) && *percent > 0.0 {
+                    true => settings.logs() as u64 * curve.log_bytes / LOGGED_BYTES,
+                    false => 0,
+                };
+                board.span_of(0..threads, settings.seconds, wanted * 6 / 10)
             });
             Ok(spans.collect::<Vec<Span>>())
         })?;

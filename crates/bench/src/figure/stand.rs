@@ -140,3 +140,8 @@ pub(super) fn has_logs(system: BulletSystem) -> bool {
         BulletSystem::Volatile | BulletSystem::Phash | BulletSystem::HikvHt
     )
 }
+
+/// Whether workers glean when there is something to glean.
+pub(super) fn has_dynamic_roles(system: BulletSystem) -> bool {
+    matches!(system, BulletSystem::Dyn | BulletSystem::Wrc)
+}
