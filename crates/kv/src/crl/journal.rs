@@ -28,9 +28,11 @@ use crate::error::{Error, corrupt};
 use crate::opening;
 use crate::options::Options;
 use crate::stripe::{StripeId, Stripes};
+use crossbeam_utils::CachePadded;
 use everdram_pm::{Lane, Pool};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The number that a journal's pool has in the place of an engine's.
@@ -58,6 +60,8 @@ pub struct Journal<V> {
     pub(super) stripes: Stripes,
     /// Why it takes no more writes, once something failed half-way.
     pub(super) halted: OnceLock<String>,
+    /// Puts and removals since it was opened, by log: counted by who holds the log.
+    pub(super) counts: Box<[CachePadded<AtomicU64>]>,
     map: V,
 }
 
@@ -151,6 +155,7 @@ impl<V: Volatile> Journal<V> {
         Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
         Ok(Journal {
             pool,
+            counts: (0..logs.count()).map(|_| CachePadded::default()).collect(),
             logs,
             stripes,
             halted: OnceLock::new(),
@@ -189,6 +194,12 @@ impl<V: Volatile> Journal<V> {
 
     pub(super) fn stripe(&self, key: &[u8]) -> StripeId {
         Stripes::of(self.pool.secret().sum(key))
+    }
+
+    /// Puts and removals since it was opened.
+    pub(super) fn written(&self) -> u64 {
+        let counts = self.counts.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// The oldest epoch of which there is anything in the logs.

@@ -10,9 +10,12 @@ use crate::error::Error;
 use crate::limits::KEY_BYTES_MAX;
 use crate::stripe::{Patience, StripeId};
 use everdram_pm::{Flushed, Lane};
+use std::sync::atomic::Ordering;
 
-/// Passes after which logs that are still full will not get room from another one.
-const PASSES_MAX: u64 = 3;
+/// Passes after which logs that are still full, and into which nobody has written meanwhile, will not get room from another one.
+const PASSES_MAX: u32 = 3;
+/// Passes after which a writer gives up to whom others leave no room.
+const PATIENCE_MAX: u32 = 200;
 
 /// One thread's way to write.
 pub struct Writer<'a, V> {
@@ -107,6 +110,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
         }
         change.lsn = journal.stripes.next_version(held.stripe);
         let flushed = self.append(&mut log, &change);
+        journal.counts[self.wanted].fetch_add(1, Ordering::Relaxed);
         let ordered = self.lane.fence(flushed);
         let _durable = journal.pool.wait(ordered.lsn())?;
         journal.map().show(key, change.lsn, value);
@@ -128,17 +132,27 @@ impl<'a, V: Volatile> Writer<'a, V> {
     /// A log with room for an entry, where it may hold so many bytes; the writer holds nothing.
     fn take_log(&mut self, most: u64) -> Result<Group, Error> {
         let journal = self.journal;
-        let (mut patience, mut passes, mut before) = (Patience::new(), 0, None);
+        let (mut patience, mut seen) = (Patience::new(), None);
+        let (mut passes, mut idle) = (0, 0);
         loop {
             journal.healthy()?;
             if let Some(group) = journal.logs.begin_up_to(self.wanted, most) {
                 self.wanted = group.log();
                 return Ok(group);
             }
-            let reclaimed = journal.logs.reclaimed();
-            passes += u64::from(before.replace(reclaimed).is_some_and(|it| it != reclaimed));
+            let now = (journal.logs.reclaimed(), journal.written());
+            if let Some((reclaimed, written)) = seen
+                && reclaimed != now.0
+            {
+                passes += 1;
+                idle = if written == now.1 { idle + 1 } else { 0 };
+            }
+            if seen.is_none_or(|(reclaimed, _)| reclaimed != now.0) {
+                seen = Some(now);
+            }
             let is_old = journal.oldest_epoch() < journal.logs.epoch();
-            if passes >= PASSES_MAX && journal.logs.are_full() && !is_old {
+            let is_enough = idle >= PASSES_MAX || passes >= PATIENCE_MAX;
+            if is_enough && journal.logs.are_full() && !is_old {
                 let (used, _) = journal.used_bytes();
                 return Err(Error::NoSpace(format!(
                     "its logs hold {used} bytes of what the map has; remove something, or make a journal with longer logs"
