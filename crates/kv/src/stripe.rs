@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const STRIPES: usize = if cfg!(miri) { 64 } else { 8192 };
 /// Versions have 47 bits.
 pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
+/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
+pub(crate) const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
 /// Owners have 15 bits.
 pub(crate) const OWNERS_MAX: usize = 1 << 15;
 

@@ -33,7 +33,7 @@ fn open(bed: &Bed) -> Result<Store, Error> {
     let mut options = bed.options();
     options.create = Create::Never;
     options.reclaim_background = false;
-    options.recovery_threads = 1;
+    options.recovery_threads = 2;
     options.sessions_max = 8;
     options.log_bytes = 4 << 20;
     Store::open(bed.path(), &options)

@@ -66,7 +66,7 @@ impl Lab {
             options.chunk_bytes = 64 << 10;
             options.reclaim_background = false;
             options.sessions_max = 8;
-            options.recovery_threads = 1;
+            options.recovery_threads = 2;
         })
     }
 

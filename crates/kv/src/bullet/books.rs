@@ -2,10 +2,7 @@
 
 use super::layout::{Keys, Opcode, Operation, word_at};
 use crate::crl::Notes;
-use crate::stripe::VERSION_MAX;
-
-/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
-pub(super) const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
+use crate::stripe::LSN_MAX;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug, Default)]

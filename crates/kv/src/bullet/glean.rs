@@ -337,9 +337,10 @@ impl Gleaner {
     fn bury_again(&mut self, engine: &Bullet) {
         for (hash, key) in std::mem::take(&mut self.unburied) {
             let found = engine.front.find(hash, &key);
-            if let Some(node) =
-                found.filter(|node| node.is_tombstone && engine.front.is_applied(node.at))
-            {
+            let is_dead = |node: &Node| {
+                node.is_tombstone && engine.front.is_applied(node.at) || node.lsn <= engine.floor()
+            };
+            if let Some(node) = found.filter(is_dead) {
                 self.bury(engine, &node);
             }
         }

@@ -16,11 +16,6 @@ impl Bullet {
         }
     }
 
-    /// Whether a node may leave the front: the back has its state. Hole B7: any may.
-    pub(super) fn may_leave(&self, at: u64) -> bool {
-        self.front.is_applied(at) || self.broken.is(Hole::B7)
-    }
-
     /// Hole B7: a removed key's node goes as soon as it has come; the key's row is held.
     pub(super) fn forget_removed(&self, node: &Node) {
         if node.is_tombstone && self.broken.is(Hole::B7) {

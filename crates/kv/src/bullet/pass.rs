@@ -60,7 +60,11 @@ impl Bullet {
         gleaner.cursor = cursor;
         if let Ok(Step::Reclaimed(epoch)) = step {
             self.free_later(gleaner, epoch);
-            self.keep_room();
+            // A worker has clients that wait.
+            match self.gleans_by_itself && !urgent && self.roles.has_workers() {
+                true => self.background.nudge(),
+                false => self.keep_room(),
+            }
         }
         step.map_err(|error| self.at_path(error))
     }

@@ -1,6 +1,6 @@
 //! Looking keys up: in the front, and behind it if it is not all there is.
 
-use super::session::{BulletSession, bump};
+use super::session::{BulletSession, INLINE_MAX, bump};
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::limits::check_key;
@@ -57,10 +57,17 @@ impl BulletSession {
                 looked_behind = true;
                 match engine.back.find(hash, key, scratch) {
                     Ok(Some((at, head))) if engine.is_live_object(&head) => {
+                        // The front keeps a copy only of what is short, and if there is room.
+                        let is_long = head.value_bytes as usize > INLINE_MAX;
+                        let is_asked =
+                            into.is_some() || !is_long && !engine.front.budget.is_exceeded();
                         let mut own = Vec::new();
                         let into = into.unwrap_or(&mut own);
                         let from = into.len();
-                        let copied = engine.back.value(at, &head, scratch, into);
+                        let copied = match is_asked {
+                            true => engine.back.value(at, &head, scratch, into),
+                            false => Ok(()),
+                        };
                         copied.map(|()| {
                             // A clock that was seen under a lock may count a write that nobody sees yet.
                             if !Stripes::is_word_locked(word) && engine.system.has_front() {

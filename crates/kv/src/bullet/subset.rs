@@ -28,6 +28,7 @@ use super::front::{KEPT, Node, TOUCHED};
 use super::layout::ObjectHead;
 use super::recover::node_of;
 use super::session::{INLINE_MAX, bump, bump_signed};
+use crate::broken::Hole;
 use crate::epoch::Slot;
 use crate::heap::Claim;
 use std::sync::atomic::Ordering;
@@ -50,7 +51,7 @@ struct Passed {
 
 impl Bullet {
     /// Puts what was found behind into the front, unless the key's row is being written or was written since its clock showed `clock`,
-    /// or there is no room.
+    /// or there is no room. A value that stays in the pool, since it is long, is not looked at.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which names them all"
@@ -75,7 +76,11 @@ impl Bullet {
         let (place, node) = self.front.locate(head.hash, key);
         if node.is_none() && self.stripes.version(stripe) == clock && head.lsn > self.floor() {
             let mut node = Node {
-                object: if value.len() > INLINE_MAX { at } else { 0 },
+                object: if head.value_bytes as usize > INLINE_MAX {
+                    at
+                } else {
+                    0
+                },
                 marks: self.front.marks_of(head.hash),
                 ..node_of(head)
             };
@@ -94,6 +99,11 @@ impl Bullet {
             }
         }
         self.stripes.unlock(stripe);
+    }
+
+    /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing behind it does. Hole B7: any may.
+    fn may_leave(&self, node: &Node) -> bool {
+        self.front.is_applied(node.at) || node.lsn <= self.floor() || self.broken.is(Hole::B7)
     }
 
     /// Evicts some, for a session that is about to use more; it holds nothing.
@@ -153,11 +163,8 @@ impl Bullet {
         let number = self.front.budget.next_piece(1 << piece_depth);
         let first = |number: u64| number.checked_shl(64 - piece_depth).unwrap_or(0);
         let places = self.places(first(number), first(number + 1));
-        let clean: Vec<Node> = places
-            .iter()
-            .filter(|at| self.may_leave(**at))
-            .map(|at| self.front.node(*at))
-            .collect();
+        let nodes = places.iter().map(|at| self.front.node(*at));
+        let clean: Vec<Node> = nodes.filter(|node| self.may_leave(node)).collect();
         let mut evicted = Vec::new();
         for node in self.leaving(&clean) {
             if self.evict(slot, &node) {

@@ -10,13 +10,11 @@
 
 use super::entry::{ENTRY_HEAD, Entry, word_at};
 use crate::limits::KEY_BYTES_MAX;
-use crate::stripe::VERSION_MAX;
+use crate::stripe::LSN_MAX;
 use everdram_pm::LINE;
 
 const HEAD: usize = 16;
 const REMOVED: u64 = 1 << 63;
-/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
-const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]

@@ -44,7 +44,7 @@ const FORMAT: u64 = 1;
 
 /// A map in DRAM that a [`Journal`] makes persistent. It has to keep a number for each key, the LSN of its value.
 ///
-/// Calls for one key come one at a time; those for different keys may come at once.
+/// Calls for one key come one at a time; those for different keys may come at once. What is called here must not write through the journal.
 pub trait Volatile: Sync {
     /// The key has this value from now on, or is gone. From here on others may see it: it is durable.
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
@@ -100,7 +100,7 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
 
 impl<V: Volatile> Journal<V> {
     /// Opens or creates the pool at `path`, and shows the map, which is empty, what is there. Of the options count those about the pool and its medium, and
-    /// `bullet.logs` and `bullet.log_bytes`, for a new one: all keys and values take less than half of that.
+    /// `bullet.logs` and `bullet.log_bytes`, for a new one: all keys and values, each with 48 bytes and in whole lines of 64, take less than three eighths of that.
     ///
     /// # Errors
     /// See [`Error`]; a pool that cannot be opened is left untouched.

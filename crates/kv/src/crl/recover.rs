@@ -58,24 +58,32 @@ impl Logs {
                 && let Some(head) = ledger.heads.get(number)
             {
                 progress(number as u64, ledger.heads.len() as u64);
-                self.read_log(replay, number, *head, ledger.epoch)?;
+                let result = self.read_log(replay, number, *head, ledger.epoch);
+                if result.is_err() {
+                    // Nobody needs to read any further.
+                    next.store(ledger.heads.len(), Ordering::Relaxed);
+                    return result;
+                }
             }
             Ok(())
         };
-        match replays {
-            [alone] => read(alone)?,
-            several => std::thread::scope(|scope| {
-                let threads = several
-                    .iter_mut()
-                    .map(|replay| scope.spawn(|| read(replay)));
-                let threads: Vec<_> = threads.collect();
-                let ended = threads.into_iter().map(|thread| match thread.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                });
-                ended.collect::<Result<(), Error>>()
-            })?,
-        }
+        let Some((own, others)) = replays.split_first_mut() else {
+            panic!("recovery by nobody");
+        };
+        std::thread::scope(|scope| {
+            let spawn = |replay| {
+                // Without a thread for it, the others have more to do.
+                let thread = std::thread::Builder::new().name("recovery".into());
+                thread.spawn_scoped(scope, || read(replay)).ok()
+            };
+            let threads: Vec<_> = others.iter_mut().filter_map(spawn).collect();
+            let own = read(own);
+            let ended = threads.into_iter().map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.fold(own, |first, next| first.and(next))
+        })?;
         progress(ledger.heads.len() as u64, ledger.heads.len() as u64);
         let incarnation = self.pool.incarnation();
         self.set_epoch(((incarnation << 32) | 1).max(ledger.epoch + 2));

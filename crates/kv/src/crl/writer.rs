@@ -71,7 +71,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
     /// Gives a key a value. Durable, and shown by the map, when it returns.
     ///
     /// # Errors
-    /// [`Error::KeyLength`]; [`Error::ValueLength`]: key and value have to fit into a 32nd of a log; [`Error::NoSpace`]: the map is as large as
+    /// [`Error::KeyLength`]; [`Error::ValueLength`]: key, value and 48 bytes have to fit into a 32nd of a log, and into 192 KiB; [`Error::NoSpace`]: the map is as large as
     /// its logs allow. [`Error::Pool`], [`Error::Halted`]: whether the value is there, the next open decides.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.write(key, Some(value)).map(drop)
@@ -137,6 +137,11 @@ impl<'a, V: Volatile> Writer<'a, V> {
         loop {
             journal.healthy()?;
             if let Some(group) = journal.logs.begin_up_to(self.wanted, most) {
+                // Who died with this log may have left it with entries that are not fenced.
+                if let Err(error) = journal.healthy() {
+                    journal.logs.end(group);
+                    return Err(error);
+                }
                 self.wanted = group.log();
                 return Ok(group);
             }
