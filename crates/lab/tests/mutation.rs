@@ -16,8 +16,9 @@ const FOR_SPEED: [&str; 1] = ["pm/src/log/segment.rs"];
 const CHECKPOINTS: [&str; 2] = ["kv/src/viper/checkpoint.rs", "kv/src/viper/chain.rs"];
 
 /// What nobody misses in Bullet:
-/// - `recover.rs`, `ledger.rs`, and a transaction's record in `txn.rs`: recovery flushes what it found of entries, ledgers, objects and records. They were streamed,
-///   and in the lab what a process streamed is durable when it dies. Also the end of a torn log, which matters if the same bytes come to lie there.
+/// - `recover.rs`, `ledger.rs`, and a transaction's record in `txn.rs`: recovery flushes what it found of entries, ledgers, objects and records. That matters if the power
+///   fails during the recovery from a kill in the middle of a commit, or soon after it. So does the end of a torn log or record, and if the same bytes come to lie there; `heap/tests.rs` has
+///   a test of records.
 /// - `txn.rs`: that a record is retired matters if another area has changed the same words since; `heap/tests.rs` has a test of it.
 /// - `heap/mod.rs`: headers of chunks as small as the lab's are one line, so a later store to it flushes all of it.
 const OF_BULLET: [&str; 5] = [
