@@ -77,7 +77,7 @@ fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
         _ => return choices.below(base.image.len()),
     };
     if places.is_empty() {
-        return 0;
+        return choices.below(base.image.len());
     }
     choices.of(places).at + choices.below(72)
 }

@@ -13,6 +13,7 @@ pub mod commands;
 pub mod damage;
 pub mod pools;
 pub mod replies;
+pub mod visit;
 
 /// Bytes that a target may hold at once. The largest honest need is some megabytes; a length that was announced
 /// and believed is far more.

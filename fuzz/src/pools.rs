@@ -2,7 +2,7 @@
 
 use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;
-use everdram::{BatchOp, Engine, EngineSession, Error, Options};
+use everdram::{BatchOp, Engine, EngineKind, EngineSession, Error, Options};
 use everdram_pm::fuzzing::secret;
 use everdram_pm::lab::{self as pm, Seed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +27,36 @@ pub struct Base {
     pub survey: Survey,
 }
 
-/// One of each kind.
+/// Pools of the engine `bullet`: killed with full logs, with half of it behind, and closed.
+#[must_use]
+pub fn of_bullet() -> Vec<Base> {
+    let mut options = options();
+    options.engine = Some(EngineKind::Bullet);
+    let ends = [End::Killed, End::Reclaimed, End::Closed];
+    let bases = ends.into_iter().zip(10..);
+    bases
+        .map(|(end, seed)| made(Seed(seed), &options, end))
+        .collect()
+}
+
+/// One of each kind, of the engine `viper`.
 #[must_use]
 pub fn all() -> Vec<Base> {
     let shapes = [(1, None), (1, Some((8, 16))), (3, None)];
     let mut bases = Vec::new();
     for (number, (dimms, fixed)) in shapes.into_iter().enumerate() {
         for closed in [false, true] {
-            bases.push(base(Seed(number as u64), dimms, fixed, closed));
+            let mut options = options();
+            options.dimms = dimms;
+            options.fixed = fixed;
+            let end = if closed { End::Closed } else { End::Killed };
+            let base = made(Seed(number as u64), &options, end);
+            let forger =
+                Forger::new(secret(&base.image), base.geometry).expect("the engine's own words");
+            bases.push(Base {
+                survey: forger.survey(&base.image),
+                ..base
+            });
         }
     }
     bases
@@ -47,6 +69,11 @@ pub fn options() -> Options {
     options.initial_bytes = 96 << 10;
     options.chunk_bytes = 32 << 10;
     options.max_bytes = CAPACITY;
+    options.bullet.logs = 2;
+    options.bullet.log_bytes = 24 << 10;
+    options.bullet.transaction_bytes = 1 << 10;
+    options.bullet.chunk_bytes = 8 << 10;
+    options.bullet.depth = 2;
     options.sessions_max = 4;
     options.recovery_threads = 1;
     options.reclaim_background = false;
@@ -54,28 +81,36 @@ pub fn options() -> Options {
     options
 }
 
-fn base(seed: Seed, dimms: u32, fixed: Option<(u32, u32)>, closed: bool) -> Base {
-    let mut options = options();
-    options.dimms = dimms;
-    options.fixed = fixed;
-    let (number, geometry) = lab::identity(&options).expect("these options are sound");
+/// How a pool was left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    /// Killed, after reclamation and some more.
+    Reclaimed,
+    Closed,
+}
+
+fn made(seed: Seed, options: &Options, end: End) -> Base {
+    let (number, geometry) = lab::identity(options).expect("these options are sound");
     let empty = pm::create(seed, number, geometry).expect("memory does not fail");
     let pool = pm::open(&empty, CAPACITY, None).expect("a new pool opens");
-    let engine = lab::open(Arc::clone(&pool), &options).expect("a new pool recovers");
+    let engine = lab::open(Arc::clone(&pool), options).expect("a new pool recovers");
     let engine = engine.engine();
     let mut written = BTreeMap::new();
     fill(&engine, &mut written).expect("a new pool has room");
-    if closed {
-        engine.close().expect("memory does not fail");
+    match end {
+        End::Killed => {}
+        End::Reclaimed => {
+            engine.reclaim().expect("memory does not fail");
+            fill(&engine, &mut written).expect("a pool with little in it has room");
+        }
+        End::Closed => engine.close().expect("memory does not fail"),
     }
-    let image = image_of(&pool);
-    let forger = Forger::new(secret(&image), geometry).expect("the engine's own words");
-    let survey = forger.survey(&image);
     Base {
-        image,
+        image: image_of(&pool),
         geometry,
         written,
-        survey,
+        survey: Survey::default(),
     }
 }
 

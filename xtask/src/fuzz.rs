@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const TARGETS: [&str; 4] = ["pool", "log", "resp", "import"];
+const TARGETS: [&str; 5] = ["pool", "bullet", "log", "resp", "import"];
 /// Seconds for each target without `--seconds`.
 const SECONDS: u64 = 60;
 /// Longest input, in bytes; targets take inputs as choices, so short ones do much.

@@ -1,0 +1,127 @@
+//! One life of a damaged pool: opened, read, used. Whatever its bytes are, no call panics.
+
+use crate::pools::{self, Base, CAPACITY, KEYS, image_of, key};
+use everdram::{BatchOp, EngineSession, Error, Ticket, lab};
+use everdram_pm::lab as pm;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a key reads as: its value, nothing, or damage.
+pub type Contents = BTreeMap<Vec<u8>, Result<Option<Vec<u8>>, ()>>;
+
+/// Opens an image, reads everything, and (if asked) writes. Returns what it read last and the image a crash then
+/// leaves. With `base` only what was written there may be read.
+///
+/// # Errors
+/// The image was refused.
+pub fn visit(image: &[u8], base: Option<&Base>, write: bool) -> Result<(Contents, Vec<u8>), Error> {
+    let pool = pm::open(image, CAPACITY, None)?;
+    let mut opened = lab::open(Arc::clone(&pool), &pools::options())?;
+    let engine = opened.engine();
+    let mut session = Arc::clone(&engine).session().expect("there are sessions");
+    let _ = engine.check();
+    let mut contents = read_all(&mut *session);
+    if let Some(base) = base {
+        only_what_was_written(base, &contents);
+    }
+    if write {
+        exercise(&mut *session);
+        let _ = opened.tend();
+        let _ = engine.reclaim();
+        exercise(&mut *session);
+        contents = read_all(&mut *session);
+    }
+    let _ = engine.stats();
+    Ok((contents, image_of(&pool)))
+}
+
+fn read_all(session: &mut dyn EngineSession) -> Contents {
+    let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+    let mut cursor = 0;
+    loop {
+        let visited = session.scan(cursor, 64, &mut |key, _, _| keys.push(key.to_vec()));
+        match visited {
+            Ok(next) if next != 0 => cursor = next,
+            _ => break,
+        }
+    }
+    keys.into_iter()
+        .map(|key| (key.clone(), read(session, &key)))
+        .collect()
+}
+
+fn read(session: &mut dyn EngineSession, key: &[u8]) -> Result<Option<Vec<u8>>, ()> {
+    let mut value = Vec::new();
+    let probed = session.probe(key).map_err(|_| ());
+    match session.get(key, &mut value) {
+        Ok(None) => Ok(None),
+        Ok(Some(found)) => {
+            if let Ok(Some((state, bytes))) = probed {
+                assert_eq!((state.version, bytes), (found.version, value.len() as u64));
+            }
+            Ok(Some(value))
+        }
+        Err(_) => {
+            assert!(value.is_empty(), "an error left part of a value");
+            Err(())
+        }
+    }
+}
+
+fn only_what_was_written(base: &Base, contents: &Contents) {
+    for (key, value) in contents {
+        if let Ok(Some(value)) = value {
+            let written = base.written.get(key);
+            let written = written.is_some_and(|values| values.contains(value));
+            assert!(
+                written,
+                "{key:?} reads as {value:?}, which was never written"
+            );
+        }
+    }
+}
+
+/// Some of everything; what was stored without an error must be there.
+fn exercise(session: &mut dyn EngineSession) {
+    for (number, length) in [(0, 16), (1, 500), (12, 6000), (30, 8)] {
+        let (key, value) = (key(number), vec![0x55; length]);
+        let stored = session.put(&key, &value, 0).and_then(|_| session.commit());
+        if stored.is_ok() {
+            assert_eq!(
+                read(session, &key),
+                Ok(Some(value)),
+                "{key:?} was stored just now"
+            );
+        }
+    }
+    let gone = key(4);
+    if session.delete(&gone).and_then(|_| session.commit()).is_ok() {
+        assert_ne!(read(session, &gone).map(|value| value.is_some()), Ok(true));
+    }
+    let (one, two) = (key(5), key(14));
+    let operations = [
+        BatchOp::Put {
+            key: &one,
+            value: b"batch",
+            expires_at_ms: 0,
+        },
+        BatchOp::Delete { key: &two },
+    ];
+    if session.batch(&operations).is_ok() {
+        assert_eq!(read(session, &one), Ok(Some(b"batch".to_vec())));
+    }
+    let _: Result<Ticket, Error> = session.commit();
+}
+
+/// What a key was must be what it is, but where either is damage, which may be met earlier or later.
+///
+/// # Panics
+/// If it is not.
+pub fn same(before: &Contents, after: &Contents) {
+    for (key, before) in before {
+        let found = after.get(key).cloned().unwrap_or(Ok(None));
+        if let (Ok(before), Ok(found)) = (before, &found) {
+            assert!(before == found, "{key:?} was {before:?} and is {found:?}");
+        }
+    }
+}
