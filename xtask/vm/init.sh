@@ -67,7 +67,7 @@ serve() {
         everdram check --json "$pool" || fail "everdram check of $pool"
     fi
     everdram serve --json --until-stdin-closes --bind 10.0.2.15 --allow-open-network \
-        --port "$(word port)" --pool "$pool" --medium pmem <&3 >&3 || fail "everdram serve ended with $?"
+        --port "$(word port)" --pool "$pool" --medium pmem --engine "$(word engine)" <&3 >&3 || fail "everdram serve ended with $?"
 }
 
 case "$(word do)" in

@@ -178,8 +178,9 @@ fn kill_loop(scope: Scope, name: &str, place: &str) -> Step {
 /// The power cuts.
 pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
     let limit = Duration::from_secs(scope.pick(150, 2400));
-    let campaign = |name, pool, cuts, forgets| Campaign {
+    let campaign = |name, engine, pool, cuts, forgets| Campaign {
         name,
+        engine,
         pool,
         cuts,
         forgets,
@@ -187,12 +188,39 @@ pub(crate) fn campaigns(scope: Scope) -> Vec<Campaign> {
     };
     let pool = "/mnt/pmem/pool";
     let mut campaigns = vec![
-        campaign("power cuts, fsdax", pool, scope.pick(1, 10), false),
-        campaign("power cuts, devdax", DAX_DEVICE, scope.pick(1, 10), false),
+        campaign(
+            "power cuts, viper, fsdax",
+            "viper",
+            pool,
+            scope.pick(1, 10),
+            false,
+        ),
+        campaign(
+            "power cuts, bullet, devdax",
+            "bullet",
+            DAX_DEVICE,
+            scope.pick(1, 10),
+            false,
+        ),
     ];
     if scope == Scope::Full {
         campaigns.push(campaign(
+            "power cuts, bullet, fsdax",
+            "bullet",
+            pool,
+            10,
+            false,
+        ));
+        campaigns.push(campaign(
+            "power cuts, viper, devdax",
+            "viper",
+            DAX_DEVICE,
+            10,
+            false,
+        ));
+        campaigns.push(campaign(
             "power cuts, all lost: must be seen",
+            "viper",
             pool,
             1,
             true,

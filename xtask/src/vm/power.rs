@@ -24,6 +24,8 @@ const DOOR: &str = "-chardev stdio,id=door,signal=off -device virtio-serial-pci 
 /// What is cut, and how often.
 pub(crate) struct Campaign {
     pub(crate) name: &'static str,
+    /// The engine, as `everdram serve` names it.
+    pub(crate) engine: &'static str,
     /// The pool, as the guest sees it.
     pub(crate) pool: &'static str,
     pub(crate) cuts: u64,
@@ -80,9 +82,10 @@ impl Campaign {
         let used = file.with_extension("used");
         let _absent = std::fs::remove_file(&used);
         let port = free_port()?;
-        let pool = self.pool;
-        let orders =
-            format!("everdram.do=serve everdram.pool={pool} everdram.port={port} everdram.fresh=");
+        let (pool, engine) = (self.pool, self.engine);
+        let orders = format!(
+            "everdram.do=serve everdram.pool={pool} everdram.engine={engine} everdram.port={port} everdram.fresh="
+        );
         let mut arguments = machine.arguments(&orders);
         arguments.extend(DOOR.split_whitespace().map(str::to_owned));
         arguments.push(format!(
