@@ -11,6 +11,7 @@
 //!   behaviour.
 //! - An access to a line that is not usable is a bug of the caller and panics.
 
+use crate::cpu;
 #[cfg(not(miri))]
 use crate::map::Reservation as Memory;
 use crate::region::Backing;
@@ -307,14 +308,16 @@ impl Dram {
 
     /// Starts loading a line into the caches, if there is such a line.
     #[inline]
-    #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
     pub fn prefetch(&self, number: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.base.as_ptr().wrapping_add(number);
-            // SAFETY: a hint about an address, which need not be a good one; SSE is part of x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        cpu::prefetch_line(self.base.as_ptr().wrapping_add(number).cast());
+    }
+
+    /// As [`Dram::prefetch`], of several lines that are to be written.
+    #[inline]
+    pub fn prefetch_to_write(&self, number: usize, lines: usize) {
+        for line in 0..lines {
+            let line = self.base.as_ptr().wrapping_add(number.wrapping_add(line));
+            cpu::prefetch_line_to_write(line.cast());
         }
     }
 }
@@ -440,6 +443,7 @@ mod tests {
         dram.grow_to(64).unwrap();
         for number in [0, 1 << 20, 1 << 57, usize::MAX] {
             dram.prefetch(number);
+            dram.prefetch_to_write(number, 2);
         }
         assert_eq!(dram.line(0).load(), [0; 8]);
     }

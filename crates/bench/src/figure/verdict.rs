@@ -144,15 +144,17 @@ impl Claim {
         }
     }
 
-    /// The mean of the second halves of all phases of a share of writes: by then workers have found their places.
+    /// The mean of the second halves of all phases of a share of writes: by then workers have found their places. What is said of single moments
+    /// is said of all of them.
     fn settled(&self, lines: &[Line], label: &str, by: By) -> Option<Vec<f64>> {
         let Measured::Course { moments } = &lines.first()?.measured else {
             return None;
         };
         let of_label = |moment: &&Moment| format!("{} %", moment.writes_percent) == label;
+        let is_of_all = self.what == What::Least;
         let values: Vec<f64> = moments
             .chunk_by(|one, next| one.phase == next.phase)
-            .flat_map(|phase| &phase[phase.len() / 2..])
+            .flat_map(|phase| &phase[if is_of_all { 0 } else { phase.len() / 2 }..])
             .filter(of_label)
             .map(|moment| match (self.what, by) {
                 (What::Gleaners, _) => moment.gleaners as f64,
@@ -161,7 +163,8 @@ impl Claim {
             })
             .collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        (!values.is_empty()).then(|| vec![mean])
+        let least = values.iter().copied().reduce(f64::min)?;
+        Some(vec![if is_of_all { least / mean } else { mean }])
     }
 }
 
@@ -286,6 +289,27 @@ mod tests {
         assert_eq!(of("no gleaner").holds, Some(true));
         assert_eq!(of("more gleaners than at 2 %").measured, [("15 %", 1.0)]);
         assert_eq!(of("more gleaners than at 15 %").holds, None);
+    }
+
+    #[test]
+    fn one_slow_second_is_one_too_many() {
+        let mut soak = line(Figure::Bullet7, "+wrc", 100.0, 2, 1.0);
+        for (least, holds) in [(0.6, true), (0.4, false)] {
+            let moments = [least, 1.2, 1.2, 1.0].map(|mops| Moment {
+                second: 0.0,
+                phase: 0,
+                writes_percent: 100.0,
+                mops,
+                undisturbed_mops: mops,
+                gleaners: 1,
+                gleaning_share: 0.5,
+            });
+            soak.measured = Measured::Course {
+                moments: moments.to_vec(),
+            };
+            let bar = bar(std::slice::from_ref(&soak), "no second below half");
+            assert_eq!(bar.holds, Some(holds), "{bar:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! node   +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
 //!        | hash | lsn | expiry | lengths | record | trace | object | trace | key | value |
 //!        +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
-//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`subset.rs`)
+//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`subset.rs`) | 52 an edit
 //! lengths   0..32 of the key | 32..64 of the value
 //! record    where the log record of this state is (`lentry`); 0 = it came from the back
 //! trace     whether the back has this state, or a newer one, and where the back has the key (`trace.rs`)
@@ -38,6 +38,13 @@ const BEHIND: u64 = 1 << 49;
 pub(super) const TOUCHED: u64 = 1 << 50;
 /// The node was asked for more than once: it is not on trial any more.
 pub(super) const KEPT: u64 = 1 << 51;
+const EDIT: u64 = 1 << 52;
+
+/// So many buckets ahead of the one that moves, nodes are fetched, each of which says where it goes.
+const AHEAD: u64 = 8;
+
+/// Lines of a node that are fetched before it is written; of a longer one the processor fetches the rest by itself.
+const FETCHED_LINES: u64 = 8;
 
 /// Where the word of the marks is.
 const MARKS_AT: u64 = 8;
@@ -58,6 +65,8 @@ pub(super) struct Node {
     pub(super) record: u64,
     /// The key was removed.
     pub(super) is_tombstone: bool,
+    /// The record says only what changed: the state builds on older records, or on the back.
+    pub(super) is_edit: bool,
     /// Where in the pool the value is, if it is not here: the offset of the object; 0: here.
     pub(super) object: u64,
     /// Where the back has the key, if that is remembered; meant for [`Front::write`].
@@ -93,11 +102,12 @@ impl Node {
     fn words(&self) -> [u64; 8] {
         let tombstone = if self.is_tombstone { TOMBSTONE } else { 0 };
         let behind = if self.object == 0 { 0 } else { BEHIND };
+        let edit = if self.is_edit { EDIT } else { 0 };
         let applied = if self.record == 0 { APPLIED } else { 0 };
         let [place, traced] = self.trace.map_or([0, 0], Trace::to_words);
         [
             self.hash,
-            self.lsn | tombstone | behind | self.marks,
+            self.lsn | tombstone | behind | edit | self.marks,
             self.expires_at_ms,
             u64::from(self.key_bytes) | u64::from(self.value_bytes) << 32,
             self.record,
@@ -295,6 +305,15 @@ impl Front {
         TRACE_AT.map(|word| &self.words.0.words(at + word, 8)[0])
     }
 
+    /// Starts fetching the lines of a node that is going to be written.
+    #[inline]
+    pub(super) fn prefetch_to_write(&self, node: &Node) {
+        let lines = node.bytes().div_ceil(LINE).min(FETCHED_LINES);
+        self.words
+            .0
+            .prefetch_to_write((node.at / LINE) as usize, lines as usize);
+    }
+
     /// Writes a node that nobody can see yet, at `node.at`. A value that is elsewhere is not looked at.
     #[inline]
     pub(super) fn write(&self, node: &Node, key: &[u8], value: &[u8]) {
@@ -334,6 +353,7 @@ impl Front {
             value_bytes: (head[3] >> 32) as u32,
             record: head[4],
             is_tombstone: head[1] & TOMBSTONE != 0,
+            is_edit: head[1] & EDIT != 0,
             object: head[6],
             trace: None,
             marks: head[1] & (TOUCHED | KEPT),
@@ -533,6 +553,12 @@ impl Front {
         claim: &mut Option<Claim>,
         dropped: &mut Vec<u64>,
     ) -> Result<(), Error> {
+        if let Some((old, _)) = self.table.moving()
+            && let ahead = number + AHEAD
+            && ahead < 1 << old.depth()
+        {
+            self.prefetch_nodes(ahead << (64 - old.depth()));
+        }
         let mut editor = Direct {
             front: self,
             spare: &mut Vec::new(),

@@ -1,37 +1,59 @@
 //! Keys whose records a gleaner has met and not applied yet: it looks for all of them at once, so that their cache misses overlap.
 
+use super::layout::RecordAt;
+
 /// Keys gathered before they are applied.
 const MOST: usize = 24;
 
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// The hash of each, and where its key ends.
-    hashes: Vec<(u64, usize)>,
+    records: Vec<Record>,
     keys: Vec<u8>,
 }
 
+/// A key that was gathered.
+struct Record {
+    hash: u64,
+    at: RecordAt,
+    /// Where its key begins and ends.
+    key: [usize; 2],
+}
+
+impl Record {
+    fn of<'a>(&self, keys: &'a [u8]) -> (u64, RecordAt, &'a [u8]) {
+        let [from, to] = self.key;
+        (self.hash, self.at, keys.get(from..to).unwrap_or(&[]))
+    }
+}
+
 impl Gathered {
-    /// Adds a key. `false`: that is enough.
+    /// Adds a record's key. `false`: that is enough.
     #[inline]
-    pub(super) fn push(&mut self, hash: u64, key: &[u8]) -> bool {
+    pub(super) fn push(&mut self, hash: u64, at: RecordAt, key: &[u8]) -> bool {
+        let from = self.keys.len();
         self.keys.extend_from_slice(key);
-        self.hashes.push((hash, self.keys.len()));
-        self.hashes.len() < MOST
+        let key = [from, self.keys.len()];
+        self.records.push(Record { hash, at, key });
+        self.records.len() < MOST
     }
 
-    /// Hash and key of each, in order.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut from = 0;
-        self.hashes.iter().map(move |&(hash, to)| {
-            let key = self.keys.get(from..to).unwrap_or(&[]);
-            from = to;
-            (hash, key)
-        })
+    /// Hash, record and key of each, in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (u64, RecordAt, &[u8])> {
+        self.records.iter().map(|record| record.of(&self.keys))
+    }
+
+    /// Keeps some of them.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(u64, RecordAt, &[u8]) -> bool) {
+        let keys = &self.keys;
+        self.records.retain(|record| {
+            let (hash, at, key) = record.of(keys);
+            keeps(hash, at, key)
+        });
     }
 
     pub(super) fn clear(&mut self) {
-        self.hashes.clear();
+        self.records.clear();
         self.keys.clear();
     }
 }

@@ -10,13 +10,17 @@
 //!
 //! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older record of it that is
 //! still in a log is passed over, also after the key was removed from both tables (B5).
+//!
+//! Nor has a record anything to be applied after which the key was put or removed: the newer record says all there is, is durable, and is
+//! reclaimed in no earlier epoch. A key that is written all the time is applied when it is left alone, or when the newest record that says
+//! all is gleaned. After a change that builds on older records ([`Node::is_edit`]) those are applied.
 
 use super::Bullet;
 use super::back::Edits;
 use super::books::Sum;
 use super::front::Node;
 use super::gathered::Gathered;
-use super::layout::{Named, Opcode, Operation, operations, word_at};
+use super::layout::{Named, Opcode, Operation, RecordAt, operations, word_at};
 use super::parcel::read_parcel;
 use super::retired::Retired;
 use super::stage::{Staged, State};
@@ -120,23 +124,28 @@ impl Gleaner {
     fn apply_all(&mut self, engine: &Bullet, entries: &mut Entries<'_>) -> Result<(), Error> {
         while let Some(entry) = entries.next()? {
             for operation in operations(entry.bytes, entry.operations) {
-                self.apply(engine, &operation)?;
+                self.apply(engine, entry.at, &operation)?;
             }
         }
         Ok(())
     }
 
-    /// Applies an operation: what it names is up to date after the next commit.
-    fn apply(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+    /// Applies an operation of a record: what it names is up to date after the next commit, or says a later record.
+    fn apply(
+        &mut self,
+        engine: &Bullet,
+        record: RecordAt,
+        operation: &Operation<'_>,
+    ) -> Result<(), Error> {
         self.sum.add(operation);
         match operation.opcode {
             Opcode::Clear => Ok(()),
-            Opcode::Parcel => self.apply_parcel(engine, operation),
+            Opcode::Parcel => self.apply_parcel(engine, record, operation),
             Opcode::Link => self.apply_link(engine, operation),
             _ => {
                 let hash = engine.hash(operation.key);
                 engine.front.prefetch(hash);
-                match self.gathered.push(hash, operation.key) {
+                match self.gathered.push(hash, record, operation.key) {
                     true => Ok(()),
                     false => self.apply_gathered(engine),
                 }
@@ -146,19 +155,24 @@ impl Gleaner {
 
     /// Applies what was gathered, whose memory has been on its way to the caches since it was.
     fn apply_gathered(&mut self, engine: &Bullet) -> Result<(), Error> {
-        let gathered = std::mem::take(&mut self.gathered);
-        for (hash, _) in gathered.keys() {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for (hash, ..) in gathered.keys() {
             engine.front.prefetch_nodes(hash);
         }
         self.slots.clear();
-        let known = gathered
-            .keys()
-            .filter_map(|(hash, key)| engine.prefetch_behind(hash, key));
-        self.slots.extend(known);
+        // Most of what is written often is passed over here.
+        gathered.retain(|hash, record, key| {
+            let shown = engine.front.find(hash, key);
+            let wanted = shown.filter(|node| is_wanted(engine, Some(record), node));
+            if let Some(node) = &wanted {
+                self.slots.extend(engine.prefetch_behind(node));
+            }
+            wanted.is_some()
+        });
         engine.back.fetch(&self.slots);
         let mut applied = Ok(());
-        for (hash, key) in gathered.keys() {
-            applied = self.apply_key(engine, hash, key).map(drop);
+        for (hash, record, key) in gathered.keys() {
+            applied = self.apply_key(engine, Some(record), hash, key).map(drop);
             if applied.is_err() {
                 break;
             }
@@ -175,7 +189,7 @@ impl Gleaner {
         let shown = engine
             .back
             .head(at, &mut key)
-            .and_then(|head| self.apply_key(engine, head.hash, &key));
+            .and_then(|head| self.apply_key(engine, None, head.hash, &key));
         self.key = key;
         // If the front shows a newer state, that one is in this transaction or was in an earlier one, so nobody needs this object.
         if (shown? != at || operation.lsn <= engine.floor())
@@ -186,11 +200,16 @@ impl Gleaner {
         Ok(())
     }
 
-    fn apply_parcel(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+    fn apply_parcel(
+        &mut self,
+        engine: &Bullet,
+        record: RecordAt,
+        operation: &Operation<'_>,
+    ) -> Result<(), Error> {
         let named = Named::read(operation.payload);
         let parcel = read_parcel(&engine.pool, named)?;
         for operation in operations(&parcel, u32::MAX) {
-            self.apply(engine, &operation)?;
+            self.apply(engine, record, &operation)?;
         }
         // A step that failed half-way is taken again.
         if let Some(bytes) = engine.linked.lock().remove(&named.at) {
@@ -199,11 +218,16 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Brings a key up to date; returns the object that its node names, 0 for none.
-    fn apply_key(&mut self, engine: &Bullet, hash: u64, key: &[u8]) -> Result<u64, Error> {
-        let wants = |node: Option<Node>| {
-            node.filter(|node| !engine.front.is_applied(node.at) && node.lsn > engine.floor())
-        };
+    /// Brings a key up to date, because of one of its records or whatever its newest is; returns the object that its node names, 0 for
+    /// none.
+    fn apply_key(
+        &mut self,
+        engine: &Bullet,
+        record: Option<RecordAt>,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<u64, Error> {
+        let wants = |node: Option<Node>| node.filter(|node| is_wanted(engine, record, node));
         let mut shown = engine.front.find(hash, key);
         if let Some(node) = wants(shown)
             && !self.passes_over(engine, hash)
@@ -416,4 +440,13 @@ impl Gleaner {
         self.give_back(engine);
         Ok(true)
     }
+}
+
+/// Whether the back is to get a node's state because of one of the key's records; `None`: in any case.
+#[inline]
+fn is_wanted(engine: &Bullet, record: Option<RecordAt>, node: &Node) -> bool {
+    let says_all = !node.is_edit && !engine.system.applies_each();
+    !engine.front.is_applied(node.at)
+        && node.lsn > engine.floor()
+        && record.is_none_or(|record| node.record == record.0 || !says_all)
 }

@@ -202,6 +202,12 @@ impl Opcode {
         .into_iter()
         .find(|opcode| *opcode as u8 == byte)
     }
+
+    /// Whether it says only what changed, and builds on what the key had.
+    #[inline]
+    pub(super) fn is_edit(self) -> bool {
+        matches!(self, Opcode::Append | Opcode::Increment | Opcode::SetField)
+    }
 }
 
 /// How many keys there are more, or less, because of an operation.

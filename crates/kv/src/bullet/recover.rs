@@ -285,7 +285,7 @@ impl<'a> Recovery<'a> {
         self.lot = lot;
         if engine.front.is_short_of_buckets(nodes) {
             let _alone = self.shared.growth.write();
-            engine.grow_front_now(&mut self.claim)?;
+            engine.grow_front_now(engine.nodes(), &mut self.claim)?;
         }
         Ok(())
     }
@@ -382,6 +382,7 @@ impl<'a> Recovery<'a> {
                 key_bytes: key.len() as u32,
                 value_bytes: value.len() as u32,
                 record: newest.record.0,
+                is_edit: true,
                 ..Node::default()
             };
             self.owed += node.object_bytes();
@@ -392,6 +393,12 @@ impl<'a> Recovery<'a> {
 }
 
 impl Replay for Recovery<'_> {
+    /// Half as many buckets as there may be use for: a key may have several records, and growing once more is half of the work.
+    fn expect(&mut self, operations: u64) -> Result<(), Error> {
+        let nodes = i64::try_from(operations / 2).unwrap_or(i64::MAX);
+        self.engine.grow_front_now(nodes, &mut self.claim)
+    }
+
     fn is_sound(&self, entry: &Entry<'_>) -> bool {
         are_sound(entry.bytes, Some(entry.operations))
     }

@@ -70,17 +70,10 @@ impl<'a> State<'a> {
 }
 
 impl Bullet {
-    /// Starts fetching what the staging of a key is going to write, as far as the key's node knows where that is; returns the slot.
+    /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is; returns the slot.
     #[inline]
-    pub(super) fn prefetch_behind(&self, hash: u64, key: &[u8]) -> Option<u64> {
-        let known =
-            self.front
-                .find(hash, key)
-                .and_then(|node| match self.front.is_applied(node.at) {
-                    true => None,
-                    false => self.front.trace(node.at),
-                });
-        let trace = known?;
+    pub(super) fn prefetch_behind(&self, node: &Node) -> Option<u64> {
+        let trace = self.front.trace(node.at)?;
         self.back.heap.prefetch(trace.object, trace.bytes());
         Some(trace.slot)
     }

@@ -187,10 +187,14 @@ impl Bullet {
         moved.map(|()| true)
     }
 
-    /// Grows the front to what it holds, while nobody else uses it.
-    pub(super) fn grow_front_now(&self, claim: &mut Option<Claim>) -> Result<(), Error> {
+    /// Grows the front to what so many nodes need, while nobody else uses it.
+    pub(super) fn grow_front_now(
+        &self,
+        nodes: i64,
+        claim: &mut Option<Claim>,
+    ) -> Result<(), Error> {
         let table = &self.front.table;
-        while self.front.is_short_of_buckets(self.nodes()) {
+        while self.front.is_short_of_buckets(nodes) {
             table.start(self.front.array(table.current().depth() + 1)?);
             let mut dropped = Vec::new();
             while let Some((old, number)) = table.moving() {

@@ -163,6 +163,7 @@ impl BulletSession {
             value_bytes: value.len() as u32,
             record: 0,
             is_tombstone,
+            is_edit: false,
             object: 0,
             trace: self.trace_of(seen),
             // A key that is written again is asked for again.
@@ -172,8 +173,7 @@ impl BulletSession {
             },
         };
         // An edit builds on what the front has; otherwise the log says what came out of it.
-        let is_edit = !matches!(opcode, Opcode::Put | Opcode::Remove);
-        if is_edit
+        if opcode.is_edit()
             && (self.engine.is_tight()
                 || seen.node.is_none_or(|node| node.object != 0)
                 || !self
@@ -197,6 +197,7 @@ impl BulletSession {
             operation.key = &[];
             operation.payload = &link;
         }
+        node.is_edit = operation.opcode.is_edit();
         match self.engine.front.take(&mut self.claim, node.bytes()) {
             Ok(at) => node.at = at,
             Err(error) => {
@@ -204,6 +205,8 @@ impl BulletSession {
                 return Err(error);
             }
         }
+        // It was given back long ago, and is written once the record is on its way.
+        self.engine.front.prefetch_to_write(&node);
         self.add_operation(&operation);
         Ok(Pending {
             stripe,

@@ -48,6 +48,7 @@ mod ledger;
 mod log;
 mod pass;
 mod recover;
+mod survey;
 mod writer;
 
 pub(crate) use cursor::{Cursor, Entries, Next};

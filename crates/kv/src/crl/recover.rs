@@ -16,6 +16,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the entries that are found are told to.
 pub(crate) trait Replay {
+    /// Before anything is replayed: there are so many operations, about. One of the threads hears of it.
+    ///
+    /// # Errors
+    /// Recovery fails with it.
+    fn expect(&mut self, _operations: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether a writer can have put together what an entry says. Where it cannot, recovery refuses.
     fn is_sound(&self, entry: &Entry<'_>) -> bool;
 
@@ -70,6 +78,7 @@ impl Logs {
         let Some((own, others)) = replays.split_first_mut() else {
             panic!("recovery by nobody");
         };
+        own.expect(self.survey())?;
         std::thread::scope(|scope| {
             let spawn = |replay| {
                 // Without a thread for it, the others have more to do.
@@ -97,11 +106,11 @@ impl Logs {
         head: u64,
         reclaimed: u64,
     ) -> Result<(), Error> {
-        let limit = head + self.log_bytes();
+        let (limit, incarnation) = (head + self.log_bytes(), self.pool.incarnation());
         let mut cursor = Cursor::new(number);
         let (mut position, mut epoch) = (head, reclaimed);
         while let Next::Entry(entry, next) = cursor.next(self, position, limit) {
-            if !entry.head.is_sound(position, self.pool.incarnation()) || !replay.is_sound(&entry) {
+            if !entry.head.is_sound(position, incarnation) || !replay.is_sound(&entry) {
                 let at = self.place(number, position);
                 return Err(corrupt(at, "a log record says what cannot be"));
             }

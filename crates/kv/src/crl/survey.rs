@@ -1,0 +1,51 @@
+//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
+//!
+//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
+//! it with few looks. A guess that is wrong, also because of damage, costs time or memory and nothing else.
+
+use super::cursor::{Cursor, Next};
+use super::log::Logs;
+use everdram_pm::LINE;
+
+/// No operation is shorter.
+const OPERATION_LEAST: u64 = 32;
+
+impl Logs {
+    /// Operations in all logs, about.
+    pub(super) fn survey(&self) -> u64 {
+        let heads = self.ledger.lock().heads.clone();
+        let each = heads.iter().enumerate();
+        each.map(|(number, head)| self.survey_log(number, *head))
+            .sum()
+    }
+
+    fn survey_log(&self, number: usize, head: u64) -> u64 {
+        let mut cursor = Cursor::new(number);
+        let (mut first, mut behind) = (head, head + self.log_bytes());
+        let (mut operations, mut bytes) = (0, 0);
+        while behind - first > self.entry_most() as u64 {
+            let middle = first + (behind - first) / 2 / LINE * LINE;
+            match self.entry_near(&mut cursor, middle, behind) {
+                Some((at, end, count)) => {
+                    (operations, bytes) = (operations + count, bytes + end - at);
+                    first = end;
+                }
+                None => behind = middle,
+            }
+        }
+        (first - head) * operations / bytes.max(1)
+    }
+
+    /// The first entry from a position on, not further away than one is long: where it begins and ends, and how many operations it has.
+    fn entry_near(&self, cursor: &mut Cursor, from: u64, limit: u64) -> Option<(u64, u64, u64)> {
+        let most = limit.min(from + self.entry_most() as u64);
+        let mut places = (from..most).step_by(LINE as usize);
+        places.find_map(|at| match cursor.next(self, at, limit) {
+            Next::Entry(entry, end) => {
+                let most = (end - at) / OPERATION_LEAST;
+                Some((at, end, u64::from(entry.operations).min(most)))
+            }
+            Next::Nothing => None,
+        })
+    }
+}
