@@ -4,6 +4,7 @@
 //! And bugs that were there once, and that took a moment of their own to show.
 
 mod bullet;
+mod collapse;
 mod found;
 mod memory;
 mod place;
