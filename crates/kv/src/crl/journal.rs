@@ -228,6 +228,11 @@ struct Found<'a, V> {
 }
 
 impl<V: Volatile> Replay for Found<'_, V> {
+    fn expect(&mut self, operations: u64) -> Result<(), Error> {
+        self.newest.reserve(operations as usize);
+        Ok(())
+    }
+
     fn is_sound(&self, entry: &Entry<'_>) -> bool {
         entry.operations == 0 || Change::read(entry).is_some()
     }

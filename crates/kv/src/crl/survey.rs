@@ -23,7 +23,7 @@ impl Logs {
         let mut cursor = Cursor::new(number);
         let (mut first, mut behind) = (head, head + self.log_bytes());
         let (mut operations, mut bytes) = (0, 0);
-        while behind - first > self.entry_most() as u64 {
+        while behind > first {
             let middle = first + (behind - first) / 2 / LINE * LINE;
             match self.entry_near(&mut cursor, middle, behind) {
                 Some((at, end, count)) => {
@@ -47,5 +47,51 @@ impl Logs {
             }
             Next::Nothing => None,
         })
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use crate::crl::{Journal, Volatile};
+    use crate::options::Options;
+    use everdram_pm::{Medium, MediumChoice};
+
+    /// Shows nothing, and so keeps one record of each key.
+    struct Forgetful;
+
+    impl Volatile for Forgetful {
+        fn show(&self, _key: &[u8], _lsn: u64, _value: Option<&[u8]>) {}
+
+        fn lsn(&self, _key: &[u8]) -> Option<u64> {
+            None
+        }
+    }
+
+    /// In new logs, and in logs that have been round several times.
+    #[test]
+    fn a_guess_is_near() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options {
+            medium: MediumChoice::Only(Medium::Emulated),
+            ..Options::default()
+        };
+        (options.bullet.logs, options.bullet.log_bytes) = (3, 1 << 20);
+        let path = dir.path().join("journal");
+        let journal = Journal::open(path, &options, Forgetful).unwrap();
+        let mut writer = journal.writer();
+        let mut put = 0u64;
+        for more in [0, 1, 9, 990, 3_000, 40_000, 5_000] {
+            for number in put..put + more {
+                let value = vec![7; 40 + (number % 3) as usize * 100];
+                writer.put(&number.to_le_bytes(), &value).unwrap();
+            }
+            put += more;
+            // 2, 4 and 5 lines each.
+            let there = journal.used_bytes().0 * 3 / (64 * 11);
+            let guess = journal.logs.survey();
+            let bounds = (there * 2 / 3).saturating_sub(16)..=there * 3 / 2 + 16;
+            assert!(bounds.contains(&guess), "{guess} of {there} after {put}");
+        }
     }
 }
