@@ -2,10 +2,12 @@
 
 mod support;
 
-use everdram::{BulletSystem, Create, EngineKind, Error, Options, Store};
+use everdram::{BatchOp, BulletSystem, Create, EngineKind, Error, Options, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 use support::contents::{Contents, assert_holds, contents};
 use support::frozen::Frozen;
 use support::{Bed, Counted, seed};
@@ -145,5 +147,68 @@ fn a_bound_is_opened_once() {
         let mut options = bed.options();
         of(system)(&mut options);
         assert!(Store::open(bed.path(), &options).is_err(), "{system}");
+    }
+}
+
+/// A batch needs a log, and where nothing is logged there is none: it waited for ever.
+#[test]
+fn the_system_that_logs_nothing_has_batches() {
+    let bed = bed();
+    let store = bed.open_with(of(BulletSystem::Volatile));
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        change_together(&store);
+        done.send(()).unwrap();
+    });
+    wait.recv_timeout(Duration::from_secs(20)).unwrap();
+}
+
+/// Batches, removing everything, transactions.
+fn change_together(store: &Store) {
+    let mut session = store.session().unwrap();
+    let put = |key| BatchOp::Put {
+        key,
+        value: &b"value"[..],
+        expires_at_ms: 0,
+    };
+    // More than an entry of a log would have room for.
+    let names: Vec<[u8; 2]> = (0..500u16).map(u16::to_be_bytes).collect();
+    let ops: Vec<BatchOp<'_>> = names.iter().map(|name| put(&name[..])).collect();
+    session.batch(&ops).unwrap();
+    assert_eq!(store.len(), 500);
+    let (first, second) = (&names[0][..], &names[1][..]);
+    let ops = [BatchOp::Delete { key: first }, put(b"new"), put(second)];
+    session.batch(&ops).unwrap();
+    assert_eq!(session.get(first).unwrap(), None);
+    assert_eq!(contents(&mut session).unwrap().len(), 500);
+    let nothing = [BatchOp::Delete { key: first }];
+    session.batch(&nothing).unwrap();
+    assert_eq!(store.len(), 500);
+    let cleared = session.engine().clear().unwrap();
+    session.wait(cleared).unwrap();
+    assert_eq!(contents(&mut session).unwrap(), Contents::new());
+    session.batch(&[put(b"one"), put(b"two")]).unwrap();
+    let found = contents(&mut session).unwrap();
+    assert_eq!((found.len(), store.len()), (2, 2));
+}
+
+/// On files a reader found a new key of `static` or `+lfr` behind the front, where it is before its write is committed, and was not told what that
+/// depends on: the answer was given before it was durable.
+#[test]
+fn what_is_seen_behind_the_front_says_what_it_depends_on() {
+    for system in [BulletSystem::Static, BulletSystem::Lfr] {
+        let bed = Bed::file().of(EngineKind::Bullet);
+        // In a new pool nobody looks behind.
+        bed.open_with(of(system)).close().unwrap();
+        let store = bed.open_with(of(system));
+        let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
+        writer.submit_put(b"key", b"value").unwrap();
+        let mut value = Vec::new();
+        let found = reader.engine().get(b"key", &mut value).unwrap();
+        let found = found.expect("it can be seen");
+        assert_eq!(value, b"value");
+        let written = writer.commit().unwrap();
+        assert!(found.ticket >= written, "{system}: {found:?}, {written:?}");
+        writer.wait(written).unwrap();
     }
 }

@@ -503,3 +503,74 @@ fn idle_sessions_keep_no_room() {
         store.engine().reclaim().unwrap();
     }
 }
+
+/// Long values have objects of their own at once, and took the room that gleaners need for what is in the logs. Then nothing could be gleaned
+/// any more, so nothing was freed, whatever was removed.
+#[test]
+fn long_values_leave_gleaners_their_room() {
+    let bed = Bed::emulated().of(EngineKind::Bullet);
+    let store = bed.open_with(|options| {
+        options.max_bytes = 8 << 20;
+        options.reclaim_background = false;
+    });
+    let mut session = store.session().unwrap();
+    let short = |number: u64| [b"short".as_slice(), &number.to_le_bytes()].concat();
+    let long = |number: u64| [b"long".as_slice(), &number.to_le_bytes()].concat();
+    // Most of what the logs hold, and nobody gleans it.
+    for number in 0..440 {
+        session.put(&short(number), &[1; 250]).unwrap();
+    }
+    let mut longs = 0;
+    // Runs of chunks, and then whatever is left between.
+    for length in [200_000, 100_000, 30_000, 9_000] {
+        let refused = loop {
+            match session.put(&long(longs), &vec![7; length]) {
+                Ok(_) => longs += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
+    }
+    assert!(longs > 10, "{longs}");
+    store.engine().reclaim().unwrap();
+    for number in 0..440 {
+        assert_eq!(session.get(&short(number)).unwrap().unwrap(), [1; 250]);
+    }
+    for number in 0..longs {
+        assert!(session.delete(&long(number)).unwrap());
+    }
+    store.engine().reclaim().unwrap();
+    session.put(b"there is room", &[0; 200_000]).unwrap();
+    bed.verify(&store);
+}
+
+/// What was cleared went out of the back table, and its room was not given back before somebody wrote again; of some objects never.
+#[test]
+fn what_was_cleared_gives_all_its_room_back() {
+    let bed = Bed::emulated().of(EngineKind::Bullet);
+    let store = bed.open_with(|options| options.reclaim_background = false);
+    let mut session = store.session().unwrap();
+    let mut before = 0;
+    for round in 0..4u8 {
+        // Lines, many lines, and runs of chunks.
+        for (length, count) in [(20, 300), (700, 300), (40_000, 6), (300_000, 2)] {
+            for number in 0..count {
+                let key = format!("{length}-{number}");
+                session.put(key.as_bytes(), &vec![round; length]).unwrap();
+            }
+        }
+        if round % 2 == 0 {
+            // All of it is behind; otherwise some of it is in the logs only.
+            store.engine().reclaim().unwrap();
+        }
+        let cleared = session.engine().clear().unwrap();
+        session.wait(cleared).unwrap();
+        store.engine().reclaim().unwrap();
+        let used = store.stats().used_bytes;
+        // The arrays, and headers of chunks; later a chunk more or less. What was there had a megabyte.
+        let most = if round == 0 { 100 << 10 } else { before + 4096 };
+        assert!(used <= most, "round {round}: {used}, and {before} before");
+        before = used;
+    }
+    bed.verify(&store);
+}

@@ -3,7 +3,12 @@
 use crate::bullet::{apart, durable, one, options};
 use crate::memory::{Memory, Moment};
 use crate::place::{Contents, Outcome, Place};
-use everdram::Options;
+use everdram::{BulletSystem, Error, Options};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than anything here takes that ends at all.
+const NEVER: Duration = Duration::from_secs(20);
 
 /// Room for many entries, and a row of the back for nearly every key.
 fn roomy() -> Options {
@@ -39,9 +44,22 @@ fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
 /// another gleaner took it out of both tables. The first one put the node that it had found into the back: the key was there again.
 #[test]
 fn a_gleaner_looks_again_when_it_has_the_row() -> Outcome {
+    looks_again(&roomy())
+}
+
+/// Where each record of a key is applied, what went before the node's own was put into the back without a second look: the key was there
+/// again, with an older value.
+#[test]
+fn a_gleaner_of_each_record_looks_again_when_it_has_the_row() -> Outcome {
+    let mut options = roomy();
+    options.bullet.system = BulletSystem::Dyn;
+    looks_again(&options)
+}
+
+fn looks_again(options: &Options) -> Outcome {
     // The last of so many keys that the transaction of those before it is committed between the look at its node and its row.
     for others in 20..50u8 {
-        let place = Place::new(&roomy());
+        let place = Place::new(options);
         let (mut first, mut second) = (place.session(), place.session());
         second.put(b"key", b"value");
         let mut wanted = Contents::new();
@@ -160,4 +178,83 @@ fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
     place.memory.unwatch();
     place.reclaim();
     place.keeps(&wanted)
+}
+
+/// Does something that may wait for ever on another thread, and waits for it only so long.
+fn within<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || drop(done.send(act())));
+    let ended = wait.recv_timeout(NEVER);
+    ended.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// A gleaner that applies each record of a key found, with the row locked for the next one, that the key had been removed meanwhile. It left the row
+/// locked: everybody waited for it from then on, and itself first.
+#[test]
+fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
+    let mut options = roomy();
+    options.bullet.system = BulletSystem::Dyn;
+    let place = Place::new(&options);
+    let (mut first, mut second) = (place.session(), place.session());
+    for value in [b"one", b"two", b"six"] {
+        first.put(b"key", value);
+    }
+    // The first fence is that of the oldest record's transaction.
+    place
+        .memory
+        .watch_once(Moment::Fence, move || second.delete(b"key"));
+    let engine = place.engine.clone();
+    within("gleaning", move || engine.reclaim().map(drop)).unwrap();
+    place.memory.unwatch();
+    place.holds(&Contents::new())?;
+    place.keeps(&Contents::new())
+}
+
+/// A gleaner died in the middle of a transaction, with rows locked. Whoever gleaned a key of these rows waited for ever, instead of being told that the
+/// engine takes no more writes.
+#[test]
+fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
+    let place = Place::new(&options(None));
+    let (mut first, mut second) = (place.session(), place.session());
+    // Two gleaners want the row of a key that is in both logs.
+    first.put(b"key", b"old");
+    second.put(b"key", b"new");
+    let (done, wait) = mpsc::channel();
+    let engine = place.engine.clone();
+    place.memory.watch_once(Moment::Fence, move || {
+        std::thread::spawn(move || drop(done.send(engine.reclaim())));
+        // Until it waits for the row. If it is late, it is told so before it begins.
+        std::thread::sleep(Duration::from_millis(100));
+        panic!("on purpose");
+    });
+    let engine = place.engine.clone();
+    let died = std::thread::spawn(move || engine.reclaim()).join();
+    place.memory.unwatch();
+    assert!(died.is_err(), "{died:?}");
+    let told = wait.recv_timeout(NEVER);
+    let told = told.expect("who waits for the row is told");
+    assert!(matches!(told, Err(Error::Halted(_))), "{told:?}");
+    // What it has, it still tells, and the next run has everything.
+    let wanted = one(b"key", b"new");
+    assert_eq!(place.session().contents()?, wanted);
+    let refused = first.0.put(b"another", b"value", 0);
+    assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");
+    place.keeps(&wanted)
+}
+
+/// A long value has chunks of its own before anything names it. If the power failed in between, they were taken for ever.
+#[test]
+fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
+    let place = Place::new(&options(None));
+    let mut user = place.session();
+    let used = place.crash()?.engine.stats().used_bytes;
+    let put = || user.put(b"long", &[7; 9_000]);
+    let stored = |memory: &Memory| vec![memory.durable(), memory.stored()];
+    place.at_each_fence(put, stored, move |place| {
+        let found = place.engine.stats();
+        match found.keys == 1 || found.used_bytes == used {
+            true => Ok(()),
+            false => Err(format!("{} bytes of {used} are in use", found.used_bytes)),
+        }
+    })
 }
