@@ -60,8 +60,7 @@ impl Bullet {
         gleaner.cursor = cursor;
         if let Ok(Step::Reclaimed(epoch)) = step {
             self.free_later(gleaner, epoch);
-            // A worker has clients that wait.
-            match self.gleans_by_itself && !urgent && self.roles.has_workers() {
+            match self.leaves_growing(urgent) {
                 true => self.background.nudge(),
                 false => self.keep_room(),
             }

@@ -86,6 +86,11 @@ impl Bullet {
         }
     }
 
+    /// Whether who gleans leaves it to the background to grow the pool: a worker has clients that wait.
+    pub(super) fn leaves_growing(&self, urgent: bool) -> bool {
+        self.gleans_by_itself && !urgent && self.roles.has_workers()
+    }
+
     /// Whether a put must ask for room.
     #[inline]
     pub(super) fn is_tight(&self) -> bool {

@@ -54,8 +54,12 @@ impl Bullet {
             return Ok(Work::ForOthers);
         };
         let step = self.step(&mut gleaner, urgent);
-        // Whoever adds to the back sees to it that no chain gets long, as far as there is room.
-        let grown = gleaner.grow_back(self, BUCKETS);
+        // Whoever adds to the back sees to it that no chain gets long, as far as there is room. To begin with that may grow the pool.
+        let is_for_others = self.leaves_growing(urgent) && self.back.table.moving().is_none();
+        let grown = match is_for_others {
+            true => Ok(false),
+            false => gleaner.grow_back(self, BUCKETS),
+        };
         self.put_back(gleaner);
         if let Err(error @ (Error::Corrupt { .. } | Error::Pool(_))) = grown {
             return Err(self.at_path(error));

@@ -3,7 +3,9 @@
 use crate::bullet::{apart, durable, one, options};
 use crate::memory::{Memory, Moment};
 use crate::place::{Contents, Outcome, Place};
+use everdram::lab::{identity, open};
 use everdram::{BulletSystem, Error, Options};
+use everdram_pm::lab;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -257,4 +259,32 @@ fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
             false => Err(format!("{} bytes of {used} are in use", found.used_bytes)),
         }
     })
+}
+
+/// A worker that gleaned began to double the back's array, and grew the pool for that, while its clients waited.
+#[test]
+fn workers_leave_it_to_the_background_to_grow_the_pool() {
+    let options = options(None);
+    let (engine, geometry) = identity(&options).unwrap();
+    let image = lab::create(lab::Seed(7), engine, geometry).unwrap();
+    let pool = lab::open(&image, options.max_bytes, None).unwrap();
+    let mut opened = open(pool, &options).unwrap();
+    let engine = opened.engine();
+    let mut worker = engine.clone().session().unwrap();
+    let mut turns = 0;
+    for number in 0..200u8 {
+        worker.put(&[number], b"value", 0).unwrap();
+        let _ticket = worker.commit().unwrap();
+        // A look at how full the logs are comes after so much time, and after some turns.
+        std::thread::sleep(Duration::from_millis(2));
+        let before = engine.stats().pool_bytes;
+        for _ in 0..32 {
+            turns += u32::from(worker.turn().unwrap());
+        }
+        assert_eq!(engine.stats().pool_bytes, before, "key {number}");
+    }
+    assert!(turns > 0, "nothing was gleaned between two requests");
+    let before = engine.stats().pool_bytes;
+    opened.tend().unwrap();
+    assert!(engine.stats().pool_bytes > before, "{before}");
 }
