@@ -160,6 +160,14 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Threads that recover, one at least.
+    pub(crate) fn recoverers(&self) -> usize {
+        match self.recovery_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        }
+    }
+
     /// Where random words come from.
     pub(crate) fn chance(&self) -> Chance {
         #[cfg(feature = "lab")]

@@ -48,6 +48,15 @@ impl Flushed {
     pub fn and(self, _other: Flushed) -> Flushed {
         self
     }
+
+    /// Adds this to what the next fence covers, if there is anything yet.
+    #[inline]
+    pub fn join(self, before: &mut Option<Flushed>) {
+        *before = Some(match before.take() {
+            Some(before) => before.and(self),
+            None => self,
+        });
+    }
 }
 
 /// Fenced: ordered before everything stored later.

@@ -538,11 +538,7 @@ pub(super) struct Edits<'a> {
 impl Edits<'_> {
     /// Remembers what the commit has to fence first.
     pub(super) fn wrote(&mut self, flushed: Flushed) {
-        let before = self.flushed.take();
-        *self.flushed = Some(match before {
-            Some(before) => before.and(flushed),
-            None => flushed,
-        });
+        flushed.join(self.flushed);
     }
 
     /// Commits what there is to commit.

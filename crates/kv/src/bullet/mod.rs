@@ -271,10 +271,7 @@ impl Bullet {
                 "the ledger counts more keys than there is room for",
             )));
         }
-        let threads = match options.recovery_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            asked => asked,
-        };
+        let threads = options.recoverers();
         let (records, keys) =
             recover::replay_logs(&bullet, &books, threads, &report).map_err(at_path)?;
         if !bullet.read_only {

@@ -216,10 +216,7 @@ impl Gleaner {
     ) -> Result<u64, Error> {
         let (lane, claim, bytes) = (&mut self.lane, &mut self.claim, &mut self.bytes);
         let (at, flushed) = engine.back.write(head, key, value, lane, claim, bytes)?;
-        self.flushed = Some(match self.flushed.take() {
-            Some(before) => before.and(flushed),
-            None => flushed,
-        });
+        flushed.join(&mut self.flushed);
         Ok(at)
     }
 }

@@ -287,10 +287,7 @@ impl BulletSession {
     }
 
     fn fence_with(&mut self, flushed: Flushed) {
-        self.flushed = Some(match self.flushed.take() {
-            Some(before) => before.and(flushed),
-            None => flushed,
-        });
+        flushed.join(&mut self.flushed);
     }
 
     /// Adds an operation to the entry.

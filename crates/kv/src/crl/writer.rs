@@ -225,10 +225,7 @@ impl<V: Volatile> Back for Writer<'_, V> {
             }
             change.lsn = journal.stripes.next_version(held.stripe);
             let one = self.append(&mut log, &change);
-            flushed = Some(match flushed {
-                Some(before) => before.and(one),
-                None => one,
-            });
+            one.join(&mut flushed);
             // The value is that of the entry, which is durable.
             journal.map().show(change.key, change.lsn, change.value);
         }

@@ -141,10 +141,7 @@ impl Heap {
             let at = self.at_of(number);
             // A process that was killed may have left the descriptor in the caches, and what it says is built upon.
             let found = lane.flush_found(at, LINE);
-            flushed = Some(match flushed {
-                Some(before) => before.and(found),
-                None => found,
-            });
+            found.join(&mut flushed);
             region.load(at, &mut header);
             let mut words = header
                 .as_chunks::<8>()

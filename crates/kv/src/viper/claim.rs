@@ -28,10 +28,7 @@ pub(crate) struct Unfenced(Option<Flushed>);
 impl Unfenced {
     #[inline]
     pub(crate) fn add(&mut self, flushed: Flushed) {
-        self.0 = Some(match self.0.take() {
-            Some(before) => before.and(flushed),
-            None => flushed,
-        });
+        flushed.join(&mut self.0);
     }
 
     pub(crate) fn take(&mut self) -> Option<Flushed> {

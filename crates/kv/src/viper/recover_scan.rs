@@ -58,11 +58,7 @@ impl Found {
 
 /// Threads that a store is recovered with.
 pub(super) fn threads(options: &Options) -> usize {
-    let threads = match options.recovery_threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        asked => asked,
-    };
-    threads.clamp(1, options.sessions_max)
+    options.recoverers().min(options.sessions_max)
 }
 
 /// Puts the records of every block into the index, in parallel; with `roles`, of those that have changed.
