@@ -6,6 +6,7 @@ mod bed;
 
 mod administration;
 mod durability;
+mod front;
 mod lifecycle;
 mod limits;
 mod protocol;

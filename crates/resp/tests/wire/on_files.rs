@@ -9,6 +9,7 @@ mod keys;
 mod administration;
 mod durability;
 mod faults;
+mod front;
 mod lifecycle;
 mod limits;
 mod protocol;

@@ -1,28 +1,15 @@
 //! Workers that take turns at what the store has to do, between two looks at their clients.
 
 use crate::bed::Bed;
-use crate::support::{PATIENCE, Raw, Running, eventually, medium, start_over};
+use crate::support::{PATIENCE, Running, eventually, medium, number, start_over};
 use everdram::EngineKind;
 use everdram_resp::Settings;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 600;
 /// Requests that a client sends before it looks at the answers.
 const PIPELINE: usize = 20;
-
-/// A number of INFO.
-fn number(client: &mut Raw<TcpStream>, name: &str) -> u64 {
-    client.send("INFO everdram\r\n");
-    let info = client.bulk();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name} in {info}"))
-        .parse()
-        .expect("a number")
-}
 
 /// Each client writes all of its keys again and again.
 fn write(server: &Running) {

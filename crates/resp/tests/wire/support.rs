@@ -210,6 +210,22 @@ impl Raw<TcpStream> {
     }
 }
 
+/// What a line of INFO says; `None`: there is no such line.
+pub(crate) fn told(client: &mut Raw<TcpStream>, name: &str) -> Option<String> {
+    client.send("INFO everdram\r\n");
+    let info = client.bulk();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map(str::to_owned)
+}
+
+/// A number of INFO.
+pub(crate) fn number(client: &mut Raw<TcpStream>, name: &str) -> u64 {
+    let told = told(client, name).unwrap_or_else(|| panic!("no {name} in INFO"));
+    told.parse().expect("a number")
+}
+
 /// A request as an array of bulk strings.
 pub(crate) fn request(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
