@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const TARGETS: [&str; 5] = ["pool", "bullet", "log", "resp", "import"];
 /// Seconds for each target without `--seconds`.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 40;
 /// Longest input, in bytes; targets take inputs as choices, so short ones do much.
 const INPUT_BYTES_MAX: u32 = 4096;
 /// An input that takes longer than this, in seconds, hangs.
