@@ -10,7 +10,8 @@ use std::path::PathBuf;
 #[command(
     long_about = "Walks every block of a pool and verifies every checksum and invariant. Nothing is repaired, and \
                   nothing of the pool changes: after a crash it is recovered in memory only. The pool must not be open \
-                  elsewhere.\n\n\
+                  elsewhere. The pool of a journal (`everdram::crl`) is checked as well: its blocks are logs, its records \
+                  their entries.\n\n\
                   A finding means that bytes which were durable have changed since: the medium or something that \
                   writes to it is at fault. An interrupted write is never a finding.\n\n\
                   Example: everdram check ./data && echo sound",
@@ -27,8 +28,7 @@ pub(crate) struct Arguments {
 const REMEDY: &str = "copy the pool aside, then save what still verifies with `everdram export`";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let store = pool::open_existing(&arguments.pool, arguments.json)?;
-    let report = store.check()?;
+    let (engine, report) = pool::check(&arguments.pool, arguments.json)?;
     if arguments.json {
         let findings: Vec<_> = report
             .findings
@@ -36,11 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             .map(|finding| json!({ "offset": finding.offset, "what": finding.what, "remedy": REMEDY }))
             .collect();
         let object = json!({
-            "pool": arguments.pool, "sound": findings.is_empty(), "blocks": report.blocks,
+            "pool": arguments.pool, "engine": engine, "sound": findings.is_empty(), "blocks": report.blocks,
             "records": report.records, "live": report.live, "bytes": report.bytes, "findings": findings,
         });
         println!("{object}");
     } else {
+        row("engine", engine);
         row("blocks", units::count(report.blocks));
         row("records verified", units::count(report.records));
         row("live", units::count(report.live));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
     long_about = "Shows what a pool says about itself (superblock, engine, geometry), how its blocks are used, and a \
                   map of where the space went. The pool must not be open elsewhere.\n\n\
                   In the map each character is a run of blocks: blank = free, then `.:-=+*#` by the share of it that \
-                  is live, `@` = all.\n\n\
+                  is live, `@` = all. Of a journal (`everdram::crl`) the blocks are its logs.\n\n\
                   Example: everdram inspect ./data",
     after_help = "Exit codes: 0 shown; 1 the pool could not be read; 2 usage."
 )]

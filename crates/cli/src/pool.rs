@@ -2,23 +2,38 @@
 
 use crate::terminal::{Progress, row};
 use crate::units;
-use everdram::{Create, Options, Report, Store};
+use everdram::{CheckReport, Create, Options, Report, Store};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Opens the pool at `path` with `options`, showing the progress of recovery unless `quiet`.
 pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Result<Store> {
-    let progress = Arc::new(Progress::start("recovery", 100, quiet));
-    let shown = Arc::clone(&progress);
-    options.progress = Some(Arc::new(move |done, total| {
-        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
-        let words = format!("{} of {} blocks", units::count(done), units::count(total));
-        shown.at(percent, &words);
-    }));
+    let (progress, hear) = recovery(quiet);
+    options.progress = Some(hear);
     let store = Store::open(path, &options);
     progress.finish();
     Ok(store?)
+}
+
+/// Verifies the pool at `path`, whatever it is of, which comes with the report; shows the progress of recovery unless `quiet`.
+pub(crate) fn check(path: &Path, quiet: bool) -> anyhow::Result<(&'static str, CheckReport)> {
+    let (progress, hear) = recovery(quiet);
+    let checked = everdram::check(path, Some(hear));
+    progress.finish();
+    Ok(checked?)
+}
+
+/// The progress of recovery, and who tells it.
+fn recovery(quiet: bool) -> (Arc<Progress>, everdram::Progress) {
+    let progress = Arc::new(Progress::start("recovery", 100, quiet));
+    let shown = Arc::clone(&progress);
+    let hear = move |done: u64, total: u64| {
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
+        let words = format!("{} of {} blocks", units::count(done), units::count(total));
+        shown.at(percent, &words);
+    };
+    (progress, Arc::new(hear))
 }
 
 /// Opens a pool that must be there, to look at: nothing of it changes.

@@ -317,6 +317,72 @@ fn check_finds_one_damaged_byte(engine: EngineKind) {
     assert!(said.contains("byte "), "{said}");
 }
 
+/// A map that a program keeps in a journal.
+#[derive(Default)]
+struct Map(std::sync::Mutex<BTreeMap<Vec<u8>, u64>>);
+
+impl everdram::crl::Volatile for Map {
+    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+        let mut map = self.0.lock().unwrap();
+        match value {
+            Some(_) => map.insert(key.to_vec(), lsn),
+            None => map.remove(key),
+        };
+    }
+
+    fn lsn(&self, key: &[u8]) -> Option<u64> {
+        self.0.lock().unwrap().get(key).copied()
+    }
+}
+
+/// A pool that is no store's can be looked at, and only that.
+#[test]
+fn a_journal_is_checked_and_inspected() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let mut options = everdram::Options::default();
+    (options.bullet.logs, options.bullet.log_bytes) = (2, 16 << 10);
+    let journal = everdram::crl::Journal::open(&pool, &options, Map::default()).unwrap();
+    let mut writer = journal.writer();
+    for round in 0..3 {
+        writer
+            .put(b"key", format!("value {round}").as_bytes())
+            .unwrap();
+    }
+    drop(writer);
+    journal.close().unwrap();
+
+    let said = run_well(&["check", text(&pool)]);
+    assert!(said.contains("journal") && said.contains("sound"), "{said}");
+    let told: serde_json::Value =
+        serde_json::from_str(&run_well(&["check", text(&pool), "--json"])).unwrap();
+    let found = ["engine", "sound", "records", "live"].map(|name| told[name].to_string());
+    assert_eq!(found, ["\"journal\"", "true", "3", "1"]);
+    let said = run_well(&["inspect", text(&pool)]);
+    for word in ["journal (number 64)", "entries in the logs", "occupancy"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let output = run(&[
+        "export",
+        text(&pool),
+        text(&directory.path().join("file.tsv")),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("everdram inspect"), "{said}");
+
+    let image = pool.join("image");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let place = bytes.windows(7).position(|bytes| bytes == b"value 1");
+    bytes[place.unwrap()] ^= 1;
+    std::fs::write(&image, bytes).unwrap();
+    let output = run(&["check", text(&pool)]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("damaged") && said.contains("byte "), "{said}");
+    assert_eq!(run(&["inspect", text(&pool)]).status.code(), Some(1));
+}
+
 /// A reader that goes away early (`| head`) is no failure and no panic; what the command found still decides.
 #[test]
 fn nobody_has_to_read_the_output() {

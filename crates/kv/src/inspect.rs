@@ -1,9 +1,11 @@
-//! `inspect`: what a pool holds, without starting it: what its superblock says, and what its engine makes of the rest.
+//! `inspect` and `check`: what a pool holds, and whether it is sound, without starting it: what its superblock says, and what its engine makes of the
+//! rest. A journal has a pool and no engine ([`crate::crl`]).
 
+use crate::crl;
 use crate::error::Error;
 use crate::opening;
-use crate::options::{Create, Options};
-use crate::stats::Stats;
+use crate::options::{Create, Options, Progress};
+use crate::stats::{CheckReport, Stats};
 use everdram_pm::Pool;
 use std::path::Path;
 
@@ -42,32 +44,70 @@ pub struct Inspection {
 /// # Errors
 /// As opening it; a damaged pool says where.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
-    let options = Options {
-        create: Create::Never,
-        read_only: true,
-        ..Options::default()
-    };
     let info = Pool::inspect(path)?;
-    let pool = opening::pool(path, &options)?;
-    let engine = opening::recovered(pool, path, &options)?;
+    let number = info.engine;
     // The geometry is words that only the engine can read.
     let named = info.fields.into_iter();
     let named = named.filter(|(name, _)| !name.starts_with("geometry"));
     let mut inspection = Inspection {
-        fields: named
-            .map(|(name, value)| match name {
-                "engine" => (name.into(), format!("{} (number {value})", engine.name())),
-                _ => (name.into(), value),
-            })
-            .collect(),
+        fields: named.map(|(name, value)| (name.into(), value)).collect(),
         extents: info
             .extents
             .iter()
             .map(|extent| (extent.owner, extent.at, extent.bytes))
             .collect(),
-        stats: engine.stats(),
         ..Inspection::default()
     };
-    engine.describe(&mut inspection);
+    let name = match number {
+        crl::JOURNAL => {
+            let described = crl::describe(crl::pool(path)?, &mut inspection);
+            described.map_err(|error| error.at_path(path))?;
+            crl::JOURNAL_NAME
+        }
+        _ => {
+            let options = to_look();
+            let engine = opening::recovered(opening::pool(path, &options)?, path, &options)?;
+            inspection.stats = engine.stats();
+            engine.describe(&mut inspection);
+            engine.name()
+        }
+    };
+    let mut fields = inspection.fields.iter_mut();
+    if let Some((_, value)) = fields.find(|(field, _)| field == "engine") {
+        *value = format!("{name} (number {number})");
+    }
     Ok(inspection)
+}
+
+/// Walks all of the pool at `path`, in private memory, and verifies every checksum and invariant. Returns what it is of, an engine or a journal, by name.
+/// `progress` hears how far recovery is.
+///
+/// # Errors
+/// The pool cannot be read, or is so damaged that its engine refuses it, which says where.
+pub fn check(
+    path: &Path,
+    progress: Option<Progress>,
+) -> Result<(&'static str, CheckReport), Error> {
+    if Pool::inspect(path)?.engine == crl::JOURNAL {
+        let checked = crl::check(crl::pool(path)?, progress);
+        return checked
+            .map(|report| (crl::JOURNAL_NAME, report))
+            .map_err(|error| error.at_path(path));
+    }
+    let options = Options {
+        progress,
+        ..to_look()
+    };
+    let engine = opening::recovered(opening::pool(path, &options)?, path, &options)?;
+    Ok((engine.name(), engine.check()?))
+}
+
+/// Options of who looks at a pool that is there.
+fn to_look() -> Options {
+    Options {
+        create: Create::Never,
+        read_only: true,
+        reclaim_background: false,
+        ..Options::default()
+    }
 }

@@ -1,5 +1,7 @@
 //! Which engines there are: their names for people, their numbers for superblocks.
 
+use crate::crl::JOURNAL;
+
 /// Which design answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -103,6 +105,11 @@ fn names() -> String {
 /// Why a pool with the engine of this number cannot be opened where `asked` was asked for, and what to do.
 pub(crate) fn refusal(number: u32, asked: Option<EngineKind>) -> String {
     match (EngineKind::from_number(number), asked) {
+        (None, _) if number == JOURNAL => {
+            "the pool is a journal's (`everdram::crl`), not a store's: the program that made it opens it, and `everdram \
+             check` and `everdram inspect` look at it"
+                .into()
+        }
         (None, _) => format!(
             "the pool has engine number {number}, and this everdram has {}; use the one that made the pool",
             names()

@@ -49,7 +49,7 @@ pub use engine::{
 };
 pub use error::Error;
 pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
-pub use inspect::{Inspection, KindCount, inspect};
+pub use inspect::{Inspection, KindCount, check, inspect};
 pub use kind::EngineKind;
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{BulletOptions, Clock, Create, Options, Progress};

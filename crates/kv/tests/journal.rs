@@ -1,8 +1,9 @@
 //! A journal (`everdram::crl`) under threads, and what it refuses. Crashes are in `crates/lab/tests/journal.rs`.
 
 use everdram::crl::{Journal, Volatile};
-use everdram::{Error, Medium, MediumChoice, Options, Store};
+use everdram::{Error, Finding, Medium, MediumChoice, Options, Store};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Each key with its LSN and its value.
@@ -149,4 +150,138 @@ fn a_map_that_panics_takes_no_more_writes() {
     let panicked = std::thread::scope(|scope| scope.spawn(|| put(b"panic")).join());
     assert!(panicked.is_err());
     assert!(matches!(put(b"key").unwrap_err(), Error::Halted(_)));
+}
+
+/// A journal with a few keys, closed.
+fn filled(path: &Path, medium: Medium) {
+    let journal = Journal::open(path, &small_on(medium, 2), Map::default()).unwrap();
+    let mut writer = journal.writer();
+    for number in 0..20_u8 {
+        writer.put(&[b'k', number % 8], &needle(number)).unwrap();
+    }
+    assert!(writer.remove(b"k\0").unwrap());
+    drop(writer);
+    journal.close().unwrap();
+}
+
+fn needle(number: u8) -> Vec<u8> {
+    format!("needle {number:03} in the image").into_bytes()
+}
+
+fn field(inspection: &everdram::Inspection, name: &str) -> String {
+    let mut fields = inspection.fields.iter();
+    let found = fields.find(|(field, _)| field == name);
+    found
+        .unwrap_or_else(|| panic!("no {name}: {inspection:?}"))
+        .1
+        .clone()
+}
+
+fn files(path: &Path) -> BTreeMap<std::ffi::OsString, Vec<u8>> {
+    let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+/// Who looked at a journal's pool was told that it has an engine that this everdram does not know.
+#[test]
+fn what_a_journal_holds_is_told_and_stays_as_it_is() {
+    for medium in [Medium::Emulated, Medium::File] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        filled(&path, medium);
+        let before = files(&path);
+        let (kind, report) = everdram::check(&path, None).unwrap();
+        assert_eq!((kind, &report.findings[..]), ("journal", &[][..]));
+        assert_eq!((report.blocks, report.records, report.live), (2, 21, 7));
+        let found = everdram::inspect(&path).unwrap();
+        assert_eq!(field(&found, "engine"), "journal (number 64)");
+        assert_eq!(field(&found, "logs"), "2 of 16384 bytes");
+        assert_eq!(field(&found, "entries in the logs"), "21");
+        // A put is two lines here, a removal one; and seven puts are what their keys have.
+        let (used, live) = (20 * 128 + 64, 7 * 128);
+        assert_eq!(report.bytes, used);
+        let occupancy = field(&found, "occupancy");
+        assert!(occupancy.starts_with("2624 bytes, "), "{occupancy}");
+        assert_eq!((found.stats.keys, found.stats.used_bytes), (7, used));
+        assert_eq!(found.stats.live_bytes, live);
+        let [logs] = &found.kinds[..] else {
+            panic!("{:?}", found.kinds);
+        };
+        assert_eq!((logs.blocks, logs.garbage_bytes), (2, used - live));
+        assert_eq!(found.space_map.len(), 2);
+        assert!(before == files(&path), "looking changed the pool");
+    }
+}
+
+/// Damage of what was acknowledged is a finding of a check, and refuses everything else.
+#[test]
+fn a_damaged_journal_is_told_from_a_sound_one() {
+    const LEDGERS: [usize; 2] = [8192 + 512, 8192 + 2048];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    filled(&path, Medium::Emulated);
+    let image = path.join("image");
+    let sound = std::fs::read(&image).unwrap();
+    let place_of = |number| {
+        let needle = needle(number);
+        let mut places = sound.windows(needle.len());
+        places.position(|bytes| bytes == needle).unwrap()
+    };
+    let damaged = |places: &[usize]| {
+        let mut bytes = sound.clone();
+        places.iter().for_each(|at| bytes[*at] ^= 1);
+        std::fs::write(&image, bytes).unwrap();
+        let (_, report) = everdram::check(&path, None).unwrap();
+        let refused = [
+            everdram::inspect(&path).map(drop),
+            Journal::open(&path, &small(2), Map::default()).map(drop),
+        ];
+        let is_damage = |result: Result<(), Error>| matches!(result, Err(Error::Corrupt { .. }));
+        let are_refused = refused.map(is_damage);
+        (report.findings, are_refused)
+    };
+    for number in [0, 1, 9, 18] {
+        let at = place_of(number);
+        let (findings, refused) = damaged(&[at]);
+        let [Finding { offset, what }] = &findings[..] else {
+            panic!("{number}: {findings:?}");
+        };
+        let entry = *offset as usize..*offset as usize + 128;
+        assert!(entry.contains(&at), "{at} is not in {entry:?}: {what}");
+        assert_eq!(refused, [true; 2]);
+    }
+    // One ledger can be spared, both cannot.
+    assert_eq!(damaged(&LEDGERS[..1]), (vec![], [false; 2]));
+    let (findings, refused) = damaged(&LEDGERS);
+    assert_eq!((findings.len(), refused), (1, [true; 2]));
+    // What a crash tears off is no damage: the last entry, of which nothing says that it was fenced.
+    let last = place_of(19).next_multiple_of(64) + 64 + 48;
+    assert_eq!(damaged(&[last]).0, []);
+}
+
+/// A program died when it had made the pool, and nothing in it.
+#[test]
+fn a_journal_that_was_only_begun_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (engine, geometry) = everdram::crl::identity(&small(2)).unwrap();
+    let options = everdram_pm::PoolOptions {
+        medium: MediumChoice::Only(Medium::Emulated),
+        engine,
+        geometry,
+        engines: vec![engine],
+        max_bytes: 1 << 30,
+        ..everdram_pm::PoolOptions::default()
+    };
+    drop(everdram_pm::Pool::open(&path, &options).unwrap());
+    let (kind, report) = everdram::check(&path, None).unwrap();
+    assert_eq!(
+        (kind, report),
+        ("journal", everdram::CheckReport::default())
+    );
+    let found = everdram::inspect(&path).unwrap();
+    assert_eq!(field(&found, "engine"), "journal (number 64)");
+    assert_eq!(found.stats.keys, 0);
 }

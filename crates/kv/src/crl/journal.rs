@@ -36,9 +36,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The number that a journal's pool has in the place of an engine's.
-const NUMBER: u32 = 64;
+pub(crate) const NUMBER: u32 = 64;
 /// Owner of the extent of the logs.
-const OWNER: u32 = 1;
+pub(super) const OWNER: u32 = 1;
 /// The format these sources write.
 const FORMAT: u64 = 1;
 
@@ -119,6 +119,15 @@ impl<V: Volatile> Journal<V> {
     /// As [`Journal::open`], without the path.
     #[doc(hidden)]
     pub fn over(pool: Arc<Pool>, map: V) -> Result<Journal<V>, Error> {
+        Journal::read(pool, map, &|_, _| {})
+    }
+
+    /// As [`Journal::over`]; `progress` hears how many of how many logs were begun.
+    pub(super) fn read(
+        pool: Arc<Pool>,
+        map: V,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Journal<V>, Error> {
         let damaged = |at, what| Err(corrupt(at, what));
         let Some(shape) = shape(pool.geometry(), 0) else {
             return damaged(0, "the geometry in the superblock makes no sense");
@@ -150,7 +159,7 @@ impl<V: Volatile> Journal<V> {
             newest: HashMap::new(),
             lsn_max: 0,
         }];
-        logs.recover(&mut found, &|_, _| {})?;
+        logs.recover(&mut found, progress)?;
         let lsn_max = found[0].lsn_max;
         Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
         Ok(Journal {

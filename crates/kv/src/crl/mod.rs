@@ -42,6 +42,7 @@
 mod change;
 mod cursor;
 mod entry;
+mod guess;
 mod holes;
 mod journal;
 mod ledger;
@@ -53,10 +54,12 @@ mod writer;
 
 pub(crate) use cursor::{Cursor, Entries, Next};
 pub(crate) use entry::{ENTRY_HEAD, Entry, RecordAt, word_at};
+pub(crate) use journal::NUMBER as JOURNAL;
 pub(crate) use ledger::{LEDGERS_AT, LOGS_MAX, Ledger, Notes};
 pub(crate) use log::{Group, Logs, Shape};
 pub(crate) use pass::{Back, Step};
 pub(crate) use recover::Replay;
+pub(crate) use survey::{NAME as JOURNAL_NAME, check, describe, pool};
 
 #[doc(hidden)]
 pub use journal::identity;

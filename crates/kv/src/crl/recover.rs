@@ -78,7 +78,7 @@ impl Logs {
         let Some((own, others)) = replays.split_first_mut() else {
             panic!("recovery by nobody");
         };
-        own.expect(self.survey())?;
+        own.expect(self.guess())?;
         std::thread::scope(|scope| {
             let spawn = |replay| {
                 // Without a thread for it, the others have more to do.

@@ -1,97 +1,180 @@
-//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
+//! What a journal's pool holds, for people: read as recovery reads it, without the map that the pool belongs to, and into private memory.
 //!
-//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
-//! it with few looks. A guess that is wrong, also because of damage, costs time or memory and nothing else.
+//! Recovery judges the geometry, the ledger and where each log ends. What it refuses is damage, and beyond that nothing is known of the pool. What it
+//! accepts is walked once more, entry by entry: which of them are still what their keys have, and how full the logs are.
 
+use super::change::Change;
 use super::cursor::{Cursor, Next};
-use super::log::Logs;
-use everdram_pm::LINE;
+use super::journal::{Journal, NUMBER, OWNER, Volatile};
+use crate::error::{Error, corrupt};
+use crate::inspect::{Inspection, KindCount};
+use crate::opening;
+use crate::options::{Create, Options, Progress};
+use crate::stats::{CheckReport, Finding, Stats};
+use everdram_pm::Pool;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// No operation is shorter.
-const OPERATION_LEAST: u64 = 32;
+/// What people call it, where an engine would have its name.
+pub(crate) const NAME: &str = "journal";
 
-impl Logs {
-    /// Operations in all logs, about.
-    pub(super) fn survey(&self) -> u64 {
-        let heads = self.ledger.lock().heads.clone();
-        let each = heads.iter().enumerate();
-        each.map(|(number, head)| self.survey_log(number, *head))
-            .sum()
+/// Which LSN counts of each key.
+#[derive(Default)]
+struct Newest(Mutex<HashMap<Vec<u8>, u64>>);
+
+impl Volatile for Newest {
+    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+        let mut newest = self.0.lock();
+        match value {
+            Some(_) => newest.insert(key.to_vec(), lsn),
+            None => newest.remove(key),
+        };
     }
 
-    fn survey_log(&self, number: usize, head: u64) -> u64 {
-        let mut cursor = Cursor::new(number);
-        let (mut first, mut behind) = (head, head + self.log_bytes());
-        let (mut operations, mut bytes) = (0, 0);
-        while behind > first {
-            let middle = first + (behind - first) / 2 / LINE * LINE;
-            match self.entry_near(&mut cursor, middle, behind) {
-                Some((at, end, count)) => {
-                    (operations, bytes) = (operations + count, bytes + end - at);
-                    first = end;
-                }
-                None => behind = middle,
-            }
-        }
-        (first - head) * operations / bytes.max(1)
-    }
-
-    /// The first entry from a position on, not further away than one is long: where it begins and ends, and how many operations it has.
-    fn entry_near(&self, cursor: &mut Cursor, from: u64, limit: u64) -> Option<(u64, u64, u64)> {
-        let most = limit.min(from + self.entry_most() as u64);
-        let mut places = (from..most).step_by(LINE as usize);
-        places.find_map(|at| match cursor.next(self, at, limit) {
-            Next::Entry(entry, end) => {
-                let most = (end - at) / OPERATION_LEAST;
-                Some((at, end, u64::from(entry.operations).min(most)))
-            }
-            Next::Nothing => None,
-        })
+    fn lsn(&self, key: &[u8]) -> Option<u64> {
+        self.0.lock().get(key).copied()
     }
 }
 
-#[cfg(test)]
-#[cfg(not(miri))]
-mod tests {
-    use crate::crl::{Journal, Volatile};
-    use crate::options::Options;
-    use everdram_pm::{Medium, MediumChoice};
+/// What one log holds.
+#[derive(Default)]
+struct Held {
+    entries: u64,
+    used_bytes: u64,
+    /// Of that, in entries that are what their keys have.
+    live_bytes: u64,
+}
 
-    /// Shows nothing, and so keeps one record of each key.
-    struct Forgetful;
+/// The pool of a journal at `path`, to be looked at.
+///
+/// # Errors
+/// As opening it.
+pub(crate) fn pool(path: &Path) -> Result<Arc<Pool>, Error> {
+    let options = Options {
+        create: Create::Never,
+        read_only: true,
+        ..Options::default()
+    };
+    opening::pool_of(path, &options, (NUMBER, [0; 8]), vec![NUMBER])
+}
 
-    impl Volatile for Forgetful {
-        fn show(&self, _key: &[u8], _lsn: u64, _value: Option<&[u8]>) {}
-
-        fn lsn(&self, _key: &[u8]) -> Option<u64> {
-            None
-        }
+/// The journal of such a pool. `None`: it was made and never got any further.
+fn journal(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Option<Journal<Newest>>, Error> {
+    if pool.extents(OWNER).is_empty() {
+        return Ok(None);
     }
+    let report = move |done, all| {
+        if let Some(progress) = &progress {
+            progress(done, all);
+        }
+    };
+    Journal::read(pool, Newest::default(), &report).map(Some)
+}
 
-    /// In new logs, and in logs that have been round several times.
-    #[test]
-    fn a_guess_is_near() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut options = Options {
-            medium: MediumChoice::Only(Medium::Emulated),
-            ..Options::default()
-        };
-        (options.bullet.logs, options.bullet.log_bytes) = (3, 1 << 20);
-        let path = dir.path().join("journal");
-        let journal = Journal::open(path, &options, Forgetful).unwrap();
-        let mut writer = journal.writer();
-        let mut put = 0u64;
-        for more in [0, 1, 9, 990, 3_000, 40_000, 5_000] {
-            for number in put..put + more {
-                let value = vec![7; 40 + (number % 3) as usize * 100];
-                writer.put(&number.to_le_bytes(), &value).unwrap();
+/// Verifies everything.
+///
+/// # Errors
+/// The pool cannot be read; damage is no error here.
+pub(crate) fn check(pool: Arc<Pool>, progress: Option<Progress>) -> Result<CheckReport, Error> {
+    let mut report = CheckReport::default();
+    let journal = match journal(pool, progress) {
+        Ok(Some(journal)) => journal,
+        Ok(None) => return Ok(report),
+        Err(Error::Corrupt { offset, what, .. }) => {
+            report.findings.push(Finding { offset, what });
+            return Ok(report);
+        }
+        Err(other) => return Err(other),
+    };
+    report.live = journal.map().0.lock().len() as u64;
+    for log in 0..journal.logs.count() {
+        match held(&journal, log) {
+            Ok(held) => {
+                report.blocks += 1;
+                report.records += held.entries;
+                report.bytes += held.used_bytes;
             }
-            put += more;
-            // 2, 4 and 5 lines each.
-            let there = journal.used_bytes().0 * 3 / (64 * 11);
-            let guess = journal.logs.survey();
-            let bounds = (there * 2 / 3).saturating_sub(16)..=there * 3 / 2 + 16;
-            assert!(bounds.contains(&guess), "{guess} of {there} after {put}");
+            Err(finding) => report.findings.push(finding),
         }
     }
+    Ok(report)
+}
+
+/// Tells what there is.
+///
+/// # Errors
+/// As opening it: damage says where.
+pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(), Error> {
+    let pool_bytes = pool.backed_bytes();
+    let Some(journal) = journal(pool, None)? else {
+        return Ok(());
+    };
+    let (logs, log_bytes) = (journal.logs.count(), journal.logs.log_bytes());
+    let mut all = Held::default();
+    for log in 0..logs {
+        let held = held(&journal, log);
+        let held = held.map_err(|Finding { offset, what }| corrupt(offset, &what))?;
+        all.entries += held.entries;
+        all.used_bytes += held.used_bytes;
+        all.live_bytes += held.live_bytes;
+        let share = held.live_bytes * 100 / log_bytes;
+        let is_empty = held.used_bytes == 0;
+        inspection
+            .space_map
+            .push(if is_empty { 255 } else { share as u8 });
+    }
+    let (used, most) = journal.used_bytes();
+    let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+    field("logs", format!("{logs} of {log_bytes} bytes"));
+    let reclaimed = journal.logs.reclaimed().to_string();
+    field("reclaimed up to epoch", reclaimed);
+    field("entries in the logs", all.entries.to_string());
+    let percent = used * 100 / most.max(1);
+    field(
+        "occupancy",
+        format!("{used} bytes, {percent} % of what is there before the logs are cleaned"),
+    );
+    inspection.kinds.push(KindCount {
+        kind: "logs",
+        blocks: logs as u64,
+        filled_bytes: all.used_bytes,
+        garbage_bytes: all.used_bytes - all.live_bytes,
+    });
+    inspection.stats = Stats {
+        keys: journal.map().0.lock().len() as u64,
+        pool_bytes,
+        used_bytes: all.used_bytes,
+        live_bytes: all.live_bytes,
+        ..Stats::default()
+    };
+    Ok(())
+}
+
+/// Walks a log that recovery has accepted.
+fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
+    let (logs, state) = (&journal.logs, journal.logs.log(log));
+    let limit = state.published.load(Ordering::Acquire);
+    let mut position = state.head.load(Ordering::Acquire);
+    let (mut cursor, mut held) = (Cursor::new(log), Held::default());
+    while position < limit {
+        let Next::Entry(entry, next) = cursor.next(logs, position, limit) else {
+            return Err(Finding {
+                offset: logs.place(log, position),
+                what: "a log record does not verify".into(),
+            });
+        };
+        held.used_bytes += next - position;
+        // Padding says nothing.
+        if let Some(change) = Change::read(&entry) {
+            held.entries += 1;
+            if change.value.is_some() && journal.map().lsn(change.key) == Some(change.lsn) {
+                held.live_bytes += next - position;
+            }
+        }
+        position = next;
+    }
+    Ok(held)
 }

@@ -1,0 +1,97 @@
+//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
+//!
+//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
+//! it with few looks. A guess that is wrong, also because of damage, costs time or memory and nothing else.
+
+use super::cursor::{Cursor, Next};
+use super::log::Logs;
+use everdram_pm::LINE;
+
+/// No operation is shorter.
+const OPERATION_LEAST: u64 = 32;
+
+impl Logs {
+    /// Operations in all logs, about.
+    pub(super) fn guess(&self) -> u64 {
+        let heads = self.ledger.lock().heads.clone();
+        let each = heads.iter().enumerate();
+        each.map(|(number, head)| self.guess_log(number, *head))
+            .sum()
+    }
+
+    fn guess_log(&self, number: usize, head: u64) -> u64 {
+        let mut cursor = Cursor::new(number);
+        let (mut first, mut behind) = (head, head + self.log_bytes());
+        let (mut operations, mut bytes) = (0, 0);
+        while behind > first {
+            let middle = first + (behind - first) / 2 / LINE * LINE;
+            match self.entry_near(&mut cursor, middle, behind) {
+                Some((at, end, count)) => {
+                    (operations, bytes) = (operations + count, bytes + end - at);
+                    first = end;
+                }
+                None => behind = middle,
+            }
+        }
+        (first - head) * operations / bytes.max(1)
+    }
+
+    /// The first entry from a position on, not further away than one is long: where it begins and ends, and how many operations it has.
+    fn entry_near(&self, cursor: &mut Cursor, from: u64, limit: u64) -> Option<(u64, u64, u64)> {
+        let most = limit.min(from + self.entry_most() as u64);
+        let mut places = (from..most).step_by(LINE as usize);
+        places.find_map(|at| match cursor.next(self, at, limit) {
+            Next::Entry(entry, end) => {
+                let most = (end - at) / OPERATION_LEAST;
+                Some((at, end, u64::from(entry.operations).min(most)))
+            }
+            Next::Nothing => None,
+        })
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use crate::crl::{Journal, Volatile};
+    use crate::options::Options;
+    use everdram_pm::{Medium, MediumChoice};
+
+    /// Shows nothing, and so keeps one record of each key.
+    struct Forgetful;
+
+    impl Volatile for Forgetful {
+        fn show(&self, _key: &[u8], _lsn: u64, _value: Option<&[u8]>) {}
+
+        fn lsn(&self, _key: &[u8]) -> Option<u64> {
+            None
+        }
+    }
+
+    /// In new logs, and in logs that have been round several times.
+    #[test]
+    fn a_guess_is_near() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options {
+            medium: MediumChoice::Only(Medium::Emulated),
+            ..Options::default()
+        };
+        (options.bullet.logs, options.bullet.log_bytes) = (3, 1 << 20);
+        let path = dir.path().join("journal");
+        let journal = Journal::open(path, &options, Forgetful).unwrap();
+        let mut writer = journal.writer();
+        let mut put = 0u64;
+        for more in [0, 1, 9, 990, 3_000, 40_000, 5_000] {
+            for number in put..put + more {
+                let value = vec![7; 40 + (number % 3) as usize * 100];
+                writer.put(&number.to_le_bytes(), &value).unwrap();
+            }
+            put += more;
+            // 2, 4 and 5 lines each.
+            let there = journal.used_bytes().0 * 3 / (64 * 11);
+            let guess = journal.logs.guess();
+            let bounds = (there * 2 / 3).saturating_sub(16)..=there * 3 / 2 + 16;
+            assert!(bounds.contains(&guess), "{guess} of {there} after {put}");
+        }
+    }
+}
