@@ -23,6 +23,7 @@ pub mod crl;
 mod engine;
 mod epoch;
 mod error;
+mod halt;
 mod heap;
 mod index;
 mod inspect;

@@ -135,6 +135,7 @@ impl Pool {
     }
 
     /// Whether the pool was opened with [`PoolOptions::read_only`].
+    #[inline]
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only

@@ -13,11 +13,12 @@ use super::table::{
 };
 use super::trace::Trace;
 use crate::error::{Error, corrupt};
+use crate::halt::Halt;
 use crate::heap::{Claim, Heap, Redo, Txn};
 use crate::stripe::Patience;
 use everdram_pm::{Flushed, Lane, Pool, ROOT_AT};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Bytes of an object that are read at once, before its length is known.
 const GLANCE: u64 = 256;
@@ -62,7 +63,7 @@ pub(super) struct Back {
     /// The heap knows which objects the table has; in `hikv-ht` it does not.
     pub(super) has_books: bool,
     /// Why the engine takes no more writes, if it does not: rows may be locked for ever then.
-    pub(super) halted: Arc<OnceLock<String>>,
+    pub(super) halted: Halt,
     /// The table was made just now: there is nothing in it.
     pub(super) is_new: bool,
 }
@@ -95,7 +96,7 @@ impl Back {
                 .collect(),
             objects: AtomicI64::new(0),
             has_books: true,
-            halted: Arc::default(),
+            halted: Halt::default(),
             is_new: false,
         };
         let damaged = |what| Err(corrupt(ROOT_AT, what));
@@ -309,7 +310,7 @@ impl Back {
         let row = self.row(hash);
         let mut patience = Patience::new();
         while !self.try_lock(row) {
-            if self.halted.get().is_some() {
+            if self.halted.is_set() {
                 return look();
             }
             patience.wait();

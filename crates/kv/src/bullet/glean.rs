@@ -27,11 +27,11 @@ use super::stage::{Staged, State};
 use crate::crl::{Cursor, Entries};
 use crate::epoch::Slot;
 use crate::error::Error;
+use crate::halt::Halt;
 use crate::heap::{Claim, Txn};
 use crate::stripe::Patience;
 use everdram_pm::{Flushed, LINE, Lane};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 /// Keys that one transaction brings up to date, at most.
 const TOGETHER: usize = 48;
@@ -60,14 +60,14 @@ pub(super) struct Gleaner {
     pub(super) objects: Retired<(u64, u64)>,
     /// Nodes of the front: offset, bytes.
     pub(super) nodes: Retired<(u64, u64)>,
-    halted: Arc<OnceLock<String>>,
+    halted: Halt,
 }
 
 impl Drop for Gleaner {
     /// One that dies half-way leaves rows locked, for which nobody must wait.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.halted.set("a gleaner panicked".into());
+            self.halted.set("a gleaner panicked");
         }
     }
 }
@@ -93,7 +93,7 @@ impl Gleaner {
             unburied: Vec::new(),
             objects: Retired::default(),
             nodes: Retired::default(),
-            halted: Arc::clone(&engine.halted),
+            halted: engine.halted.clone(),
         })
     }
 
@@ -284,9 +284,7 @@ impl Gleaner {
             self.commit(engine);
             let mut patience = Patience::new();
             while !engine.back.try_lock(row) {
-                if let Some(why) = engine.halted.get() {
-                    return Err(Error::Halted(why.clone()));
-                }
+                engine.halted.check()?;
                 patience.wait();
             }
         }

@@ -57,6 +57,7 @@ use crate::crl::Logs;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::{Error, corrupt};
+use crate::halt::Halt;
 use crate::heap::Redo;
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
@@ -76,8 +77,8 @@ use root::{ROOT_WORDS, open_ledger};
 use session::{BulletSession, Counters};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 pub use system::BulletSystem;
 
 /// Sessions the engine keeps for itself: gleaners, and the sweep of expired keys.
@@ -141,7 +142,7 @@ pub(crate) struct Bullet {
     /// Sessions that users have now.
     sessions: AtomicUsize,
     /// Why the engine takes no more writes, once something failed half-way.
-    halted: Arc<OnceLock<String>>,
+    halted: Halt,
     recovery: recover::Summary,
     background: Background,
     gleans_by_itself: bool,
@@ -247,7 +248,7 @@ impl Bullet {
             names_short: AtomicBool::new(false),
             sessions_max: options.sessions_max,
             sessions: AtomicUsize::new(0),
-            halted: Arc::clone(&back.halted),
+            halted: back.halted.clone(),
             recovery: recover::Summary::default(),
             background: Background::default(),
             gleans_by_itself: options.reclaim_background,
@@ -371,29 +372,14 @@ impl Bullet {
     /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
-        if self.pool.is_healthy() && !self.read_only && self.halted.get().is_none() {
-            return Ok(());
-        }
-        self.refuse_writes()
-    }
-
-    #[cold]
-    fn refuse_writes(&self) -> Result<(), Error> {
-        self.pool.healthy()?;
-        if self.read_only {
-            return Err(Error::Options("the store is open read-only".into()));
-        }
-        match self.halted.get() {
-            None => Ok(()),
-            Some(why) => Err(Error::Halted(why.clone())),
-        }
+        self.halted.healthy(&self.pool)
     }
 
     /// Takes no more writes.
     #[cold]
     fn halt(&self, error: Error) -> Error {
         let error = self.at_path(error);
-        let _ = self.halted.set(error.to_string());
+        self.halted.set(error.to_string());
         error
     }
 

@@ -25,6 +25,7 @@ use super::recover::Replay;
 use super::writer::Writer;
 use crate::broken::Opened;
 use crate::error::{Error, corrupt};
+use crate::halt::Halt;
 use crate::opening;
 use crate::options::Options;
 use crate::stripe::{StripeId, Stripes};
@@ -32,8 +33,8 @@ use crossbeam_utils::CachePadded;
 use everdram_pm::{Lane, Pool};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The number that a journal's pool has in the place of an engine's.
 pub(crate) const NUMBER: u32 = 64;
@@ -59,7 +60,7 @@ pub struct Journal<V> {
     pub(super) logs: Logs,
     pub(super) stripes: Stripes,
     /// Why it takes no more writes, once something failed half-way.
-    pub(super) halted: OnceLock<String>,
+    pub(super) halted: Halt,
     /// Puts and removals since it was opened, by log: counted by who holds the log.
     pub(super) counts: Box<[CachePadded<AtomicU64>]>,
     map: V,
@@ -167,7 +168,7 @@ impl<V: Volatile> Journal<V> {
             counts: (0..logs.count()).map(|_| CachePadded::default()).collect(),
             logs,
             stripes,
-            halted: OnceLock::new(),
+            halted: Halt::default(),
             map,
         })
     }
@@ -219,11 +220,7 @@ impl<V: Volatile> Journal<V> {
 
     /// Refuses writes once the medium has failed, or a write did half-way.
     pub(super) fn healthy(&self) -> Result<(), Error> {
-        self.pool.healthy()?;
-        match self.halted.get() {
-            None => Ok(()),
-            Some(why) => Err(Error::Halted(why.clone())),
-        }
+        self.halted.healthy(&self.pool)
     }
 }
 

@@ -37,7 +37,7 @@ struct HeldLog<'a, V> {
 impl<V> Drop for HeldLog<'_, V> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.journal.halted.set("a writer panicked".into());
+            self.journal.halted.set("a writer panicked");
         }
         if let Some(group) = self.group.take() {
             self.journal.logs.end(group);
@@ -168,7 +168,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
                 Ok(Step::Waiting | Step::Idle) => patience.wait(),
                 Err(error) => {
                     // Its log may hold copies that another try would copy again.
-                    let _ = journal.halted.set(error.to_string());
+                    journal.halted.set(error.to_string());
                     return Err(error);
                 }
             }

@@ -61,6 +61,7 @@ use crate::chance::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::Error;
+use crate::halt::Halt;
 use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
@@ -79,7 +80,7 @@ use reclaim::Compactor;
 use record::Chain;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// Marks a session may leave unfenced before it fences them itself.
 const MARKS_MAX: usize = 64;
@@ -157,7 +158,7 @@ pub(crate) struct Viper {
     /// Sessions that users have now.
     sessions: AtomicUsize,
     /// Why the engine takes no more writes, once something failed half-way.
-    halted: OnceLock<String>,
+    halted: Halt,
     reclaim_threshold: f64,
     /// One compaction at a time.
     compaction: Mutex<Compactor>,
@@ -241,7 +242,7 @@ impl Viper {
             expiries: AtomicBool::new(false),
             sessions_max: options.sessions_max,
             sessions: AtomicUsize::new(0),
-            halted: OnceLock::new(),
+            halted: Halt::default(),
             reclaim_threshold: options.reclaim_threshold,
             compaction: Mutex::default(),
             tight: AtomicBool::new(false),
@@ -288,41 +289,13 @@ impl Viper {
     /// Puts the pool's path into an error of the readers, which do not know it.
     #[cold]
     fn at_path(&self, error: Error) -> Error {
-        match error {
-            Error::Corrupt {
-                offset,
-                what,
-                remedy,
-                ..
-            } => Error::Corrupt {
-                path: self.path.clone(),
-                offset,
-                what,
-                remedy,
-            },
-            other => other,
-        }
+        error.at_path(&self.path)
     }
 
     /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
-        if self.pool.is_healthy() && !self.read_only && self.halted.get().is_none() {
-            return Ok(());
-        }
-        self.refuse_writes()
-    }
-
-    #[cold]
-    fn refuse_writes(&self) -> Result<(), Error> {
-        self.pool.healthy()?;
-        if self.read_only {
-            return Err(Error::Options("the store is open read-only".into()));
-        }
-        match self.halted.get() {
-            None => Ok(()),
-            Some(why) => Err(Error::Halted(why.clone())),
-        }
+        self.halted.healthy(&self.pool)
     }
 
     /// Takes no more writes: what is half done in the pool is finished or undone by the next recovery, as
@@ -330,7 +303,7 @@ impl Viper {
     #[cold]
     fn halt(&self, error: Error) -> Error {
         let error = self.at_path(error);
-        let _ = self.halted.set(error.to_string());
+        self.halted.set(error.to_string());
         error
     }
 

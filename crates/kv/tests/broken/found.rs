@@ -218,9 +218,13 @@ fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
 fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let place = Place::new(&options(None));
     let (mut first, mut second) = (place.session(), place.session());
-    // Two gleaners want the row of a key that is in both logs.
-    first.put(b"key", b"old");
-    second.put(b"key", b"new");
+    // Two gleaners want the same rows, of which there are four.
+    let mut wanted = Contents::new();
+    for number in 0..8u8 {
+        first.put(&[number], b"value");
+        second.put(&[number + 8], b"value");
+        wanted.extend([number, number + 8].map(|key| (vec![key], b"value".to_vec())));
+    }
     let (done, wait) = mpsc::channel();
     let engine = place.engine.clone();
     place.memory.watch_once(Moment::Fence, move || {
@@ -237,7 +241,6 @@ fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let told = told.expect("who waits for the row is told");
     assert!(matches!(told, Err(Error::Halted(_))), "{told:?}");
     // What it has, it still tells, and the next run has everything.
-    let wanted = one(b"key", b"new");
     assert_eq!(place.session().contents()?, wanted);
     let refused = first.0.put(b"another", b"value", 0);
     assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");

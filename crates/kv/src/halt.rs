@@ -1,0 +1,51 @@
+//! Whether something takes writes. Once a write has failed half-way nothing may be built upon it; the next recovery finishes or undoes it.
+
+use crate::error::Error;
+use everdram_pm::Pool;
+use std::sync::{Arc, OnceLock};
+
+/// Says why an engine takes no more writes, once it does not. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Halt(Arc<OnceLock<String>>);
+
+impl Halt {
+    /// No more writes from here on. What is said first stays.
+    #[cold]
+    pub(crate) fn set(&self, why: impl Into<String>) {
+        let _ = self.0.set(why.into());
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// # Errors
+    /// [`Error::Halted`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.0.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::Halted(why.clone())),
+        }
+    }
+
+    /// Refuses writes also once the pool's medium has failed, and if it was opened to be read.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Options`], [`Error::Halted`].
+    #[inline]
+    pub(crate) fn healthy(&self, pool: &Pool) -> Result<(), Error> {
+        if pool.is_healthy() && !pool.is_read_only() && !self.is_set() {
+            return Ok(());
+        }
+        self.refuse(pool)
+    }
+
+    #[cold]
+    fn refuse(&self, pool: &Pool) -> Result<(), Error> {
+        pool.healthy()?;
+        if pool.is_read_only() {
+            return Err(Error::Options("the store is open read-only".into()));
+        }
+        self.check()
+    }
+}
