@@ -165,6 +165,50 @@ fn bars_are_printed_with_their_verdicts() {
     assert_empty(dir.path());
 }
 
+/// The engine `bullet` has bars of its own.
+#[test]
+fn the_bars_of_bullet_are_printed_with_their_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let rows = out.path().join("bars.jsonl");
+    let table = bench_well(
+        dir.path(),
+        &[
+            "bars",
+            "--engine",
+            "bullet",
+            "--quick",
+            "--records",
+            "2000",
+            "--seconds",
+            "0.02",
+            "--repeat",
+            "1",
+            "--json",
+            rows.to_str().unwrap(),
+        ],
+    );
+    assert!(table.contains("engine bullet"), "{table}");
+    for bar in ["0 %:", "2 %:", "15 %:", "50 %:", "a put", "restart"] {
+        let line = table.lines().find(|line| line.contains(bar));
+        let line = line.unwrap_or_else(|| panic!("{bar} in {table}"));
+        assert!(line.contains(" yes ") || line.contains(" no "), "{line}");
+    }
+    let rows = std::fs::read_to_string(rows).unwrap();
+    let rows: Vec<serde_json::Value> = rows
+        .lines()
+        .map(|row| serde_json::from_str(row).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert!(
+            row["engine"] == "bullet" && row["holds"].is_boolean(),
+            "{row}"
+        );
+    }
+    assert_empty(dir.path());
+}
+
 #[test]
 fn what_makes_no_sense_is_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,6 +218,9 @@ fn what_makes_no_sense_is_a_usage_error() {
         &["run", "--threads", "0"],
         &["run", "--fixed", "--value", "normal:200"],
         &["bars", "--only", "nothing"],
+        &["bars", "--engine", "bullet", "--only", "put"],
+        &["bars", "--engine", "steam"],
+        &["bars", "--seconds", "1"],
         &["limits", "--records", "many"],
     ] {
         let output = bench(dir.path(), arguments);

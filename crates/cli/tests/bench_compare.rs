@@ -43,7 +43,11 @@ fn everything_is_measured_and_told() {
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{errors}");
     assert!(!table.contains('\x1b'), "colour without a terminal");
-    for part in ["Emulated", "An ordinary disk, 8 threads", "everdram, fixed"] {
+    for part in [
+        "Emulated",
+        "An ordinary disk, 8 threads",
+        "everdram viper, fixed",
+    ] {
         assert!(table.contains(part), "{part} in {table}");
     }
 
@@ -114,7 +118,7 @@ fn assert_others(lines: &[Line], table: &str) {
         })
         .collect();
     // SET and GET, one at once and sixteen.
-    for label in ["everdram emulated", "everdram file"] {
+    for label in ["everdram viper emulated", "everdram viper file"] {
         let count = served.iter().filter(|name| **name == label).count();
         assert_eq!(count, 4, "{label} in {table}");
     }

@@ -68,19 +68,38 @@ pub fn read_lines(text: &str) -> Result<Vec<Line>, Error> {
         .collect()
 }
 
-/// How tables call a store: everdram may be there twice.
+/// How tables call a store: everdram is there with an engine, and may be there twice.
 #[must_use]
 pub fn label(configuration: &Configuration) -> String {
-    if configuration.fixed {
-        format!("{}, fixed", configuration.store)
-    } else {
-        configuration.store.clone()
+    let engine = configuration.engine.as_deref();
+    label_of(&configuration.store, engine, configuration.fixed)
+}
+
+/// As [`label`]: `everdram viper, fixed`.
+#[must_use]
+pub fn label_of(store: &str, engine: Option<&str>, fixed: bool) -> String {
+    let mut label = store.to_owned();
+    if let Some(engine) = engine {
+        label.push(' ');
+        label.push_str(engine);
     }
+    if fixed {
+        label.push_str(", fixed");
+    }
+    label
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_says_which_engine() {
+        assert_eq!(label_of("redb", None, false), "redb");
+        assert_eq!(label_of("everdram", None, true), "everdram, fixed");
+        let bullet = label_of("everdram", Some("bullet"), true);
+        assert_eq!(bullet, "everdram bullet, fixed");
+    }
 
     #[test]
     fn a_line_that_is_none_is_named() {

@@ -17,7 +17,7 @@ mod verdict;
 pub use bound::{Bound, bound};
 pub use gather::{merged_limits, row};
 pub use group::{Group, groups};
-pub use line::{Line, label, read_lines};
+pub use line::{Line, label, label_of, read_lines};
 pub use scene::{Ground, Scene};
 pub use turn::{Measured, Part, Turn};
 pub use verdict::{Duel, Standing, Verdict};

@@ -3,7 +3,7 @@
 use super::chart::{Bar, Chart, Kind};
 use super::stores::part;
 use super::words::{bytes, escaped, percent, rate, spread, time};
-use crate::compare::{Ground, Group, Line, label};
+use crate::compare::{Ground, Group, Line};
 use crate::limits::Limit;
 use crate::timing::Spread;
 
@@ -47,7 +47,11 @@ fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
             let Some(share) = group.share(row) else {
                 continue;
             };
-            let pages = label(&row.configuration).replace("everdram", "");
+            let pages = if row.configuration.fixed {
+                ", fixed"
+            } else {
+                ""
+            };
             let threads = match (ground, group.threads) {
                 (Ground::Disk, threads) if threads > 1 => format!(", {threads} threads"),
                 _ => String::new(),

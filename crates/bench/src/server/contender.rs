@@ -32,6 +32,8 @@ pub struct Contender {
     pub medium: String,
     /// What a reply to a write means.
     pub persistence: Persistence,
+    /// everdram: its engine.
+    pub engine: Option<EngineKind>,
     pub(super) starter: Starter,
 }
 
@@ -45,8 +47,7 @@ pub struct Places {
 }
 
 impl Contender {
-    /// The program `program serve` with a pool on `medium`, in a directory of its own under `place`, with more
-    /// arguments of `serve`.
+    /// The program `program serve` with a pool of this engine on `medium`, in a directory of its own under `place`.
     ///
     /// # Errors
     /// The program cannot be run.
@@ -54,9 +55,9 @@ impl Contender {
         program: &Path,
         medium: &str,
         place: &Path,
-        more: &[String],
+        engine: EngineKind,
     ) -> Result<Contender, Error> {
-        let fixed = [
+        let arguments = [
             "serve",
             "--until-stdin-closes",
             "--bind",
@@ -65,19 +66,18 @@ impl Contender {
             "pool",
             "--medium",
             medium,
+            "--engine",
+            engine.name(),
         ];
         Ok(Contender {
             name: "everdram".to_owned(),
             version: version(program)?,
             medium: medium.to_owned(),
             persistence: Persistence::EachWrite,
+            engine: Some(engine),
             starter: Starter {
                 program: program.to_owned(),
-                arguments: fixed
-                    .map(str::to_owned)
-                    .into_iter()
-                    .chain(more.iter().cloned())
-                    .collect(),
+                arguments: arguments.map(str::to_owned).into(),
                 place: place.to_owned(),
             },
         })
@@ -116,6 +116,7 @@ impl Contender {
             version: version(Path::new(program))?,
             medium: medium.to_owned(),
             persistence,
+            engine: None,
             starter: Starter {
                 program: PathBuf::from(program),
                 arguments: options.map(str::to_owned).into(),
@@ -124,11 +125,11 @@ impl Contender {
         })
     }
 
-    /// How tables call it: `everdram emulated`, `redis-server everysec`.
+    /// How tables call it: `everdram viper emulated`, `redis-server everysec`.
     #[must_use]
     pub fn label(&self) -> String {
-        let kind = match (self.name.as_str(), self.persistence) {
-            ("everdram", _) => &self.medium,
+        let kind = match (self.engine, self.persistence) {
+            (Some(engine), _) => return format!("{} {engine} {}", self.name, self.medium),
             (_, Persistence::Never) => "none",
             (_, Persistence::EverySecond) => "everysec",
             (_, Persistence::EachWrite) => "always",
@@ -147,10 +148,9 @@ pub fn known(
     engine: EngineKind,
     places: &Places,
 ) -> Result<(Vec<Contender>, Vec<String>), Error> {
-    let engine = ["--engine", engine.name()].map(str::to_owned);
     let mut contenders = vec![
-        Contender::everdram(everdram, "emulated", &places.emulated, &engine)?,
-        Contender::everdram(everdram, "file", &places.file, &engine)?,
+        Contender::everdram(everdram, "emulated", &places.emulated, engine)?,
+        Contender::everdram(everdram, "file", &places.file, engine)?,
     ];
     let mut left_out = Vec::new();
     for program in ["redis-server", "valkey-server"] {

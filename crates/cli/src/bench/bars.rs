@@ -1,14 +1,16 @@
-//! `everdram bench bars`: everdram's operations as shares of the machine's limits, against the bars set for them.
+//! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations as shares of the machine's limits.
 
+use super::bullet_bars::{self, Asked};
 use super::recovery;
 use super::store::{Store, ensure_directory};
-use crate::settings::usage;
+use crate::settings::{engine, usage};
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::{EngineKind, Medium};
 use everdram_bench::bars::{self, Bar, Group, Host, Settings};
 use everdram_bench::{Error, Recovery, Sizes};
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -17,20 +19,32 @@ use std::path::PathBuf;
 #[command(
     long_about = "Measures everdram on emulated persistent memory and, in turns with it, the bare loops that do the \
                   same without a store; prints each operation as a share of its loop, and whether that reaches the \
-                  bar. Shares are of processor time; by the clock stands beside it.\n\n\
+                  bar. Shares are of processor time; by the clock stands beside it. These are the bars of the engine viper: \
+                  its records lie where the loops put theirs.\n\n\
+                  With --engine bullet: that engine's bars, which are shares of other systems of its paper, as `everdram \
+                  bench figure bullet-5` and `bullet-6` measure them (records of 16 + 100 bytes), and its restart after \
+                  a kill.\n\n\
                   Needs memory for the records several times over: 5M take some 4 GiB, the group `large` 12 GiB.\n\n\
-                  Example: everdram bench bars --only put,get --records 2M"
+                  Examples:\n  \
+                  everdram bench bars --only put,get --records 2M\n  \
+                  everdram bench bars --engine bullet --quick"
 )]
 pub(crate) struct Arguments {
     /// A directory on the medium: on tmpfs for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Records of 16 + 200 bytes [default: 5M; 500k with --quick]
+    /// Whose bars.
+    #[arg(long, default_value_t, value_parser = engine())]
+    engine: EngineKind,
+    /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free memory]
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
     /// Operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     ops: Option<u64>,
+    /// bullet: seconds of each point in each repetition [default: 2; 0.5 with --quick]
+    #[arg(long)]
+    seconds: Option<f64>,
     /// Repetitions.
     #[arg(long, default_value_t = 3)]
     repeat: usize,
@@ -66,7 +80,7 @@ impl Host for Watcher {
     fn crash(&mut self, records: u64, checkpoint: bool) -> Result<Recovery, Error> {
         recovery::measure(&Store {
             store: "everdram".into(),
-            engine: EngineKind::default(),
+            engine: EngineKind::Viper,
             medium: Medium::Emulated,
             dir: self.dir.clone(),
             records,
@@ -90,6 +104,9 @@ impl Arguments {
         };
         let records = self.records.unwrap_or(records);
         let operations = self.ops.unwrap_or(operations);
+        if self.seconds.is_some() {
+            return Err(usage("--seconds: only with --engine bullet"));
+        }
         if records < 100 || operations < 100 || self.repeat == 0 {
             return Err(usage(
                 "--records and --ops: at least 100; --repeat: at least 1",
@@ -109,9 +126,49 @@ impl Arguments {
             groups,
         })
     }
+
+    /// The same, of the engine `bullet`.
+    fn asked(&self) -> anyhow::Result<Asked> {
+        if !self.only.is_empty() || self.ops.is_some() {
+            return Err(usage("--only and --ops: not with --engine bullet"));
+        }
+        let seconds = self.seconds.unwrap_or(1.0);
+        if self.records.is_some_and(|records| records < 100)
+            || self.repeat == 0
+            || !(0.001..=3600.0).contains(&seconds)
+        {
+            return Err(usage(
+                "--records: at least 100; --repeat: at least 1; --seconds: 0.001 to 3600",
+            ));
+        }
+        Ok(Asked {
+            dir: self.dir.clone(),
+            records: self.records,
+            seconds: self.seconds,
+            rounds: self.repeat,
+            quick: self.quick,
+            seed: self.seed,
+        })
+    }
+
+    fn write(&self, rows: &str) -> anyhow::Result<()> {
+        match &self.json {
+            Some(path) => {
+                std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    if arguments.engine == EngineKind::Bullet {
+        let asked = arguments.asked()?;
+        ensure_directory(&asked.dir)?;
+        let rows = bullet_bars::measure(&asked)?;
+        arguments.write(&rows)?;
+        return Ok(Outcome::Sound);
+    }
     let settings = arguments.settings()?;
     ensure_directory(&settings.dir)?;
     let mut watcher = Watcher {
@@ -124,7 +181,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     watcher.shown.finish();
     let measured = measured.with_context(|| format!("seed {}", settings.seed))?;
     println!(
-        "everdram {} on emulated persistent memory in {}: {} records of 16 + 200 bytes, medians of {} repetitions\n",
+        "everdram {}, engine viper, on emulated persistent memory in {}: {} records of 16 + 200 bytes, medians of {} repetitions\n",
         env!("CARGO_PKG_VERSION"),
         settings.dir.display(),
         units::count(settings.records),
@@ -140,14 +197,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for skipped in &measured.skipped {
         println!("  {} was not measured: {}", skipped.group, skipped.why);
     }
-    if let Some(path) = &arguments.json {
-        let mut rows = String::new();
-        for bar in &measured.bars {
-            writeln!(rows, "{}", serde_json::to_string(bar)?)?;
-        }
-        std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))?;
+    let mut rows = String::new();
+    for bar in &measured.bars {
+        let row = OfEngine {
+            engine: "viper",
+            bar,
+        };
+        writeln!(rows, "{}", serde_json::to_string(&row)?)?;
     }
+    arguments.write(&rows)?;
     Ok(Outcome::Sound)
+}
+
+/// A bar as a row.
+#[derive(Serialize)]
+struct OfEngine<'a> {
+    engine: &'static str,
+    #[serde(flatten)]
+    bar: &'a Bar,
 }
 
 fn line(bar: &Bar) -> String {

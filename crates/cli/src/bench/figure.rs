@@ -319,7 +319,7 @@ fn print_line(line: &Line) {
     }
 }
 
-fn print_verdicts(title: &str, verdicts: &[Verdict]) {
+pub(super) fn print_verdicts(title: &str, verdicts: &[Verdict]) {
     if verdicts.is_empty() {
         return;
     }

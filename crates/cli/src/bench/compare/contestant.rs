@@ -3,7 +3,7 @@
 use super::super::store::{self, Store};
 use everdram::{EngineKind, Medium};
 use everdram_bench::Sizes;
-use everdram_bench::compare::Ground;
+use everdram_bench::compare::{Ground, label_of};
 use std::path::Path;
 
 /// The one that knows no medium, and is no rival on a disk.
@@ -77,13 +77,10 @@ impl Contestant {
         }
     }
 
-    /// `everdram`, `everdram, fixed`.
+    /// `redb`, `everdram viper`, `everdram viper, fixed`.
     pub(super) fn label(&self) -> String {
-        if self.fixed {
-            format!("{}, fixed", self.store)
-        } else {
-            self.store.clone()
-        }
+        let engine = (self.store == "everdram").then(|| self.engine.name());
+        label_of(&self.store, engine, self.fixed)
     }
 }
 
@@ -100,7 +97,7 @@ mod tests {
     fn everdram_is_there_twice_but_on_a_disk_once() {
         let own = Contestant::all(EngineKind::default(), &["everdram".into()]);
         let labels: Vec<_> = own.iter().map(Contestant::label).collect();
-        assert_eq!(labels, ["everdram", "everdram, fixed"]);
+        assert_eq!(labels, ["everdram viper", "everdram viper, fixed"]);
         let on_disk = own.iter().filter(|one| one.stands_on(Ground::Disk));
         assert_eq!(on_disk.count(), 1);
         assert_eq!(own[0].medium(Ground::Emulated, Path::new("/")), "emulated");

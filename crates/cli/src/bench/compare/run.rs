@@ -351,7 +351,7 @@ mod tests {
         let [Line::LeftOut { what, why }] = lines.as_slice() else {
             panic!("{lines:?}");
         };
-        assert_eq!(what, "everdram, Emulated persistent memory, 1 thread");
+        assert_eq!(what, "everdram viper, Emulated persistent memory, 1 thread");
         assert!(
             why.contains("exit status") && why.contains("store"),
             "{why}"

@@ -1,0 +1,129 @@
+//! The bars of the engine `bullet`: shares of its paper's systems, measured as figures 5 and 6 are, and how soon it is back after a kill.
+
+use super::figure::print_verdicts;
+use super::recovery;
+use super::store::Store;
+use crate::terminal::Progress;
+use crate::units;
+use anyhow::Context;
+use everdram::{BulletSystem, EngineKind, Medium};
+use everdram_bench::Sizes;
+use everdram_bench::figure::{self, Figure, Settings, Verdict};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Seconds from a kill to the first answer, at most.
+const RESTART_SECONDS: f64 = 1.0;
+
+/// What is measured, and over how much.
+pub(super) struct Asked {
+    pub(super) dir: PathBuf,
+    /// `None`: what fits into half of the free memory.
+    pub(super) records: Option<u64>,
+    /// Seconds of each point in each round; `None`: as the figures have it.
+    pub(super) seconds: Option<f64>,
+    pub(super) rounds: usize,
+    pub(super) quick: bool,
+    pub(super) seed: u64,
+}
+
+/// Measures and prints; returns the bars as lines of JSON.
+///
+/// # Errors
+/// What the stores say, or that there is no room for them.
+pub(super) fn measure(asked: &Asked) -> anyhow::Result<String> {
+    let parts = [
+        asked.settings(
+            Figure::Bullet5,
+            &[
+                BulletSystem::Volatile,
+                BulletSystem::HikvHt,
+                BulletSystem::Wrc,
+            ],
+        ),
+        asked.settings(
+            Figure::Bullet6,
+            &[BulletSystem::Volatile, BulletSystem::Wrc],
+        ),
+    ];
+    let records = parts[0].records;
+    let shown = Progress::start("bars", 1000, false);
+    let mut verdicts = Vec::new();
+    for (settings, share) in parts.iter().zip([[0.0, 0.7], [0.7, 0.2]]) {
+        settings.ensure_room()?;
+        let lines = figure::measure(settings, &mut |done, what| {
+            shown.at(((share[0] + done * share[1]) * 1000.0) as u64, what);
+        });
+        verdicts.extend(figure::bars(
+            &lines.with_context(|| settings.figure.name())?,
+        ));
+    }
+    shown.at(950, "crash");
+    verdicts.push(asked.restart(records)?);
+    shown.finish();
+    println!(
+        "everdram {}, engine bullet, on emulated persistent memory in {}, delays `bullet`: {} records of 16 + 100 bytes, \
+         {} workers, {} rounds of {} s; shares are of another system of the same run",
+        env!("CARGO_PKG_VERSION"),
+        asked.dir.display(),
+        units::count(records),
+        parts[0].threads[0],
+        parts[0].rounds,
+        parts[0].seconds,
+    );
+    print_verdicts("Bars", &verdicts);
+    Ok(verdicts.iter().map(to_json).collect())
+}
+
+impl Asked {
+    fn settings(&self, figure: Figure, systems: &[BulletSystem]) -> Settings {
+        let mut settings = Settings::here(figure, self.quick, &self.dir);
+        settings.systems = systems.to_vec();
+        // As many as there are cores: the bars are about the most that the machine gives.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        settings.threads = vec![cores.max(2)];
+        settings.records = self.records.unwrap_or(settings.records);
+        settings.seconds = self.seconds.unwrap_or(settings.seconds);
+        settings.rounds = self.rounds;
+        settings.seed = self.seed;
+        settings
+    }
+
+    fn restart(&self, records: u64) -> anyhow::Result<Verdict> {
+        let recovery = recovery::measure(&Store {
+            store: "everdram".into(),
+            engine: EngineKind::Bullet,
+            medium: Medium::Emulated,
+            dir: self.dir.clone(),
+            records,
+            keys: Sizes::Fixed(16),
+            values: Sizes::Fixed(100),
+            fixed: false,
+            // To make the pool's pages present takes longer than a restart.
+            grow: true,
+            no_checkpoint: true,
+            seed: self.seed,
+        })?;
+        let seconds = recovery.wall.as_secs_f64();
+        let measured = vec![("seconds", seconds)];
+        Ok(Verdict {
+            source: "bar",
+            says: "restart after a kill: the first answer within a second (set for 20M records)",
+            by_clock: measured.clone(),
+            measured,
+            holds: Some(seconds < RESTART_SECONDS),
+        })
+    }
+}
+
+fn to_json(verdict: &Verdict) -> String {
+    let measured: serde_json::Map<_, _> = verdict
+        .measured
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), json!(value)))
+        .collect();
+    let row = json!({
+        "engine": "bullet", "operation": verdict.says, "measured": measured, "holds": verdict.holds,
+    });
+    format!("{row}\n")
+}
