@@ -176,6 +176,20 @@ fn change_together(store: &Store) {
     let ops: Vec<BatchOp<'_>> = names.iter().map(|name| put(&name[..])).collect();
     session.batch(&ops).unwrap();
     assert_eq!(store.len(), 500);
+    // What was removed makes room for what comes.
+    let room = store.stats().front.unwrap().used_bytes;
+    let removals: Vec<BatchOp<'_>> = names
+        .iter()
+        .map(|name| BatchOp::Delete { key: &name[..] })
+        .collect();
+    for _ in 0..20 {
+        session.batch(&removals).unwrap();
+        assert_eq!(contents(&mut session).unwrap(), Contents::new());
+        session.batch(&ops).unwrap();
+        assert_eq!(contents(&mut session).unwrap().len(), 500);
+    }
+    let used = store.stats().front.unwrap().used_bytes;
+    assert!(used < 4 * room, "{used} bytes in use, and {room} before");
     let (first, second) = (&names[0][..], &names[1][..]);
     let ops = [BatchOp::Delete { key: first }, put(b"new"), put(second)];
     session.batch(&ops).unwrap();
