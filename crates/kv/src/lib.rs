@@ -23,6 +23,7 @@ pub mod crl;
 mod engine;
 mod epoch;
 mod error;
+mod found;
 mod halt;
 mod heap;
 mod index;

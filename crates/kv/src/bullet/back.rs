@@ -13,6 +13,7 @@ use super::table::{
 };
 use super::trace::Trace;
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use crate::halt::Halt;
 use crate::heap::{Claim, Heap, Redo, Txn};
 use crate::stripe::Patience;
@@ -75,13 +76,13 @@ impl Back {
         geometry: &Geometry,
         step_bytes: u64,
         bytes_max: u64,
-        lane: &mut Lane,
+        found: &mut Found,
         redo: &Redo,
         txn: &mut Txn,
     ) -> Result<Back, Error> {
         let heap = Heap::open(
             Arc::clone(pool),
-            lane,
+            found,
             HEAP_OWNER,
             geometry.chunk_lines,
             step_bytes,
@@ -106,7 +107,7 @@ impl Back {
                 return damaged("the root of the back table is gone");
             }
             back.is_new = true;
-            back.make_table(geometry.depth, lane, txn)?;
+            back.make_table(geometry.depth, &mut found.lane, txn)?;
             return Ok(back);
         }
         let Some(Root { current, old, done }) = Root::parse(pool.secret(), words) else {

@@ -57,6 +57,7 @@ use crate::crl::Logs;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use crate::halt::Halt;
 use crate::heap::Redo;
 use crate::model::system_clock;
@@ -182,7 +183,7 @@ impl Bullet {
         }
         let begun = std::time::Instant::now();
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
-        let mut lane = pool.lane();
+        let mut found = Found::new(pool.lane());
         let broken = Opened::by(options);
         let redo = Arc::new(Redo::new(
             Arc::clone(&pool),
@@ -192,17 +193,18 @@ impl Bullet {
             broken,
         ));
         let (ledger, books) =
-            open_ledger(&pool, &redo, &mut lane, geometry.logs as usize).map_err(at_path)?;
-        redo.recover(&mut lane).map_err(at_path)?;
+            open_ledger(&pool, &redo, &mut found, geometry.logs as usize).map_err(at_path)?;
+        redo.recover(&mut found).map_err(at_path)?;
         let Some(mut txn) = redo.txn() else {
             panic!("a redo log without areas");
         };
         let bytes_max = options.max_bytes.max(pool.region().len());
         let step = options.chunk_bytes;
         let mut back = Back::open(
-            &pool, &geometry, step, bytes_max, &mut lane, &redo, &mut txn,
+            &pool, &geometry, step, bytes_max, &mut found, &redo, &mut txn,
         )
         .map_err(at_path)?;
+        found.settle();
         back.has_books = system != BulletSystem::HikvHt;
         drop(txn);
         let slots = options.sessions_max + OWN_SESSIONS;
@@ -276,7 +278,7 @@ impl Bullet {
         let (records, keys) =
             recover::replay_logs(&bullet, &books, threads, &report).map_err(at_path)?;
         if !bullet.read_only {
-            bullet.back.heap.sweep(&mut lane);
+            bullet.back.heap.sweep(&mut found.lane);
             if bullet.back.is_new {
                 // Without as much, it begins smaller.
                 let _ = bullet.back.heap.grow_to(options.initial_bytes);

@@ -19,8 +19,8 @@ use super::session::INLINE_MAX;
 use crate::broken::Hole;
 use crate::crl::{Entry, Replay};
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use crate::heap::Claim;
-use everdram_pm::Lane;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -59,7 +59,7 @@ struct Recovery<'a> {
     shared: &'a Shared,
     /// Of the stripes it locks.
     number: u16,
-    lane: Lane,
+    found: Found,
     claim: Option<Claim>,
     lot: Lot,
     edits: HashMap<Vec<u8>, Vec<Edit>>,
@@ -112,7 +112,7 @@ impl<'a> Recovery<'a> {
             engine,
             shared,
             number,
-            lane: engine.pool.lane(),
+            found: Found::new(engine.pool.lane()),
             claim: None,
             lot: Lot::default(),
             edits: HashMap::new(),
@@ -225,8 +225,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn adopt(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
-        let found = self.lane.flush_found(at, bytes);
-        let _ordered = self.lane.fence(found);
+        self.found.keep(at, bytes);
         match self.engine.back.heap.adopt(at, bytes) {
             true => Ok(()),
             false => Err(corrupt(
@@ -415,8 +414,8 @@ impl Replay for Recovery<'_> {
         self.show_lot()
     }
 
-    fn lane(&mut self) -> &mut Lane {
-        &mut self.lane
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
     }
 }
 

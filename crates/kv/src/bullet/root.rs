@@ -15,8 +15,9 @@ use super::books::Books;
 use super::table::Array;
 use crate::crl::{LEDGERS_AT, Ledger};
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use crate::heap::Redo;
-use everdram_pm::{Lane, Pool, ROOT_AT, Secret};
+use everdram_pm::{Pool, ROOT_AT, Secret};
 
 /// Where the root's words are.
 pub(super) const ROOT_WORDS: [u64; 4] = [ROOT_AT, ROOT_AT + 8, ROOT_AT + 16, ROOT_AT + 24];
@@ -58,16 +59,16 @@ impl Root {
 pub(super) fn open_ledger(
     pool: &Pool,
     redo: &Redo,
-    lane: &mut Lane,
+    found: &mut Found,
     logs: usize,
 ) -> Result<(Ledger, Books), Error> {
-    let Some(ledger) = Ledger::find(pool, lane, logs)? else {
+    let Some(ledger) = Ledger::find(pool, found, logs)? else {
         let root = ROOT_WORDS.map(|at| pool.region().load_word(at));
         if root != [0; 4] || !redo.is_blank() {
             return Err(corrupt(LEDGERS_AT, "both ledgers are damaged"));
         }
-        redo.format(lane);
-        return Ok((Ledger::first(lane, logs), Books::default()));
+        redo.format(&mut found.lane);
+        return Ok((Ledger::first(&mut found.lane, logs), Books::default()));
     };
     let books = Books::from_words(ledger.notes);
     match books.is_sound() {

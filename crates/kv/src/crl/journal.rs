@@ -25,12 +25,13 @@ use super::recover::Replay;
 use super::writer::Writer;
 use crate::broken::Opened;
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use crate::halt::Halt;
 use crate::opening;
 use crate::options::Options;
 use crate::stripe::{StripeId, Stripes};
 use crossbeam_utils::CachePadded;
-use everdram_pm::{Lane, Pool};
+use everdram_pm::Pool;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,8 +140,8 @@ impl<V: Volatile> Journal<V> {
             [extent] if extent.bytes == bytes => extent.at,
             _ => return damaged(0, "the extent of the logs has another size than they"),
         };
-        let mut lane = pool.lane();
-        let ledger = match Ledger::find(&pool, &mut lane, shape.count)? {
+        let mut found = Found::new(pool.lane());
+        let ledger = match Ledger::find(&pool, &mut found, shape.count)? {
             Some(ledger) => ledger,
             None => {
                 let logs = (0..shape.count as u64).map(|log| at + log * shape.log_bytes);
@@ -148,20 +149,21 @@ impl<V: Volatile> Journal<V> {
                 if words.any(|word| word != 0) {
                     return damaged(LEDGERS_AT, "both ledgers are damaged");
                 }
-                Ledger::first(&mut lane, shape.count)
+                Ledger::first(&mut found.lane, shape.count)
             }
         };
         let shape = Shape { at, ..shape };
         let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
         let stripes = Stripes::new();
-        let mut found = [Found {
+        found.settle();
+        let mut recovery = [Recovery {
             map: &map,
-            lane: &mut lane,
+            found,
             newest: HashMap::new(),
             lsn_max: 0,
         }];
-        logs.recover(&mut found, progress)?;
-        let lsn_max = found[0].lsn_max;
+        logs.recover(&mut recovery, progress)?;
+        let lsn_max = recovery[0].lsn_max;
         Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
         Ok(Journal {
             pool,
@@ -225,15 +227,15 @@ impl<V: Volatile> Journal<V> {
 }
 
 /// Recovery under way.
-struct Found<'a, V> {
+struct Recovery<'a, V> {
     map: &'a V,
-    lane: &'a mut Lane,
+    found: Found,
     /// The LSN that counts so far, of removed keys, too.
     newest: HashMap<Vec<u8>, u64>,
     lsn_max: u64,
 }
 
-impl<V: Volatile> Replay for Found<'_, V> {
+impl<V: Volatile> Replay for Recovery<'_, V> {
     fn expect(&mut self, operations: u64) -> Result<(), Error> {
         self.newest.reserve(operations as usize);
         Ok(())
@@ -261,7 +263,7 @@ impl<V: Volatile> Replay for Found<'_, V> {
         Ok(())
     }
 
-    fn lane(&mut self) -> &mut Lane {
-        self.lane
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
     }
 }

@@ -15,6 +15,7 @@
 
 use super::entry::{is_epoch, word_at};
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use everdram_pm::{LINE, Lane, Pool, ROOT_AT, ROOT_BYTES, Secret};
 
 /// Logs there may be.
@@ -103,17 +104,21 @@ impl Ledger {
             && self.sequence < u64::MAX / 2
     }
 
-    /// The ledger of a pool with so many logs. `None`: there was none yet, or it was lost, which the caller can tell by what else is there.
+    /// The ledger of a pool with so many logs, to be settled. `None`: there was none yet, or it was lost, which the caller can tell by what
+    /// else is there.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
-    pub(crate) fn find(pool: &Pool, lane: &mut Lane, logs: usize) -> Result<Option<Ledger>, Error> {
+    pub(crate) fn find(
+        pool: &Pool,
+        found: &mut Found,
+        logs: usize,
+    ) -> Result<Option<Ledger>, Error> {
         let mut copies = [const { Vec::new() }; 2];
         for (at, bytes) in LEDGERS.into_iter().zip(&mut copies) {
             bytes.resize(Ledger::bytes(logs), 0);
-            // A process that was killed may have left it in the caches; what is in front of its heads is about to be written over.
-            let found = lane.flush_found(at, bytes.len() as u64);
-            let _ordered = lane.fence(found);
+            // The next one is begun in the first copy: the second must not be lost then.
+            found.keep(at, bytes.len() as u64);
             pool.region().load(at, bytes);
         }
         let [first, second] =
@@ -135,7 +140,7 @@ impl Ledger {
             return Err(corrupt(LEDGERS_AT, "a ledger says what cannot be"));
         }
         if !agree {
-            newest.write(lane);
+            newest.write(&mut found.lane);
         }
         Ok(Some(newest))
     }

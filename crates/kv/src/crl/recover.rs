@@ -11,7 +11,8 @@ use super::entry::Entry;
 use super::log::Logs;
 use crate::broken::Hole;
 use crate::error::{Error, corrupt};
-use everdram_pm::{LINE, Lane};
+use crate::found::Found;
+use everdram_pm::LINE;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the entries that are found are told to.
@@ -44,8 +45,8 @@ pub(crate) trait Replay {
         Ok(())
     }
 
-    /// What recovery flushes with.
-    fn lane(&mut self) -> &mut Lane;
+    /// What recovery flushes with. Whatever it keeps is settled at the end of the log.
+    fn found(&mut self) -> &mut Found;
 }
 
 impl Logs {
@@ -124,21 +125,21 @@ impl Logs {
         }
         replay.finish()?;
         self.refuse_damage(number, position, limit)?;
-        self.settle(replay.lane(), number, head, position);
+        self.keep(replay.found(), number, head, position);
         if position < limit {
-            self.end_log(replay.lane(), number, position);
+            self.end_log(replay.found(), number, position);
         }
+        replay.found().settle();
         self.restore(number, head, position);
         Ok(())
     }
 
-    /// Makes durable what was found: a process that was killed may have left it in the caches, and it is shown from here on.
-    fn settle(&self, lane: &mut Lane, number: usize, from: u64, to: u64) {
+    /// Keeps the entries that were found.
+    fn keep(&self, found: &mut Found, number: usize, from: u64, to: u64) {
         let mut position = from;
         while position < to {
             let bytes = self.to_end(position).min(to - position);
-            let found = lane.flush_found(self.place(number, position), bytes);
-            let _ordered = lane.fence(found);
+            found.keep(self.place(number, position), bytes);
             position += bytes;
         }
     }
@@ -146,12 +147,11 @@ impl Logs {
     /// Makes sure that what comes behind the end of a log never counts: an entry that is torn, or names something torn, would, if something
     /// else came to lie there that makes it whole. Only the check goes, a word that is written wholly or not at all: zeros that are torn
     /// themselves could be just what the entry lacked.
-    fn end_log(&self, lane: &mut Lane, number: usize, end: u64) {
+    fn end_log(&self, found: &mut Found, number: usize, end: u64) {
         let at = self.place(number, end);
         if self.pool.region().load_word(at) != 0 {
-            let dirty = lane.store(at, &[0; 8]);
-            let flushed = lane.flush(dirty);
-            let _ordered = lane.fence(flushed);
+            let dirty = found.lane.store(at, &[0; 8]);
+            found.keep_stored(dirty);
         }
     }
 

@@ -24,6 +24,7 @@ mod tests;
 mod txn;
 
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use lines::Lines;
 use parking_lot::Mutex;
@@ -98,7 +99,7 @@ impl Heap {
     /// [`Error::Corrupt`], without the path.
     pub(crate) fn open(
         pool: Arc<Pool>,
-        lane: &mut Lane,
+        found: &mut Found,
         owner: u32,
         chunk_lines: u32,
         step_bytes: u64,
@@ -117,12 +118,12 @@ impl Heap {
             pool,
         };
         for extent in heap.pool.extents(owner) {
-            heap.read_extent(lane, extent)?;
+            heap.read_extent(found, extent)?;
         }
         Ok(heap)
     }
 
-    fn read_extent(&self, lane: &mut Lane, extent: Extent) -> Result<(), Error> {
+    fn read_extent(&self, found: &mut Found, extent: Extent) -> Result<(), Error> {
         let region = self.pool.region();
         let first = self.chunk_of(extent.at);
         let count = (extent.bytes / self.chunk_bytes) as u32;
@@ -135,13 +136,11 @@ impl Heap {
         }
         let words = self.chunk_bytes / LINE / 64;
         let mut header = vec![0; ((1 + words) * 8) as usize];
-        let mut flushed: Option<Flushed> = None;
         let mut number = first;
         while number < first + count {
             let at = self.at_of(number);
-            // A process that was killed may have left the descriptor in the caches, and what it says is built upon.
-            let found = lane.flush_found(at, LINE);
-            found.join(&mut flushed);
+            // What the descriptor says is built upon: were it lost, chunks that are in use would be taken for a run that nobody has.
+            found.keep(at, LINE);
             region.load(at, &mut header);
             let mut words = header
                 .as_chunks::<8>()
@@ -167,9 +166,6 @@ impl Heap {
                 _ => return Err(corrupt(at, "the descriptor of a chunk is damaged")),
             };
             number += chunks;
-        }
-        if let Some(flushed) = flushed {
-            let _ordered = lane.fence(flushed);
         }
         Ok(())
     }
@@ -379,11 +375,19 @@ impl Heap {
         let zeros = vec![0; header];
         let word = self.pool.region().load_word(at);
         let chunks = (word >> 8) as u32;
-        let dirty = lane.store(at + 8, &zeros[8..]);
-        let mut flushed = lane.flush(dirty);
-        for chunk in 1..u64::from(chunks) {
-            flushed = flushed.and(lane.stream(at + chunk * self.chunk_bytes, &zeros));
-        }
+        // What else is in the descriptor's line is stored before it, and no later than it in the pool: it needs no flush of its own.
+        let (line, rest) = zeros.split_at(LINE as usize);
+        let with_descriptor = lane.store(at + 8, &line[8..]);
+        let others =
+            (1..u64::from(chunks)).map(|chunk| (at + chunk * self.chunk_bytes, &zeros[..]));
+        // A run of one chunk has a longer header.
+        let headers = std::iter::once((at + LINE, rest)).chain(others);
+        let streamed = headers
+            .filter(|(_, zeros)| !zeros.is_empty())
+            .map(|(at, zeros)| lane.stream(at, zeros));
+        let flushed = streamed
+            .reduce(Flushed::and)
+            .unwrap_or_else(|| lane.flush(with_descriptor));
         let ordered = lane.fence(flushed);
         let dirty = lane.publish(at, Descriptor::Lines.word(self.pool.secret(), at), &ordered);
         let flushed = lane.flush(dirty);

@@ -144,9 +144,10 @@ mod memory;
 
 #[cfg(all(feature = "lab", not(miri)))]
 mod records {
-    use super::super::Redo;
+    use super::super::{Heap, Redo};
     use super::memory::{Memory, Moment};
     use crate::broken::Opened;
+    use crate::found::Found;
     use everdram_pm::lab::{Seed, create, open};
     use everdram_pm::{LINE, Pool};
     use std::ops::Range;
@@ -171,7 +172,9 @@ mod records {
             redo.format(&mut pool.lane());
         }
         let redo = Arc::new(redo);
-        redo.recover(&mut pool.lane()).unwrap();
+        let mut found = Found::new(pool.lane());
+        redo.recover(&mut found).unwrap();
+        found.settle();
         (pool, redo, at)
     }
 
@@ -246,5 +249,44 @@ mod records {
         let twice = torn(&once, 2, false);
         let (pool, _redo, at) = process(&twice);
         assert_eq!(pool.region().load_word(at + AREAS), 0);
+    }
+
+    /// Headers of real chunks are longer than those of the lab, and a run may be one chunk: what lay in the lines of its header is gone before
+    /// it is none any more.
+    #[test]
+    fn a_run_of_one_chunk_becomes_a_chunk_without_objects() {
+        const HEAP: u32 = 2;
+        const LINES: u32 = 1024;
+        const CAPACITY: usize = 256 << 10;
+        let open_heap = |memory: &Arc<Memory>| {
+            let pool = open(&memory.stored(), CAPACITY as u64, Some(memory.clone())).unwrap();
+            let mut found = Found::new(pool.lane());
+            let most = CAPACITY as u64;
+            let heap = Heap::open(Arc::clone(&pool), &mut found, HEAP, LINES, 0, most).unwrap();
+            found.settle();
+            (pool, heap)
+        };
+        let new = Arc::new(Memory::new(create(Seed(7), 2, [0; 8]).unwrap(), CAPACITY));
+        let (pool, heap) = open_heap(&new);
+        let mut lane = pool.lane();
+        // All lines of a chunk but that of the descriptor, and one.
+        let bytes = u64::from(LINES - 2) * LINE;
+        let at = heap.take(&mut lane, &mut None, bytes).unwrap();
+        assert_eq!(
+            heap.bytes(),
+            (u64::from(LINES) * LINE, u64::from(LINES) * LINE)
+        );
+        let flushed = lane.stream(at, &vec![0xff; bytes as usize]);
+        let _ordered = lane.fence(flushed);
+        let mut left = at_fences(&new, || heap.give_back(&mut lane, at, bytes));
+        left.push((new.stored(), new.durable()));
+        let taken = left.into_iter().map(|(_, durable)| {
+            let memory = Arc::new(Memory::new(durable, CAPACITY));
+            open_heap(&memory).1.bytes().1
+        });
+        let taken: Vec<u64> = taken.collect();
+        // A run, a run, and a chunk of which nothing is taken.
+        let run = u64::from(LINES) * LINE;
+        assert_eq!(taken, [run, run, 0]);
     }
 }

@@ -19,6 +19,7 @@
 
 use crate::broken::{Hole, Opened};
 use crate::error::{Error, corrupt};
+use crate::found::Found;
 use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -115,25 +116,24 @@ impl Redo {
         (retired_word(self.pool.secret(), area, number) == word).then_some(number)
     }
 
-    /// Does what committed transactions left to do. Before anything else reads the pool; can be repeated at any point.
+    /// Does what committed transactions left to do; what it finds is to be settled. Before anything else reads the pool; can be repeated at
+    /// any point.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path: a record that names places it cannot have.
-    pub(crate) fn recover(&self, lane: &mut Lane) -> Result<(), Error> {
+    pub(crate) fn recover(&self, found: &mut Found) -> Result<(), Error> {
         // A process that was killed may have left in the caches that a record is retired. If that were lost after others had changed
         // the same words, the record would be in force again.
         for area in self.areas() {
-            let found = lane.flush_found(area, LINE);
-            let _ordered = lane.fence(found);
+            found.keep(area, LINE);
         }
-        let mut ended = None;
         for area in self.areas() {
             let damaged = || corrupt(area, "the number of an area's transactions is damaged");
             let retired = self.retired(area).ok_or_else(damaged)?;
             let Some((number, edits)) = self.committed(area, retired) else {
                 if self.pool.region().load_word(area + LINE) != 0 {
-                    let dirty = lane.store_word(area + LINE, 0);
-                    ended = Some(lane.flush(dirty));
+                    let dirty = found.lane.store_word(area + LINE, 0);
+                    found.keep_stored(dirty);
                 }
                 continue;
             };
@@ -153,13 +153,10 @@ impl Redo {
             }
             // A process that was killed may have left the record in the caches; part of what it says must not outlive it.
             let bytes = LINE + (HEAD + edits.len() * EDIT) as u64;
-            let found = lane.flush_found(area, bytes.next_multiple_of(LINE));
-            let _ordered = lane.fence(found);
-            apply(lane, &edits);
-            retire(lane, area, number);
-        }
-        if let Some(ended) = ended {
-            let _ordered = lane.fence(ended);
+            found.keep(area, bytes.next_multiple_of(LINE));
+            found.settle();
+            apply(&mut found.lane, &edits);
+            retire(&mut found.lane, area, number);
         }
         Ok(())
     }
