@@ -37,7 +37,7 @@ pub(crate) fn aftermath(
             .map_err(|error| format!("recovery refused it the second time: {error}"))?;
         match plan {
             Some(plan) => {
-                drive(&plan, &recorder, world)
+                drive(&plan, image, &recorder, world)
                     .map_err(|wrong| format!("in use after recovery, {wrong}"))?;
             }
             None => recorder.deaf(|| drop(world)),

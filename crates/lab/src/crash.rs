@@ -288,6 +288,7 @@ pub fn shape(trace: &[Step]) -> u64 {
             Step::Return(call) => [6, u64::from(*call), 0, 0],
             Step::Clock(now) => [7, *now, 0, 0],
             Step::Death => [100, 0, 0, 0],
+            Step::Outage(held) => [101, held.len() as u64, 0, 0],
         };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         xxh3_64_with_seed(&bytes, hash)

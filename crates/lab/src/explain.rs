@@ -189,6 +189,7 @@ pub fn event(step: &Step) -> String {
         Step::Return(call) => return format!("call {call} returned"),
         Step::Clock(now) => return format!("the clock showed {now}"),
         Step::Death => return "the process died".into(),
+        Step::Outage(_) => return "power failed".into(),
     };
     format!("{what} at {}", name(site))
 }

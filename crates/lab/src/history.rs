@@ -182,7 +182,7 @@ impl Checker {
             Step::Invoke(call) => self.invoke(*call),
             Step::Return(call) => self.ret(*call, history, values)?,
             Step::Clock(now) => self.advance(*now),
-            Step::Death => self.died(history, values),
+            Step::Death | Step::Outage(_) => self.died(history, values),
             _ => {}
         }
         Ok(())

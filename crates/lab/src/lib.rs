@@ -78,6 +78,7 @@ pub mod lines;
 pub mod lint;
 pub mod model;
 pub mod mutation;
+pub mod outage;
 pub mod plan;
 pub mod plan_text;
 pub mod profile;

@@ -16,6 +16,7 @@
 //! Between two fences the images only get more: certainties are added by fences alone. So it is enough to look at
 //! the images just before each fence, and at the end.
 
+use crate::outage::Held;
 use crate::trace::{Step, StepId};
 use crate::unit::{self, Unit};
 use everdram_pm::LINE;
@@ -214,6 +215,10 @@ impl Lines {
                 self.abandon();
                 None
             }
+            Step::Outage(held) => {
+                self.lose(held);
+                None
+            }
             _ => None,
         }
     }
@@ -226,6 +231,22 @@ impl Lines {
             atom.kind = StoreKind::Bulk;
             atom.flushed = false;
         }
+    }
+
+    /// Everything that was open is decided.
+    fn lose(&mut self, held: &Held) {
+        self.flushed.clear();
+        self.streamed.clear();
+        let held: HashMap<u64, &[u8]> =
+            held.iter().map(|(line, bytes)| (*line, &**bytes)).collect();
+        let open: Vec<u64> = self.dirty.keys().copied().collect();
+        for line in open {
+            let stored = self.seen(line);
+            let bytes = held.get(&line).copied().unwrap_or(&stored);
+            self.base_hash ^= self.line_hash(line) ^ unit::hash(line, bytes);
+            self.base[(line * LINE) as usize..][..LINE as usize].copy_from_slice(bytes);
+        }
+        self.dirty.clear();
     }
 
     fn store(

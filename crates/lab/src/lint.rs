@@ -147,7 +147,7 @@ impl Linter<'_> {
                     self.open.remove(call);
                     self.returned(*call);
                 }
-                Step::Death => {
+                Step::Death | Step::Outage(_) => {
                     self.dead = id as StepId;
                     let entries = &record.history.entries;
                     self.open

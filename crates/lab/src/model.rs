@@ -30,7 +30,9 @@ impl Model {
     #[must_use]
     pub fn is_point(&self, step: &Step) -> bool {
         match self {
-            Model::Memory(_) => matches!(step, Step::Fence { .. } | Step::Death),
+            Model::Memory(_) => {
+                matches!(step, Step::Fence { .. } | Step::Death | Step::Outage(_))
+            }
             Model::Disk(..) => matches!(
                 step,
                 Step::Disk {

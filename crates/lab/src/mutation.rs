@@ -12,7 +12,7 @@ use crate::lines::{Mute, Muted, key};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::run::Run;
-use crate::scenario;
+use crate::scenario::{self, Scenario};
 use crate::trace::{DiskStep, Step, Trace};
 use crate::world::Ground;
 use everdram::EngineKind;
@@ -37,10 +37,8 @@ pub struct Mutant {
 /// How a mutant was noticed.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    /// In which workload.
-    pub profile: Profile,
-    /// Its seed.
-    pub seed: u64,
+    /// In which of the workloads.
+    pub work: usize,
     /// After how many different images.
     pub images: u64,
     /// What was wrong.
@@ -63,7 +61,7 @@ pub struct Mutation {
     /// The medium.
     pub medium: Medium,
     /// The workloads, all on that medium.
-    pub plans: Vec<Plan>,
+    pub works: Vec<Scenario>,
     /// Threads.
     pub workers: usize,
     /// Images after which the search for one mutant ends, about.
@@ -71,7 +69,7 @@ pub struct Mutation {
     /// Only what is at places with this in their name.
     pub only: String,
     /// Places where nobody need notice anything, and how many images are enough there to see whether somebody does.
-    pub excused: (&'static [&'static str], u64),
+    pub excused: (Vec<String>, u64),
 }
 
 impl Mutation {
@@ -84,16 +82,19 @@ impl Mutation {
         };
         let drawn = seeds.flat_map(|seed| {
             let profiles = Profile::ALL.into_iter();
-            profiles.map(move |profile| Plan::draw(engine, medium, profile, seed, CALLS))
+            profiles.map(move |profile| Scenario {
+                name: format!("{profile} {seed}"),
+                plan: Plan::draw(engine, medium, profile, seed, CALLS),
+            })
         });
         let scenarios = scenario::all(engine, medium).into_iter();
         Mutation {
             medium,
-            plans: scenarios.map(|one| one.plan).chain(drawn).collect(),
+            works: scenarios.chain(drawn).collect(),
             workers: 2,
             images: u64::MAX,
             only: String::new(),
-            excused: (&[], u64::MAX),
+            excused: (Vec::new(), u64::MAX),
         }
     }
 }
@@ -104,6 +105,8 @@ const SEEDS: Range<u64> = 1..4;
 const SEEDS_OF_BULLET: Range<u64> = 1..2;
 /// Calls of these.
 const CALLS: usize = 80;
+/// Calls of a run that is short: it has so few images that all the others can wait for them.
+const SHORT: usize = 4;
 
 /// How a mutant is looked for: a few images of all crash points first, then more.
 const EFFORTS: [Effort; 3] = [
@@ -165,8 +168,9 @@ fn mutes(trace: &Trace) -> impl Iterator<Item = Mute> {
 
 /// A run, and what happens in it and after crashes of it.
 struct Subject {
-    profile: Profile,
+    name: String,
     seed: u64,
+    is_short: bool,
     ground: Ground,
     run: Run,
     /// How often.
@@ -180,7 +184,7 @@ impl Mutation {
     /// A workload does not run, or an unchanged one has a violation.
     pub fn score(&self, watch: &(dyn Fn(&Mutant) + Sync)) -> Result<Vec<Mutant>, String> {
         calm_the_allocator();
-        let subjects = self.each(&self.plans, &|plan| self.subject(plan));
+        let subjects = self.each(&self.works, &|work| self.subject(work));
         let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
         for (mute, count) in subjects.iter().flat_map(|subject| &subject.events) {
@@ -199,10 +203,10 @@ impl Mutation {
             .filter(|mutant| mutant.place().contains(&self.only))
             .collect();
         let hunted = self.each(&mutants, &|mutant| {
-            let (excused, enough) = self.excused;
+            let (excused, enough) = &self.excused;
             let place = mutant.place();
-            let most = match excused.iter().any(|part| place.contains(part)) {
-                true => self.images.min(enough),
+            let most = match excused.iter().any(|part| place.contains(part.as_str())) {
+                true => self.images.min(*enough),
                 false => self.images,
             };
             let caught = self.hunt(&subjects, mutant.mute, most)?;
@@ -238,7 +242,8 @@ impl Mutation {
     }
 
     /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
-    fn subject(&self, plan: &Plan) -> Result<Subject, String> {
+    fn subject(&self, work: &Scenario) -> Result<Subject, String> {
+        let Scenario { name, plan } = work;
         let ground = Ground::of(plan);
         let mut run = execute(plan, &ground)?;
         let events = RefCell::new(HashMap::new());
@@ -251,16 +256,12 @@ impl Mutation {
         let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
         examiner.followed = Some(&count);
         let outcome = examiner.run(&mut run);
-        outcome.map_err(|violation| {
-            let (profile, seed) = (plan.profile, plan.seed);
-            format!(
-                "{profile} {seed}, with nothing taken out: {}",
-                violation.wrong
-            )
-        })?;
+        outcome
+            .map_err(|violation| format!("{name}, with nothing taken out: {}", violation.wrong))?;
         Ok(Subject {
-            profile: plan.profile,
+            name: name.clone(),
             seed: plan.seed,
+            is_short: plan.calls.len() <= SHORT,
             ground,
             run,
             events: events.into_inner(),
@@ -270,12 +271,18 @@ impl Mutation {
     /// Looks at a few images of each run, then at more: most of what is missing is missed at once.
     fn hunt(&self, subjects: &[Subject], mute: Mute, most: u64) -> Result<Option<Caught>, String> {
         let mut images = 0;
-        for effort in EFFORTS {
-            for subject in subjects {
+        for (round, &effort) in EFFORTS.iter().enumerate() {
+            for (number, subject) in subjects.iter().enumerate() {
+                // A short run was made for a few of its images: it is looked at closely at once.
+                let effort = match (subject.is_short, round) {
+                    (true, 0) => EFFORTS[EFFORTS.len() - 1],
+                    (true, _) => continue,
+                    (false, _) => effort,
+                };
                 if !subject.events.contains_key(&mute) {
                     continue;
                 }
-                let caught = hunt_in(subject, effort, mute, &mut images, most)?;
+                let caught = hunt_in((number, subject), effort, mute, &mut images, most)?;
                 if caught.is_some() || images >= most {
                     return Ok(caught);
                 }
@@ -287,7 +294,7 @@ impl Mutation {
 
 /// Looks at one run's images.
 fn hunt_in(
-    subject: &Subject,
+    (number, subject): (usize, &Subject),
     effort: Effort,
     mute: Mute,
     images: &mut u64,
@@ -307,13 +314,9 @@ fn hunt_in(
     // What is wrong without the mutation was not noticed because of it.
     let whole = Scene::before(violation.step, &mut run, &ground, None);
     match whole.verdict(&violation.crashes()) {
-        Verdict::Wrong(wrong) => Err(format!(
-            "{} {}, with nothing taken out: {wrong}",
-            subject.profile, subject.seed
-        )),
+        Verdict::Wrong(wrong) => Err(format!("{}, with nothing taken out: {wrong}", subject.name)),
         Verdict::Right | Verdict::Impossible => Ok(Some(Caught {
-            profile: subject.profile,
-            seed: subject.seed,
+            work: number,
             images: *images,
             wrong: violation.wrong,
         })),

@@ -38,6 +38,9 @@ pub enum Fault {
     /// The process dies before an event, after so many: on files a write, a sync or a change of the directory, on
     /// memory a store, a flush or a fence. The next one finds in caches what the medium may not have.
     Kill(u32),
+    /// On memory, power fails before an event, after so many, and leaves this one of what it can leave; see [`crate::outage`]. The next process
+    /// goes on with that.
+    Outage(u32, u32),
     /// The disk is full after so many bytes.
     Room(u64),
 }
@@ -70,6 +73,7 @@ impl Plan {
             (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
             (Medium::File, 2) => Fault::Kill(random.random_range(4..200)),
             (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600)),
+            (Medium::Pmem, 3) => Fault::Outage(random.random_range(10..600), random.random()),
             _ => Fault::None,
         };
         Plan {

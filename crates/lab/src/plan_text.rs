@@ -7,7 +7,8 @@
 //! profile variable
 //! seed 7
 //! fault none                     or: sync 12 (one fails after so many), kill 12 (the process dies after so many
-//!                                events), room 40000 (bytes)
+//!                                events), outage 12 5 (power fails after so many, and leaves the fifth of what it can
+//!                                leave), room 40000 (bytes)
 //! value 0 8f02a1                 bytes in hexadecimal, `-` for none
 //! call s0 put k3 v0 until 1000153
 //! call s1 batch k1=v0 k2-
@@ -83,6 +84,7 @@ pub fn write(saved: &Saved) -> String {
         Fault::None => "none".to_owned(),
         Fault::Sync(after) => format!("sync {after}"),
         Fault::Kill(after) => format!("kill {after}"),
+        Fault::Outage(after, kept) => format!("outage {after} {kept}"),
         Fault::Room(bytes) => format!("room {bytes}"),
     };
     let mut text = format!(
@@ -506,12 +508,16 @@ impl<'a> Words<'a> {
     }
 
     fn fault(mut self) -> Result<Fault, TextError> {
-        let expected = "`fault none`, `fault sync N`, `fault kill N` or `fault room N`";
+        let expected =
+            "`fault none`, `fault sync N`, `fault kill N`, `fault outage N M` or `fault room N`";
         let is_named = self.next() == Some("fault");
         let fault = match self.next() {
             Some("none") if is_named => Fault::None,
             Some("sync") if is_named => Fault::Sync(self.small_number(expected)?),
             Some("kill") if is_named => Fault::Kill(self.small_number(expected)?),
+            Some("outage") if is_named => {
+                Fault::Outage(self.small_number(expected)?, self.small_number(expected)?)
+            }
             Some("room") if is_named => Fault::Room(self.number(expected)?),
             _ => return Err(self.wrong(expected)),
         };

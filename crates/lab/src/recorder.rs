@@ -9,6 +9,7 @@ use crate::death::Death;
 use crate::fault::Faults;
 use crate::history::{Entry, History};
 use crate::image::{Image, Medium};
+use crate::outage::Held;
 use crate::plan::Fault;
 use crate::trace::{DiskStep, Step, Trace};
 use everdram_pm::Region;
@@ -74,6 +75,9 @@ impl Recorder {
             Fault::None => {}
             Fault::Sync(after) => self.faults.fail_sync_after(after),
             Fault::Kill(after) => self.death.after(medium, after),
+            Fault::Outage(after, _) if medium == Medium::Pmem => self.death.after(medium, after),
+            // Sectors are looked at one run at a time.
+            Fault::Outage(..) => {}
             Fault::Room(bytes) => self.faults.room(bytes),
         }
     }
@@ -133,6 +137,16 @@ impl Recorder {
         let left = self.death.bury();
         self.write(Step::Death);
         left
+    }
+
+    /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down what the next process does, which
+    /// finds that.
+    pub fn lost(&self, left: impl FnOnce(&Trace) -> (Held, Image)) -> Image {
+        let _stored = self.death.bury();
+        let mut record = self.record.lock();
+        let (held, image) = left(&record.trace);
+        record.trace.push(Step::Outage(held));
+        image
     }
 
     /// What was written down so far.

@@ -4,6 +4,7 @@ use crate::call::{Call, Outcome};
 use crate::death::mortal;
 use crate::history::SESSIONS;
 use crate::image::{Image, Medium};
+use crate::outage::outage;
 use crate::plan::{Fault, Plan};
 use crate::recorder::{Record, Recorder};
 use crate::world::{Ears, Ground, Numbers, World, perform};
@@ -35,6 +36,8 @@ impl Numbers for Recorder {
 /// A world being driven.
 struct Driver<'a> {
     plan: &'a Plan,
+    /// What the pool was before.
+    start: &'a Image,
     recorder: &'a Arc<Recorder>,
     world: World,
     sessions: Vec<Option<Box<dyn EngineSession>>>,
@@ -65,7 +68,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     };
     // A pool that cannot be made has nothing to lose.
     recorder.arm(plan.medium, plan.fault);
-    let end = drive(plan, &recorder, world)?;
+    let end = drive(plan, &start, &recorder, world)?;
     Ok(Run {
         start,
         record: recorder.take(),
@@ -73,13 +76,19 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     })
 }
 
-/// Makes the calls of a plan of one thread on an open world. Returns what the program saw in the end.
+/// Makes the calls of a plan of one thread on an open world, which was `start` when the recorder began. Returns what the program saw in the end.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
-pub(crate) fn drive(plan: &Plan, recorder: &Arc<Recorder>, world: World) -> Result<Image, String> {
+pub(crate) fn drive(
+    plan: &Plan,
+    start: &Image,
+    recorder: &Arc<Recorder>,
+    world: World,
+) -> Result<Image, String> {
     let mut driver = Driver {
         plan,
+        start,
         recorder,
         world,
         sessions: Vec::new(),
@@ -136,7 +145,14 @@ impl Driver<'_> {
     /// Starts the next process on what a dead one left.
     fn bury(&mut self) -> Result<(), Error> {
         self.killed += 1;
-        let left = self.recorder.died();
+        let left = match self.plan.fault {
+            Fault::Outage(_, kept) => {
+                let capacity = self.world.ground.profile.capacity();
+                let left = |trace: &_| outage(self.start, trace, capacity, kept);
+                Some(self.recorder.lost(left))
+            }
+            _ => self.recorder.died(),
+        };
         let ears = ears(self.recorder, self.plan.medium);
         let next = match left {
             Some(memory) => World::open(&self.world.ground, memory, &ears)?,

@@ -15,7 +15,7 @@ mod bullet;
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// What it is about.
-    pub name: &'static str,
+    pub name: String,
     /// What is called.
     pub plan: Plan,
 }
@@ -53,7 +53,7 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         ),
     ];
     let told = stories.into_iter().map(|(name, profile, story)| Scenario {
-        name,
+        name: name.into(),
         plan: plan(engine, medium, profile, story),
     });
     let cut_off: [(&'static str, Story, &[Call]); 4] = [
@@ -67,7 +67,7 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             .into_iter()
             .filter(|_| medium == Medium::Pmem)
             .map(|(name, story, between)| Scenario {
-                name,
+                name: name.into(),
                 plan: cut_off_and_read(plan(engine, medium, Profile::Fixed, story), between),
             });
     told.chain(read).collect()

@@ -1,5 +1,6 @@
 //! What happened in a run, in the order in which memory, or the disk, saw it.
 
+use crate::outage::Held;
 use everdram_pm::lab::{Actor, Site, StoreKind};
 
 /// A place in a trace.
@@ -61,6 +62,8 @@ pub enum Step {
     Return(u32),
     /// The process died. What it had streamed past the caches left the processor's buffers when the kernel took over.
     Death,
+    /// Power failed, and left this of what was open then; places that are not named held everything that was stored. The next process finds it.
+    Outage(Held),
     /// The clock shows so many milliseconds.
     Clock(u64),
 }

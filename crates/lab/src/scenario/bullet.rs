@@ -2,27 +2,28 @@
 
 use super::{Scenario, plan, put};
 use crate::call::{Call, Key, Values};
+use crate::campaign::execute;
 use crate::image::Medium;
 use crate::plan::{Fault, Plan};
 use crate::profile::Profile;
-use crate::run;
 use crate::trace::{Step, name};
 use crate::world::Ground;
 use everdram::EngineKind;
 
 type Calls = Vec<(u32, Call)>;
 
-/// An object that is longer than an entry of a log may be, and one that is longer than a chunk.
+/// An object that is longer than an entry of a log may be, one that fills a chunk, and one that is longer.
 const LINKED: usize = 900;
+const CHUNK: usize = 3900;
 const RUN: usize = 5000;
 
 struct Story {
     name: &'static str,
     profile: Profile,
-    /// Before the kill.
     before: fn(&mut Values) -> Calls,
-    /// The last fence in this file is the one that the process dies before.
-    file: &'static str,
+    /// What comes just before a fence in this file, which so many others follow.
+    fault: fn(u32) -> Fault,
+    fence: (&'static str, usize),
     /// What the next one does.
     after: fn(&mut Values) -> Calls,
 }
@@ -38,44 +39,52 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         ("gleaners take turns", Profile::Threads, turns),
     ];
     let drawn = drawn.into_iter().map(|(name, profile, story)| Scenario {
-        name,
+        name: name.into(),
         plan: plan(EngineKind::Bullet, medium, profile, story),
     });
     let killed = STORIES
         .iter()
         .filter(|_| medium == Medium::Pmem)
         .map(|story| Scenario {
-            name: story.name,
+            name: story.name.into(),
             plan: killed(story),
         });
     // The short ones first.
     killed.chain(drawn).collect()
 }
 
-const STORIES: [Story; 6] = [
+const STORIES: [Story; 10] = [
     Story {
         name: "a ledger in caches",
         profile: Profile::Variable,
-        before: |values| {
-            let mut calls = fill(values, 22);
-            calls.push((0, Call::Reclaim));
-            calls
-        },
-        file: "crl/ledger.rs",
-        after: |values| fill(values, 20),
+        before: gleaned,
+        fault: Fault::Kill,
+        fence: ("crl/ledger.rs", 0),
+        after: gleaned,
     },
     Story {
         name: "an entry in caches",
         profile: Profile::Variable,
         before: |values| fill(values, 9),
-        file: "bullet/write.rs",
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
         after: |_| read_all(),
+    },
+    Story {
+        name: "half an entry, and what another one lacks",
+        profile: Profile::Variable,
+        before: |values| vec![(0, put(values, 0, 20))],
+        // All but a word that the next entry has, too.
+        fault: |last| Fault::Outage(last, 26),
+        fence: ("bullet/write.rs", 0),
+        after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 20))],
     },
     Story {
         name: "an object in caches that an entry names",
         profile: Profile::Large,
         before: |values| vec![(0, put(values, 1, 40)), (0, put(values, 1, LINKED))],
-        file: "bullet/write.rs",
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
         after: |_| read_all(),
     },
     Story {
@@ -85,8 +94,26 @@ const STORIES: [Story; 6] = [
             let parts = (0..3).map(|key| (key, Some(values.make(400, 0)))).collect();
             vec![(0, Call::Batch(parts))]
         },
-        file: "bullet/write.rs",
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
         after: |_| read_all(),
+    },
+    Story {
+        name: "the record of a transaction in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        // Behind it are that of what it says, and that of its end.
+        fence: ("heap/txn.rs", 2),
+        after: gleaned,
+    },
+    Story {
+        name: "the end of a transaction in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        fence: ("heap/txn.rs", 0),
+        after: gleaned,
     },
     Story {
         name: "a transaction in caches",
@@ -96,8 +123,17 @@ const STORIES: [Story; 6] = [
             calls.push((0, Call::Reclaim));
             calls
         },
-        file: "heap/txn.rs",
+        fault: Fault::Kill,
+        fence: ("heap/txn.rs", 0),
         after: |values| (0..8).map(|key| (0, put(values, key, 20))).collect(),
+    },
+    Story {
+        name: "a run of chunks that nothing names",
+        profile: Profile::Large,
+        before: |values| vec![(0, put(values, 1, RUN))],
+        fault: Fault::Kill,
+        fence: ("heap/mod.rs", 0),
+        after: second_chunk,
     },
     Story {
         name: "a run of chunks in caches that is none any more",
@@ -107,12 +143,9 @@ const STORIES: [Story; 6] = [
             calls.truncate(5);
             calls
         },
-        file: "heap/mod.rs",
-        after: |values| {
-            let mut calls: Calls = (1..7).map(|key| (0, put(values, key, LINKED))).collect();
-            calls.push((0, Call::Reclaim));
-            calls
-        },
+        fault: Fault::Kill,
+        fence: ("heap/mod.rs", 0),
+        after: second_chunk,
     },
 ];
 
@@ -124,6 +157,27 @@ fn fill(values: &mut Values, count: usize) -> Calls {
 
 fn read_all() -> Calls {
     (0..8).map(|key| (0, Call::Get(key))).collect()
+}
+
+/// A few keys, written and gleaned.
+fn gleaned(values: &mut Values) -> Calls {
+    let mut calls = fill(values, 6);
+    calls.push((0, Call::Reclaim));
+    calls
+}
+
+/// Of the chunks that were a run, the first has an object that never counts, and the second one that does: nothing but what freed them has
+/// written the first one's header.
+fn second_chunk(values: &mut Values) -> Calls {
+    vec![
+        (0, put(values, 2, CHUNK)),
+        (0, put(values, 3, CHUNK)),
+        (0, Call::Delete(2)),
+        (0, Call::Reclaim),
+        (0, Call::Get(3)),
+        (0, put(values, 4, 40)),
+        (0, Call::Reclaim),
+    ]
 }
 
 /// Values that need chunks of their own, replaced, removed, and what lies there afterwards.
@@ -168,7 +222,7 @@ fn killed(story: &Story) -> Plan {
         story.before,
     );
     let ground = Ground::of(&plan);
-    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let run = execute(&plan, &ground).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
     let is_event = |step: &&Step| {
@@ -178,12 +232,14 @@ fn killed(story: &Story) -> Plan {
         )
     };
     let events: Vec<&Step> = calls.filter(is_event).collect();
+    let (file, others) = story.fence;
     let is_there = |step: &&Step| match step {
-        Step::Fence { site, .. } => name(site).contains(story.file),
+        Step::Fence { site, .. } => name(site).contains(file),
         _ => false,
     };
-    let last = events.iter().rposition(is_there).expect("such a fence");
-    plan.fault = Fault::Kill(last as u32);
+    let fences = events.iter().enumerate().filter(|(_, step)| is_there(step));
+    let (event, _) = fences.rev().nth(others).expect("such a fence");
+    plan.fault = (story.fault)(event as u32);
     plan.calls.extend((story.after)(&mut plan.values));
     plan
 }

@@ -93,7 +93,7 @@ fn other_panics_are_no_death() {
 
 /// What a model says of a run in which nothing is lost is what the program saw in the end.
 #[track_caller]
-fn agree(run: &Run, ground: &Ground, what: &str) {
+pub(crate) fn agree(run: &Run, ground: &Ground, what: &str) {
     let mut model = Model::new(&run.start, ground.profile.capacity(), None);
     for (id, step) in run.record.trace.iter().enumerate() {
         model.step(id as StepId, step);

@@ -10,6 +10,7 @@ mod history;
 mod judge;
 mod lazy;
 mod lines;
+mod outage;
 mod plan;
 mod recorder;
 mod schedule;

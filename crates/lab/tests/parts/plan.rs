@@ -39,7 +39,10 @@ fn media_differ_in_their_faults_alone() {
             .map(|medium| Plan::draw(EngineKind::Viper, medium, Profile::Variable, seed, 20));
         assert_eq!(pmem.calls, file.calls);
         // Memory does not fail, and has room; but processes die everywhere.
-        assert!(matches!(pmem.fault, Fault::None | Fault::Kill(_)));
+        assert!(matches!(
+            pmem.fault,
+            Fault::None | Fault::Kill(_) | Fault::Outage(..)
+        ));
         faults.extend([(Medium::Pmem, pmem.fault), (Medium::File, file.fault)]);
     }
     let kinds = faults
@@ -50,6 +53,8 @@ fn media_differ_in_their_faults_alone() {
         let kind = (Medium::File, discriminant(&fault));
         assert!(kinds.contains(&kind), "{fault:?} is never drawn");
     }
+    let outage = (Medium::Pmem, discriminant(&Fault::Outage(0, 0)));
+    assert!(kinds.contains(&outage), "an outage is never drawn");
 }
 
 type IsCall = fn(&Call) -> bool;
