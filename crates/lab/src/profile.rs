@@ -22,13 +22,15 @@ pub enum Profile {
     Reclamation,
     /// Little garbage: the pool grows.
     Growth,
+    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back.
+    Narrow,
     /// Several threads on the same keys, under a scheduler.
     Threads,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 8] = [
+    pub const ALL: [Profile; 9] = [
         Profile::Fixed,
         Profile::Variable,
         Profile::Large,
@@ -36,6 +38,7 @@ impl Profile {
         Profile::Expiry,
         Profile::Reclamation,
         Profile::Growth,
+        Profile::Narrow,
         Profile::Threads,
     ];
 
@@ -50,6 +53,7 @@ impl Profile {
             Profile::Expiry => "expiry",
             Profile::Reclamation => "reclamation",
             Profile::Growth => "growth",
+            Profile::Narrow => "narrow",
             Profile::Threads => "threads",
         }
     }
@@ -100,6 +104,7 @@ impl Profile {
         options.bullet.transaction_bytes = 1 << 10;
         options.bullet.chunk_bytes = 4 << 10;
         options.bullet.depth = 2;
+        options.bullet.front_bytes = (self == Profile::Narrow).then_some(1);
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();
@@ -137,7 +142,7 @@ impl Profile {
                 0..90 => 48,
                 _ => random.random_range(0..100),
             },
-            Profile::Variable | Profile::Batch | Profile::Threads => match pick {
+            Profile::Variable | Profile::Batch | Profile::Narrow | Profile::Threads => match pick {
                 0..5 => 0,
                 5..80 => random.random_range(1..150),
                 _ => random.random_range(150..420),
@@ -175,7 +180,9 @@ impl Profile {
             (Profile::Batch, 88..90) => Call::Clear,
             (Profile::Expiry, 63..75) => Call::Advance(random.random_range(1..60)),
             (Profile::Expiry, 75..85) => Call::Tend,
-            (Profile::Reclamation, 63..72) => Call::Reclaim,
+            (Profile::Reclamation | Profile::Narrow, 63..72) => Call::Reclaim,
+            (Profile::Narrow, 72..84) => Call::Get(key),
+            (Profile::Narrow, 84..90) => Call::Batch(self.several(random, values)),
             (Profile::Threads, 63..72) => Call::Batch(self.several(random, values)),
             (Profile::Threads, 72..82) => Call::Get(key),
             (_, 90..92) => Call::Tend,

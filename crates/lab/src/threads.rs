@@ -145,14 +145,18 @@ impl Thread<'_> {
     fn call(&self, session: &mut dyn EngineSession, call: &Call) -> Result<(), Error> {
         match call {
             Call::Tend | Call::Reclaim | Call::Checkpoint => {
-                // One thread at a time looks after the store; another one has better things to do than wait.
+                // One thread at a time looks after the store; another one has better things to do than wait. Several may reclaim.
                 let Some(mut world) = self.world.try_lock() else {
                     return Ok(());
                 };
                 let number = self.recorder.invoke(self.me as u32, call);
                 let done = match call {
                     Call::Tend => world.opened.tend(),
-                    Call::Reclaim => world.opened.engine().reclaim().map(|_| ()),
+                    Call::Reclaim => {
+                        let engine = world.opened.engine();
+                        drop(world);
+                        engine.reclaim().map(|_| ())
+                    }
                     _ => world.checkpoint(),
                 };
                 match done {

@@ -256,8 +256,22 @@ fn b2_records_in_the_order_of_logs() {
     bites(Hole::B2, &Medium::ALL, BY_TURNS);
 }
 
-// B3 takes two gleaners that meet in one row, and a crash after both; schedules that are drawn hardly ever come to that. The story of it is in
-// `crates/kv/tests/broken/bullet.rs`.
+/// Two write keys of their own to logs of their own, and glean: where there are so few rows, gleaners meet in one. (What both have written, either
+/// would apply.)
+#[test]
+fn b3_a_record_that_was_passed_over() {
+    let workload = Workload::Threads(|values| {
+        let mut calls = Vec::new();
+        for round in 0..4 {
+            for (session, keys) in [(0, [0, 1]), (1, [2, 3])] {
+                calls.extend(keys.map(|key| (session, Call::Put(key, values.make(20, round), 0))));
+                calls.push((session, Call::Reclaim));
+            }
+        }
+        calls
+    });
+    bites(Hole::B3, &Medium::ALL, workload);
+}
 
 #[test]
 fn b4_a_change_that_was_made_twice() {
@@ -293,6 +307,12 @@ fn b6_a_value_that_was_read_and_lost() {
 #[test]
 fn b7_a_key_that_left_the_front_too_early() {
     bites(Hole::B7, &Medium::ALL, BY_TURNS);
+}
+
+/// The same, by whoever makes room in DRAM.
+#[test]
+fn b7_a_key_that_was_evicted_too_early() {
+    bites(Hole::B7, &Medium::ALL, Workload::Drawn(Profile::Narrow, 40));
 }
 
 #[test]

@@ -34,7 +34,8 @@ const THREADS: i64 = 256;
 #[derive(clap::Args)]
 #[group(id = "exploring", multiple = true, conflicts_with = "kill")]
 pub(crate) struct Flags {
-    /// Kinds of workloads, with commas between: fixed, variable, large, batch, expiry, reclamation, growth, threads
+    /// Kinds of workloads, with commas between: fixed, variable, large, batch, expiry, reclamation, growth, narrow,
+    /// threads
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     profile: Vec<Profile>,
     /// Calls of a run
