@@ -44,10 +44,23 @@ pub struct Limit {
     pub time: Option<Duration>,
     /// Different images of each medium and profile.
     pub images: Option<u64>,
+    /// Different images of all of them together; with `images`, when there are as many of each, too.
+    pub images_in_all: Option<u64>,
     /// Runs of each medium and profile.
     pub runs: Option<u64>,
     /// Violations.
     pub violations: usize,
+}
+
+impl Limit {
+    /// Whether there are as many images as there are to be.
+    fn has_enough(&self, tally: &Tally, kind: (Medium, Profile)) -> bool {
+        let of_kind = tally.rows.get(&kind).map_or(0, |row| row.totals.unique);
+        let in_all = tally.sum().totals.unique;
+        (self.images.is_some() || self.images_in_all.is_some())
+            && self.images.is_none_or(|images| of_kind >= images)
+            && self.images_in_all.is_none_or(|images| in_all >= images)
+    }
 }
 
 impl Default for Campaign {
@@ -63,6 +76,7 @@ impl Default for Campaign {
             limit: Limit {
                 time: Some(Duration::from_secs(60)),
                 images: None,
+                images_in_all: None,
                 runs: None,
                 violations: 1,
             },
@@ -178,12 +192,7 @@ impl Campaign {
             let (round, kind) = (number / kinds, (number % kinds) as usize);
             let medium = self.media[kind % self.media.len()];
             let profile = self.profiles[kind / self.media.len()];
-            let done = tally
-                .lock()
-                .rows
-                .get(&(medium, profile))
-                .map_or(0, |row| row.totals.unique);
-            let enough = self.limit.images.is_some_and(|images| done >= images)
+            let enough = self.limit.has_enough(&tally.lock(), (medium, profile))
                 || self.limit.runs.is_some_and(|runs| round >= runs);
             if !enough {
                 return Some((medium, profile, self.seed.wrapping_add(round)));

@@ -70,10 +70,13 @@ fn no_crash_loses_anything(engine: EngineKind) {
     let campaign = Campaign {
         engine,
         seed,
+        // Short runs, so that it ends soon after the last image that it has to see.
+        calls: 45,
         limit: Limit {
             time: None,
             // Runs on memory are looked at to their end, and have several times as many.
             images: Some(images.div_ceil(2 * kinds)),
+            images_in_all: Some(images),
             runs: None,
             violations: 1,
         },
