@@ -1,7 +1,7 @@
 //! What recovery finds in a pool: flushed when it is looked at, and fenced before anything is built on it.
 //!
 //! A process that was killed may have left in the caches what the next one reads, so a power loss could take back what has been acted on by then.
-//! Flushes wait for one fence behind all of them: what recovery reads is shown to nobody before recovery is over.
+//! Flushes wait for one fence behind all of them: what recovery reads is promised to nobody before recovery is over.
 
 use everdram_pm::{Dirty, Flushed, Lane};
 

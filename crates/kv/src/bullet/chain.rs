@@ -1,8 +1,8 @@
 //! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on (section 2.3).
 //!
 //! It finds them by going back from the newest, whose place the key's node has, from record to record by `prev`, through whichever logs they
-//! are in. All of them are still there: nothing is reclaimed that is not applied, and whoever applies holds the key's row. The chain ends where the
-//! back's LSN says that it has the rest, or where nothing verifies.
+//! are in. All of them are still there, in a pool that was written without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the
+//! key's row. The chain ends where the back's LSN says that it has the rest, or where nothing verifies.
 
 use super::Bullet;
 use super::front::Node;
@@ -62,7 +62,7 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
     let mut record = RecordAt(node.record);
     let mut before = node.lsn + 1;
     while let Some((log, position)) = record.place() {
-        let mut cursor = Cursor::new(log);
+        let mut cursor = Cursor::of_one(log);
         let Next::Entry(entry, ..) =
             cursor.next(&engine.logs, position, position + engine.logs.log_bytes())
         else {

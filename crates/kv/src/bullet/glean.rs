@@ -82,7 +82,7 @@ impl Gleaner {
             slot: engine.epochs.register()?,
             flushed: None,
             staged: Vec::new(),
-            cursor: Cursor::default(),
+            cursor: Cursor::new(0),
             gathered: Gathered::default(),
             slots: Vec::new(),
             sum: Sum::default(),

@@ -37,6 +37,9 @@ struct Edit {
     record: RecordAt,
 }
 
+/// Nodes for which the front is made large enough before they are there; a longer array is not made on a guess (64 MiB).
+const EXPECTED_MOST: u64 = 5 << 20;
+
 /// What recovery found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
@@ -393,9 +396,14 @@ impl<'a> Recovery<'a> {
 
 impl Replay for Recovery<'_> {
     /// Half as many buckets as there may be use for: a key may have several records, and growing once more is half of the work.
-    fn expect(&mut self, operations: u64) -> Result<(), Error> {
-        let nodes = i64::try_from(operations / 2).unwrap_or(i64::MAX);
-        self.engine.grow_front_now(nodes, &mut self.claim)
+    fn expect(&mut self, operations: u64) {
+        let engine = self.engine;
+        // What is read from the logs can be evicted; an array cannot.
+        if !engine.front.budget.is_set() {
+            let nodes = (operations / 2).min(EXPECTED_MOST) as i64;
+            // Without the memory for it, it grows when it must. An array without nodes takes nothing else.
+            let _begins_smaller = engine.grow_front_now(nodes, &mut self.claim);
+        }
     }
 
     fn is_sound(&self, entry: &Entry<'_>) -> bool {

@@ -7,6 +7,8 @@ use everdram_pm::LINE;
 
 /// Bytes read at once: what hides the latency of one read behind many entries.
 const WINDOW: u64 = 16 << 10;
+/// The same for who wants one entry, which is seldom longer.
+const GLANCE: u64 = 4 * LINE;
 /// Operations of a lot, after which its log's cursor moves.
 const LOT: usize = 256;
 
@@ -14,6 +16,8 @@ const LOT: usize = 256;
 #[derive(Default)]
 pub(crate) struct Cursor {
     log: usize,
+    /// Bytes read at once, if an entry is not longer.
+    window: u64,
     /// Positions that `bytes` holds.
     from: u64,
     bytes: Vec<u8>,
@@ -94,7 +98,16 @@ impl Cursor {
     pub(crate) fn new(log: usize) -> Cursor {
         Cursor {
             log,
+            window: WINDOW,
             ..Cursor::default()
+        }
+    }
+
+    /// Of who goes from log to log, and wants one entry of each.
+    pub(crate) fn of_one(log: usize) -> Cursor {
+        Cursor {
+            window: GLANCE,
+            ..Cursor::new(log)
         }
     }
 
@@ -152,7 +165,7 @@ impl Cursor {
         if position >= self.from && position + needed <= end {
             return true;
         }
-        let bytes = WINDOW.max(needed).min(most).max(needed);
+        let bytes = self.window.max(needed).min(most).max(needed);
         if bytes > logs.to_end(position) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
 //!
 //! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
-//! it with few looks. A guess that is wrong, also because of damage, costs time or memory and nothing else.
+//! it with few looks. A guess may be wrong, also because of damage or by what somebody wrote into values; whoever uses it has bounds of its own.
 
 use super::cursor::{Cursor, Next};
 use super::log::Logs;
@@ -9,6 +9,8 @@ use everdram_pm::LINE;
 
 /// No operation is shorter.
 const OPERATION_LEAST: u64 = 32;
+/// Bytes of each log that are looked at closely: values may look like many long entries.
+const CLOSELY: u64 = 4 << 20;
 
 impl Logs {
     /// Operations in all logs, about.
@@ -20,12 +22,12 @@ impl Logs {
     }
 
     fn guess_log(&self, number: usize, head: u64) -> u64 {
-        let mut cursor = Cursor::new(number);
+        let (mut cursor, mut closely) = (Cursor::new(number), CLOSELY);
         let (mut first, mut behind) = (head, head + self.log_bytes());
         let (mut operations, mut bytes) = (0, 0);
         while behind > first {
             let middle = first + (behind - first) / 2 / LINE * LINE;
-            match self.entry_near(&mut cursor, middle, behind) {
+            match self.entry_near(&mut cursor, middle, behind, &mut closely) {
                 Some((at, end, count)) => {
                     (operations, bytes) = (operations + count, bytes + end - at);
                     first = end;
@@ -37,16 +39,28 @@ impl Logs {
     }
 
     /// The first entry from a position on, not further away than one is long: where it begins and ends, and how many operations it has.
-    fn entry_near(&self, cursor: &mut Cursor, from: u64, limit: u64) -> Option<(u64, u64, u64)> {
+    /// `closely`: bytes that may still be checked.
+    fn entry_near(
+        &self,
+        cursor: &mut Cursor,
+        from: u64,
+        limit: u64,
+        closely: &mut u64,
+    ) -> Option<(u64, u64, u64)> {
+        let incarnation = self.pool.incarnation();
         let most = limit.min(from + self.entry_most() as u64);
-        let mut places = (from..most).step_by(LINE as usize);
-        places.find_map(|at| match cursor.next(self, at, limit) {
-            Next::Entry(entry, end) => {
-                let most = (end - at) / OPERATION_LEAST;
-                Some((at, end, u64::from(entry.operations).min(most)))
+        for at in (from..most).step_by(LINE as usize) {
+            let head = cursor.head(self, at, limit);
+            if !head.is_sound(at, incarnation) || head.bytes() == 0 {
+                continue;
             }
-            Next::Nothing => None,
-        })
+            *closely = closely.checked_sub(head.bytes())?;
+            if let Next::Entry(entry, end) = cursor.next(self, at, limit) {
+                let most = (end - at) / OPERATION_LEAST;
+                return Some((at, end, u64::from(entry.operations).min(most)));
+            }
+        }
+        None
     }
 }
 

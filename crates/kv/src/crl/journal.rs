@@ -48,7 +48,8 @@ const FORMAT: u64 = 1;
 ///
 /// Calls for one key come one at a time; those for different keys may come at once. What is called here must not write through the journal.
 pub trait Volatile: Sync {
-    /// The key has this value from now on, or is gone. From here on others may see it: it is durable.
+    /// The key has this value from now on, or is gone. From here on others may see it: it is durable; while a journal is being opened,
+    /// it is when that is done.
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
 
     /// The LSN that the key's value was shown with; `None`: there is no such key.
@@ -236,11 +237,6 @@ struct Recovery<'a, V> {
 }
 
 impl<V: Volatile> Replay for Recovery<'_, V> {
-    fn expect(&mut self, operations: u64) -> Result<(), Error> {
-        self.newest.reserve(operations as usize);
-        Ok(())
-    }
-
     fn is_sound(&self, entry: &Entry<'_>) -> bool {
         entry.operations == 0 || Change::read(entry).is_some()
     }

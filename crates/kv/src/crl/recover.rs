@@ -17,13 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the entries that are found are told to.
 pub(crate) trait Replay {
-    /// Before anything is replayed: there are so many operations, about. One of the threads hears of it.
-    ///
-    /// # Errors
-    /// Recovery fails with it.
-    fn expect(&mut self, _operations: u64) -> Result<(), Error> {
-        Ok(())
-    }
+    /// Before anything is replayed: there are so many operations, about, or that is what a damaged pool says. One of the threads hears of it.
+    fn expect(&mut self, _operations: u64) {}
 
     /// Whether a writer can have put together what an entry says. Where it cannot, recovery refuses.
     fn is_sound(&self, entry: &Entry<'_>) -> bool;
@@ -79,7 +74,7 @@ impl Logs {
         let Some((own, others)) = replays.split_first_mut() else {
             panic!("recovery by nobody");
         };
-        own.expect(self.guess())?;
+        own.expect(self.guess());
         std::thread::scope(|scope| {
             let spawn = |replay| {
                 // Without a thread for it, the others have more to do.

@@ -63,7 +63,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
             journal,
             lane: journal.pool.lane(),
             entry: Vec::new(),
-            cursor: Cursor::default(),
+            cursor: Cursor::new(0),
             wanted: 0,
         }
     }
