@@ -23,10 +23,10 @@ use super::ghosts::Ghosts;
 use super::layout::OBJECT_HEAD;
 use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use super::trace::{APPLIED, Trace};
+use super::words::Words;
 use crate::error::Error;
 use crate::heap::{Books, CHUNK_LINES, Claim};
 use everdram_pm::Dram;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Bytes in front of the key.
@@ -115,45 +115,6 @@ impl Node {
             self.object,
             traced,
         ]
-    }
-}
-
-/// DRAM, as a table sees it.
-pub(super) struct Words(Dram);
-
-impl Memory for Words {
-    type Damage = Infallible;
-
-    #[inline]
-    fn line(&self, at: u64) -> Result<[u64; 8], Infallible> {
-        Ok(self.words(at))
-    }
-
-    #[inline]
-    fn follow(&self, _link: u64) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn circle(&self, at: u64) -> Infallible {
-        panic!("a chain of the front table comes back to {at}");
-    }
-
-    #[inline]
-    fn prefetch(&self, at: u64) {
-        self.0.prefetch((at / LINE) as usize);
-    }
-}
-
-impl Words {
-    #[inline]
-    fn words(&self, at: u64) -> [u64; 8] {
-        self.0.line((at / LINE) as usize).load()
-    }
-}
-
-impl From<Infallible> for Error {
-    fn from(never: Infallible) -> Error {
-        match never {}
     }
 }
 

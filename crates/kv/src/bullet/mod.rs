@@ -49,6 +49,7 @@ mod system;
 mod table;
 mod tend;
 mod trace;
+mod words;
 mod write;
 
 use crate::background::Background;
