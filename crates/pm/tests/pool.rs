@@ -505,3 +505,37 @@ fn room_goes_back_and_comes_again() {
         (seven, 0, seven)
     );
 }
+
+/// What a pool reserves, and nobody writes to, takes no time when it is opened; what is missing is reserved again.
+#[test]
+fn opening_writes_to_no_memory_that_was_reserved() {
+    use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek, statfs};
+    if !statfs("/dev/shm").is_ok_and(|stat| stat.f_type as u64 == 0x0102_1994) {
+        eprintln!("skipped: no tmpfs at /dev/shm");
+        return;
+    }
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let pool = open(&path, Medium::Emulated);
+    let extent = pool.allocate(1, 16 << 20, 4096).unwrap();
+    pool.close().unwrap();
+    drop(pool);
+    let image = fs::File::open(path.join("image")).unwrap();
+    let blocks = || std::os::unix::fs::MetadataExt::blocks(&image.metadata().unwrap());
+    let reserved = blocks();
+    assert!(reserved * 512 >= extent.at + extent.bytes);
+    let reopen = || drop(open(&path, Medium::Emulated));
+    reopen();
+    let untouched = seek(&image, SeekFrom::Hole(extent.at)).unwrap();
+    assert!(untouched < extent.at + extent.bytes, "{untouched}");
+    // As if a copy of the pool had left it out.
+    let writable = fs::File::options()
+        .write(true)
+        .open(path.join("image"))
+        .unwrap();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&writable, flags, extent.at + 4096, 1 << 20).unwrap();
+    assert!(blocks() < reserved);
+    reopen();
+    assert_eq!(blocks(), reserved);
+}

@@ -7,6 +7,9 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+/// What a file system in memory calls itself.
+const TMPFS: u64 = 0x0102_1994;
+
 /// A file of the system. The methods are those of [`File`](super::File).
 #[derive(Debug)]
 pub(crate) struct SystemFile {
@@ -111,6 +114,13 @@ impl SystemFile {
     }
 
     pub(super) fn is_whole(&self, bytes: u64) -> bool {
+        // Memory that is reserved and was never written to is a hole to `seek`, and to reserve it once more writes zeros to all of it. But what
+        // tmpfs counts is the pages of the file and nothing else. As many as there have to be: of a huge page it counts what lies behind the end, too.
+        if rustix::fs::fstatfs(&self.inner).is_ok_and(|stat| stat.f_type as u64 == TMPFS)
+            && self.backed_bytes().is_ok_and(|backed| backed == bytes)
+        {
+            return true;
+        }
         let hole = rustix::fs::seek(&self.inner, rustix::fs::SeekFrom::Hole(0));
         hole.is_ok_and(|hole| hole >= bytes)
     }
