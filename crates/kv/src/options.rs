@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::kind::EngineKind;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What to do about a pool that is not there, or is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -175,6 +176,15 @@ impl Options {
             return Chance::seeded(seed);
         }
         Chance::default()
+    }
+
+    /// Between two looks at who should glean. The crash lab has no time.
+    pub(crate) fn role_period(&self) -> Duration {
+        #[cfg(feature = "lab")]
+        if self.seed.is_some() {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(2)
     }
 
     /// Depth of an empty index. The crash lab makes one for each of a million images, and to touch its memory would take

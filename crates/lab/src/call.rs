@@ -32,6 +32,8 @@ pub enum Call {
     Clear,
     /// Background work: growth, reclamation, the sweep of expired keys.
     Tend,
+    /// So many turns of a session at the store's own work, as a worker takes them between two requests.
+    Turn(u64),
     /// Reclamation to its end.
     Reclaim,
     /// Copies what changed to the image (files only).

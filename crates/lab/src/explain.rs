@@ -137,6 +137,7 @@ fn words(call: &Call, values: &Values) -> String {
         Call::Pipeline(parts) => format!("pipeline of {}", several(parts)),
         Call::Clear => "clear".into(),
         Call::Tend => "background work".into(),
+        Call::Turn(times) => format!("{times} turns"),
         Call::Reclaim => "reclaim".into(),
         Call::Checkpoint => "checkpoint".into(),
         Call::Advance(by) => format!("clock + {by} ms"),

@@ -124,6 +124,7 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             Outcome::Done
         }
         Call::Tend
+        | Call::Turn(_)
         | Call::Reclaim
         | Call::Checkpoint
         | Call::Advance(_)

@@ -39,6 +39,8 @@ const CALLS: usize = 100_000;
 /// Crashes inside each other.
 const CRASHES: usize = 8;
 /// Milliseconds that the clock goes on at once.
+/// Turns of one call, at most.
+const TURNS: u64 = 1000;
 const ADVANCE: u64 = 1 << 40;
 
 /// A plan and what was found with it.
@@ -148,6 +150,7 @@ fn call_text(call: &Call) -> String {
         Call::Batch(several) => parts("batch", several),
         Call::Pipeline(several) => parts("pipeline", several),
         Call::Advance(by) => format!("advance {by}"),
+        Call::Turn(times) => format!("turn {times}"),
         Call::Clear => "clear".into(),
         Call::Tend => "tend".into(),
         Call::Reclaim => "reclaim".into(),
@@ -306,6 +309,10 @@ impl Reading {
                 by if by <= ADVANCE => Call::Advance(by),
                 _ => return Err(words.wrong(&format!("at most {ADVANCE} milliseconds"))),
             },
+            "turn" => match words.number("`turn N`")? {
+                times if times <= TURNS => Call::Turn(times),
+                _ => return Err(words.wrong(&format!("at most {TURNS} turns"))),
+            },
             "clear" => Call::Clear,
             "tend" => Call::Tend,
             "reclaim" => Call::Reclaim,
@@ -314,7 +321,7 @@ impl Reading {
             "reopen" => Call::Reopen,
             "leave" => Call::Leave,
             _ => {
-                let known = "put, get, delete, swap, add, batch, pipeline, advance, clear, tend, \
+                let known = "put, get, delete, swap, add, batch, pipeline, advance, clear, tend, turn, \
                              reclaim, checkpoint, kill, reopen or leave";
                 return Err(words.wrong(known));
             }

@@ -22,7 +22,7 @@ pub enum Profile {
     Reclamation,
     /// Little garbage: the pool grows.
     Growth,
-    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back.
+    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in between, as their roles want it.
     Narrow,
     /// Several threads on the same keys, under a scheduler.
     Threads,
@@ -99,7 +99,8 @@ impl Profile {
         let mut options = Options::default();
         options.page_bytes = 512;
         options.dimms = 2;
-        options.bullet.logs = 2;
+        // One that is full soon, so that sessions change their roles.
+        options.bullet.logs = if self == Profile::Narrow { 1 } else { 2 };
         options.bullet.log_bytes = 4 << 10;
         options.bullet.transaction_bytes = 1 << 10;
         options.bullet.chunk_bytes = 4 << 10;
@@ -180,8 +181,8 @@ impl Profile {
             (Profile::Batch, 88..90) => Call::Clear,
             (Profile::Expiry, 63..75) => Call::Advance(random.random_range(1..60)),
             (Profile::Expiry, 75..85) => Call::Tend,
-            (Profile::Reclamation | Profile::Narrow, 63..72) => Call::Reclaim,
-            (Profile::Narrow, 72..84) => Call::Get(key),
+            (Profile::Reclamation, 63..72) | (Profile::Narrow, 63..66) => Call::Reclaim,
+            (Profile::Narrow, 66..84) => Call::Turn(1 + salt % 100),
             (Profile::Narrow, 84..90) => Call::Batch(self.several(random, values)),
             (Profile::Threads, 63..72) => Call::Batch(self.several(random, values)),
             (Profile::Threads, 72..82) => Call::Get(key),

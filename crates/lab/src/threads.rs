@@ -173,6 +173,7 @@ impl Thread<'_> {
             | Call::Swap(..)
             | Call::Add(..)
             | Call::Batch(_)
+            | Call::Turn(_)
             | Call::Clear => {
                 let number = self.recorder.invoke(self.me as u32, call);
                 let outcome = perform(self.plan.profile, session, call, &**self.recorder)?;

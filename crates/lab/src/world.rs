@@ -349,6 +349,12 @@ fn attempt(
             session.wait(ticket)?;
             Outcome::Done
         }
+        Call::Turn(times) => {
+            for _ in 0..*times {
+                session.turn()?;
+            }
+            Outcome::Done
+        }
         Call::Clear => {
             let ticket = session.clear()?;
             session.wait(ticket)?;

@@ -225,7 +225,7 @@ impl Bullet {
             stripes: Stripes::new(),
             system,
             gates: system.locks_gets().then(Gates::new),
-            roles: Roles::new(system.has_fixed_roles()),
+            roles: Roles::new(system.has_fixed_roles(), options.role_period()),
             row_bits,
             slots: (0..slots).map(|_| CachePadded::default()).collect(),
             keys_before: 0,

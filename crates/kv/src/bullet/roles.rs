@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 /// Percent of the logs in use above which there are too few gleaners, and below which there are too many.
 const TOO_FULL: u64 = 60;
 const TOO_EMPTY: u64 = 30;
-/// Between two looks.
-const PERIOD: Duration = Duration::from_millis(2);
 /// Looks that pass before a change is taken back.
 const BEFORE_TURNING: u32 = 8;
 
@@ -36,6 +34,8 @@ struct Look {
 #[derive(Debug)]
 pub(super) struct Roles {
     are_fixed: bool,
+    /// Between two looks.
+    period: Duration,
     /// Workers there are.
     workers: AtomicUsize,
     /// How many of them should glean: read at each request, changed seldom.
@@ -56,16 +56,17 @@ pub(super) struct Role {
 }
 
 impl Roles {
-    pub(super) fn new(are_fixed: bool) -> Roles {
+    pub(super) fn new(are_fixed: bool, period: Duration) -> Roles {
         Roles {
             are_fixed,
+            period,
             workers: AtomicUsize::new(0),
             wanted: CachePadded::new(AtomicUsize::new(0)),
             gleaners: CachePadded::new(AtomicUsize::new(0)),
             look: Mutex::new(Look {
                 at: Instant::now(),
                 percent: 0,
-                since: 0,
+                since: BEFORE_TURNING,
                 rose: false,
             }),
         }
@@ -127,7 +128,7 @@ impl Roles {
         let Some(mut look) = self.look.try_lock() else {
             return;
         };
-        if look.at.elapsed() < PERIOD {
+        if look.at.elapsed() < self.period {
             return;
         }
         let (before, workers) = (look.percent, self.workers.load(Ordering::Relaxed));
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn one_worker_always_answers() {
-        let roles = Roles::new(false);
+        let roles = Roles::new(false, Duration::from_secs(3600));
         let mut workers: Vec<Role> = (0..3).map(|_| Role::default()).collect();
         for role in &mut workers {
             roles.take(role, || 90);
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn who_is_alone_answers_in_between() {
-        let roles = Roles::new(false);
+        let roles = Roles::new(false, Duration::from_secs(3600));
         let mut role = Role::default();
         roles.take(&mut role, || 0);
         let turns: Vec<bool> = (0..4).map(|_| roles.take_of(&mut role, 1)).collect();

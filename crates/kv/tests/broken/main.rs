@@ -8,4 +8,5 @@ mod collapse;
 mod found;
 mod memory;
 mod place;
+mod reads;
 mod viper;

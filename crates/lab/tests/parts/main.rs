@@ -15,4 +15,5 @@ mod plan;
 mod recorder;
 mod schedule;
 mod sectors;
+mod turns;
 mod values;
