@@ -75,7 +75,7 @@ use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
 use parking_lot::{Mutex, RwLock};
 use retired::Retired;
 use roles::Roles;
-use root::{ROOT_WORDS, open_ledger};
+use root::ROOT_WORDS;
 use session::{BulletSession, Counters};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -193,21 +193,9 @@ impl Bullet {
             geometry.area_bytes,
             broken,
         ));
-        let (ledger, books) =
-            open_ledger(&pool, &redo, &mut found, geometry.logs as usize).map_err(at_path)?;
-        redo.recover(&mut found).map_err(at_path)?;
-        let Some(mut txn) = redo.txn() else {
-            panic!("a redo log without areas");
-        };
-        let bytes_max = options.max_bytes.max(pool.region().len());
-        let step = options.chunk_bytes;
-        let mut back = Back::open(
-            &pool, &geometry, step, bytes_max, &mut found, &redo, &mut txn,
-        )
-        .map_err(at_path)?;
-        found.settle();
+        let (ledger, books, mut back) =
+            recover::open_parts(&pool, &geometry, options, &redo, &mut found).map_err(at_path)?;
         back.has_books = system != BulletSystem::HikvHt;
-        drop(txn);
         let slots = options.sessions_max + OWN_SESSIONS;
         let row_bits = STRIPES.ilog2().min(geometry.depth);
         let mut bullet = Bullet {

@@ -9,20 +9,25 @@
 //! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
 
 use super::Bullet;
+use super::back::Back;
 use super::books::{Books, Sum};
 use super::front::Node;
 use super::layout::{
-    Named, ObjectHead, Opcode, Operation, RecordAt, are_sound, operations, word_at,
+    Geometry, Named, ObjectHead, Opcode, Operation, RecordAt, are_sound, operations, word_at,
 };
 use super::parcel::read_parcel;
+use super::root::open_ledger;
 use super::session::INLINE_MAX;
 use crate::broken::Hole;
-use crate::crl::{Entry, Replay};
+use crate::crl::{Entry, Ledger, Replay};
 use crate::error::{Error, corrupt};
 use crate::found::Found;
-use crate::heap::Claim;
+use crate::heap::{Claim, Redo};
+use crate::options::Options;
+use everdram_pm::Pool;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// States that are put into the front at once.
@@ -78,6 +83,29 @@ struct Lot {
     nodes: Vec<Node>,
     /// Their keys and values.
     bytes: Vec<u8>,
+}
+
+/// The ledger, what it keeps for the engine, and the back, with the last transactions done; all that was found is durable.
+///
+/// # Errors
+/// [`Error::Corrupt`] and what the medium says, without the path.
+pub(super) fn open_parts(
+    pool: &Arc<Pool>,
+    geometry: &Geometry,
+    options: &Options,
+    redo: &Arc<Redo>,
+    found: &mut Found,
+) -> Result<(Ledger, Books, Back), Error> {
+    let (ledger, books) = open_ledger(pool, redo, found, geometry.logs as usize)?;
+    redo.recover(found)?;
+    let Some(mut txn) = redo.txn() else {
+        panic!("a redo log without areas");
+    };
+    let bytes_max = options.max_bytes.max(pool.region().len());
+    let step = options.chunk_bytes;
+    let back = Back::open(pool, geometry, step, bytes_max, found, redo, &mut txn)?;
+    found.settle();
+    Ok((ledger, books, back))
 }
 
 /// Brings what the logs hold into the front; returns how many records that were, and by how many keys the count of the
