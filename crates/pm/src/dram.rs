@@ -12,7 +12,9 @@
 //! - An access to a line that is not usable is a bug of the caller and panics.
 
 use crate::cpu;
-#[cfg(not(miri))]
+#[cfg(all(feature = "lab", not(miri)))]
+use crate::lab::Spare as Memory;
+#[cfg(not(any(feature = "lab", miri)))]
 use crate::map::Reservation as Memory;
 use crate::region::Backing;
 #[cfg(miri)]

@@ -102,6 +102,12 @@ impl Reservation {
         self.bytes
     }
 
+    /// Whether it begins at such an address.
+    #[cfg(all(feature = "lab", not(miri)))]
+    pub(crate) fn is_aligned(&self, align: u64) -> bool {
+        (self.base.as_ptr() as u64).is_multiple_of(align)
+    }
+
     /// Maps `from .. to` of the file at the same offsets of the reservation.
     ///
     /// # Safety

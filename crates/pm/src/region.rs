@@ -396,6 +396,8 @@ impl Heap {
     #[cfg(feature = "lab")]
     pub(crate) fn copy_of(image: &[u8], bytes: usize) -> Heap {
         assert!(image.len() <= bytes);
+        #[cfg(not(miri))]
+        crate::lab::this_thread_simulates();
         let spare = SPARE.take().filter(|heap| heap.layout.size() == bytes);
         let mut heap = spare.unwrap_or_else(|| Heap::new(bytes));
         heap.kept = true;

@@ -9,6 +9,8 @@
 mod disk;
 mod files;
 mod memory;
+#[cfg(not(miri))]
+mod spare;
 mod tap;
 mod waiting;
 
@@ -17,6 +19,8 @@ pub use disk::{Answer, Disk, DiskEvent, DiskTap, FileId};
 pub use files::{FileOptions, create_files, open_files};
 pub use memory::{Seed, create, open};
 pub use rustix::io::Errno;
+#[cfg(not(miri))]
+pub(crate) use spare::{Spare, does_this_thread_simulate, this_thread_simulates};
 pub(crate) use tap::TapRef;
 pub use tap::{Actor, Event, Perform, Site, Source, StoreKind, Tap};
 pub use waiting::{Waiter, wait_as, waiting};
