@@ -11,7 +11,7 @@
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Percent of the logs in use above which there are too few gleaners, and below which there are too many.
@@ -23,7 +23,6 @@ const BEFORE_TURNING: u32 = 8;
 /// What the last look found.
 #[derive(Debug)]
 struct Look {
-    at: Instant,
     percent: u64,
     /// Looks since the number changed, and whether it rose then.
     since: u32,
@@ -34,8 +33,11 @@ struct Look {
 #[derive(Debug)]
 pub(super) struct Roles {
     are_fixed: bool,
-    /// Between two looks.
-    period: Duration,
+    begun: Instant,
+    /// Nanoseconds between two looks.
+    period_ns: u64,
+    /// When the next look is due, since `begun`: read often, and the lock is taken only then.
+    due_ns: CachePadded<AtomicU64>,
     /// Workers there are.
     workers: AtomicUsize,
     /// How many of them should glean: read at each request, changed seldom.
@@ -57,14 +59,16 @@ pub(super) struct Role {
 
 impl Roles {
     pub(super) fn new(are_fixed: bool, period: Duration) -> Roles {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Roles {
             are_fixed,
-            period,
+            begun: Instant::now(),
+            period_ns,
+            due_ns: CachePadded::new(AtomicU64::new(period_ns)),
             workers: AtomicUsize::new(0),
             wanted: CachePadded::new(AtomicUsize::new(0)),
             gleaners: CachePadded::new(AtomicUsize::new(0)),
             look: Mutex::new(Look {
-                at: Instant::now(),
                 percent: 0,
                 since: BEFORE_TURNING,
                 rose: false,
@@ -125,14 +129,22 @@ impl Roles {
             role.is_worker = true;
             self.workers.fetch_add(1, Ordering::AcqRel);
         }
+        let now_ns = self.begun.elapsed().as_nanos() as u64;
+        let is_due = || now_ns >= self.due_ns.load(Ordering::Relaxed);
+        if !is_due() {
+            return;
+        }
         let Some(mut look) = self.look.try_lock() else {
             return;
         };
-        if look.at.elapsed() < self.period {
+        // Somebody else may have looked meanwhile.
+        if !is_due() {
             return;
         }
+        let due_ns = now_ns.saturating_add(self.period_ns);
+        self.due_ns.store(due_ns, Ordering::Relaxed);
         let (before, workers) = (look.percent, self.workers.load(Ordering::Relaxed));
-        (look.at, look.percent) = (Instant::now(), percent());
+        look.percent = percent();
         let wanted = self.wanted.load(Ordering::Relaxed);
         let most = workers.saturating_sub(1).max(1);
         let next = match self.are_fixed && workers > 1 {
@@ -176,7 +188,6 @@ mod tests {
     /// Looks at logs that are so full, one after another; returns how many gleaners were wanted after each.
     fn wanted(percents: &[u64]) -> Vec<usize> {
         let mut look = Look {
-            at: Instant::now(),
             percent: 0,
             since: BEFORE_TURNING,
             rose: false,
@@ -216,6 +227,24 @@ mod tests {
     fn a_change_is_not_taken_back_at_once() {
         // Logs that fill up again at once get one more instead.
         assert_eq!(wanted(&[70, 20, 20, 20, 70]), [1, 1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn logs_are_looked_at_when_it_is_due() {
+        let looks = |period: Duration, turns: u32| {
+            let roles = Roles::new(false, period);
+            let (mut role, looks) = (Role::default(), std::cell::Cell::new(0));
+            for _ in 0..turns {
+                roles.take(&mut role, || {
+                    looks.set(looks.get() + 1);
+                    0
+                });
+            }
+            looks.get()
+        };
+        assert_eq!(looks(Duration::ZERO, 33), 3);
+        assert_eq!(looks(Duration::from_secs(3600), 1000), 0);
+        assert_eq!(looks(Duration::MAX, 1000), 0);
     }
 
     #[test]
