@@ -38,9 +38,9 @@ const VALUE_BYTES: usize = 1 << 20;
 const CALLS: usize = 100_000;
 /// Crashes inside each other.
 const CRASHES: usize = 8;
-/// Milliseconds that the clock goes on at once.
 /// Turns of one call, at most.
 const TURNS: u64 = 1000;
+/// Milliseconds that the clock goes on at once.
 const ADVANCE: u64 = 1 << 40;
 
 /// A plan and what was found with it.
