@@ -85,6 +85,38 @@ pub(crate) fn follow(
     Ok(status)
 }
 
+/// Runs a command in silence, to its end or until `take` has heard enough of what it prints on standard output, line by line; `None`: it had.
+pub(crate) fn listen(
+    command: &mut Command,
+    limit: Duration,
+    take: &mut dyn FnMut(&str) -> bool,
+) -> Result<Option<ExitStatus>, Trouble> {
+    let limit = bounded(Some(limit))?.unwrap_or(limit);
+    let (mut child, watcher) = start(command.stdout(Stdio::piped()))?;
+    let begun = Instant::now();
+    let printed = child.stdout.take().map(pieces_of);
+    let (mut lines, mut is_enough) = (Lines::default(), false);
+    while let Some(printed) = &printed {
+        match printed.recv_timeout(limit.saturating_sub(begun.elapsed())) {
+            Ok(piece) => lines.take(&piece, &mut |line| is_enough = take(line) || is_enough),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                drop(watcher);
+                child.wait()?;
+                return Err(Trouble::OutOfTime(limit));
+            }
+        }
+        if is_enough {
+            drop(watcher);
+            child.wait()?;
+            return Ok(None);
+        }
+    }
+    let status = child.wait()?;
+    watcher.leave();
+    Ok(Some(status))
+}
+
 /// Runs a command to its end and returns what it printed.
 pub(crate) fn output(command: &mut Command, limit: Duration) -> Result<Output, Trouble> {
     let limit = bounded(Some(limit))?.unwrap_or(limit);
@@ -232,6 +264,26 @@ mod tests {
         );
         let output = output(&mut shell("sleep 3600"), limit);
         assert!(matches!(output, Err(Trouble::OutOfTime(_))), "{output:?}");
+    }
+
+    #[test]
+    fn a_child_is_listened_to_until_it_has_said_enough() {
+        let hear = |script: &str, limit| {
+            let mut heard = Vec::new();
+            let ended = listen(&mut shell(script), limit, &mut |line| {
+                heard.push(line.to_owned());
+                line == "enough"
+            });
+            (heard.join(" "), ended)
+        };
+        let long = Duration::from_secs(600);
+        let (heard, ended) = hear("echo a; echo enough; sleep 3600", long);
+        assert_eq!((heard.as_str(), ended.unwrap()), ("a enough", None));
+        let (heard, ended) = hear("echo a; exit 3", long);
+        let status = ended.unwrap().and_then(|status| status.code());
+        assert_eq!((heard.as_str(), status), ("a", Some(3)));
+        let (_, ended) = hear("sleep 3600", Duration::from_millis(1));
+        assert!(matches!(ended, Err(Trouble::OutOfTime(_))), "{ended:?}");
     }
 
     #[test]

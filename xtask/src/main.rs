@@ -7,6 +7,7 @@ mod cargo;
 mod child;
 mod ci;
 mod fuzz;
+mod mutants;
 mod sanitizers;
 mod step;
 mod tally;
@@ -21,8 +22,10 @@ Chores of everdram. Usage: cargo xtask <chore>
   ci      all that CI runs: fmt, tidy, clippy, test, lab, miri, tsan, fuzz, vm, each with a limit; ends with what was
           skipped, what failed, and a line `N passed, N failed`
   test    all tests and doc tests, the kill loop included (EVERDRAM_KILLS=N sets its kills)
-  lab     the crash lab, optimised: a million images (EVERDRAM_LAB_IMAGES=N), the mutation score, lints, holes
+  lab     the crash lab, optimised: many runs (EVERDRAM_LAB_RUNS=N), the mutation score, lints, holes
           opened on purpose
+  mutants the score that counts: how many of the bugs planted by xtask/mutants the crash lab finds, five minutes for each;
+          `mutants --quick` tries ten, a minute each. Also --only NAME[,NAME], --list, --seconds N, --seed N
   fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
@@ -36,8 +39,10 @@ Chores of everdram. Usage: cargo xtask <chore>
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let chore = arguments.next();
-    if chore.as_deref() == Some("fuzz") {
-        return fuzz::run(arguments);
+    match chore.as_deref() {
+        Some("fuzz") => return fuzz::run(arguments),
+        Some("mutants") => return mutants::run(arguments),
+        _ => {}
     }
     let mut option = arguments.next();
     let mut scope = vm::Scope::Full;

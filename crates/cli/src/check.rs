@@ -1,7 +1,7 @@
 //! `everdram check`: walks a whole pool and says what is damaged, where, and what to do.
 
 use crate::terminal::{Tone, paint, row};
-use crate::{Outcome, pool, units};
+use crate::{Outcome, findings, pool, units};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -12,6 +12,9 @@ use std::path::PathBuf;
                   nothing of the pool changes: after a crash it is recovered in memory only. The pool must not be open \
                   elsewhere. The pool of a journal (`everdram::crl`) is checked as well: its blocks are logs, its records \
                   their entries.\n\n\
+                  Of a pool that is too damaged to be opened, all that is damaged is listed: each place with its bytes, the \
+                  block, and the key if it can be read. A damaged pool is not lost: `everdram export --salvage` and `everdram \
+                  serve --salvage` give everything that verifies.\n\n\
                   A finding means that bytes which were durable have changed since: the medium or something that \
                   writes to it is at fault. An interrupted write is never a finding.\n\n\
                   Example: everdram check ./data && echo sound",
@@ -25,16 +28,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-const REMEDY: &str = "copy the pool aside, then save what still verifies with `everdram export`";
-
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (engine, report) = pool::check(&arguments.pool, arguments.json)?;
     if arguments.json {
-        let findings: Vec<_> = report
-            .findings
-            .iter()
-            .map(|finding| json!({ "offset": finding.offset, "what": finding.what, "remedy": REMEDY }))
-            .collect();
+        let findings: Vec<_> = report.findings.iter().map(findings::object).collect();
         let object = json!({
             "pool": arguments.pool, "engine": engine, "sound": findings.is_empty(), "blocks": report.blocks,
             "records": report.records, "live": report.live, "bytes": report.bytes, "findings": findings,
@@ -48,16 +45,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         row("bytes read", units::bytes(report.bytes));
         for finding in &report.findings {
             println!(
-                "{} at byte {}: {}",
+                "{} {}",
                 paint(Tone::Bad, "damaged"),
-                finding.offset,
-                finding.what
+                findings::line(finding)
             );
         }
         if report.findings.is_empty() {
             println!("{}", paint(Tone::Good, "sound"));
         } else {
-            println!("{} findings; {REMEDY}", report.findings.len());
+            println!("{} findings; {}", report.findings.len(), findings::REMEDY);
         }
     }
     Ok(if report.findings.is_empty() {

@@ -1,8 +1,8 @@
 //! The command line of everdram: serve a pool, prove that it survives, look into it, move data.
 //!
 //! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is
-//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense; 130 it was
-//! interrupted.
+//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense; 3 what could be
+//! saved of a damaged pool was, and something is missing; 130 it was interrupted.
 //!
 //! The library exists for the program and its tests only; [`demo`] carries the checker of acknowledged
 //! writes that the kill loop test uses too.
@@ -17,6 +17,7 @@ pub mod client;
 mod crashtest;
 pub mod demo;
 mod doctor;
+mod findings;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod inspect;
@@ -40,7 +41,8 @@ use std::process::ExitCode;
                   See it survive:   everdram demo\n\
                   Use it:           everdram serve --pool ./data\n\
                   Know your disk:   everdram doctor .",
-    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage; 130 interrupted.",
+    after_help = "Exit codes: 0 all is well; 1 data lost or damaged, or the work failed; 2 usage; 3 saved, but not all of it; 130 \
+                  interrupted.",
     propagate_version = true,
     max_term_width = 100
 )]
@@ -65,6 +67,9 @@ enum Command {
 /// Exit code of what Ctrl-C ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// Exit code of an export that saved what it could.
+pub(crate) const INCOMPLETE: u8 = 3;
+
 /// What a command found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -72,6 +77,8 @@ pub(crate) enum Outcome {
     Sound,
     /// Data was lost or is damaged; the command has said what.
     Damaged,
+    /// What could be saved of a damaged pool was; the command has said what is missing.
+    Incomplete,
     /// Nothing was wrong until Ctrl-C ended the work early.
     Interrupted,
 }
@@ -94,6 +101,7 @@ pub fn run() -> ExitCode {
     match result {
         Ok(Outcome::Sound) => ExitCode::SUCCESS,
         Ok(Outcome::Damaged) => ExitCode::from(1),
+        Ok(Outcome::Incomplete) => ExitCode::from(INCOMPLETE),
         Ok(Outcome::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -36,11 +36,12 @@ fn recovery(quiet: bool) -> (Arc<Progress>, everdram::Progress) {
     (progress, Arc::new(hear))
 }
 
-/// Opens a pool that must be there, to look at: nothing of it changes.
-pub(crate) fn open_existing(path: &Path, quiet: bool) -> anyhow::Result<Store> {
+/// Opens a pool that must be there, to look at: nothing of it changes. With `salvage`, whatever of it verifies.
+pub(crate) fn open_existing(path: &Path, salvage: bool, quiet: bool) -> anyhow::Result<Store> {
     let mut options = Options::default();
     options.create = Create::Never;
     options.read_only = true;
+    options.salvage = salvage;
     options.reclaim_background = false;
     open(path, options, quiet)
 }

@@ -6,9 +6,9 @@
 
 use crate::settings::Layer;
 use crate::terminal::{Tone, paint, row};
-use crate::{Outcome, pool, units};
+use crate::{Outcome, findings, pool, units};
 use anyhow::Context;
-use everdram::{Durability, Store};
+use everdram::{Create, Durability, Store};
 use everdram_resp::Server;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,6 +25,9 @@ use std::time::Duration;
                   and close.\n\n\
                   Settings come from flags, then the environment, then the file of --config (TOML, same names), \
                   then defaults.\n\n\
+                  A pool that is refused as damaged can be served read-only with --salvage: everything that verifies is \
+                  there, and nothing of the pool changes, so it can be copied away before anything is tried. To have it in a \
+                  new pool, use `everdram export --salvage` and `everdram import`.\n\n\
                   Example: everdram serve --pool ./data --port 6379\n\
                   Then:    redis-cli SET key value",
     after_help = "Logs go to standard error; EVERDRAM_LOG=debug says more.\n\
@@ -39,6 +42,10 @@ pub(crate) struct Arguments {
     /// Write the TCP port to this file once the server is ready
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
+    /// Serve what verifies of a damaged pool, read-only: nothing of the pool changes, writes are refused, and a GET of a key
+    /// that is known to be damaged is an error. What is missing is said at start, and in INFO
+    #[arg(long)]
+    salvage: bool,
     /// Announce on standard output, as one JSON object, that the server is ready
     #[arg(long)]
     json: bool,
@@ -55,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         .map(Layer::from_file)
         .transpose()?
         .unwrap_or_default();
-    let settings = arguments.layer.clone().resolve(file)?;
+    let mut settings = arguments.layer.clone().resolve(file)?;
     settings
         .server
         .validate()
@@ -63,6 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     // Signals are caught from here on: one that arrives during recovery ends the server after it.
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("signals")?;
 
+    if arguments.salvage {
+        settings.options.salvage = true;
+        settings.options.create = Create::Never;
+    }
     let asked = settings.options.durability;
     let store = pool::open(&settings.pool, settings.options, arguments.json)
         .with_context(|| format!("pool {}", settings.pool.display()))?;
@@ -71,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         strength(given) >= strength(asked),
         "the pool gives durability `{given}`, which is weaker than `{asked}`; ask for `{given}` if that will do"
     );
+    if arguments.salvage {
+        tell_damage(&store);
+    }
     let server = Server::start(store.clone(), settings.server).context("server")?;
     end_on_request(&server, signals, arguments.until_stdin_closes)?;
     announce(arguments, &settings.pool, &store, &server)?;
@@ -79,10 +93,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let closed = store.close();
     ended.context("server")?;
     closed.context("closing the pool")?;
-    if !arguments.json {
+    if !arguments.json && !arguments.salvage {
         println!("closed; {} keys are durable", units::count(keys));
     }
     Ok(Outcome::Sound)
+}
+
+/// Says what a salvaged store lacks, in the log's place: it is what the operator has to know.
+fn tell_damage(store: &Store) {
+    /// Findings that are said; `everdram check` lists the others.
+    const SAID: usize = 200;
+    let found = store.damage();
+    for finding in found.iter().take(SAID) {
+        eprintln!("damaged {}", findings::line(finding));
+    }
+    if found.len() > SAID {
+        let more = units::count((found.len() - SAID) as u64);
+        eprintln!("and {more} more: `everdram check` lists all");
+    }
 }
 
 fn strength(durability: Durability) -> u8 {
@@ -153,6 +181,12 @@ fn announce(
             "keys": store.len(), "recovery_us": stats.recovery_us,
             "recovered_records": stats.recovered_records, "recovered_losers": stats.recovered_losers,
         });
+        if let Some(lacks) = stats.salvage {
+            object["salvage"] = json!({
+                "damaged_places": lacks.findings, "missing_records": lacks.missing_records,
+                "doubtful_keys": lacks.doubtful_keys, "skipped_bytes": lacks.skipped_bytes,
+            });
+        }
         object["report"] = pool::report_json(store.report());
         println!("{object}");
     } else {
@@ -167,6 +201,19 @@ fn announce(
         let records = units::count(stats.recovered_records);
         row("recovered", format_args!("{records} records in {recovery}"));
         row("keys", units::count(store.len()));
+        if let Some(lacks) = stats.salvage {
+            let (places, records) = (
+                units::count(lacks.findings),
+                units::count(lacks.missing_records),
+            );
+            let words = match lacks.findings {
+                0 => "nothing is damaged; read-only all the same".into(),
+                _ => format!(
+                    "{places} places are damaged, at least {records} records are missing; read-only"
+                ),
+            };
+            row("salvage", words);
+        }
         for address in addresses {
             row("listening on", address);
         }

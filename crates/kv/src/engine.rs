@@ -156,7 +156,8 @@ pub enum Scope<'a> {
 /// Runs under the locks of its scope; an `Err` drops everything it staged.
 pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
-/// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 = never).
+/// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 = never). The store
+/// waits for nothing meanwhile: it may be used, also by this thread, with another session.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], u64, u64);
 
 /// One thread's way into an engine. See the module text for submit, commit and wait.
@@ -196,7 +197,8 @@ pub trait EngineSession: Send {
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error>;
 
-    /// Submits a put. Whether there was such a key is found out at the commit.
+    /// Submits a put. Whether there was such a key is found out at the commit; a put also takes the place of what is
+    /// damaged.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
@@ -307,7 +309,8 @@ pub trait EngineSession: Send {
     /// Makes what was submitted visible under one fence. The ticket covers all of this session's writes.
     ///
     /// # Errors
-    /// [`Error::Pool`].
+    /// [`Error::Pool`], [`Error::Halted`]: nobody knows what became of what was submitted, and the store takes no more writes.
+    /// There is no other: a write that was submitted is never refused by itself.
     fn commit(&mut self) -> Result<Ticket, Error>;
 
     /// Blocks until `ticket` is durable.

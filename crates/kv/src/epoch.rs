@@ -29,6 +29,7 @@
 //!
 //! A slot belongs to one session, that is, to one thread at a time: it can be sent, not shared.
 
+use crate::seam::publishes;
 use crossbeam_utils::CachePadded;
 use everdram_pm::Barrier;
 use parking_lot::Mutex;
@@ -103,6 +104,7 @@ impl Epochs {
 
     /// Begins a new epoch and returns it: the stamp for what the caller has just unlinked.
     pub(crate) fn advance(&self) -> u64 {
+        publishes!();
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -171,7 +173,9 @@ impl Slot {
         if pins == 0
             && let Some(state) = self.epochs.slots.get(self.number)
         {
-            state.store(self.epochs.epoch.load(Ordering::Acquire), Ordering::Relaxed);
+            let epoch = self.epochs.epoch.load(Ordering::Acquire);
+            publishes!();
+            state.store(epoch, Ordering::Relaxed);
             self.epochs.barrier.light();
         }
         self.pins.set(pins + 1);
@@ -185,6 +189,7 @@ impl Slot {
         if pins == 0
             && let Some(state) = self.epochs.slots.get(self.number)
         {
+            publishes!();
             state.store(UNPINNED, Ordering::Release);
         }
     }

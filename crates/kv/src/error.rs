@@ -56,6 +56,9 @@ pub enum Error {
         "the store stopped taking writes after a failure ({0}); reopen it: recovery finishes or undoes what was half done"
     )]
     Halted(String),
+    /// The store was opened to be read.
+    #[error("the store is open read-only")]
+    ReadOnly,
     /// The pool has another engine than was asked for, or one that this everdram does not have.
     #[error("{path}: {why}", path = .path.display(), why = refusal(*.number, *.asked))]
     Engine {
@@ -75,6 +78,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether bytes that should verify do not.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Error::Corrupt { .. } | Error::Pool(everdram_pm::Error::Corrupt { .. })
+        )
+    }
+
     /// Puts the pool's path into an error of those that do not know it.
     #[cold]
     pub(crate) fn at_path(self, at: &Path) -> Error {
@@ -95,6 +107,10 @@ impl Error {
     }
 }
 
+/// What to do about damage.
+pub(crate) const REMEDY: &str = "`everdram check` lists all damage; restore the pool from a copy, or save what verifies: \
+     `everdram export --salvage POOL FILE` writes it to a file, `everdram serve --salvage --pool POOL` serves it read-only";
+
 /// Damage, without the path.
 #[cold]
 pub(crate) fn corrupt(offset: u64, what: &str) -> Error {
@@ -102,6 +118,6 @@ pub(crate) fn corrupt(offset: u64, what: &str) -> Error {
         path: PathBuf::new(),
         offset,
         what: what.into(),
-        remedy: "Restore the pool from a copy",
+        remedy: REMEDY,
     }
 }

@@ -31,7 +31,7 @@ impl Halt {
     /// Refuses writes also once the pool's medium has failed, and if it was opened to be read.
     ///
     /// # Errors
-    /// [`Error::Pool`], [`Error::Options`], [`Error::Halted`].
+    /// [`Error::Pool`], [`Error::ReadOnly`], [`Error::Halted`].
     #[inline]
     pub(crate) fn healthy(&self, pool: &Pool) -> Result<(), Error> {
         if pool.is_healthy() && !pool.is_read_only() && !self.is_set() {
@@ -44,7 +44,7 @@ impl Halt {
     fn refuse(&self, pool: &Pool) -> Result<(), Error> {
         pool.healthy()?;
         if pool.is_read_only() {
-            return Err(Error::Options("the store is open read-only".into()));
+            return Err(Error::ReadOnly);
         }
         self.check()
     }

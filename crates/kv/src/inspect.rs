@@ -5,7 +5,7 @@ use crate::crl;
 use crate::error::Error;
 use crate::opening;
 use crate::options::{Create, Options, Progress};
-use crate::stats::{CheckReport, Stats};
+use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Pool;
 use std::path::Path;
 
@@ -80,10 +80,11 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
 }
 
 /// Walks all of the pool at `path`, in private memory, and verifies every checksum and invariant. Returns what it is of, an engine or a journal, by name.
-/// `progress` hears how far recovery is.
+/// `progress` hears how far recovery is. A pool that is too damaged to be opened is opened as [`Options::salvage`] opens it, so that all
+/// damage is found.
 ///
 /// # Errors
-/// The pool cannot be read, or is so damaged that its engine refuses it, which says where.
+/// The pool cannot be read, or not even what it is can be told.
 pub fn check(
     path: &Path,
     progress: Option<Progress>,
@@ -98,8 +99,31 @@ pub fn check(
         progress,
         ..to_look()
     };
-    let engine = opening::recovered(opening::pool(path, &options)?, path, &options)?;
-    Ok((engine.name(), engine.check()?))
+    let opened = opening::pool(path, &options)
+        .and_then(|pool| opening::recovered(pool, path, &options))
+        .and_then(|engine| Ok((engine.name(), engine.check()?)));
+    match opened {
+        Err(error) if error.is_damage() => check_damaged(path, options, error),
+        checked => checked,
+    }
+}
+
+/// As [`check`], of a pool that does not open, for this reason.
+fn check_damaged(
+    path: &Path,
+    options: Options,
+    error: Error,
+) -> Result<(&'static str, CheckReport), Error> {
+    let options = Options {
+        salvage: true,
+        ..options
+    };
+    let engine = opening::open(path, &options)?.engine;
+    let mut report = engine.check()?;
+    if report.findings.is_empty() {
+        report.findings.push(Finding::new(0, error.to_string()));
+    }
+    Ok((engine.name(), report))
 }
 
 /// Options of who looks at a pool that is there.

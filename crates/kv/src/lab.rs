@@ -31,6 +31,27 @@ pub struct Space {
     pub blocks_left: u64,
 }
 
+/// Something that a thread of the store does over and over, a round at a time.
+pub struct Job {
+    /// What it is called.
+    pub name: &'static str,
+    /// One round; whether there was anything to do.
+    pub round: Box<dyn FnMut() -> Result<bool, Error> + Send>,
+}
+
+impl Job {
+    /// A job of these rounds.
+    pub(crate) fn new(
+        name: &'static str,
+        round: impl FnMut() -> Result<bool, Error> + Send + 'static,
+    ) -> Job {
+        Job {
+            name,
+            round: Box::new(round),
+        }
+    }
+}
+
 /// An engine whose background work is done when it is asked for.
 pub struct Opened {
     engine: Arc<dyn Recovered>,
@@ -50,6 +71,12 @@ impl Opened {
     /// What the thread would have met.
     pub fn tend(&mut self) -> Result<(), Error> {
         Arc::clone(&self.engine).tend(&mut self.cursor)
+    }
+
+    /// The engine's background work, each kind by itself, for threads that are scheduled from outside.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<Job> {
+        Arc::clone(&self.engine).jobs()
     }
 
     /// How the engine uses the pool's room.

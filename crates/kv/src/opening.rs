@@ -1,11 +1,14 @@
 //! From a path to a running engine. A pool that is there says itself which engine it has; options say it for a new one.
 
 use crate::bullet::{self, Bullet};
+use crate::damage::Damage;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::inspect::Inspection;
 use crate::kind::EngineKind;
 use crate::options::{Create, Options};
+use crate::salvaged::Salvaged;
+use crate::stats::Finding;
 use crate::viper::{self, Viper};
 use everdram_pm::{Pool, PoolOptions, Report};
 use std::path::Path;
@@ -15,6 +18,8 @@ use std::sync::Arc;
 pub(crate) trait Recovered: Engine {
     /// Starts the threads that work in the background.
     fn start(self: Arc<Self>);
+    /// What is missing, if it was salvaged.
+    fn damage(&self) -> Option<&Arc<Damage>>;
     /// Tells people what only the engine knows of its pool: fields, blocks by kind, the map of space.
     fn describe(&self, inspection: &mut Inspection);
     /// One round of what those threads do; `cursor` says where the sweep of expired keys goes on.
@@ -23,25 +28,66 @@ pub(crate) trait Recovered: Engine {
     /// What the threads would have met.
     #[cfg(feature = "lab")]
     fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error>;
+    /// What those threads do, each kind of work by itself.
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job>;
     /// How the engine uses the pool's room.
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::lab::Space;
+}
+
+/// An open store.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) report: Report,
+    /// What is missing, if it was salvaged.
+    pub(crate) damage: Option<Arc<Damage>>,
 }
 
 /// Opens or creates the pool at `path`, recovers its engine and starts what that does in the background.
 ///
 /// # Errors
 /// See [`Error`]; a pool that cannot be opened, or has an engine that was not asked for, is left untouched.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<dyn Engine>, Report), Error> {
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     if options.engine == Some(EngineKind::Model) {
-        return Ok(crate::model::open(options));
+        let (engine, report) = crate::model::open(options);
+        return Ok(Opened {
+            engine,
+            report,
+            damage: None,
+        });
     }
     let pool = pool(path, options)?;
     let engine = recovered(Arc::clone(&pool), path, options)?;
     if !pool.is_read_only() {
         Arc::clone(&engine).start();
     }
-    Ok((engine, pool.report()))
+    let damage = engine.damage().cloned();
+    Ok(Opened {
+        engine: match &damage {
+            Some(damage) => Arc::new(Salvaged::new(engine, Arc::clone(damage), path.into())),
+            None => engine,
+        },
+        report: pool.report(),
+        damage,
+    })
+}
+
+/// What is to be noted of a pool's damage by who salvages it, and what its medium has noted already.
+pub(crate) fn damage_of(pool: &Pool, options: &Options) -> Option<Arc<Damage>> {
+    options.salvage.then(|| {
+        let damage = Damage::default();
+        for found in pool.damage() {
+            damage.note(Finding {
+                file: Some(found.file.clone()),
+                bytes: found.bytes,
+                missing: u64::from(found.is_loss),
+                stale: found.is_loss,
+                ..Finding::new(found.offset, found.what.clone())
+            });
+        }
+        Arc::new(damage)
+    })
 }
 
 /// The engine of an open pool, recovered, without background threads.
@@ -106,7 +152,8 @@ pub(crate) fn pool_of(
             medium: options.medium,
             create: options.create != Create::Never,
             open: options.create != Create::New,
-            read_only: options.read_only,
+            read_only: options.read_only || options.salvage,
+            salvage: options.salvage,
             durability: options.durability,
             max_bytes: options.max_bytes,
             log_bytes: options.log_bytes,

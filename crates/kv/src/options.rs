@@ -76,6 +76,9 @@ pub struct Options {
     pub create: Create,
     /// Open into private memory: nothing of the pool changes, whatever is done (for `check`, `inspect`).
     pub read_only: bool,
+    /// As `read_only`, of a damaged pool: what does not verify is skipped instead of failing the open, and listed
+    /// ([`crate::Store::damage`]). A read of a key that is known to be damaged is an error, never "absent".
+    pub salvage: bool,
     /// When a write is acknowledged on the `file` medium.
     pub durability: Durability,
     /// Bytes of the image at creation (rounded up to whole blocks).
@@ -134,6 +137,7 @@ impl Default for Options {
             medium: MediumChoice::Auto,
             create: Create::IfMissing,
             read_only: false,
+            salvage: false,
             durability: Durability::Always,
             initial_bytes: 64 << 20,
             max_bytes: 1 << 40,

@@ -1,5 +1,8 @@
 //! Counters every engine fills, and the report of a check: one snapshot type each.
 
+use crate::error::{Error, corrupt};
+use std::path::PathBuf;
+
 /// A snapshot of an engine's counters and sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -47,6 +50,8 @@ pub struct Stats {
     pub verification: Option<(u64, u64)>,
     /// Of engine `bullet`: its table in DRAM.
     pub front: Option<FrontStats>,
+    /// What the store lacks, if it was opened with [`crate::Options::salvage`].
+    pub salvage: Option<SalvageStats>,
 }
 
 /// What the front of engine `bullet` holds and does.
@@ -83,10 +88,51 @@ pub struct CheckReport {
 }
 
 /// One piece of damage.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Finding {
-    /// Byte offset in the pool's image.
+    /// The file that it is in; `None`: the pool's image.
+    pub file: Option<PathBuf>,
+    /// Byte offset in that file.
     pub offset: u64,
+    /// Bytes from there on that are of no use; 0 if that is not known.
+    pub bytes: u64,
+    /// The key that it belongs to, as far as it can be read; `what` says if it may be wrong.
+    pub key: Option<Vec<u8>>,
+    /// Records that are missing for it, as far as they can be counted.
+    pub missing: u64,
+    /// Records that had been replaced or removed may count again for it.
+    pub stale: bool,
     /// What is wrong there.
     pub what: String,
+}
+
+impl Finding {
+    /// Damage at byte `offset` of the image, for which nothing is known to be missing.
+    pub(crate) fn new(offset: u64, what: impl Into<String>) -> Finding {
+        Finding {
+            offset,
+            what: what.into(),
+            ..Finding::default()
+        }
+    }
+
+    /// The same, as an error.
+    pub(crate) fn into_error(self) -> Error {
+        corrupt(self.offset, &self.what)
+    }
+}
+
+/// What a salvaged store ([`crate::Options::salvage`]) lacks, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SalvageStats {
+    /// Places that are damaged.
+    pub findings: u64,
+    /// Records that are missing for them: at least so many, since what cannot be read cannot be counted.
+    pub missing_records: u64,
+    /// Bytes that were skipped.
+    pub skipped_bytes: u64,
+    /// Keys for which an error answers.
+    pub doubtful_keys: u64,
 }

@@ -4,13 +4,14 @@
 //! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
 //! [`Session::wait`]) gives the waiting into the caller's hands.
 
+use crate::damage::Damage;
 use crate::engine::{
     BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
 };
 use crate::error::Error;
 use crate::opening;
 use crate::options::Options;
-use crate::stats::{CheckReport, Stats};
+use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Report;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub struct Store {
 struct Open {
     engine: Arc<dyn Engine>,
     report: Report,
+    damage: Option<Arc<Damage>>,
 }
 
 impl Drop for Open {
@@ -42,10 +44,22 @@ impl Store {
     /// untouched then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
-        let (engine, report) = opening::open(path.as_ref(), options)?;
+        let opened = opening::open(path.as_ref(), options)?;
         Ok(Store {
-            open: Arc::new(Open { engine, report }),
+            open: Arc::new(Open {
+                engine: opened.engine,
+                report: opened.report,
+                damage: opened.damage,
+            }),
         })
+    }
+
+    /// What an open with [`Options::salvage`] left out, by place; empty for any other store. Of very much damage it is the first
+    /// hundred thousand places, and [`Stats::salvage`] counts all.
+    #[must_use]
+    pub fn damage(&self) -> Vec<Finding> {
+        let damage = self.open.damage.as_ref();
+        damage.map_or_else(Vec::new, |damage| damage.findings())
     }
 
     /// A session for one thread (Viper's client).

@@ -18,6 +18,8 @@
 //! `stamp` is the ticket that reads of the stripe's keys depend on (`file` medium): the log position of
 //! the last write to any of them.
 
+use crate::seam::publishes;
+use everdram_pm::Ordered;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stripes in all; a power of two. Few under Miri, which takes its time for each.
@@ -148,21 +150,63 @@ impl Stripes {
 
     /// Marks a held stripe as publishing a batch.
     pub(crate) fn publish(&self, id: StripeId) {
+        publishes!();
         let word = &self.get(id).word;
         word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
+    }
+
+    /// Gives a held lock back under which something was written: after the fence that covers it. Ends publishing.
+    #[inline]
+    pub(crate) fn release(&self, id: StripeId, _after: &Ordered) {
+        self.unlock(id);
     }
 
     /// Gives a held lock back; ends publishing.
     #[inline]
     pub(crate) fn unlock(&self, id: StripeId) {
+        publishes!();
+        self.unlock_now(id);
+    }
+
+    #[inline]
+    fn unlock_now(&self, id: StripeId) {
         let word = &self.get(id).word;
         let version = word.load(Ordering::Relaxed) >> VERSION_SHIFT << VERSION_SHIFT;
         word.store(version, Ordering::Release);
     }
 
+    /// Waits for whoever has the lock; what it has done is seen from here on. Returns the clock.
+    ///
+    /// # Errors
+    /// What `goes_on` says, which is asked as long as the lock is held.
+    pub(crate) fn pass<E>(
+        &self,
+        id: StripeId,
+        owner: u16,
+        goes_on: impl Fn() -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut patience = Patience::new();
+        while !self.try_lock(id, owner) {
+            goes_on()?;
+            patience.wait();
+        }
+        let version = self.version(id);
+        self.unlock_now(id);
+        Ok(version)
+    }
+
+    /// Gives back whatever `owner` holds, whose thread has panicked, so that nobody waits for it. Returns how many locks
+    /// that were: if there were any it was in the middle of something.
+    #[cold]
+    pub(crate) fn unlock_all_of(&self, owner: u16) -> usize {
+        let held = Stripes::all().filter(|&id| self.held_by(id, owner));
+        held.inspect(|&id| self.unlock_now(id)).count()
+    }
+
     /// Gives several held locks back.
     pub(crate) fn unlock_all(&self, held: &[StripeId]) {
-        held.iter().for_each(|&id| self.unlock(id));
+        publishes!();
+        held.iter().for_each(|&id| self.unlock_now(id));
     }
 
     /// Lock, clock and owner as they are now.
@@ -186,10 +230,11 @@ impl Stripes {
         self.get(id).word.load(Ordering::Acquire) & LOCKED != 0
     }
 
-    /// Sets what reads depend on; the caller holds the lock and has not published yet.
+    /// Sets what reads depend on, the fence of what is about to be published; the caller holds the lock and has not published yet.
     #[inline]
-    pub(crate) fn set_stamp(&self, id: StripeId, ticket: u64) {
-        self.get(id).stamp.store(ticket, Ordering::Release);
+    pub(crate) fn set_stamp(&self, id: StripeId, after: &Ordered) {
+        publishes!();
+        self.get(id).stamp.store(after.lsn().0, Ordering::Release);
     }
 
     /// What a read of a key of the stripe depends on; load it after the index was read.
@@ -199,13 +244,13 @@ impl Stripes {
     }
 }
 
-/// Gives stripes back if a caller's closure panics while they are held; to be forgotten when it has returned.
-pub(crate) struct OnPanic<'a> {
+/// Gives stripes back when it is dropped, also by a panic. Who keeps them forgets it.
+pub(crate) struct GiveBack<'a> {
     pub(crate) stripes: &'a Stripes,
     pub(crate) held: &'a [StripeId],
 }
 
-impl Drop for OnPanic<'_> {
+impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
         self.stripes.unlock_all(self.held);
     }

@@ -8,8 +8,8 @@ use crate::engine::{
 };
 use crate::error::Error;
 use crate::limits::{check_key, check_value};
-use crate::stripe::{OnPanic, StripeId, Stripes};
-use std::collections::HashMap;
+use crate::stripe::{GiveBack, StripeId, Stripes};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a session does for a transaction on it. Locked is a key whose stripe the session holds.
@@ -66,7 +66,7 @@ struct Overlay<'s, S> {
     declared: Option<Vec<&'s [u8]>>,
     /// Everything from before counts as removed.
     cleared: bool,
-    staged: HashMap<Vec<u8>, Staged>,
+    staged: BTreeMap<Vec<u8>, Staged>,
     /// What all that was read depends on.
     seen: Ticket,
 }
@@ -182,14 +182,15 @@ pub(crate) fn run<S: Locking>(
     session.depend_on(Ticket::NONE);
     let engine = Arc::clone(session.engine());
     let stripes = session.lock(declared.as_deref())?;
-    let result = run_locked(session, S::stripes(&engine), declared, &stripes, body);
-    S::stripes(&engine).unlock_all(&stripes);
-    result
+    let _held = GiveBack {
+        stripes: S::stripes(&engine),
+        held: &stripes,
+    };
+    run_locked(session, declared, &stripes, body)
 }
 
 fn run_locked<S: Locking>(
     session: &mut S,
-    locks: &Stripes,
     declared: Option<Vec<&[u8]>>,
     stripes: &[StripeId],
     body: TransactionBody<'_>,
@@ -198,15 +199,10 @@ fn run_locked<S: Locking>(
         session,
         declared,
         cleared: false,
-        staged: HashMap::new(),
+        staged: BTreeMap::new(),
         seen: Ticket::NONE,
     };
-    let release = OnPanic {
-        stripes: locks,
-        held: stripes,
-    };
     let outcome = body(&mut overlay);
-    std::mem::forget(release);
     let Overlay {
         session,
         cleared,

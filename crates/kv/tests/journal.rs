@@ -245,7 +245,7 @@ fn a_damaged_journal_is_told_from_a_sound_one() {
     for number in [0, 1, 9, 18] {
         let at = place_of(number);
         let (findings, refused) = damaged(&[at]);
-        let [Finding { offset, what }] = &findings[..] else {
+        let [Finding { offset, what, .. }] = &findings[..] else {
             panic!("{number}: {findings:?}");
         };
         let entry = *offset as usize..*offset as usize + 128;

@@ -9,7 +9,7 @@ use crate::call::{Call, Key, ValueId, Values};
 use crate::image::Image;
 use crate::judge::{Wrong, guarded};
 use crate::model::Model;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan};
 use crate::profile;
 use crate::recorder::{Record, Recorder};
 use crate::run::{drive, ears};
@@ -86,6 +86,7 @@ fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
         engine: ground.engine,
         medium: ground.medium,
         profile,
+        manner: Manner::Turns,
         seed: identity,
         calls: calls
             .map(|call| (random.random_range(0..sessions), call))

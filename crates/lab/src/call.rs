@@ -22,12 +22,30 @@ pub enum Call {
     Delete(Key),
     /// Stores a value and answers with the one before, in one step.
     Swap(Key, ValueId),
+    /// Removes a key and answers with the value that it had, in one step.
+    Take(Key),
+    /// Puts a value behind the one that is there; answers with the length of both.
+    Append(Key, ValueId),
     /// Adds to the first word of a value, in place where the engine can; answers with the word before.
     Add(Key, u64),
+    /// Reads several keys as of one moment.
+    Many(Vec<Key>),
+    /// The length and the expiry of a value.
+    Probe(Key),
+    /// Visits all keys; at each of them others may go on for so many events.
+    Scan(u32),
+    /// Any key.
+    RandomKey,
+    /// Watches a key, reads it, lets others go on for so many events, and stores a value in a transaction if the key is as it was.
+    Guarded(Key, ValueId, u32),
+    /// A transaction: reads its keys, lets others go on, applies its parts.
+    Exec(Exec),
     /// Several puts (and, without a value, removals), all or none.
     Batch(Vec<(Key, Option<ValueId>)>),
     /// Several puts and removals submitted one after another and committed together.
     Pipeline(Vec<(Key, Option<ValueId>)>),
+    /// A pipeline that dawdles: others go on for so many events before it is committed, and the redo log is checkpointed meanwhile.
+    Slow(Vec<(Key, Option<ValueId>)>, u32),
     /// Removes everything.
     Clear,
     /// Background work: growth, reclamation, the sweep of expired keys.
@@ -55,21 +73,54 @@ impl Call {
         matches!(self, Call::Kill | Call::Reopen)
     }
 
+    /// Whether its answer is about more than one moment; see [`crate::history`].
+    #[must_use]
+    pub fn observes(&self) -> bool {
+        matches!(self, Call::Scan(_) | Call::RandomKey)
+    }
+
+    /// What it puts and removes together, and may do less of.
+    pub fn parts_mut(&mut self) -> Option<&mut Vec<(Key, Option<ValueId>)>> {
+        match self {
+            Call::Batch(parts) | Call::Pipeline(parts) | Call::Slow(parts, _) => Some(parts),
+            Call::Exec(exec) => Some(&mut exec.parts),
+            _ => None,
+        }
+    }
+
     /// The values that it stores.
     pub fn values_mut(&mut self) -> Vec<&mut ValueId> {
         match self {
-            Call::Put(_, value, _) | Call::Swap(_, value) => vec![value],
-            Call::Batch(parts) | Call::Pipeline(parts) => parts
-                .iter_mut()
-                .filter_map(|(_, value)| value.as_mut())
-                .collect(),
-            _ => Vec::new(),
+            Call::Put(_, value, _)
+            | Call::Swap(_, value)
+            | Call::Append(_, value)
+            | Call::Guarded(_, value, _) => vec![value],
+            _ => {
+                let parts = self.parts_mut().into_iter().flatten();
+                parts.filter_map(|(_, value)| value.as_mut()).collect()
+            }
         }
     }
 }
 
+/// What a transaction does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exec {
+    /// What it reads first.
+    pub reads: Vec<Key>,
+    /// What it puts and removes then.
+    pub parts: Vec<(Key, Option<ValueId>)>,
+    /// Others may go on for so many events in between.
+    pub linger: u32,
+    /// Whether it may touch all keys; otherwise only those that it names.
+    pub is_over_all: bool,
+}
+
+/// What a key holds.
+pub type Held = Option<(ValueId, Expiry)>;
+
 /// What a caller was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It is done.
     Done,
@@ -79,6 +130,18 @@ pub enum Outcome {
     Value(Option<ValueId>),
     /// The word that was there.
     Word(Option<u64>),
+    /// What several keys held at one moment.
+    Several(Vec<Held>),
+    /// The length in bytes and the expiry of the value that was there.
+    Size(Option<(u64, Expiry)>),
+    /// The length in bytes of what is there now.
+    Length(u64),
+    /// What was visited: keys, lengths of values in bytes, expiries.
+    Visited(Vec<(Key, u64, Expiry)>),
+    /// Some key that was there; or there was none.
+    Key(Option<Key>),
+    /// What it depended on had changed, or may have; nothing was done.
+    Declined,
     /// There was no room, and nothing changed.
     NoRoom,
 }
@@ -133,6 +196,13 @@ impl Values {
         let before = u64::from_le_bytes(*word);
         *word = before.wrapping_add(by).to_le_bytes();
         Some((before, self.number(&bytes)))
+    }
+
+    /// The value that putting one behind another makes.
+    pub fn joined(&mut self, first: Option<ValueId>, second: ValueId) -> ValueId {
+        let mut bytes = first.map_or(Vec::new(), |first| self.bytes(first).to_vec());
+        bytes.extend_from_slice(self.bytes(second));
+        self.number(&bytes)
     }
 
     /// A value of `bytes` bytes that no other number has, as long as there are 4 bytes to tell it by.

@@ -5,7 +5,6 @@ use crate::image::Medium;
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::run::{self, Run};
-use crate::threads;
 use crate::world::Ground;
 use everdram::EngineKind;
 use parking_lot::Mutex;
@@ -36,6 +35,9 @@ pub struct Campaign {
     /// Changes how pools are opened, for tests.
     pub adapt: fn(&mut Ground),
 }
+
+/// Images of a run, if nobody says otherwise.
+pub const IMAGES: u64 = 300;
 
 /// When a campaign stops; whichever comes first.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +73,10 @@ impl Default for Campaign {
             profiles: Profile::ALL.to_vec(),
             seed: 1,
             calls: 60,
-            scrutiny: Scrutiny::default(),
+            scrutiny: Scrutiny {
+                images: Some(IMAGES),
+                ..Scrutiny::default()
+            },
             workers: 0,
             limit: Limit {
                 time: Some(Duration::from_secs(60)),
@@ -286,10 +291,7 @@ impl Account<'_> {
 /// # Errors
 /// What the engine said that it should not have said, a panic included.
 pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
-    crate::judge::guarded(|| match plan.profile {
-        Profile::Threads => threads::run(plan, ground),
-        _ => run::run(plan, ground, false),
-    })
+    crate::judge::guarded(|| run::run(plan, ground, false))
 }
 
 /// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of the

@@ -9,6 +9,7 @@ use crate::lazy::Oracle;
 use crate::lines::Mute;
 use crate::model::Model;
 use crate::profile;
+use crate::purse::Purse;
 use crate::recorder::Record;
 use crate::run::Run;
 use crate::trace::{Step, StepId, Trace};
@@ -18,6 +19,9 @@ use rand::RngExt;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Of the images of a crash point, the share that is decided as recovery reads: one in so many, and besides the others.
+const LAZY_SHARE: usize = 6;
 
 /// How to examine.
 #[derive(Clone, Debug)]
@@ -36,6 +40,10 @@ pub struct Scrutiny {
     pub nested_effort: Effort,
     /// Events without effect.
     pub mute: Option<Mute>,
+    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`] says.
+    pub images: Option<u64>,
+    /// Images of what comes after one that is crashed again, if there is a limit to the images of a run.
+    pub nested_images: u64,
     /// Decides what is drawn at random.
     pub seed: u64,
 }
@@ -55,6 +63,8 @@ impl Default for Scrutiny {
                 pairs: 0,
             },
             mute: None,
+            images: None,
+            nested_images: 24,
             seed: 0,
         }
     }
@@ -192,14 +202,22 @@ impl<'a> Examiner<'a> {
             trace,
             history,
             values,
+            own,
         } = &mut run.record;
+        let images = self.scrutiny.images;
+        let mut purse = images.map(|images| Purse::new(images, trace, own, 1));
         let mut changed = true;
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
             if is_point(&model, step) && changed && id >= self.from {
                 let allowed = checker.allowed(history, values).clone();
                 self.ground.clock.set(checker.now());
-                self.point(&model, id, &allowed, values, &mut random)?;
+                let most = purse.as_ref().map(|purse| purse.share(id, &mut random));
+                let before = self.totals.judged - self.totals.nested;
+                self.point((&model, id, most), &allowed, values, &mut random)?;
+                if let Some(purse) = &mut purse {
+                    purse.spend(self.totals.judged - self.totals.nested - before);
+                }
                 changed = false;
                 if let Some(heard) = self.heard {
                     heard(&self.totals);
@@ -207,6 +225,9 @@ impl<'a> Examiner<'a> {
                 if !(self.go_on)() {
                     return Ok(());
                 }
+            }
+            if let Some(purse) = &mut purse {
+                purse.pass(id, step);
             }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
             checker
@@ -221,14 +242,15 @@ impl<'a> Examiner<'a> {
         }
         let allowed = checker.allowed(history, values).clone();
         self.ground.clock.set(checker.now());
-        self.point(&model, trace.len() as StepId, &allowed, values, &mut random)
+        let end = trace.len() as StepId;
+        let most = purse.map(|purse| purse.share(end, &mut random));
+        self.point((&model, end, most), &allowed, values, &mut random)
     }
 
-    /// Judges the images of one crash point.
+    /// Judges the images of one crash point, so many of them at most.
     fn point(
         &mut self,
-        model: &Model,
-        step: StepId,
+        (model, step, most): (&Model, StepId, Option<u64>),
         allowed: &Allowed,
         values: &crate::call::Values,
         random: &mut rand::rngs::StdRng,
@@ -239,7 +261,7 @@ impl<'a> Examiner<'a> {
         let effort = self.scrutiny.effort;
         // Where what is muted does not show, only what comes after the crash can be wrong.
         let is_changed = model.is_changed();
-        let _ = explore::explore(&units, &effort, random, &mut |pick| {
+        let _ = chosen(&units, (&effort, most), random, &mut |pick| {
             self.totals.drawn += 1;
             let hash = model.hash(&units, pick);
             let one_in = self.scrutiny.nested_one_in;
@@ -281,14 +303,14 @@ impl<'a> Examiner<'a> {
         if !is_changed {
             return Ok(());
         }
-        self.lazily(model, step, &units, allowed, values, random)
+        let leaves = most.map_or(self.scrutiny.lazy, |most| most as usize / LAZY_SHARE);
+        self.lazily((model, step, leaves), &units, allowed, values, random)
     }
 
     /// Judges images whose lines are decided when recovery reads them.
     fn lazily(
         &mut self,
-        model: &Model,
-        step: StepId,
+        (model, step, leaves): (&Model, StepId, usize),
         units: &[Unit],
         allowed: &Allowed,
         values: &crate::call::Values,
@@ -301,7 +323,7 @@ impl<'a> Examiner<'a> {
         let base = model.image(&[], &[]);
         let base_hash = model.hash(&[], &[]);
         let mut script = Vec::new();
-        for leaf in 0..self.scrutiny.lazy {
+        for leaf in 0..leaves {
             if !(self.go_on)() {
                 break;
             }
@@ -364,7 +386,10 @@ impl<'a> Examiner<'a> {
             trace,
             history,
             mut values,
+            own,
         } = aftermath(self.ground, image, values, is_used).map_err(|wrong| (wrong, Vec::new()))?;
+        let images = self.scrutiny.images.map(|_| self.scrutiny.nested_images);
+        let mut purse = images.map(|images| Purse::new(images, &trace, &own, 0));
         if let Some(followed) = self.followed {
             followed(&trace);
         }
@@ -379,9 +404,20 @@ impl<'a> Examiner<'a> {
                 self.totals.points += 1;
                 let depth = (depth, is_changed || model.is_changed());
                 let allowed = checker.allowed(&history, &mut values).clone();
-                self.nested_point(&model, id as StepId, &allowed, &values, depth, &mut random)?;
+                let most = purse
+                    .as_ref()
+                    .map(|purse| purse.share(id as StepId, &mut random));
+                let before = self.totals.nested;
+                let point = (&model, id as StepId, most);
+                self.nested_point(point, &allowed, &values, depth, &mut random)?;
+                if let Some(purse) = &mut purse {
+                    purse.spend(self.totals.nested - before);
+                }
             }
             let Some(step) = step else { break };
+            if let Some(purse) = &mut purse {
+                purse.pass(id as StepId, step);
+            }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
             checker
                 .step(step, &history, &mut values)
@@ -393,8 +429,7 @@ impl<'a> Examiner<'a> {
 
     fn nested_point(
         &mut self,
-        model: &Model,
-        step: StepId,
+        (model, step, most): (&Model, StepId, Option<u64>),
         allowed: &Allowed,
         values: &crate::call::Values,
         (depth, is_changed): (u32, bool),
@@ -403,7 +438,7 @@ impl<'a> Examiner<'a> {
         let units = model.units(random);
         let mut found = None;
         let effort = self.scrutiny.nested_effort;
-        let _ = explore::explore(&units, &effort, random, &mut |pick| {
+        let _ = chosen(&units, (&effort, most), random, &mut |pick| {
             let hash = model.hash(&units, pick);
             self.totals.drawn += 1;
             let asked = allowed.number.rotate_left(17) ^ u64::from(depth).rotate_left(40);
@@ -441,6 +476,19 @@ impl<'a> Examiner<'a> {
             }
         });
         found.map_or(Ok(()), Err)
+    }
+}
+
+/// Visits so many picks of a crash point, or as many as the effort says.
+fn chosen(
+    units: &[Unit],
+    (effort, most): (&Effort, Option<u64>),
+    random: &mut rand::rngs::StdRng,
+    visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match most {
+        Some(most) => explore::sample(units, most, random, visit),
+        None => explore::explore(units, effort, random, visit),
     }
 }
 

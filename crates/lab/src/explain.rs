@@ -2,7 +2,7 @@
 //! of the source that stored, flushed and would have fenced it.
 
 use crate::aftermath::recovered;
-use crate::call::{Call, Outcome, Values};
+use crate::call::{Call, Held, Key, Outcome, Values};
 use crate::crash::{Crash, Found, Moment, Scene};
 use crate::explain_disk;
 use crate::explain_memory;
@@ -106,7 +106,7 @@ fn calls(record: &Record, step: StepId) -> Vec<Told> {
             }
             Step::Return(number) => {
                 let told = calls.iter_mut().find(|told| told.number == *number);
-                let outcome = history.entries[*number as usize].outcome;
+                let outcome = history.entries[*number as usize].outcome.as_ref();
                 if let (Some(told), Some(outcome)) = (told, outcome) {
                     told.answer = Some(answer(outcome));
                 }
@@ -132,6 +132,21 @@ fn words(call: &Call, values: &Values) -> String {
         Call::Get(key) => format!("get k{key}"),
         Call::Delete(key) => format!("delete k{key}"),
         Call::Swap(key, stored) => format!("swap k{key} = {}", value(stored)),
+        Call::Take(key) => format!("take k{key}"),
+        Call::Append(key, stored) => format!("append {} to k{key}", value(stored)),
+        Call::Many(keys) => format!("get {}", named(keys)),
+        Call::Probe(key) => format!("probe k{key}"),
+        Call::Scan(_) => "scan".into(),
+        Call::RandomKey => "random key".into(),
+        Call::Guarded(key, stored, _) => format!("watch k{key}, put k{key} = {}", value(stored)),
+        Call::Exec(exec) => {
+            format!(
+                "transaction: get {}; {}",
+                named(&exec.reads),
+                several(&exec.parts)
+            )
+        }
+        Call::Slow(parts, _) => format!("slow pipeline of {}", several(parts)),
         Call::Add(key, by) => format!("add {by} to k{key}"),
         Call::Batch(parts) => format!("batch of {}", several(parts)),
         Call::Pipeline(parts) => format!("pipeline of {}", several(parts)),
@@ -147,7 +162,17 @@ fn words(call: &Call, values: &Values) -> String {
     }
 }
 
-fn answer(outcome: Outcome) -> String {
+fn named(keys: &[Key]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("k{key}")).collect();
+    keys.join(" ")
+}
+
+fn answer(outcome: &Outcome) -> String {
+    let one = |held: &Held| match held {
+        None => "nothing".to_owned(),
+        Some((value, 0)) => format!("v{value}"),
+        Some((value, until)) => format!("v{value} until {until}"),
+    };
     match outcome {
         Outcome::Done => "done".into(),
         Outcome::Was(true) => "done, the key was there".into(),
@@ -156,6 +181,24 @@ fn answer(outcome: Outcome) -> String {
         Outcome::Value(None) => "it was not there".into(),
         Outcome::Word(Some(word)) => format!("it was {word}"),
         Outcome::Word(None) => "it had no such word".into(),
+        Outcome::Several(held) => {
+            let held: Vec<String> = held.iter().map(one).collect();
+            format!("they were {}", held.join(", "))
+        }
+        Outcome::Size(Some((bytes, 0))) => format!("it had {bytes} bytes"),
+        Outcome::Size(Some((bytes, until))) => format!("it had {bytes} bytes until {until}"),
+        Outcome::Size(None) => "it was not there".into(),
+        Outcome::Length(bytes) => format!("it has {bytes} bytes"),
+        Outcome::Visited(visited) => {
+            let visits = visited.iter();
+            let visits: Vec<String> = visits
+                .map(|(key, bytes, _)| format!("k{key} ({bytes})"))
+                .collect();
+            format!("there were {}", visits.join(", "))
+        }
+        Outcome::Key(Some(key)) => format!("k{key}"),
+        Outcome::Key(None) => "there was none".into(),
+        Outcome::Declined => "the key had changed, nothing done".into(),
         Outcome::NoRoom => "no room, nothing done".into(),
     }
 }

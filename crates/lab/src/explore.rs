@@ -90,6 +90,67 @@ pub fn explore(
     ControlFlow::Continue(())
 }
 
+/// Visits so many picks, of all the kinds that [`explore`] has; all, if there are no more.
+pub fn sample(
+    units: &[Unit],
+    picks: u64,
+    random: &mut StdRng,
+    visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    if count(units) <= picks {
+        return all(units, visit);
+    }
+    for _ in 0..picks {
+        visit(&some(units, random))?;
+    }
+    ControlFlow::Continue(())
+}
+
+/// One pick.
+fn some(units: &[Unit], random: &mut StdRng) -> Pick {
+    let (least, newest) = extremes(units);
+    let kind = random.random_range(0..100);
+    let mut unit = || random.random_range(0..units.len());
+    let (first, second) = (unit(), unit());
+    let choice = random.random_range(0..units[first].choices.len());
+    match kind {
+        0..8 => least,
+        8..20 => newest,
+        20..35 => {
+            let steps = &units[first].prefixes;
+            let Some(&(step, _)) = steps.get(choice % steps.len().max(1)) else {
+                return newest;
+            };
+            units.iter().map(|unit| unit.at_step(step)).collect()
+        }
+        35..47 => with(&least, &[(first, choice)]),
+        47..60 => with(&newest, &[(first, choice)]),
+        60..66 => with(
+            &least,
+            &[
+                (first, units[first].newest()),
+                (second, units[second].newest()),
+            ],
+        ),
+        66..72 => with(&newest, &[(first, 0), (second, 0)]),
+        72..86 => {
+            let choices = units.iter().map(|unit| unit.choices.len());
+            choices
+                .map(|choices| random.random_range(0..choices))
+                .collect()
+        }
+        _ => {
+            // Whole lines that are there or not: what caches mostly do.
+            let share = random.random_range(1..8);
+            let mut kept = |unit: &Unit| match random.random_range(0..8) < share {
+                true => unit.newest(),
+                false => 0,
+            };
+            units.iter().map(&mut kept).collect()
+        }
+    }
+}
+
 /// Nothing, and everything.
 fn extremes(units: &[Unit]) -> (Pick, Pick) {
     let newest = units.iter().map(Unit::newest).collect();

@@ -8,8 +8,12 @@
 //! not returned are already part of it (just-in-time linearization). A return throws out the ways that do not
 //! explain its answer; if none is left, the engine was wrong while it ran. At a crash the states allowed are those
 //! of all ways, with any of the open calls added.
+//!
+//! Calls that look at the store for longer than a moment have no moment of their own; [`crate::sights`] says what they may
+//! have been told.
 
 use crate::call::{Call, Expiry, Key, Outcome, ValueId, Values};
+use crate::sights::Sights;
 use crate::trace::Step;
 use std::collections::HashSet;
 
@@ -51,6 +55,8 @@ struct Way {
     state: State,
     /// Bit i: open call i is part of the state, with this answer.
     taken: Vec<Option<Outcome>>,
+    /// What open call i saw, if it is one that looks for longer than a moment.
+    sights: Vec<Option<Sights>>,
 }
 
 /// All ways, at one moment of a history.
@@ -74,8 +80,8 @@ pub struct Allowed {
 /// The state after a call, and its answer. `None`: the call has no effect on keys.
 /// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told that they
 /// are done, not what was there.
-fn fits(told: Option<Outcome>, found: Outcome) -> bool {
-    told == Some(found) || (told == Some(Outcome::Done) && matches!(found, Outcome::Was(_)))
+fn fits(told: Option<&Outcome>, found: &Outcome) -> bool {
+    told == Some(found) || (told == Some(&Outcome::Done) && matches!(found, Outcome::Was(_)))
 }
 
 fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, Outcome) {
@@ -103,6 +109,30 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             set(*key, Some((*value, 0)));
             Outcome::Value(seen(state, *key).map(|held| held.0))
         }
+        Call::Take(key) => {
+            set(*key, None);
+            Outcome::Value(seen(state, *key).map(|held| held.0))
+        }
+        Call::Append(key, value) => {
+            let before = seen(state, *key);
+            let joined = values.joined(before.map(|held| held.0), *value);
+            set(*key, Some((joined, before.map_or(0, |held| held.1))));
+            Outcome::Length(values.bytes(joined).len() as u64)
+        }
+        Call::Many(keys) => Outcome::Several(keys.iter().map(|&key| seen(state, key)).collect()),
+        Call::Probe(key) => {
+            Outcome::Size(seen(state, *key).map(|held| (values.bytes(held.0).len() as u64, held.1)))
+        }
+        Call::Guarded(key, value, _) => {
+            set(*key, Some((*value, 0)));
+            Outcome::Several(vec![seen(state, *key)])
+        }
+        Call::Exec(exec) => {
+            for &(key, value) in &exec.parts {
+                set(key, value.map(|value| (value, 0)));
+            }
+            Outcome::Several(exec.reads.iter().map(|&key| seen(state, key)).collect())
+        }
         Call::Add(key, by) => match seen(state, *key) {
             None => Outcome::Word(None),
             Some((value, expires)) => match values.added(value, *by) {
@@ -113,7 +143,7 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
                 }
             },
         },
-        Call::Batch(parts) | Call::Pipeline(parts) => {
+        Call::Batch(parts) | Call::Pipeline(parts) | Call::Slow(parts, _) => {
             for &(key, value) in parts {
                 set(key, value.map(|value| (value, 0)));
             }
@@ -123,6 +153,8 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             after.iter_mut().for_each(|held| *held = None);
             Outcome::Done
         }
+        // They change nothing, and what they were told is judged otherwise.
+        Call::Scan(_) | Call::RandomKey => Outcome::Done,
         Call::Tend
         | Call::Turn(_)
         | Call::Reclaim
@@ -133,6 +165,12 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
         | Call::Leave => Outcome::Done,
     };
     (after, outcome)
+}
+
+/// Whether a call has changed nothing. Of calls that were submitted together it need not wait for those before it: a
+/// removal that finds no key looks when it is submitted, and what was submitted before it happens at the commit.
+fn only_looked(call: &Call, outcome: &Outcome) -> bool {
+    matches!((call, outcome), (Call::Delete(_), Outcome::Was(false)))
 }
 
 impl Checker {
@@ -148,6 +186,7 @@ impl Checker {
         let way = Way {
             state,
             taken: Vec::new(),
+            sights: Vec::new(),
         };
         Checker {
             ways: HashSet::from([way]),
@@ -163,10 +202,22 @@ impl Checker {
         self.now
     }
 
-    /// The clock went on.
+    /// The clock went on. Whoever looks meanwhile sees what there was before and what there is now.
     pub fn advance(&mut self, now: u64) {
         self.now = now;
         self.allowed = None;
+        let ways = std::mem::take(&mut self.ways);
+        self.ways = ways.into_iter().map(|way| self.looked(way)).collect();
+    }
+
+    /// A way whose open calls have seen where it is now.
+    fn looked(&self, mut way: Way) -> Way {
+        if way.sights.iter().any(Option::is_some) {
+            let visible = self.visible(&way.state);
+            let looking = way.sights.iter_mut().flatten();
+            looking.for_each(|sights| sights.look(&visible));
+        }
+        way
     }
 
     /// Takes in one step of a trace.
@@ -180,7 +231,7 @@ impl Checker {
         values: &mut Values,
     ) -> Result<(), String> {
         match step {
-            Step::Invoke(call) => self.invoke(*call),
+            Step::Invoke(call) => self.invoke(*call, history),
             Step::Return(call) => self.ret(*call, history, values)?,
             Step::Clock(now) => self.advance(*now),
             Step::Death | Step::Outage(_) => self.died(history, values),
@@ -207,6 +258,8 @@ impl Checker {
             .map(|mut way| {
                 let mut place = 0;
                 way.taken.retain(|_| keep(&mut place));
+                let mut place = 0;
+                way.sights.retain(|_| keep(&mut place));
                 way
             })
             .collect();
@@ -216,13 +269,16 @@ impl Checker {
     }
 
     /// Call `number` began.
-    pub fn invoke(&mut self, number: u32) {
+    pub fn invoke(&mut self, number: u32, history: &History) {
         self.open.push(number);
+        let observes = history.entries[number as usize].call.observes();
         let ways = std::mem::take(&mut self.ways);
         self.ways = ways
             .into_iter()
             .map(|mut way| {
                 way.taken.push(None);
+                let sights = observes.then(|| Sights::new(&self.visible(&way.state)));
+                way.sights.push(sights);
                 way
             })
             .collect();
@@ -243,23 +299,27 @@ impl Checker {
             return Err(format!("call {number} returned without having begun"));
         };
         let entry = &history.entries[number as usize];
-        let told = entry.outcome;
+        let told = entry.outcome.as_ref();
         let mut next = HashSet::new();
-        if told == Some(Outcome::NoRoom) {
+        if matches!(told, Some(Outcome::NoRoom | Outcome::Declined)) {
             // It was refused: ways in which it happened are no ways.
             next.extend(self.ways.drain().filter(|way| way.taken[place].is_none()));
         } else {
             let reachable = self.closure(history, values, false);
-            next.extend(
-                reachable
-                    .into_iter()
-                    .filter(|way| way.taken[place].is_some_and(|found| fits(told, found))),
-            );
+            let explains = |way: &Way| match &way.sights[place] {
+                Some(sights) => sights.explain(told, values),
+                None => {
+                    let found = way.taken[place].as_ref();
+                    found.is_some_and(|found| fits(told, found))
+                }
+            };
+            next.extend(reachable.into_iter().filter(explains));
         }
         let next: HashSet<Way> = next
             .into_iter()
             .map(|mut way| {
                 way.taken.remove(place);
+                way.sights.remove(place);
                 way
             })
             .collect();
@@ -285,27 +345,35 @@ impl Checker {
         let mut work: Vec<Way> = self.ways.iter().cloned().collect();
         while let Some(way) = work.pop() {
             for (place, &number) in self.open.iter().enumerate() {
-                if way.taken[place].is_some() {
+                if way.taken[place].is_some() || way.sights[place].is_some() {
                     continue;
                 }
                 let entry = &history.entries[number as usize];
-                let same = |other: usize| {
-                    history.entries[self.open[other] as usize].session == entry.session
+                let of_open = |place: usize| &history.entries[self.open[place] as usize];
+                let same = |other: usize| of_open(other).session == entry.session;
+                let changed = |later: usize| {
+                    let outcome = way.taken[later].as_ref();
+                    outcome.is_some_and(|outcome| !only_looked(&of_open(later).call, outcome))
                 };
+                let (state, outcome) = apply(&way.state, &entry.call, self.now, values);
                 let blocked = if crashed {
                     // What was left out stays out: the calls of a session happen in order.
-                    (place + 1..self.open.len())
-                        .any(|later| same(later) && way.taken[later].is_some())
+                    (place + 1..self.open.len()).any(|later| same(later) && changed(later))
                 } else {
-                    (0..place).any(|earlier| same(earlier) && way.taken[earlier].is_none())
+                    !only_looked(&entry.call, &outcome)
+                        && (0..place).any(|earlier| same(earlier) && way.taken[earlier].is_none())
                 };
                 if blocked {
                     continue;
                 }
-                let (state, outcome) = apply(&way.state, &entry.call, self.now, values);
                 let mut taken = way.taken.clone();
                 taken[place] = Some(outcome);
-                let next = Way { state, taken };
+                let sights = way.sights.clone();
+                let next = self.looked(Way {
+                    state,
+                    taken,
+                    sights,
+                });
                 if found.insert(next.clone()) {
                     work.push(next);
                 }

@@ -10,10 +10,9 @@ use crate::call::Values;
 use crate::history::{Allowed, State};
 use crate::image::Image;
 use crate::lazy::Oracle;
-use crate::profile::Profile;
 use crate::trace::name;
 use crate::unit::Unit;
-use crate::world::{Ears, Ground, World};
+use crate::world::{CLOCK_START, Ears, Ground, World};
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::Tap;
 use std::cell::Cell;
@@ -255,7 +254,8 @@ pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
     let stats = world.opened.engine().stats();
     let found = state.iter().flatten().count() as u64;
     // Keys count until they are swept, and expired ones cannot be seen.
-    if stats.keys != found && world.ground.profile != Profile::Expiry {
+    let has_expired = world.ground.clock.now() > CLOCK_START;
+    if stats.keys < found || (stats.keys > found && !has_expired) {
         return Err(format!(
             "the store counts {} keys and has {found}",
             stats.keys
@@ -283,10 +283,20 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
     let present: Vec<u8> = (0..profile.keys() as u8)
         .filter(|&key| state[usize::from(key)].is_some())
         .collect();
+    let mut refused = Vec::new();
+    let mut remove =
+        |session: &mut dyn EngineSession, key: u8| match remove(session, &profile.key(key)) {
+            // To remove a key that is longer than a block may take some of what the others give back.
+            Err(Error::NoSpace(_)) => {
+                refused.push(key);
+                Ok(())
+            }
+            said => said.map_err(failed("removing a key")),
+        };
     for (turn, &key) in present.iter().enumerate() {
         let name = profile.key(key);
         if turn % 2 == 0 {
-            remove(&mut *session, &name).map_err(failed("removing a key"))?;
+            remove(&mut *session, key)?;
             continue;
         }
         match overwrite(&mut *session, &name)? {
@@ -297,9 +307,24 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
         }
     }
     for &key in present.iter().skip(1).step_by(2) {
-        remove(&mut *session, &profile.key(key)).map_err(failed("removing a key"))?;
+        remove(&mut *session, key)?;
     }
     drop(session);
+    tidy(world)?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    for key in refused {
+        let name = profile.key(key);
+        self::remove(&mut *session, &name).map_err(failed("removing a key from an empty store"))?;
+    }
+    drop(session);
+    tidy(world)
+}
+
+/// Has all work of the store done.
+fn tidy(world: &mut World) -> Result<(), Wrong> {
     world
         .opened
         .tend()
@@ -346,7 +371,9 @@ fn is_empty(world: &World) -> Result<(), Wrong> {
     account(world, &left)?;
     let space = world.opened.space();
     let blocks = (stats.used_bytes - stats.checkpoint_bytes) / space.block_bytes;
-    if blocks > space.blocks_left {
+    // What has no slots of its size lies in blocks of its own.
+    let kinds = u64::from(world.ground.options.fixed.is_some());
+    if blocks > space.blocks_left + kinds {
         return Err(format!(
             "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
             stats.blocks_open, stats.blocks_sealed, stats.blocks_free

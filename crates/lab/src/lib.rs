@@ -61,6 +61,7 @@
 
 mod aftermath;
 pub mod call;
+mod caller;
 pub mod campaign;
 pub mod crash;
 pub mod death;
@@ -81,7 +82,9 @@ pub mod mutation;
 pub mod outage;
 pub mod plan;
 pub mod plan_text;
+mod plan_words;
 pub mod profile;
+mod purse;
 pub mod recorder;
 pub mod replay;
 pub mod run;
@@ -89,7 +92,9 @@ pub mod scenario;
 pub mod schedule;
 pub mod sectors;
 pub mod shrink;
-pub mod threads;
+mod sights;
+mod threads;
 pub mod trace;
 pub mod unit;
+mod weights;
 pub mod world;

@@ -16,6 +16,7 @@ use crate::examine::look;
 use crate::history::Checker;
 use crate::image::{Image, Medium};
 use crate::lines::{Lines, Waste};
+use crate::plan::{Manner, Plan};
 use crate::profile;
 use crate::recorder::Record;
 use crate::run::Run;
@@ -145,7 +146,8 @@ impl Linter<'_> {
                 }
                 Step::Return(call) => {
                     self.open.remove(call);
-                    self.returned(*call);
+                    let entry = &record.history.entries[*call as usize];
+                    self.returned(*call, !entry.call.outlives_process());
                 }
                 Step::Death | Step::Outage(_) => {
                     self.dead = id as StepId;
@@ -183,7 +185,9 @@ impl Linter<'_> {
         Ok(())
     }
 
-    fn returned(&mut self, call: u32) {
+    /// A call has returned. `answers`: somebody was told what it has read; who starts a process reads all of the pool, and is told
+    /// nothing of it.
+    fn returned(&mut self, call: u32, answers: bool) {
         let read = self.read.remove(&call).unwrap_or_default();
         for (line, atom) in self.lines.loose() {
             if atom.is_late() {
@@ -194,7 +198,7 @@ impl Linter<'_> {
                 count(&mut self.lints.dirty_at_acknowledgement, atom.site);
             }
             // Words are marks and states; that they are read says nothing about what is answered.
-            if !atom.kind().is_word() && read.contains(&atom.at(line)) {
+            if answers && !atom.kind().is_word() && read.contains(&atom.at(line)) {
                 count(&mut self.lints.read_before_durable, atom.site);
             }
         }
@@ -270,9 +274,11 @@ pub fn survey(
     let mut totals = Totals::default();
     for seed in seeds {
         for &profile in profiles {
-            let plan = crate::plan::Plan::draw(engine, Medium::Pmem, profile, seed, calls);
+            let mut plan = Plan::draw(engine, Medium::Pmem, profile, seed, calls);
+            // Where several threads are at work, one may be in the middle of something when another has its answer.
+            plan.manner = Manner::Turns;
             let ground = Ground::of(&plan);
-            let mut run = crate::campaign::execute(&plan, &ground)?;
+            let mut run = crate::run::run(&plan, &ground, true)?;
             totals.runs += 1;
             totals.calls += run.record.history.entries.len() as u64;
             lints.add(lint(&mut run, &ground, seed)?);

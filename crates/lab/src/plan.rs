@@ -16,6 +16,8 @@ pub struct Plan {
     pub medium: Medium,
     /// The kind of workload.
     pub profile: Profile,
+    /// Whether sessions call at the same time.
+    pub manner: Manner,
     /// Decides keys, values, secrets, schedules.
     pub seed: u64,
     /// Session and call, in order (of each session, if there are threads).
@@ -24,6 +26,19 @@ pub struct Plan {
     pub values: Values,
     /// What goes wrong with the disk.
     pub fault: Fault,
+}
+
+/// How calls follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// One after the other. The store's own work is done when a call asks for it.
+    #[default]
+    Turns,
+    /// Those of different sessions at the same time, and these jobs of the store beside them: bit i stands for job i.
+    Threads {
+        /// Which jobs.
+        jobs: u8,
+    },
 }
 
 /// What goes wrong with a disk in a run.
@@ -68,18 +83,27 @@ impl Plan {
                 (session, call)
             })
             .collect();
+        // There are more events where jobs run beside the calls.
+        let manner = profile.manner(seed);
+        let more = match manner {
+            Manner::Turns => 1,
+            Manner::Threads { .. } => 3,
+        };
         let fault = match (medium, random.random_range(0..5)) {
-            (Medium::File, 0) => Fault::Sync(random.random_range(4..80)),
+            (Medium::File, 0 | 3) => Fault::Sync(random.random_range(4..80 * more)),
             (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
-            (Medium::File, 2) => Fault::Kill(random.random_range(4..200)),
-            (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600)),
-            (Medium::Pmem, 3) => Fault::Outage(random.random_range(10..600), random.random()),
+            (Medium::File, 2) => Fault::Kill(random.random_range(4..200 * more)),
+            (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600 * more)),
+            (Medium::Pmem, 3) => {
+                Fault::Outage(random.random_range(10..600 * more), random.random())
+            }
             _ => Fault::None,
         };
         Plan {
             engine,
             medium,
             profile,
+            manner,
             seed,
             calls,
             values,

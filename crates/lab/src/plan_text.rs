@@ -5,6 +5,7 @@
 //! engine viper                   the same if there is no such line
 //! medium pmem
 //! profile variable
+//! threads 3                      if sessions call at the same time: the store's jobs beside them, bit i for job i
 //! seed 7
 //! fault none                     or: sync 12 (one fails after so many), kill 12 (the process dies after so many
 //!                                events), outage 12 5 (power fails after so many, and leaves the fifth of what it can
@@ -20,26 +21,26 @@
 //! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and sessions
 //! against the profile, lengths against limits.
 
-use crate::call::{Call, Key, ValueId, Values};
+use crate::call::{Call, Exec, Key, ValueId, Values};
 use crate::crash::Crash;
 use crate::image::Medium;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan};
+use crate::plan_words::Words;
 use crate::profile::Profile;
 use everdram::EngineKind;
 use std::collections::HashMap;
 use std::fmt::{Display, Formatter, Write};
-use std::str::{FromStr, SplitWhitespace};
 
 /// The first line: kind of file and version.
 const TITLE: &str = "everdram crash plan 1";
-/// Bytes of a value.
-const VALUE_BYTES: usize = 1 << 20;
 /// Calls of a plan.
 const CALLS: usize = 100_000;
 /// Crashes inside each other.
 const CRASHES: usize = 8;
 /// Turns of one call, at most.
 const TURNS: u64 = 1000;
+/// Events for which a call lets others go on, at most.
+const EVENTS: u32 = 100_000;
 /// Milliseconds that the clock goes on at once.
 const ADVANCE: u64 = 1 << 40;
 
@@ -89,8 +90,12 @@ pub fn write(saved: &Saved) -> String {
         Fault::Outage(after, kept) => format!("outage {after} {kept}"),
         Fault::Room(bytes) => format!("room {bytes}"),
     };
+    let threads = match plan.manner {
+        Manner::Turns => String::new(),
+        Manner::Threads { jobs } => format!("threads {jobs}\n"),
+    };
     let mut text = format!(
-        "{TITLE}\nengine {}\nmedium {}\nprofile {}\nseed {}\nfault {fault}\n",
+        "{TITLE}\nengine {}\nmedium {}\nprofile {}\n{threads}seed {}\nfault {fault}\n",
         plan.engine, plan.medium, plan.profile, plan.seed
     );
     let mut calls = plan.calls.clone();
@@ -140,12 +145,32 @@ fn call_text(call: &Call) -> String {
                 None => format!("{text} k{key}-"),
             })
     };
+    let names = |name: &str, keys: &[Key]| {
+        keys.iter()
+            .fold(name.to_owned(), |text, key| format!("{text} k{key}"))
+    };
     match call {
         Call::Put(key, value, 0) => format!("put k{key} v{value}"),
         Call::Put(key, value, until) => format!("put k{key} v{value} until {until}"),
         Call::Get(key) => format!("get k{key}"),
         Call::Delete(key) => format!("delete k{key}"),
         Call::Swap(key, value) => format!("swap k{key} v{value}"),
+        Call::Take(key) => format!("take k{key}"),
+        Call::Append(key, value) => format!("append k{key} v{value}"),
+        Call::Many(keys) => names("many", keys),
+        Call::Probe(key) => format!("probe k{key}"),
+        Call::Scan(events) => format!("scan {events}"),
+        Call::RandomKey => "random".into(),
+        Call::Guarded(key, value, events) => format!("guarded k{key} v{value} {events}"),
+        Call::Exec(exec) => {
+            let name = match exec.is_over_all {
+                true => "exec-all",
+                false => "exec",
+            };
+            let begun = names(&format!("{name} {}", exec.linger), &exec.reads);
+            parts(&format!("{begun} ;"), &exec.parts)
+        }
+        Call::Slow(several, events) => parts(&format!("slow {events}"), several),
         Call::Add(key, by) => format!("add k{key} {by}"),
         Call::Batch(several) => parts("batch", several),
         Call::Pipeline(several) => parts("pipeline", several),
@@ -204,13 +229,22 @@ pub fn read(text: &str) -> Result<Saved, TextError> {
     };
     let medium: Medium = third.named("medium", MEDIUM)?;
     let profile: Profile = next("`profile NAME`")?.named("profile", &profiles())?;
-    let seed = next("`seed N`")?.named("seed", "`seed N`, N a number")?;
+    let fifth = next("`seed N`")?;
+    let (manner, sixth) = match fifth.line.starts_with("threads") {
+        true => {
+            let jobs = fifth.named("threads", "`threads N`, N below 256")?;
+            (Manner::Threads { jobs }, next("`seed N`")?)
+        }
+        false => (Manner::Turns, fifth),
+    };
+    let seed = sixth.named("seed", "`seed N`, N a number")?;
     let fault = next("`fault none`")?.fault()?;
     let mut reading = Reading {
         plan: Plan {
             engine,
             medium,
             profile,
+            manner,
             seed,
             calls: Vec::new(),
             values: Values::default(),
@@ -302,6 +336,22 @@ impl Reading {
             "get" => Call::Get(self.key(words)?),
             "delete" => Call::Delete(self.key(words)?),
             "swap" => Call::Swap(self.key(words)?, self.stored(words)?),
+            "take" => Call::Take(self.key(words)?),
+            "append" => Call::Append(self.key(words)?, self.stored(words)?),
+            "many" => Call::Many(self.keys(words)?),
+            "probe" => Call::Probe(self.key(words)?),
+            "scan" => Call::Scan(events(words)?),
+            "random" => Call::RandomKey,
+            "guarded" => {
+                let (key, value) = (self.key(words)?, self.stored(words)?);
+                Call::Guarded(key, value, events(words)?)
+            }
+            "exec" => Call::Exec(self.exec(words, false)?),
+            "exec-all" => Call::Exec(self.exec(words, true)?),
+            "slow" => {
+                let events = events(words)?;
+                Call::Slow(self.parts(words)?, events)
+            }
             "add" => Call::Add(self.key(words)?, words.number("`add kN NUMBER`")?),
             "batch" => Call::Batch(self.parts(words)?),
             "pipeline" => Call::Pipeline(self.parts(words)?),
@@ -321,8 +371,9 @@ impl Reading {
             "reopen" => Call::Reopen,
             "leave" => Call::Leave,
             _ => {
-                let known = "put, get, delete, swap, add, batch, pipeline, advance, clear, tend, turn, \
-                             reclaim, checkpoint, kill, reopen or leave";
+                let known = "put, get, delete, swap, take, append, add, many, probe, scan, random, guarded, exec, \
+                             exec-all, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
+                             reopen or leave";
                 return Err(words.wrong(known));
             }
         })
@@ -335,6 +386,26 @@ impl Reading {
             key if key < keys => Ok(key as Key),
             _ => Err(words.wrong(&expected)),
         }
+    }
+
+    /// Keys, up to the end or a semicolon.
+    fn keys(&self, words: &mut Words<'_>) -> Result<Vec<Key>, TextError> {
+        let mut keys = Vec::new();
+        while let Some(word) = words.next().filter(|word| *word != ";") {
+            keys.push(self.key(&mut words.instead(&[word]))?);
+        }
+        Ok(keys)
+    }
+
+    fn exec(&self, words: &mut Words<'_>, is_over_all: bool) -> Result<Exec, TextError> {
+        let linger = events(words)?;
+        let reads = self.keys(words)?;
+        Ok(Exec {
+            reads,
+            parts: self.parts(words)?,
+            linger,
+            is_over_all,
+        })
     }
 
     fn stored(&self, words: &mut Words<'_>) -> Result<ValueId, TextError> {
@@ -400,135 +471,10 @@ impl Reading {
     }
 }
 
-/// The words of a line that were not read yet.
-struct Words<'a> {
-    number: usize,
-    line: &'a str,
-    left: Left<'a>,
-}
-
-enum Left<'a> {
-    Line(SplitWhitespace<'a>),
-    /// Parts of one word, the last first.
-    Parts(Vec<&'a str>),
-}
-
-impl<'a> Words<'a> {
-    fn of(number: usize, line: &'a str) -> Words<'a> {
-        let line = line.trim();
-        Words {
-            number,
-            line,
-            left: Left::Line(line.split_whitespace()),
-        }
-    }
-
-    /// The same line, with these words to be read.
-    fn instead(&self, words: &[&'a str]) -> Words<'a> {
-        Words {
-            number: self.number,
-            line: self.line,
-            left: Left::Parts(words.iter().rev().copied().collect()),
-        }
-    }
-
-    fn next(&mut self) -> Option<&'a str> {
-        match &mut self.left {
-            Left::Line(words) => words.next(),
-            Left::Parts(words) => words.pop(),
-        }
-    }
-
-    fn wrong(&self, expected: &str) -> TextError {
-        let mut found: String = self.line.chars().take(60).collect();
-        if found.len() < self.line.len() {
-            found.push_str("...");
-        }
-        TextError {
-            line: self.number,
-            expected: expected.into(),
-            found: format!("{found:?}"),
-        }
-    }
-
-    fn end(&mut self, expected: &str) -> Result<(), TextError> {
-        match self.next() {
-            None => Ok(()),
-            Some(_) => Err(self.wrong(expected)),
-        }
-    }
-
-    fn number(&mut self, expected: &str) -> Result<u64, TextError> {
-        let number = self.next().and_then(|word| word.parse().ok());
-        number.ok_or_else(|| self.wrong(expected))
-    }
-
-    fn small_number(&mut self, expected: &str) -> Result<u32, TextError> {
-        let number = u32::try_from(self.number(expected)?);
-        number.map_err(|_| self.wrong(expected))
-    }
-
-    /// A number behind a letter.
-    fn marked(&mut self, mark: char, expected: &str) -> Result<u64, TextError> {
-        let digits = self.next().and_then(|word| word.strip_prefix(mark));
-        let number = digits.and_then(|digits| digits.parse().ok());
-        number.ok_or_else(|| self.wrong(expected))
-    }
-
-    fn bytes(&mut self, expected: &str) -> Result<Vec<u8>, TextError> {
-        let word = self.next().unwrap_or_default();
-        if word == "-" {
-            return Ok(Vec::new());
-        }
-        let digits = word.as_bytes();
-        let is_right = !digits.is_empty() && digits.len().is_multiple_of(2);
-        if !is_right || digits.len() / 2 > VALUE_BYTES {
-            return Err(self.wrong(expected));
-        }
-        let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
-        let bytes = digits.as_chunks::<2>().0.iter();
-        let bytes: Option<Vec<u8>> = bytes
-            .map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?))
-            .collect();
-        bytes.ok_or_else(|| self.wrong(expected))
-    }
-
-    /// The value of a line that has a name and a value.
-    fn named<T: FromStr>(mut self, name: &str, expected: &str) -> Result<T, TextError> {
-        let is_named = self.next() == Some(name);
-        let value = self.next().and_then(|word| word.parse().ok());
-        self.end(expected)?;
-        value
-            .filter(|_| is_named)
-            .ok_or_else(|| self.wrong(expected))
-    }
-
-    fn engine(self) -> Result<EngineKind, TextError> {
-        let known: Vec<_> = EngineKind::ALL.iter().map(|engine| engine.name()).collect();
-        let expected = format!("`engine NAME`, NAME one of {}", known.join(", "));
-        let wrong = self.wrong(&expected);
-        let engine = self.named("engine", &expected)?;
-        match EngineKind::ALL.contains(&engine) {
-            true => Ok(engine),
-            false => Err(wrong),
-        }
-    }
-
-    fn fault(mut self) -> Result<Fault, TextError> {
-        let expected =
-            "`fault none`, `fault sync N`, `fault kill N`, `fault outage N M` or `fault room N`";
-        let is_named = self.next() == Some("fault");
-        let fault = match self.next() {
-            Some("none") if is_named => Fault::None,
-            Some("sync") if is_named => Fault::Sync(self.small_number(expected)?),
-            Some("kill") if is_named => Fault::Kill(self.small_number(expected)?),
-            Some("outage") if is_named => {
-                Fault::Outage(self.small_number(expected)?, self.small_number(expected)?)
-            }
-            Some("room") if is_named => Fault::Room(self.number(expected)?),
-            _ => return Err(self.wrong(expected)),
-        };
-        self.end(expected)?;
-        Ok(fault)
+/// For how many events a call lets others go on.
+fn events(words: &mut Words<'_>) -> Result<u32, TextError> {
+    match words.small_number("a number of events")? {
+        events if events <= EVENTS => Ok(events),
+        _ => Err(words.wrong(&format!("at most {EVENTS} events"))),
     }
 }

@@ -1,13 +1,24 @@
 //! What a workload is like: the shape of the pool, the keys and values, and how often each call is made.
 
-use crate::call::{Call, Key, Values};
+use crate::call::{Call, Exec, Key, Values};
+use crate::plan::Manner;
+use crate::weights::{self, Kind};
 use everdram::Options;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+/// Bytes of a key that is longer than a block.
+const LONG_KEY: usize = 1500;
+/// Jobs of the store that may need a session at the same time.
+const JOBS: usize = 8;
+/// Events for which a call lets others go on, at most.
+const MOST_EVENTS: u32 = 200;
+
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Profile {
+    /// Several threads on the same few keys.
+    Threads,
     /// Records of one size, in slots; words changed in place.
     Fixed,
     /// Records of many sizes, in pages that are logs.
@@ -24,13 +35,12 @@ pub enum Profile {
     Growth,
     /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in between, as their roles want it.
     Narrow,
-    /// Several threads on the same keys, under a scheduler.
-    Threads,
 }
 
 impl Profile {
-    /// All of them.
+    /// All of them; what finds most comes first.
     pub const ALL: [Profile; 9] = [
+        Profile::Threads,
         Profile::Fixed,
         Profile::Variable,
         Profile::Large,
@@ -39,7 +49,6 @@ impl Profile {
         Profile::Reclamation,
         Profile::Growth,
         Profile::Narrow,
-        Profile::Threads,
     ];
 
     /// As `--profile` takes it.
@@ -63,7 +72,7 @@ impl Profile {
     pub fn keys(self) -> usize {
         match self {
             Profile::Growth => 24,
-            Profile::Threads => 4,
+            Profile::Threads => 5,
             _ => 8,
         }
     }
@@ -73,7 +82,6 @@ impl Profile {
     pub fn sessions(self) -> usize {
         match self {
             Profile::Threads => 3,
-            Profile::Growth | Profile::Large => 1,
             _ => 2,
         }
     }
@@ -85,7 +93,10 @@ impl Profile {
         let padded = match (self, key) {
             (Profile::Fixed, _) => 8,
             // Longer than a block: such a key lies in the pieces with its value.
-            (Profile::Large, 0) => 1500,
+            (Profile::Large, 0) => LONG_KEY,
+            // One of each profile is, where there is room for it.
+            (Profile::Growth | Profile::Narrow, _) => 2,
+            (_, key) if usize::from(key) + 1 == self.keys() => LONG_KEY,
             (Profile::Variable, key) if key % 3 == 0 => 40,
             _ => 2,
         };
@@ -109,14 +120,11 @@ impl Profile {
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();
-        options.sessions_max = self.sessions() + 1;
+        // Those of the jobs that are at work beside them, too.
+        options.sessions_max = self.sessions() + JOBS;
         options.recovery_threads = 1;
-        // Every few blocks, whenever somebody tends the store, and at a close. Where they are not the point, they would only
-        // take the time that others could be looked at in.
-        options.checkpoint_bytes = match self {
-            Profile::Fixed | Profile::Batch | Profile::Reclamation => 8 << 10,
-            _ => 0,
-        };
+        // Every few blocks, whenever somebody tends the store, and at a close.
+        options.checkpoint_bytes = 8 << 10;
         options.reclaim_background = true;
         options.fixed = (self == Profile::Fixed).then_some((8, 48));
         options.reclaim_threshold = match self {
@@ -138,6 +146,10 @@ impl Profile {
     /// A length in bytes for a value.
     fn length(self, random: &mut StdRng) -> usize {
         let pick = random.random_range(0..100);
+        if pick >= 98 && self != Profile::Growth {
+            // Longer than a block, in every profile.
+            return random.random_range(430..1600);
+        }
         match self {
             Profile::Fixed => match pick {
                 0..90 => 48,
@@ -162,45 +174,79 @@ impl Profile {
     /// One call, chosen at random.
     #[must_use]
     pub fn draw(self, random: &mut StdRng, values: &mut Values, now: u64) -> Call {
-        let key = random.random_range(0..self.keys()) as Key;
-        let salt = random.random();
-        let length = self.length(random);
-        let value = |values: &mut Values| values.make(length, salt);
-        let pick = random.random_range(0..100);
-        match (self, pick) {
-            (_, 0..40) => Call::Put(key, value(values), self.expiry(random, now)),
-            (_, 40..46) => Call::Get(key),
-            (_, 46..58) => Call::Delete(key),
-            (_, 58..63) => Call::Swap(key, value(values)),
-            (Profile::Fixed, 63..78) => Call::Add(key, salt % 1000),
-            (Profile::Fixed | Profile::Variable, 78..84) => {
-                Call::Pipeline(self.several(random, values))
-            }
-            (Profile::Batch, 63..80) => Call::Batch(self.several(random, values)),
-            (Profile::Batch, 80..88) => Call::Pipeline(self.several(random, values)),
-            (Profile::Batch, 88..90) => Call::Clear,
-            (Profile::Expiry, 63..75) => Call::Advance(random.random_range(1..60)),
-            (Profile::Expiry, 75..85) => Call::Tend,
-            (Profile::Reclamation, 63..72) | (Profile::Narrow, 63..66) => Call::Reclaim,
-            (Profile::Narrow, 66..84) => Call::Turn(1 + salt % 100),
-            (Profile::Narrow, 84..90) => Call::Batch(self.several(random, values)),
-            (Profile::Threads, 63..72) => Call::Batch(self.several(random, values)),
-            (Profile::Threads, 72..82) => Call::Get(key),
-            (_, 90..92) => Call::Tend,
-            (_, 92..94) => Call::Reclaim,
-            (_, 94..96) => Call::Checkpoint,
-            (_, 96..97) if self != Profile::Threads => Call::Kill,
-            (_, 97..98) if self != Profile::Threads => Call::Reopen,
-            (_, 98..100) if self != Profile::Threads => Call::Leave,
-            _ => Call::Put(key, value(values), 0),
+        let key = self.some_key(random);
+        let (salt, linger) = (random.random(), random.random_range(1..MOST_EVENTS));
+        let value = |random: &mut StdRng, values: &mut Values| {
+            let bytes = self.length(random);
+            values.make(bytes, salt)
+        };
+        match weights::draw(self, random) {
+            Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
+            Kind::Get => Call::Get(key),
+            Kind::Delete => Call::Delete(key),
+            Kind::Swap => Call::Swap(key, value(random, values)),
+            Kind::Take => Call::Take(key),
+            Kind::Append => Call::Append(key, value(random, values)),
+            Kind::Add => Call::Add(key, salt % 1000),
+            Kind::Many => Call::Many(self.some_keys(random)),
+            Kind::Probe => Call::Probe(key),
+            Kind::Scan => Call::Scan(linger),
+            Kind::RandomKey => Call::RandomKey,
+            Kind::Guarded => Call::Guarded(key, value(random, values), linger),
+            Kind::Exec => Call::Exec(Exec {
+                reads: self.some_keys(random),
+                parts: self.several(random, values),
+                linger,
+                is_over_all: salt % 8 == 0,
+            }),
+            Kind::Batch => Call::Batch(self.several(random, values)),
+            Kind::Pipeline => Call::Pipeline(self.several(random, values)),
+            Kind::Slow => Call::Slow(self.several(random, values), linger),
+            Kind::Clear => Call::Clear,
+            Kind::Tend => Call::Tend,
+            Kind::Turn => Call::Turn(1 + salt % 100),
+            Kind::Reclaim => Call::Reclaim,
+            Kind::Checkpoint => Call::Checkpoint,
+            Kind::Advance => Call::Advance(random.random_range(1..60)),
+            Kind::Kill => Call::Kill,
+            Kind::Reopen => Call::Reopen,
+            Kind::Leave => Call::Leave,
         }
     }
 
     fn expiry(self, random: &mut StdRng, now: u64) -> u64 {
-        if self == Profile::Expiry && random.random_range(0..3) > 0 {
-            now + random.random_range(1..120)
-        } else {
-            0
+        let percent = match self {
+            Profile::Expiry => 66,
+            _ => 4,
+        };
+        match random.random_range(0..100) < percent {
+            true => now + random.random_range(1..120),
+            false => 0,
+        }
+    }
+
+    fn some_key(self, random: &mut StdRng) -> Key {
+        random.random_range(0..self.keys()) as Key
+    }
+
+    fn some_keys(self, random: &mut StdRng) -> Vec<Key> {
+        let count = random.random_range(1..4);
+        (0..count).map(|_| self.some_key(random)).collect()
+    }
+
+    /// How a run of this profile goes.
+    #[must_use]
+    pub fn manner(self, seed: u64) -> Manner {
+        let mut drawn = random(seed, 7);
+        match self == Profile::Threads || drawn.random_range(0..3) > 0 {
+            true => Manner::Threads {
+                // Mostly some of them; now and then none, and more often all.
+                jobs: match drawn.random_range(0..4) {
+                    0 => u8::MAX,
+                    _ => drawn.random(),
+                },
+            },
+            false => Manner::Turns,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::history::{Entry, History};
 use crate::image::{Image, Medium};
 use crate::outage::Held;
 use crate::plan::Fault;
-use crate::trace::{DiskStep, Step, Trace};
+use crate::trace::{DiskStep, Step, StepId, Trace};
 use everdram_pm::Region;
 use everdram_pm::lab::{
     Actor, Answer, DiskEvent, DiskTap, Errno, Event, Perform, Site, Source, StoreKind, Tap,
@@ -26,6 +26,8 @@ pub type Yield = Arc<dyn Fn() + Send + Sync>;
 
 thread_local! {
     static CALL: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether this thread does the store's own work.
+    static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a run left.
@@ -37,6 +39,17 @@ pub struct Record {
     pub history: History,
     /// The values of the run.
     pub values: Values,
+    /// Steps of the store's own work, in order.
+    pub own: Vec<StepId>,
+}
+
+impl Record {
+    fn push(&mut self, step: Step) {
+        if IS_WORKING.get() {
+            self.own.push(self.trace.len() as StepId);
+        }
+        self.trace.push(step);
+    }
 }
 
 /// See the module text.
@@ -123,6 +136,18 @@ impl Recorder {
         self.record.lock().values.number(bytes)
     }
 
+    /// Runs `body`, which is the store's own work.
+    pub fn working<T>(&self, body: impl FnOnce() -> T) -> T {
+        struct End(bool);
+        impl Drop for End {
+            fn drop(&mut self) {
+                IS_WORKING.set(self.0);
+            }
+        }
+        let _end = End(IS_WORKING.replace(true));
+        body()
+    }
+
     /// Runs `body` without writing anything down.
     pub fn deaf<T>(&self, body: impl FnOnce() -> T) -> T {
         self.deaf.store(true, Ordering::SeqCst);
@@ -156,7 +181,7 @@ impl Recorder {
 
     fn write(&self, step: Step) {
         if !self.deaf.load(Ordering::SeqCst) {
-            self.record.lock().trace.push(step);
+            self.record.lock().push(step);
         }
     }
 
@@ -211,16 +236,16 @@ impl Tap for Recorder {
             Event::Fence => Step::Fence { actor, site },
         };
         let mut record = record.unwrap_or_else(|| self.record.lock());
-        record.trace.push(step);
+        record.push(step);
         true
     }
 
     fn load(&self, _region: &Region, at: u64, bytes: u64) {
-        if self.loads {
-            self.turn();
-            if !self.death.is_alive() {
-                return;
-            }
+        if self.turn.is_none() && !self.loads {
+            return;
+        }
+        self.turn();
+        if self.death.is_alive() && self.loads {
             self.write(Step::Load {
                 call: CALL.get(),
                 at,

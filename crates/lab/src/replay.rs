@@ -7,8 +7,8 @@
 use crate::campaign::execute;
 use crate::crash::{Found, Scene, Verdict, shape};
 use crate::examine::{Examiner, GoOn, Scrutiny, Totals};
+use crate::plan::Manner;
 use crate::plan_text::Saved;
-use crate::profile::Profile;
 use crate::run::Run;
 use crate::world::Ground;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,9 +46,9 @@ pub fn save(found: &Found) -> Saved {
 /// Replays a saved plan.
 #[must_use]
 pub fn replay(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, go_on: GoOn<'_>) -> Replay {
-    let attempts = match saved.plan.profile {
-        Profile::Threads => THREADED_RUNS,
-        _ => 1,
+    let attempts = match saved.plan.manner {
+        Manner::Threads { .. } => THREADED_RUNS,
+        Manner::Turns => 1,
     };
     let mut other = None;
     for _ in 0..attempts {

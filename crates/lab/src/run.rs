@@ -1,15 +1,19 @@
-//! Runs a plan on a recorded pool.
+//! Runs a plan on a recorded pool: processes one after the other, each on what the one before has left.
 
 use crate::call::{Call, Outcome};
+use crate::caller::{Caller, jobs};
 use crate::death::mortal;
 use crate::history::SESSIONS;
 use crate::image::{Image, Medium};
 use crate::outage::outage;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan};
 use crate::recorder::{Record, Recorder};
-use crate::world::{Ears, Ground, Numbers, World, perform};
+use crate::schedule;
+use crate::world::{Ears, Ground, Numbers, World};
+use everdram::lab::Job;
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::{DiskTap, Tap};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A run, recorded.
@@ -33,19 +37,26 @@ impl Numbers for Recorder {
     }
 }
 
+/// A session, if it is open.
+pub(crate) type Session = Option<Box<dyn EngineSession>>;
+
 /// A world being driven.
-struct Driver<'a> {
-    plan: &'a Plan,
+pub(crate) struct Driver<'a> {
+    pub(crate) plan: &'a Plan,
     /// What the pool was before.
     start: &'a Image,
-    recorder: &'a Arc<Recorder>,
-    world: World,
-    sessions: Vec<Option<Box<dyn EngineSession>>>,
+    pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) world: World,
+    pub(crate) sessions: Vec<Session>,
+    /// Background work that calls ask for.
+    pub(crate) work: Mutex<Vec<Job>>,
     /// Processes that were killed: their sessions are not those of the next.
-    killed: u32,
+    pub(crate) killed: u32,
+    /// Whether a process was started again because the disk had failed.
+    pub(crate) was_struck: bool,
 }
 
-/// Runs a plan of one thread, from an empty pool.
+/// Runs a plan, from an empty pool. `loads`: writes down what is read, too.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
@@ -53,7 +64,9 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     let start = ground
         .create(plan.seed)
         .map_err(|error| error.to_string())?;
-    let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, None));
+    let turn =
+        matches!(plan.manner, Manner::Threads { .. }).then(|| Arc::new(schedule::event) as _);
+    let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
     let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
         Ok(world) => world,
         // A disk without room for a pool: what it left is looked at all the same.
@@ -76,7 +89,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     })
 }
 
-/// Makes the calls of a plan of one thread on an open world, which was `start` when the recorder began. Returns what the program saw in the end.
+/// Makes the calls of a plan on an open world, which was `start` when the recorder began. Returns what the program saw in the end.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
@@ -90,19 +103,29 @@ pub(crate) fn drive(
         plan,
         start,
         recorder,
+        work: Mutex::new(jobs(&world)),
         world,
         sessions: Vec::new(),
         killed: 0,
+        was_struck: false,
     };
-    let outcome = driver.run();
+    let outcome = match plan.manner {
+        Manner::Turns => driver.in_turns(),
+        Manner::Threads { .. } => driver.in_threads(),
+    };
     let end = driver.world.killed();
     let Driver {
-        world, sessions, ..
+        world,
+        sessions,
+        work,
+        ..
     } = driver;
-    recorder.deaf(|| {
-        drop(sessions);
-        drop(world);
-    });
+    if outcome.is_err() {
+        // Whoever panicked, or never came back, may hold what the others' ends would wait for.
+        std::mem::forget((world, sessions, work));
+    } else {
+        recorder.deaf(|| drop((sessions, work, world)));
+    }
     outcome.map(|()| end)
 }
 
@@ -116,37 +139,47 @@ pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
 }
 
 impl Driver<'_> {
-    /// Makes the calls. When the disk has failed nobody knows what becomes of the call that met it; the process is
-    /// started again on what the page cache has, and goes on.
-    fn run(&mut self) -> Result<(), String> {
-        let mut struck = false;
+    /// Makes the calls, one after the other.
+    fn in_turns(&mut self) -> Result<(), String> {
         for (number, (session, call)) in self.plan.calls.iter().enumerate() {
-            let said = match self.call_or_die(*session, call) {
-                Err(Error::Pool(_)) if !struck && self.is_struck() => {
-                    struck = true;
-                    self.kill()
-                }
-                other => other,
-            };
-            said.map_err(|error| format!("call {number}, {call:?}, failed: {error}"))?;
+            self.alone(*session, call)
+                .map_err(|error| format!("call {number}, {call:?}, failed: {error}"))?;
         }
         Ok(())
     }
 
-    /// Makes a call. If the process dies meanwhile, the next one is started on what is left, and the call stays
-    /// open.
-    fn call_or_die(&mut self, session: u32, call: &Call) -> Result<(), Error> {
-        match mortal(|| self.call(session, call)) {
+    /// Makes a call while nobody else does anything. If the process dies meanwhile, the next one is started on what is left,
+    /// and the call stays open. So it does if the disk has failed: nobody knows what becomes of the call that met it; the
+    /// process is started again on what the page cache has, and goes on.
+    pub(crate) fn alone(&mut self, session: u32, call: &Call) -> Result<(), Error> {
+        let said = match mortal(|| self.call(session, call)) {
             Some(said) if !self.recorder.death.is_over() => said,
-            _ => self.bury(),
+            _ => return self.bury(),
+        };
+        match said {
+            Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => self.restart(),
+            other => other,
         }
     }
 
+    /// Whether the disk has failed, and nobody has started the process again for that.
+    pub(crate) fn is_struck(&self) -> bool {
+        !self.was_struck
+            && !matches!(self.plan.fault, Fault::Room(_))
+            && self.recorder.faults.struck() > 0
+    }
+
+    /// Starts the process again: the disk has failed.
+    pub(crate) fn restart(&mut self) -> Result<(), Error> {
+        self.was_struck = true;
+        self.kill()
+    }
+
     /// Starts the next process on what a dead one left.
-    fn bury(&mut self) -> Result<(), Error> {
+    pub(crate) fn bury(&mut self) -> Result<(), Error> {
         self.killed += 1;
         let left = match self.plan.fault {
-            Fault::Outage(_, kept) => {
+            Fault::Outage(_, kept) if self.plan.medium == Medium::Pmem => {
                 let capacity = self.world.ground.profile.capacity();
                 let left = |trace: &_| outage(self.start, trace, capacity, kept);
                 Some(self.recorder.lost(left))
@@ -164,120 +197,54 @@ impl Driver<'_> {
 
     fn replace(&mut self, next: World) {
         let sessions = std::mem::take(&mut self.sessions);
+        let work = std::mem::replace(&mut self.work, Mutex::new(jobs(&next)));
         let before = std::mem::replace(&mut self.world, next);
-        self.recorder.deaf(|| {
-            drop(sessions);
-            drop(before);
-        });
+        self.recorder.deaf(|| drop((sessions, work, before)));
     }
 
-    fn is_struck(&self) -> bool {
-        !matches!(self.plan.fault, Fault::Room(_)) && self.recorder.faults.struck() > 0
-    }
-
-    fn session(&mut self, session: u32) -> Result<&mut Box<dyn EngineSession>, Error> {
+    /// The place of a session.
+    pub(crate) fn place(&mut self, session: u32) -> &mut Session {
         let place = session as usize;
         if self.sessions.len() <= place {
             self.sessions.resize_with(place + 1, || None);
         }
-        let world = &self.world;
-        let slot = &mut self.sessions[place];
-        if slot.is_none() {
-            *slot = Some(world.session()?);
-        }
-        match slot {
-            Some(session) => Ok(session),
-            None => unreachable!("it was opened just now"),
-        }
+        &mut self.sessions[place]
     }
 
     fn call(&mut self, session: u32, call: &Call) -> Result<(), Error> {
         match call {
-            Call::Pipeline(parts) => self.pipeline(session, parts),
-            Call::Tend | Call::Reclaim | Call::Checkpoint => {
-                let number = self.recorder.invoke(self.name(session), call);
-                let done = match call {
-                    Call::Tend => self.world.opened.tend(),
-                    Call::Reclaim => self.world.opened.engine().reclaim().map(|_| ()),
-                    _ => self.world.checkpoint(),
-                };
-                match done {
-                    Ok(()) | Err(Error::NoSpace(_)) => {}
-                    Err(error) => return Err(error),
-                }
-                self.recorder.ret(number, Outcome::Done);
-                Ok(())
-            }
             Call::Advance(by) => {
                 let now = self.world.ground.clock.now() + by;
                 self.world.ground.clock.set(now);
                 self.recorder.clock(now);
                 Ok(())
             }
-            Call::Kill | Call::Reopen | Call::Leave => {
+            Call::Kill | Call::Reopen => {
                 let number = self.recorder.invoke(self.name(session), call);
                 match call {
                     Call::Kill => self.kill()?,
-                    Call::Reopen => self.reopen()?,
-                    _ => drop(
-                        self.sessions
-                            .get_mut(session as usize)
-                            .and_then(Option::take),
-                    ),
+                    _ => self.reopen()?,
                 }
                 self.recorder.ret(number, Outcome::Done);
                 Ok(())
             }
             _ => {
-                let profile = self.plan.profile;
-                let recorder = Arc::clone(self.recorder);
-                // Sessions are opened before the call begins: that is no part of it.
+                let mut open = self.place(session).take();
                 let name = self.name(session);
-                let session_of = self.session(session)?;
-                let number = recorder.invoke(name, call);
-                let outcome = perform(profile, &mut **session_of, call, &*recorder)?;
-                recorder.ret(number, outcome);
-                Ok(())
+                let caller = Caller::new(self.plan, name, (self.recorder, &self.world, &self.work));
+                let said = mortal(|| caller.call(&mut open, call));
+                *self.place(session) = open;
+                // It goes on dying.
+                said.unwrap_or_else(|| {
+                    self.recorder.death.stop();
+                    Ok(())
+                })
             }
         }
     }
 
-    /// Submits several calls, then commits them together.
-    fn pipeline(&mut self, session: u32, parts: &[(u8, Option<u32>)]) -> Result<(), Error> {
-        let profile = self.plan.profile;
-        let recorder = Arc::clone(self.recorder);
-        let name = self.name(session);
-        let open = self.session(session)?;
-        let mut submitted = Vec::new();
-        for &(key, value) in parts {
-            let call = match value {
-                Some(value) => Call::Put(key, value, 0),
-                None => Call::Delete(key),
-            };
-            let number = recorder.invoke(name, &call);
-            let bytes = profile.key(key);
-            let outcome = match value {
-                Some(value) => open
-                    .put(&bytes, &recorder.value(value), 0)
-                    .map(|()| Outcome::Done),
-                None => open.delete(&bytes).map(Outcome::Was),
-            };
-            let outcome = match outcome {
-                Err(Error::NoSpace(_)) => Outcome::NoRoom,
-                other => other?,
-            };
-            submitted.push((number, outcome));
-        }
-        let ticket = open.commit()?.max(open.last_read());
-        open.wait(ticket)?;
-        for (number, outcome) in submitted {
-            recorder.ret(number, outcome);
-        }
-        Ok(())
-    }
-
     /// What the history calls a session: a call that a kill cut off is not before those of the next process.
-    fn name(&self, session: u32) -> u32 {
+    pub(crate) fn name(&self, session: u32) -> u32 {
         session + SESSIONS * self.killed
     }
 

@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Key, ValueId, Values};
 use crate::image::Medium;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan};
 use crate::profile::Profile;
 use crate::run;
 use crate::trace::Step;
@@ -80,6 +80,7 @@ fn plan(engine: EngineKind, medium: Medium, profile: Profile, story: Story) -> P
         engine,
         medium,
         profile,
+        manner: Manner::Turns,
         seed: 1,
         calls,
         values,

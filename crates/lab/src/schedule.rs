@@ -2,28 +2,43 @@
 //!
 //! Two ways to decide: at random, where a thread keeps the turn with some probability; and by priorities that
 //! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few switches
-//! at the right places. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away.
+//! at the right places. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
+//! nothing to do for a while, or holds something for a while on purpose, rests for so many events of others.
 //!
 //! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody tells the
 //! scheduler; if nothing has happened for a while it gives the turn to another thread. The blocked thread then runs
 //! along with others from the moment it gets the lock to its next event. Nothing of what the lab concludes of memory
 //! rests on one thread running at a time, only that a run can be repeated: the [recorder](crate::recorder) orders
-//! stores that may meet by itself.
+//! stores that may meet by itself. Locks that are held across events are taken through [`everdram_pm::lock`], which says so.
+//!
+//! If all threads wait for each other, none comes back: that is something wrong, too.
 
-use parking_lot::{Condvar, Mutex};
+use everdram_pm::lab::Waiter;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::RngExt;
 use rand::rngs::StdRng;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the thread with the turn may be silent.
-const SILENCE: Duration = Duration::from_millis(20);
+const SILENCE: Duration = Duration::from_millis(100);
 /// Events of a run among which priorities change.
-const EVENTS: u64 = 1500;
+const EVENTS: u64 = 4000;
+/// Times that threads wait in a row before those are woken who rest.
+const WAITS_OF_RESTING: u64 = 64;
+/// How long a thread sleeps that waits while no other has the turn to come.
+const MOMENT: Duration = Duration::from_millis(1);
+/// What such a sleep counts.
+const WAITS_ALONE: u64 = 20;
+/// Times that threads wait in a row before it is clear that they wait for each other.
+const WAITS_MAX: u64 = 100_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
     Ready,
+    /// Until there were so many events.
+    Resting(u64),
     /// Lost the turn by silence, and has not been heard of since.
     Blocked,
     Done,
@@ -43,12 +58,72 @@ struct State {
     turn: usize,
     events: u64,
     lowest: u64,
+    /// Since the last event.
+    waits: u64,
+    /// How often the turn was taken from somebody silent.
+    silences: u64,
 }
 
 /// See the module text.
 pub struct Scheduler {
     state: Mutex<State>,
-    changed: Condvar,
+    /// One for each thread: it has the turn.
+    bells: Vec<Condvar>,
+}
+
+thread_local! {
+    /// By whom this thread is scheduled, and as whom.
+    static SCHEDULED: RefCell<Option<(Arc<Scheduler>, usize)>> = const { RefCell::new(None) };
+}
+
+/// Runs `body` as thread `me` of a scheduler.
+pub fn scheduled<T>(scheduler: &Arc<Scheduler>, me: usize, body: impl FnOnce() -> T) -> T {
+    struct End<'a>(&'a Scheduler, usize);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            SCHEDULED.take();
+            self.0.end(self.1);
+        }
+    }
+    scheduler.begin(me);
+    SCHEDULED.set(Some((Arc::clone(scheduler), me)));
+    let _end = End(scheduler, me);
+    body()
+}
+
+/// An event of this thread, if it is scheduled: somebody else may be next.
+pub fn event() {
+    if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
+        scheduler.event(me);
+    }
+}
+
+/// Lets others go on for so many events, if this thread is scheduled.
+pub fn linger(events: u32) {
+    if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
+        scheduler.rest(me, events);
+    }
+}
+
+/// The calling thread cannot go on until somebody else has, if it is scheduled; otherwise it has to wait its own way.
+pub fn wait() {
+    if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
+        scheduler.wait(me);
+    }
+}
+
+/// A scheduled thread, as the engine knows it. Calls `then` after each wait.
+pub struct Turn<F>(pub F);
+
+impl<F: Fn()> Waiter for Turn<F> {
+    fn wait(&self) {
+        wait();
+        (self.0)();
+    }
+
+    fn step(&self) {
+        event();
+    }
 }
 
 impl Scheduler {
@@ -58,11 +133,9 @@ impl Scheduler {
         let way = if random.random_range(0..2) == 0 {
             Way::Random([2, 4, 12, 40][random.random_range(0..4)])
         } else {
-            let depth = random.random_range(1..5);
+            let depth = random.random_range(1..12);
             Way::Priorities {
-                of: (0..threads)
-                    .map(|_| random.random_range(1 << 32..1 << 33))
-                    .collect(),
+                of: (0..threads).map(|_| priority(&mut random)).collect(),
                 changes: (0..depth).map(|_| random.random_range(0..EVENTS)).collect(),
             }
         };
@@ -74,9 +147,17 @@ impl Scheduler {
                 turn: 0,
                 events: 0,
                 lowest: 1 << 31,
+                waits: 0,
+                silences: 0,
             }),
-            changed: Condvar::new(),
+            bells: (0..threads).map(|_| Condvar::new()).collect(),
         })
+    }
+
+    /// How often somebody blocked without saying so.
+    #[must_use]
+    pub fn silences(&self) -> u64 {
+        self.state.lock().silences
     }
 
     /// Waits for the first turn.
@@ -88,23 +169,53 @@ impl Scheduler {
     pub fn event(&self, me: usize) {
         let mut state = self.state.lock();
         state.events += 1;
+        state.waits = 0;
         state.threads[me] = Status::Ready;
         if state.turn == me {
+            state.wake(false);
             state.choose(me);
-            self.changed.notify_all();
         }
-        self.await_turn(&mut state, me);
+        self.pass_on(&mut state, me);
     }
 
     /// Thread `me` cannot go on until somebody else has.
+    ///
+    /// # Panics
+    /// Nobody can.
     pub fn wait(&self, me: usize) {
         let mut state = self.state.lock();
+        state.waits += 1;
+        if state.waits > WAITS_MAX && !std::thread::panicking() {
+            drop(state);
+            panic!("nobody goes on: all threads wait for each other");
+        }
         state.threads[me] = Status::Ready;
         if state.turn == me {
+            if state.waits.is_multiple_of(WAITS_OF_RESTING) {
+                state.wake(true);
+            }
             state.give_away(me);
-            self.changed.notify_all();
+            if state.turn == me {
+                // Whoever could go on has lost the turn by silence, and does so by itself.
+                state.waits += WAITS_ALONE;
+                self.bells[me].wait_for(&mut state, MOMENT);
+            }
         }
-        self.await_turn(&mut state, me);
+        self.pass_on(&mut state, me);
+    }
+
+    /// Lets others go on for so many events of theirs, or until none of them can.
+    pub fn rest(&self, me: usize, events: u32) {
+        let mut state = self.state.lock();
+        state.threads[me] = Status::Resting(state.events + u64::from(events));
+        if state.turn == me {
+            if state.ready(Some(me)).is_empty() {
+                state.wake(true);
+            }
+            state.give_away(me);
+        }
+        self.pass_on(&mut state, me);
+        state.threads[me] = Status::Ready;
     }
 
     /// Thread `me` has no more to do.
@@ -112,25 +223,42 @@ impl Scheduler {
         let mut state = self.state.lock();
         state.threads[me] = Status::Done;
         if state.turn == me {
+            if state.ready(None).is_empty() {
+                state.wake(true);
+            }
             state.give_away(me);
         }
-        self.changed.notify_all();
+        self.bells[state.turn].notify_all();
     }
 
-    fn await_turn(&self, state: &mut parking_lot::MutexGuard<'_, State>, me: usize) {
+    fn pass_on(&self, state: &mut MutexGuard<'_, State>, me: usize) {
+        if state.turn != me {
+            self.bells[state.turn].notify_all();
+            self.await_turn(state, me);
+        }
+    }
+
+    fn await_turn(&self, state: &mut MutexGuard<'_, State>, me: usize) {
         while state.turn != me {
-            let heard = state.events;
-            let silent = self.changed.wait_for(state, SILENCE).timed_out();
-            if silent && state.turn != me && state.events == heard {
+            let heard = (state.events, state.waits);
+            let silent = self.bells[me].wait_for(state, SILENCE).timed_out();
+            let rests = matches!(state.threads[me], Status::Resting(until) if until > state.events);
+            let may_take = !rests || state.ready(None).is_empty();
+            if silent && state.turn != me && (state.events, state.waits) == heard && may_take {
                 let holder = state.turn;
                 if state.threads[holder] == Status::Ready {
                     state.threads[holder] = Status::Blocked;
+                    state.silences += 1;
                 }
                 state.turn = me;
                 state.events += 1;
             }
         }
     }
+}
+
+fn priority(random: &mut StdRng) -> u64 {
+    random.random_range(1 << 32..1 << 33)
 }
 
 impl State {
@@ -140,6 +268,22 @@ impl State {
             .collect()
     }
 
+    /// Wakes those who have rested, or `all` who rest.
+    fn wake(&mut self, all: bool) {
+        for thread in 0..self.threads.len() {
+            let Status::Resting(until) = self.threads[thread] else {
+                continue;
+            };
+            if all || until <= self.events {
+                self.threads[thread] = Status::Ready;
+                if let Way::Priorities { of, .. } = &mut self.way {
+                    of[thread] = priority(&mut self.random);
+                }
+            }
+        }
+    }
+
+    /// Who is next, after an event of thread `me`.
     fn choose(&mut self, me: usize) {
         let events = self.events;
         match &mut self.way {
@@ -155,16 +299,22 @@ impl State {
                     self.lowest -= 1;
                     of[me] = self.lowest;
                 }
-                let of = of.clone();
-                if let Some(first) = self
-                    .ready(None)
-                    .into_iter()
-                    .max_by_key(|&thread| of[thread])
-                {
-                    self.turn = first;
-                }
+                self.turn = self.highest(None).unwrap_or(me);
             }
         }
+    }
+
+    /// Who has the highest priority among those who are ready.
+    fn highest(&self, except: Option<usize>) -> Option<usize> {
+        let Way::Priorities { of, .. } = &self.way else {
+            return None;
+        };
+        let threads = self.threads.iter().enumerate();
+        let ready =
+            threads.filter(|&(thread, status)| *status == Status::Ready && Some(thread) != except);
+        ready
+            .map(|(thread, _)| thread)
+            .max_by_key(|&thread| of[thread])
     }
 
     fn give_away(&mut self, me: usize) {
@@ -178,10 +328,7 @@ impl State {
             return;
         }
         self.turn = match &self.way {
-            Way::Priorities { of, .. } => others
-                .into_iter()
-                .max_by_key(|&thread| of[thread])
-                .unwrap_or(me),
+            Way::Priorities { .. } => self.highest(Some(me)).unwrap_or(me),
             Way::Random(_) => others[self.random.random_range(0..others.len())],
         };
     }

@@ -11,11 +11,10 @@ use crate::campaign::{Finding, execute};
 use crate::crash::{Crash, Found, Scene, Verdict};
 use crate::examine::{Examiner, GoOn, Scrutiny};
 use crate::explore::Effort;
-use crate::history::Checker;
+use crate::history::{Checker, SESSIONS};
 use crate::judge::judge;
 use crate::lines::Mute;
 use crate::plan::{Fault, Plan};
-use crate::profile::Profile;
 use crate::run::Run;
 use crate::trace::{Step, StepId};
 use crate::world::Ground;
@@ -255,19 +254,18 @@ impl Shrinker<'_> {
         let (Some(run), Some(crash)) = (&self.best.run, self.best.crashes.first()) else {
             return false;
         };
-        let mut begun = vec![0usize; self.best.plan.profile.sessions()];
+        let mut begun = vec![0usize; SESSIONS as usize];
         for step in run.record.trace.iter().take(crash.step as usize + 1) {
             if let Step::Invoke(call) = step {
                 let session = run.record.history.entries[*call as usize].planned_session();
                 begun[session as usize] += 1;
             }
         }
-        let profile = self.best.plan.profile;
         let mut calls = self.best.plan.calls.clone();
         calls.retain(|(session, call)| {
             let left = &mut begun[*session as usize];
             let is_begun = *left > 0;
-            *left = left.saturating_sub(entries(call, profile));
+            *left = left.saturating_sub(entries(call));
             is_begun
         });
         self.is_cut = true;
@@ -328,11 +326,10 @@ fn last_calls(run: &Run) -> StepId {
 }
 
 /// Entries of the history that a call makes.
-fn entries(call: &Call, profile: Profile) -> usize {
+fn entries(call: &Call) -> usize {
     match call {
-        Call::Pipeline(parts) => parts.len(),
+        Call::Pipeline(parts) | Call::Slow(parts, _) => parts.len(),
         Call::Advance(_) => 0,
-        Call::Tend | Call::Reclaim | Call::Checkpoint if profile == Profile::Threads => 0,
         _ => 1,
     }
 }
@@ -347,9 +344,7 @@ fn without(plan: &Plan, range: Range<usize>) -> Vec<(u32, Call)> {
 
 fn without_part(plan: &Plan, at: usize, part: usize) -> Option<Vec<(u32, Call)>> {
     let mut calls = plan.calls.clone();
-    let (Call::Batch(parts) | Call::Pipeline(parts)) = &mut calls.get_mut(at)?.1 else {
-        return None;
-    };
+    let parts = calls.get_mut(at)?.1.parts_mut()?;
     if part >= parts.len() || parts.len() == 1 {
         return None;
     }

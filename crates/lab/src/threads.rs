@@ -1,189 +1,256 @@
-//! Runs a plan of several threads on a recorded pool, under the scheduler.
+//! Runs the calls of several sessions at the same time, and the store's own jobs beside them, under the scheduler.
 //!
-//! A fault ends the run: each thread stops at the call in which it meets it, and that call stays open. What the disk
-//! is left with is what its crash points are about; a next process would only be a run of one thread.
+//! Each session is a thread, and so is each of the jobs that the plan names: what the engine's background threads do, and what
+//! the two threads of the redo log do. A process lives until the next call that is about it (a kill, a reopening), or until a
+//! fault ends it; each thread stops at the call in which it meets that, which stays open. The next process goes on with the calls that
+//! were not begun.
+//!
+//! The clock goes on only while no session is in the middle of a call, so that each call has one time.
 
-use crate::call::{Call, Outcome};
+use crate::call::Call;
+use crate::caller::{Caller, jobs};
 use crate::death::mortal;
 use crate::judge::guarded;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Manner, Plan};
 use crate::profile;
 use crate::recorder::Recorder;
-use crate::run::{Run, ears};
-use crate::schedule::Scheduler;
-use crate::world::{Ground, World, perform};
-use everdram::{EngineSession, Error};
-use everdram_pm::lab::{Waiter, wait_as};
-use parking_lot::Mutex;
-use std::cell::Cell;
+use crate::run::{Driver, Session};
+use crate::schedule::{Scheduler, Turn, linger, scheduled, wait};
+use crate::world::World;
+use everdram::Error;
+use everdram::lab::Job;
+use everdram_pm::lab::wait_as;
+use parking_lot::{Mutex, RwLock};
+use rand::RngExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-thread_local! {
-    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+/// Events between two rounds of a job, at most.
+const PAUSE: u32 = 60;
+/// How often whoever moves the clock waits for others to end their calls.
+const WAITS: usize = 200;
+
+/// Whether the plan's jobs have the one with this number.
+fn runs(jobs: u8, number: usize) -> bool {
+    u32::from(jobs).checked_shr(number as u32).unwrap_or(0) & 1 == 1
 }
 
-/// Runs a plan: the calls of session n are made by thread n.
-///
-/// # Errors
-/// What the engine said that it should not have said.
-pub fn run(plan: &Plan, ground: &Ground) -> Result<Run, String> {
-    let threads = plan.profile.sessions();
-    let start = ground
-        .create(plan.seed)
-        .map_err(|error| error.to_string())?;
-    let scheduler = Scheduler::new(threads, profile::random(plan.seed, 3));
-    let turn = {
-        let scheduler = Arc::clone(&scheduler);
-        Arc::new(move || {
-            if let Some(me) = ME.get() {
-                scheduler.event(me);
+impl Driver<'_> {
+    /// Makes the calls, those of different sessions at the same time.
+    pub(crate) fn in_threads(&mut self) -> Result<(), String> {
+        let mut left = self.plan.calls.clone();
+        while !left.is_empty() {
+            let end = left.iter().position(|(_, call)| call.outlives_process());
+            let end = end.unwrap_or(left.len());
+            if end == 0 {
+                let (session, call) = left.remove(0);
+                self.alone(session, &call)
+                    .map_err(|error| format!("{call:?} failed: {error}"))?;
+                continue;
             }
-        })
-    };
-    let recorder = Arc::new(Recorder::new(plan.values.clone(), true, Some(turn)));
-    let world = World::open(ground, start.clone(), &ears(&recorder, plan.medium))
-        .map_err(|error| format!("opening a new pool: {error}"))?;
-    let world = Mutex::new(world);
-    let mut sessions = Vec::new();
-    for _ in 0..threads {
-        let session = world.lock().session();
-        sessions.push(session.map_err(|error| format!("opening a session: {error}"))?);
-    }
-    recorder.arm(plan.medium, plan.fault);
-    let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for (me, session) in sessions.iter_mut().enumerate() {
-            let (scheduler, recorder, world, failed) = (&scheduler, &recorder, &world, &failed);
-            scope.spawn(move || {
-                let waiter = Arc::new(Turn {
-                    scheduler: Arc::clone(scheduler),
-                    recorder: Arc::clone(recorder),
-                    me,
-                });
-                let thread = Thread {
-                    plan,
-                    me,
-                    recorder,
-                    world,
-                };
-                scheduler.begin(me);
-                ME.set(Some(me));
-                let done = guarded(|| {
-                    let lives = mortal(|| wait_as(waiter, || thread.run(&mut **session)));
-                    lives.unwrap_or(Ok(()))
-                });
-                ME.set(None);
-                scheduler.end(me);
-                if let Err(wrong) = done {
-                    failed.lock().get_or_insert(wrong);
-                }
-            });
+            let rest = self.together(&left[..end])?;
+            left.splice(..end, rest);
+            let next = match self.recorder.death.is_over() {
+                true => mortal(|| self.bury()).unwrap_or(Ok(())),
+                false if self.is_struck() => self.restart(),
+                false => Ok(()),
+            };
+            next.map_err(|error| format!("starting again after a fault failed: {error}"))?;
         }
-    });
-    let world = world.into_inner();
-    let left = recorder.death.is_over().then(|| recorder.died());
-    let end = left.flatten().unwrap_or_else(|| world.killed());
-    recorder.deaf(|| {
-        drop(sessions);
-        drop(world);
-    });
-    match failed.into_inner() {
-        Some(wrong) => Err(wrong),
-        None => Ok(Run {
-            start,
-            record: recorder.take(),
-            end,
-        }),
+        Ok(())
+    }
+
+    /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its disk had failed.
+    fn together(&mut self, calls: &[(u32, Call)]) -> Result<Vec<(u32, Call)>, String> {
+        let Manner::Threads { jobs: chosen } = self.plan.manner else {
+            return Err("a plan without threads".into());
+        };
+        let mut random = profile::random(self.plan.seed, 10 + u64::from(self.killed));
+        let count = calls.iter().map(|(session, _)| *session as usize + 1).max();
+        let mut sessions: Vec<Session> = (0..count.unwrap_or(0))
+            .map(|session| self.place(session as u32).take())
+            .collect();
+        let mut work: Vec<(Job, u32)> = jobs(&self.world)
+            .into_iter()
+            .enumerate()
+            .filter(|(number, _)| runs(chosen, *number))
+            .map(|(_, job)| (job, random.random_range(1..PAUSE)))
+            .collect();
+        let scheduler = Scheduler::new(sessions.len() + work.len(), random);
+        let crew = Crew {
+            plan: self.plan,
+            recorder: self.recorder,
+            world: &self.world,
+            work: &self.work,
+            names: self.name(0),
+            may_fail: matches!(self.plan.fault, Fault::Sync(_)) && !self.was_struck,
+            clock: RwLock::new(()),
+            callers: AtomicUsize::new(sessions.len()),
+            begun: Mutex::new(vec![0; sessions.len()]),
+            failed: Mutex::new(None),
+        };
+        std::thread::scope(|scope| {
+            let (crew, scheduler) = (&crew, &scheduler);
+            for (me, session) in sessions.iter_mut().enumerate() {
+                scope.spawn(move || {
+                    crew.as_thread(scheduler, me, || {
+                        let _caller = Calling(&crew.callers);
+                        crew.calls(me, calls, session)
+                    });
+                });
+            }
+            let first = crew.begun.lock().len();
+            for (number, (job, pause)) in work.iter_mut().enumerate() {
+                let me = first + number;
+                scope.spawn(move || crew.as_thread(scheduler, me, || crew.job(job, *pause)));
+            }
+        });
+        let Crew { begun, failed, .. } = crew;
+        if let Some(wrong) = failed.into_inner() {
+            std::mem::forget((sessions, work));
+            return Err(wrong);
+        }
+        let recorder = self.recorder;
+        recorder.deaf(|| drop(work));
+        for (number, session) in sessions.into_iter().enumerate() {
+            *self.place(number as u32) = session;
+        }
+        let mut begun = begun.into_inner();
+        let mut left = calls.to_vec();
+        left.retain(|(session, _)| {
+            let begun = &mut begun[*session as usize];
+            let was_begun = *begun > 0;
+            *begun = begun.saturating_sub(1);
+            !was_begun
+        });
+        Ok(left)
     }
 }
 
-/// A thread that waits for others. If the process dies on memory meanwhile it does not come back.
-struct Turn {
-    scheduler: Arc<Scheduler>,
-    recorder: Arc<Recorder>,
-    me: usize,
-}
+/// A session that makes calls; when it ends, so may the jobs.
+struct Calling<'a>(&'a AtomicUsize);
 
-impl Waiter for Turn {
-    fn wait(&self) {
-        self.scheduler.wait(self.me);
-        self.recorder.death.is_alive();
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-struct Thread<'a> {
+/// What the threads of a process share.
+struct Crew<'a> {
     plan: &'a Plan,
-    me: usize,
     recorder: &'a Arc<Recorder>,
-    world: &'a Mutex<World>,
+    world: &'a World,
+    work: &'a Mutex<Vec<Job>>,
+    /// What the history calls the first session.
+    names: u32,
+    /// Whether the disk may fail.
+    may_fail: bool,
+    /// Shared by calls, taken alone by whoever moves the clock.
+    clock: RwLock<()>,
+    /// Sessions that still have calls to make.
+    callers: AtomicUsize,
+    /// By session: calls that were begun.
+    begun: Mutex<Vec<usize>>,
+    failed: Mutex<Option<String>>,
 }
 
-impl Thread<'_> {
-    fn run(&self, session: &mut dyn EngineSession) -> Result<(), String> {
-        let mine = self
-            .plan
-            .calls
-            .iter()
-            .filter(|(session, _)| *session as usize == self.me);
+impl Crew<'_> {
+    fn as_thread(
+        &self,
+        scheduler: &Arc<Scheduler>,
+        me: usize,
+        body: impl FnOnce() -> Result<(), String>,
+    ) {
+        let recorder = Arc::clone(self.recorder);
+        let turn = Arc::new(Turn(move || {
+            recorder.death.is_alive();
+        }));
+        let done = scheduled(scheduler, me, || {
+            guarded(|| mortal(|| wait_as(turn, body)).unwrap_or(Ok(())))
+        });
+        if let Err(wrong) = done {
+            self.failed.lock().get_or_insert(wrong);
+        }
+    }
+
+    /// The calls of a session.
+    fn calls(&self, me: usize, calls: &[(u32, Call)], session: &mut Session) -> Result<(), String> {
+        let shared = (self.recorder, self.world, self.work);
+        let caller = Caller::new(self.plan, self.names + me as u32, shared);
+        let mine = calls.iter().filter(|(session, _)| *session as usize == me);
         for (_, call) in mine {
-            match self.call(session, call) {
+            if self.is_struck() || self.failed.lock().is_some() {
+                break;
+            }
+            self.begun.lock()[me] += 1;
+            let said = match call {
+                Call::Advance(by) => {
+                    self.advance(*by);
+                    Ok(())
+                }
+                _ => {
+                    let _shared = self.shared_clock();
+                    caller.call(session, call)
+                }
+            };
+            match said {
                 Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
                 said => {
-                    said.map_err(|error| format!("{call:?} of thread {} failed: {error}", self.me))?
+                    said.map_err(|error| format!("{call:?} of session {me} failed: {error}"))?
                 }
             }
+        }
+        // A call that was cut off may have left something submitted, which others would wait for.
+        if let Some(session) = session {
+            let _ = session.commit();
+        }
+        Ok(())
+    }
+
+    /// A job, round by round, until nobody calls any more.
+    fn job(&self, job: &mut Job, pause: u32) -> Result<(), String> {
+        let recorder = self.recorder;
+        while self.callers.load(Ordering::SeqCst) > 0 && self.failed.lock().is_none() {
+            match recorder.working(&mut job.round) {
+                // What a full pool needs meets the next caller, who is told.
+                Ok(_) | Err(Error::NoSpace(_)) => {}
+                Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
+                Err(error) => return Err(format!("the job {:?} failed: {error}", job.name)),
+            }
+            if self.is_struck() {
+                break;
+            }
+            linger(pause);
         }
         Ok(())
     }
 
     /// Whether the disk has failed, or the process is dead. A full disk is an answer, and no reason to stop.
     fn is_struck(&self) -> bool {
-        let failed = matches!(self.plan.fault, Fault::Sync(_)) && self.recorder.faults.struck() > 0;
-        failed || self.recorder.death.is_over()
+        let has_failed = self.may_fail && self.recorder.faults.struck() > 0;
+        has_failed || self.recorder.death.is_over()
     }
 
-    fn call(&self, session: &mut dyn EngineSession, call: &Call) -> Result<(), Error> {
-        match call {
-            Call::Tend | Call::Reclaim | Call::Checkpoint => {
-                // One thread at a time looks after the store; another one has better things to do than wait. Several may reclaim.
-                let Some(mut world) = self.world.try_lock() else {
-                    return Ok(());
-                };
-                let number = self.recorder.invoke(self.me as u32, call);
-                let done = match call {
-                    Call::Tend => world.opened.tend(),
-                    Call::Reclaim => {
-                        let engine = world.opened.engine();
-                        drop(world);
-                        engine.reclaim().map(|_| ())
-                    }
-                    _ => world.checkpoint(),
-                };
-                match done {
-                    Ok(()) | Err(Error::NoSpace(_)) => {
-                        self.recorder.ret(number, Outcome::Done);
-                        Ok(())
-                    }
-                    other => other,
-                }
+    fn shared_clock(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        loop {
+            match self.clock.try_read() {
+                Some(shared) => return shared,
+                None => wait(),
             }
-            Call::Put(..)
-            | Call::Get(_)
-            | Call::Delete(_)
-            | Call::Swap(..)
-            | Call::Add(..)
-            | Call::Batch(_)
-            | Call::Turn(_)
-            | Call::Clear => {
-                let number = self.recorder.invoke(self.me as u32, call);
-                let outcome = perform(self.plan.profile, session, call, &**self.recorder)?;
-                self.recorder.ret(number, outcome);
-                Ok(())
-            }
-            // Threads do not kill each other's process, and the others have profiles of their own.
-            Call::Pipeline(_) | Call::Advance(_) | Call::Kill | Call::Reopen | Call::Leave => {
-                Ok(())
-            }
+        }
+    }
+
+    fn advance(&self, by: u64) {
+        for _ in 0..WAITS {
+            let Some(_alone) = self.clock.try_write() else {
+                wait();
+                continue;
+            };
+            let clock = &self.world.ground.clock;
+            clock.set(clock.now() + by);
+            self.recorder.clock(clock.now());
+            return;
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
 
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Exec, Held, Key, Outcome};
 use crate::history::State;
 use crate::image::{Image, Medium};
 use crate::plan::Plan;
 use crate::profile::Profile;
+use crate::schedule::linger;
 use everdram::lab::Opened;
-use everdram::{BatchOp, Change, EngineKind, EngineSession, Error, Options};
+use everdram::{BatchOp, Change, EngineKind, EngineSession, Error, Options, Scope, Ticket};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
 use std::sync::Arc;
@@ -314,6 +315,47 @@ fn attempt(
             })?;
             Outcome::Value(before)
         }
+        Call::Take(key) => {
+            let mut before = None;
+            session.modify(&profile.key(*key), &mut |current, _| {
+                before = current.map(|current| numbers.number(current.value));
+                match current {
+                    Some(_) => Change::Delete,
+                    None => Change::Keep,
+                }
+            })?;
+            Outcome::Value(before)
+        }
+        Call::Append(key, value) => {
+            let value = numbers.bytes(*value);
+            Outcome::Length(session.append(&profile.key(*key), &value)? as u64)
+        }
+        Call::Many(keys) => {
+            let names: Vec<Vec<u8>> = keys.iter().map(|&key| profile.key(key)).collect();
+            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let (mut bytes, mut found) = (Vec::new(), Vec::new());
+            session.get_many(&names, &mut bytes, &mut found)?;
+            let mut begin = 0;
+            let held = found.iter().map(|(found, end)| {
+                let value = &bytes[std::mem::replace(&mut begin, *end)..*end];
+                found.map(|found| (numbers.number(value), found.expires_at_ms))
+            });
+            Outcome::Several(held.collect())
+        }
+        Call::Probe(key) => {
+            let found = session.probe(&profile.key(*key))?;
+            Outcome::Size(found.map(|(found, bytes)| (bytes, found.expires_at_ms)))
+        }
+        Call::Scan(events) => scan(profile, session, *events)?,
+        Call::RandomKey => {
+            let mut name = Vec::new();
+            let is_there = session.random_key(&mut name)?;
+            Outcome::Key(is_there.then(|| known(profile, &name)))
+        }
+        Call::Guarded(key, value, events) => {
+            guarded(profile, session, (*key, *value, *events), numbers)?
+        }
+        Call::Exec(exec) => transaction(profile, session, exec, numbers)?,
         Call::Add(key, by) => {
             let key = profile.key(*key);
             // A log may say what the word became, or what was added.
@@ -365,4 +407,117 @@ fn attempt(
     let ticket = session.commit()?.max(session.last_read());
     session.wait(ticket)?;
     Ok(outcome)
+}
+
+/// The number of a key that the store has named.
+fn known(profile: Profile, name: &[u8]) -> Key {
+    let mut keys = 0..profile.keys() as Key;
+    let key = keys.find(|&key| profile.key(key) == name);
+    key.unwrap_or_else(|| panic!("it names a key that nobody stored: {name:02x?}"))
+}
+
+/// Keys that a scan asks for at once.
+const SCANNED: usize = 2;
+
+fn scan(profile: Profile, session: &mut dyn EngineSession, events: u32) -> Result<Outcome, Error> {
+    let mut visited = Vec::new();
+    let (mut cursor, mut seen) = (0, Ticket::NONE);
+    loop {
+        cursor = session.scan(cursor, SCANNED, &mut |name, bytes, expires| {
+            visited.push((known(profile, name), bytes, expires));
+            linger(events);
+        })?;
+        seen = seen.max(session.last_read());
+        if cursor == 0 {
+            session.wait(seen)?;
+            return Ok(Outcome::Visited(visited));
+        }
+    }
+}
+
+/// See [`Call::Guarded`].
+fn guarded(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    (key, value, events): (Key, u32, u32),
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let (name, value) = (profile.key(key), numbers.bytes(value));
+    let watched = session.watch(&name);
+    let mut bytes = Vec::new();
+    let found = session.get(&name, &mut bytes)?;
+    let seen = found.map(|found| (bytes.clone(), found.expires_at_ms));
+    let ticket = session.last_read();
+    session.wait(ticket)?;
+    linger(events);
+    let (mut is_same, mut now) = (false, None);
+    let ticket = session.transaction(Scope::Keys(&[&name]), &mut |transaction| {
+        is_same = transaction.watch(&name)? == watched;
+        if is_same {
+            let mut bytes = Vec::new();
+            let found = transaction.get(&name, &mut bytes)?;
+            now = found.map(|found| (bytes, found.expires_at_ms));
+            transaction.put(&name, &value, 0)?;
+        }
+        Ok(())
+    })?;
+    session.wait(ticket)?;
+    if !is_same {
+        return Ok(Outcome::Declined);
+    }
+    // Changing a word in place may leave the number as it is; then what counts is what the transaction saw.
+    let told = match is_changed_in_place(&seen, &now) {
+        true => now,
+        false => seen,
+    };
+    let held: Held = told.map(|(bytes, expires)| (numbers.number(&bytes), expires));
+    Ok(Outcome::Several(vec![held]))
+}
+
+fn is_changed_in_place(before: &Option<(Vec<u8>, u64)>, after: &Option<(Vec<u8>, u64)>) -> bool {
+    let (Some(before), Some(after)) = (before, after) else {
+        return false;
+    };
+    before.1 == after.1
+        && before.0.len() == after.0.len()
+        && before.0.iter().skip(8).eq(after.0.iter().skip(8))
+}
+
+/// See [`Call::Exec`].
+fn transaction(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    exec: &Exec,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let named = exec
+        .reads
+        .iter()
+        .chain(exec.parts.iter().map(|(key, _)| key));
+    let names: Vec<Vec<u8>> = named.map(|&key| profile.key(key)).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let scope = match exec.is_over_all {
+        true => Scope::All,
+        false => Scope::Keys(&names),
+    };
+    let mut held: Vec<Held> = Vec::new();
+    let ticket = session.transaction(scope, &mut |transaction| {
+        held.clear();
+        for &key in &exec.reads {
+            let mut bytes = Vec::new();
+            let found = transaction.get(&profile.key(key), &mut bytes)?;
+            held.push(found.map(|found| (numbers.number(&bytes), found.expires_at_ms)));
+        }
+        linger(exec.linger);
+        for &(key, value) in &exec.parts {
+            let name = profile.key(key);
+            match value {
+                Some(value) => transaction.put(&name, &numbers.bytes(value), 0)?,
+                None => drop(transaction.delete(&name)?),
+            }
+        }
+        Ok(())
+    })?;
+    session.wait(ticket)?;
+    Ok(Outcome::Several(held))
 }

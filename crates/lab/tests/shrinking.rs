@@ -10,7 +10,7 @@ use everdram_lab::crash::Found;
 use everdram_lab::examine::{Examiner, Scrutiny};
 use everdram_lab::image::Medium;
 use everdram_lab::lines::{Mute, Muted, key};
-use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::plan_text::{read, write};
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
@@ -31,6 +31,8 @@ const IMAGES: u64 = 4_000;
 fn plan(seed: u64) -> Plan {
     let mut plan = Plan::draw(EngineKind::Viper, Medium::Pmem, PROFILE, seed, 60);
     plan.fault = Fault::None;
+    // What is to be found again exactly is decided by the plan alone.
+    plan.manner = Manner::Turns;
     let ends = |call: &Call| matches!(call, Call::Kill | Call::Reopen);
     plan.calls.retain(|(_, call)| !ends(call));
     plan

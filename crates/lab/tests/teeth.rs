@@ -10,10 +10,9 @@ use everdram_lab::examine::{Examiner, Scrutiny, Totals};
 use everdram_lab::explore::Effort;
 use everdram_lab::image::Medium;
 use everdram_lab::judge::guarded;
-use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::profile::Profile;
 use everdram_lab::run::run;
-use everdram_lab::threads;
 use everdram_lab::world::Ground;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -67,6 +66,8 @@ impl Workload {
             Workload::Threads(write) => {
                 let mut plan = Plan::draw(engine, medium, Profile::Threads, seed, 0);
                 plan.fault = Fault::None;
+                // What matters here is how the calls themselves meet.
+                plan.manner = Manner::Threads { jobs: 0 };
                 plan.calls = write(&mut plan.values);
                 plan
             }
@@ -98,11 +99,7 @@ fn hunt(
     for seed in 0..SEEDS {
         let plan = workload.plan(engine, medium, seed);
         let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
-        let found = guarded(|| match profile {
-            Profile::Threads => threads::run(&plan, &ground),
-            _ => run(&plan, &ground, false),
-        })
-        .and_then(|mut run| {
+        let found = guarded(|| run(&plan, &ground, false)).and_then(|mut run| {
             let outcome = examiner.run(&mut run);
             outcome.map_err(|violation| violation.wrong)
         });

@@ -6,7 +6,7 @@ use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny, Totals};
 use everdram_lab::image::Medium;
-use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::profile::Profile;
 use everdram_lab::world::Ground;
 
@@ -19,6 +19,7 @@ const IMAGES: u64 = 400_000;
 fn plan(seed: u64) -> Plan {
     let mut plan = Plan::draw(EngineKind::Viper, Medium::File, Profile::Threads, seed, 0);
     plan.fault = Fault::None;
+    plan.manner = Manner::Threads { jobs: 0 };
     let value = |values: &mut Values| values.make(60, seed);
     for round in 0..6 {
         plan.calls.push((0, Call::Checkpoint));

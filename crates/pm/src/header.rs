@@ -4,15 +4,17 @@
 //! - At every moment at least one copy is valid and durable: the copies are written one after the other, each
 //!   durable before the next is touched, and a copy that is invalid or older is written first.
 //! - After [`Header::update`] both copies carry the new state, so one damaged copy never loses an update.
-//! - After a failed write nobody knows what the medium holds; every later update is refused.
+//! - After a failed write nobody knows what the medium holds; every later update is refused, and so is everything else
+//!   that shares the header's [`Poison`]: the redo log, whose files these writes could have failed for as well.
 
 use crate::error::Error;
 use crate::lock::lock;
+use crate::poison::Poison;
 use crate::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 /// Gets superblock copies in and out of a medium.
 pub(crate) trait Carrier: Send + Sync {
@@ -27,7 +29,17 @@ pub(crate) struct Found {
     /// The newest valid state.
     pub(crate) superblock: Superblock,
     /// The copies that do not carry it, and why.
-    pub(crate) stale: Vec<(u64, String)>,
+    pub(crate) stale: Vec<Stale>,
+}
+
+/// A copy of the superblock that does not count.
+pub(crate) struct Stale {
+    /// Where it is.
+    pub(crate) at: u64,
+    /// Why it does not.
+    pub(crate) why: String,
+    /// It does not verify; otherwise it is only older.
+    pub(crate) is_damaged: bool,
 }
 
 /// Reads both copies and picks the newest valid one. `path` is for messages.
@@ -65,7 +77,11 @@ pub(crate) fn read(carrier: &dyn Carrier, path: &Path) -> Result<Found, Error> {
     };
     let mut stale: Vec<_> = flaws
         .into_iter()
-        .map(|(at, flaw)| (at, describe(&flaw)))
+        .map(|(at, flaw)| Stale {
+            at,
+            why: describe(&flaw),
+            is_damaged: true,
+        })
         .collect();
     for (at, superblock) in valid {
         if superblock.generation == newest.generation && superblock != newest {
@@ -76,13 +92,14 @@ pub(crate) fn read(carrier: &dyn Carrier, path: &Path) -> Result<Found, Error> {
             ));
         }
         if superblock != newest {
-            stale.push((
+            stale.push(Stale {
                 at,
-                format!(
+                why: format!(
                     "generation {} of {}",
                     superblock.generation, newest.generation
                 ),
-            ));
+                is_damaged: false,
+            });
         }
     }
     Ok(Found {
@@ -99,12 +116,15 @@ fn describe(flaw: &Flaw) -> String {
     }
 }
 
+/// Without a superblock nothing says what the rest of the bytes are.
+const REMEDY: &str = "Nothing was changed; restore the pool from a backup: without a superblock there is nothing to salvage either";
+
 fn corrupt(path: &Path, offset: u64, what: String) -> Error {
     Error::Corrupt {
         path: path.into(),
         offset,
         what,
-        remedy: "Nothing was changed; restore the pool from a backup",
+        remedy: REMEDY,
     }
 }
 
@@ -132,8 +152,8 @@ pub(crate) struct Header {
     carrier: Box<dyn Carrier>,
     /// What both copies hold. Held while they are written, so updates are one after another.
     current: Mutex<Superblock>,
-    /// The first failed write.
-    failed: OnceLock<Errno>,
+    /// The pool's.
+    poison: Arc<Poison>,
 }
 
 impl Header {
@@ -147,7 +167,7 @@ impl Header {
         found: Found,
     ) -> Result<Header, Error> {
         let header = Self::new(carrier, path, found.superblock);
-        let is_stale = |at: u64| found.stale.iter().any(|(stale, _)| *stale == at);
+        let is_stale = |at: u64| found.stale.iter().any(|stale| stale.at == at);
         let good = COPIES_AT.into_iter().filter(|&at| !is_stale(at));
         let stale = COPIES_AT.into_iter().filter(|&at| is_stale(at));
         for at in good.chain(stale) {
@@ -181,7 +201,7 @@ impl Header {
             path: path.into(),
             carrier,
             current: Mutex::new(superblock),
-            failed: OnceLock::new(),
+            poison: Arc::default(),
         }
     }
 
@@ -215,41 +235,29 @@ impl Header {
     pub(crate) fn guard(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Error> {
         let _in_turn = lock(&self.current);
         self.healthy()?;
-        sync().map_err(|source| self.fail(source))
+        sync().map_err(|source| self.poison.fail(&self.path, source))
     }
 
-    /// Whether some write failed.
+    /// Whether every write and sync of the pool has succeeded so far; to be shared by whoever makes some.
     #[inline]
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.get().is_some()
+    pub(crate) fn poison(&self) -> &Arc<Poison> {
+        &self.poison
     }
 
-    /// Whether every write so far succeeded.
+    /// Whether every write and sync of the pool has succeeded so far.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
+    #[inline]
     pub(crate) fn healthy(&self) -> Result<(), Error> {
-        match self.failed.get() {
-            None => Ok(()),
-            Some(source) => Err(Error::Poisoned {
-                path: self.path.clone(),
-                source: *source,
-            }),
-        }
+        self.poison.healthy()
     }
 
     fn write(&self, at: u64, block: &Block) -> Result<(), Error> {
         debug_assert!(at.is_multiple_of(PAGE));
         self.carrier
             .write(at, block)
-            .map_err(|source| self.fail(source))
-    }
-
-    fn fail(&self, source: Errno) -> Error {
-        Error::Poisoned {
-            path: self.path.clone(),
-            source: *self.failed.get_or_init(|| source),
-        }
+            .map_err(|source| self.poison.fail(&self.path, source))
     }
 }
 
@@ -258,7 +266,6 @@ mod tests {
     use super::*;
     use crate::medium::Medium;
     use crate::superblock::DATA_AT;
-    use std::sync::Arc;
 
     /// Two copies in memory, on a device that tears one write and takes none after it.
     struct Fragile {

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::extent::Extent;
-use crate::header::{self, Carrier};
+use crate::header::{self, Carrier, Stale};
 use crate::medium::Medium;
 use crate::pool::Pool;
 use crate::probe::{self, IMAGE};
@@ -91,7 +91,9 @@ impl Pool {
         let mut notes: Vec<_> = found
             .stale
             .iter()
-            .map(|(at, why)| format!("superblock copy at {at}: {why}; the other copy is used"))
+            .map(|Stale { at, why, .. }| {
+                format!("superblock copy at {at}: {why}; the other copy is used")
+            })
             .collect();
         if bytes < superblock.image_bytes {
             notes.push(format!(

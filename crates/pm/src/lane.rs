@@ -11,6 +11,8 @@
 //!   the fence is. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on memory
 //!   that is persistent itself it is durable already.
 //! - [`Durable`]: survives. Only [`crate::Pool`] makes it.
+//! - [`Written`]: what the next fence will cover. Whoever publishes something in DRAM shows an [`Ordered`], and debug
+//!   builds check that it is of a fence that came after that was written.
 //!
 //! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
 //! durability, does not compile.
@@ -64,6 +66,7 @@ impl Flushed {
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered {
     lsn: Lsn,
+    fence: FenceNumber,
 }
 
 impl Ordered {
@@ -71,6 +74,85 @@ impl Ordered {
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// Says of something that was found when the pool was opened, and that nobody else sees before whoever found it
+    /// has fenced it, that no fence of this process has to come first.
+    pub const fn when_found() -> Ordered {
+        Ordered {
+            lsn: Lsn(0),
+            fence: FenceNumber::found(),
+        }
+    }
+
+    /// Relies on this fence covering what a lane had written: for whoever is about to publish it.
+    ///
+    /// # Panics
+    /// In debug builds, if the fence came before that, or on another lane. Others do not know.
+    #[inline(always)]
+    #[track_caller]
+    pub fn assert_covers(&self, written: Written) {
+        self.fence.assert_covers(written.0);
+    }
+}
+
+/// What a lane has stored, streamed or gathered for its next fence, as far as debug builds keep count of that: see
+/// [`Ordered::assert_covers`].
+#[derive(Clone, Copy, Debug)]
+pub struct Written(FenceNumber);
+
+/// Which fence of which lane. Nothing, but in debug builds.
+#[derive(Clone, Copy, Debug)]
+struct FenceNumber {
+    #[cfg(debug_assertions)]
+    lane: u64,
+    #[cfg(debug_assertions)]
+    number: u64,
+}
+
+impl FenceNumber {
+    /// Of a new lane, which has not fenced anything.
+    fn first() -> FenceNumber {
+        #[cfg(debug_assertions)]
+        static LANES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        FenceNumber {
+            #[cfg(debug_assertions)]
+            lane: LANES.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            #[cfg(debug_assertions)]
+            number: 0,
+        }
+    }
+
+    /// Of no lane.
+    const fn found() -> FenceNumber {
+        FenceNumber {
+            #[cfg(debug_assertions)]
+            lane: 0,
+            #[cfg(debug_assertions)]
+            number: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn next(self) -> FenceNumber {
+        FenceNumber {
+            #[cfg(debug_assertions)]
+            lane: self.lane,
+            #[cfg(debug_assertions)]
+            number: self.number + 1,
+        }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn assert_covers(self, written: FenceNumber) {
+        #[cfg(debug_assertions)]
+        assert!(
+            written.lane == self.lane && written.number <= self.number,
+            "published before its fence: {written:?} after {self:?}"
+        );
+        #[cfg(not(debug_assertions))]
+        let FenceNumber {} = written;
     }
 }
 
@@ -158,6 +240,8 @@ macro_rules! told {
 pub struct Lane {
     pool: Arc<Pool>,
     persist: Persist,
+    /// The last fence.
+    fence: FenceNumber,
     #[cfg(feature = "lab")]
     voice: Voice,
 }
@@ -178,7 +262,15 @@ impl Lane {
             voice: Voice::of(&pool),
             pool,
             persist,
+            fence: FenceNumber::first(),
         }
+    }
+
+    /// What will have been stored when the next fence comes.
+    #[inline(always)]
+    #[must_use]
+    pub fn written(&self) -> Written {
+        Written(self.fence.next())
     }
 
     /// The pool this lane writes.
@@ -414,7 +506,11 @@ impl Lane {
             }
             true
         });
-        Ordered { lsn }
+        self.fence = self.fence.next();
+        Ordered {
+            lsn,
+            fence: self.fence,
+        }
     }
 }
 
@@ -452,6 +548,27 @@ mod tests {
         pool.region()
             .load(pool.region().load_word(DATA_AT + 256), &mut found);
         assert_eq!(found, [9; 128]);
+    }
+
+    /// Publishing something before its own fence, or after another lane's, is found in debug builds.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_fence_covers_what_its_lane_wrote_before_it() {
+        let pool = Pool::heap(1 << 18, 0, [0; 8]);
+        let mut lanes = [pool.lane(), pool.lane()];
+        let [(early, first), (late, second), (others, other)] = [0, 0, 1].map(|number: usize| {
+            let lane = &mut lanes[number];
+            let flushed = lane.stream(DATA_AT, &[9; 64]);
+            (lane.written(), lane.fence(flushed))
+        });
+        first.assert_covers(early);
+        second.assert_covers(early);
+        second.assert_covers(late);
+        other.assert_covers(others);
+        for (ordered, written) in [(first, late), (second, others), (other, early)] {
+            let covers = std::panic::catch_unwind(|| ordered.assert_covers(written));
+            assert!(covers.is_err(), "{ordered:?} for {written:?}");
+        }
     }
 
     #[test]

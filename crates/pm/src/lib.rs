@@ -66,12 +66,13 @@ mod lane;
 mod layout;
 #[cfg(feature = "limits")]
 pub mod limits;
-mod lock;
+pub mod lock;
 mod log;
 mod map;
 mod medium;
 mod opening;
 mod place;
+mod poison;
 mod pool;
 mod preset;
 mod probe;
@@ -92,9 +93,9 @@ pub use extent::Extent;
 pub use inspect::PoolInfo;
 #[cfg(feature = "faults")]
 pub use io::faults;
-pub use lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered};
+pub use lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
 pub use medium::{Durability, Medium, MediumChoice, Report};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{Damage, Pool, PoolOptions};
 pub use preset::{PRESETS, Preset};
 pub use probe::{Probe, probe};
 pub use region::Region;

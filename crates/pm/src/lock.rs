@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// Locks as [`Mutex::lock`] does; a thread that the lab schedules never blocks here.
 #[inline]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(feature = "lab")]
     loop {
         if let Some(guard) = mutex.try_lock() {

@@ -69,6 +69,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         created: true,
         was_clean: false,
         read_only: false,
+        damage: Vec::new(),
         closed: AtomicBool::new(false),
         report: Report {
             medium: Medium::Emulated,
@@ -488,6 +489,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         created: place.created,
         was_clean: superblock.clean && !place.created,
         read_only: false,
+        damage: Vec::new(),
         closed: AtomicBool::new(false),
         report,
     }))
@@ -512,6 +514,7 @@ pub(crate) fn log_options(
         durability: options.durability,
         log_bytes: options.log_bytes,
         setup: Setup::REAL,
+        poison: Arc::clone(header.poison()),
         checkpoint_lsn: superblock.checkpoint_lsn,
         incarnation: superblock.incarnation,
         record_checkpoint: Box::new(move |lsn| {

@@ -80,17 +80,47 @@ fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
+/// Creates the directory, and those above it that are not there. Each name is durable before anything is created below
+/// it, so only the lowest that is found there may be one that an interrupted creation left: its name is synced first.
 fn create_directory(path: &Path) -> Result<(), Error> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| Error::Io {
-            path: path.into(),
-            what: "creating the pool's directory",
-            source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
-    sync_parent(path)
+    let is_there = |path: &&Path| *path == Path::new("") || path.exists();
+    if let Some(found) = path.ancestors().find(is_there) {
+        sync_name(found)?;
+    }
+    let mut lacking: Vec<_> = path
+        .ancestors()
+        .take_while(|path| !is_there(path))
+        .collect();
+    while let Some(level) = lacking.pop() {
+        // Somebody else may create it at the same time.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(level)
+            .map_err(|error| Error::Io {
+                path: level.into(),
+                what: "creating the pool's directory",
+                source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            })?;
+        sync_parent(level)?;
+    }
+    Ok(())
+}
+
+/// Makes the name of a directory durable that is there.
+fn sync_name(path: &Path) -> Result<(), Error> {
+    if path == Path::new("") {
+        return Ok(());
+    }
+    match sync_parent(path) {
+        // A folder above that may not be opened, or is on a file system that has nothing to sync, was there before the
+        // pool.
+        Err(Error::Io {
+            source: Errno::ACCESS | Errno::PERM | Errno::INVAL | Errno::ROFS,
+            ..
+        }) => Ok(()),
+        other => other,
+    }
 }
 
 fn sync_parent(path: &Path) -> Result<(), Error> {
@@ -101,14 +131,7 @@ fn sync_parent(path: &Path) -> Result<(), Error> {
 /// Makes the names of the image and of the pool's directory durable.
 fn sync_names(path: &Path) -> Result<(), Error> {
     Directory::from(path).sync()?;
-    match sync_parent(path) {
-        // A folder above that may not be opened was there before the pool.
-        Err(Error::Io {
-            source: Errno::ACCESS | Errno::PERM,
-            ..
-        }) => Ok(()),
-        other => other,
-    }
+    sync_name(path)
 }
 
 fn open_device(path: &Path, stat: &Stat, options: &PoolOptions) -> Result<Place, Error> {
@@ -284,4 +307,46 @@ fn write_zeros(file: &File, mut from: u64, to: u64) -> Result<(), Errno> {
         from += bytes;
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod tests {
+    use super::*;
+    use crate::io::faults::Faults;
+
+    /// Several levels were created at once, and only the folder of the lowest was synced: a power loss could take the
+    /// whole branch, with a pool whose writes had been acknowledged.
+    #[test]
+    fn each_level_that_is_created_is_durable() {
+        let top = tempfile::tempdir().unwrap();
+        let levels = ["", "a", "a/b", "a/b/c"].map(|name| match name {
+            "" => top.path().to_path_buf(),
+            name => top.path().join(name),
+        });
+        let faults = levels.each_ref().map(|level| Faults::install(level));
+        create_directory(&levels[3]).unwrap();
+        let syncs = || faults.each_ref().map(|faults| faults.directory_syncs());
+        assert_eq!(syncs(), [1, 1, 1, 0]);
+        // A creation that was interrupted before the sync of what it created last is gone on with.
+        std::fs::remove_dir(&levels[3]).unwrap();
+        create_directory(&levels[3]).unwrap();
+        assert_eq!(syncs(), [1, 2, 2, 0]);
+    }
+
+    #[test]
+    fn nothing_is_created_below_a_name_that_may_be_lost() {
+        let top = tempfile::tempdir().unwrap();
+        let faults = Faults::install(top.path());
+        faults.fail_directory_syncs(true);
+        let path = top.path().join("a/b");
+        assert!(matches!(create_directory(&path), Err(Error::Io { .. })));
+        assert!(top.path().join("a").exists() && !path.exists());
+        faults.fail_directory_syncs(false);
+        create_directory(&path).unwrap();
+        assert_eq!(
+            faults.directory_syncs(),
+            2,
+            "the name of `a` is synced again"
+        );
+    }
 }

@@ -36,6 +36,9 @@ pub struct PoolOptions {
     /// is done with the open pool. It cannot grow, acknowledges nothing, and `create` does not count. `auto` then
     /// also means `emulated`. Several may look at once, but not while somebody has the pool open to write.
     pub read_only: bool,
+    /// With `read_only`: damage that ends what can be recovered does not fail the open. What is sound is there, and
+    /// [`Pool::damage`] says what is not.
+    pub salvage: bool,
     /// Acknowledgement class on the `file` medium.
     pub durability: Durability,
     /// The image may grow to this many bytes.
@@ -59,6 +62,7 @@ impl Default for PoolOptions {
             create: true,
             open: true,
             read_only: false,
+            salvage: false,
             durability: Durability::Always,
             max_bytes: 1 << 40,
             log_bytes: 64 << 20,
@@ -68,6 +72,22 @@ impl Default for PoolOptions {
             engines: Vec::new(),
         }
     }
+}
+
+/// Damage that an open with [`PoolOptions::salvage`] went on behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// Byte offset in that file.
+    pub offset: u64,
+    /// Bytes from there on that were left out, as far as that is known.
+    pub bytes: u64,
+    /// Whether acknowledged writes may be missing for it.
+    pub is_loss: bool,
+    /// What was found there.
+    pub what: String,
 }
 
 /// An open pool.
@@ -87,6 +107,7 @@ pub struct Pool {
     pub(crate) was_clean: bool,
     /// The bytes are a private copy; nothing may reach the medium.
     pub(crate) read_only: bool,
+    pub(crate) damage: Vec<Damage>,
     pub(crate) closed: AtomicBool,
     pub(crate) report: Report,
 }
@@ -139,6 +160,12 @@ impl Pool {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// What an open with [`PoolOptions::salvage`] left out; empty otherwise.
+    #[must_use]
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
     }
 
     /// Engine number in the superblock.
@@ -306,18 +333,14 @@ impl Pool {
     /// # Errors
     /// [`Error::Poisoned`] after the first failed sync.
     pub fn healthy(&self) -> Result<(), Error> {
-        self.header.healthy()?;
-        match &self.log {
-            None => Ok(()),
-            Some(log) => log.healthy(),
-        }
+        self.header.healthy()
     }
 
     /// Whether [`Pool::healthy`] has nothing to say.
     #[inline]
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        !self.header.has_failed() && self.log.as_ref().is_none_or(|log| log.healthy().is_ok())
+        self.header.poison().is_healthy()
     }
 
     /// Medium, latency, meaning of an acknowledgement. The latency follows the log as it runs.
@@ -343,6 +366,24 @@ impl Pool {
     /// [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.log.as_ref().map_or(Ok(()), Log::checkpoint)
+    }
+
+    /// What the flusher of the redo log does in one round, for a lab that schedules it; nothing on other media.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    #[cfg(feature = "lab")]
+    pub fn flush_once(&self) -> Result<(), Error> {
+        self.log.as_ref().map_or(Ok(()), Log::flush_once)
+    }
+
+    /// What the checkpointer of the redo log does in one round, for a lab that schedules it; nothing on other media.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    #[cfg(feature = "lab")]
+    pub fn checkpoint_once(&self) -> Result<(), Error> {
+        self.log.as_ref().map_or(Ok(()), Log::checkpoint_once)
     }
 
     /// Makes everything durable, checkpoints, marks the pool clean. Lanes must be idle, and stay so. The

@@ -19,7 +19,7 @@ use crate::map::{Reservation, Sharing};
 use crate::medium::Medium;
 use crate::opening;
 use crate::place::Place;
-use crate::pool::{Pool, PoolOptions};
+use crate::pool::{Damage, Pool, PoolOptions};
 use crate::preset::Preset;
 use crate::probe::DaxDevice;
 use crate::region::Region;
@@ -55,17 +55,19 @@ pub(crate) fn open(
         None => map_file(path, options, place, delay.clone())?,
     };
     let superblock = found.superblock.clone();
+    let mut damage = match options.salvage {
+        true => damaged_copies(place, &found),
+        false => Vec::new(),
+    };
     // The header never writes here. It keeps the file open, and with it the lock, as long as the pool.
     let carrier = Box::new(ThroughFile(Arc::clone(&place.file)));
     let header = Arc::new(Header::view(carrier, path, found));
     if medium == Medium::File {
-        Log::replay(&opening::log_options(
-            path.into(),
-            options,
-            place,
-            &region,
-            &header,
-        ))?;
+        let log = opening::log_options(path.into(), options, place, &region, &header);
+        match options.salvage {
+            true => damage.extend(Log::salvage(&log)?),
+            false => Log::replay(&log)?,
+        }
     }
     Ok(Arc::new(Pool {
         log: None,
@@ -82,8 +84,25 @@ pub(crate) fn open(
         created: false,
         was_clean: superblock.clean,
         read_only: true,
+        damage,
         closed: AtomicBool::new(false),
     }))
+}
+
+/// Copies of the superblock that do not verify. One that is only older was being written.
+fn damaged_copies(place: &Place, found: &Found) -> Vec<Damage> {
+    let copies = found.stale.iter().filter(|stale| stale.is_damaged);
+    let damage = copies.map(|stale| Damage {
+        file: place.file.path().into(),
+        offset: stale.at,
+        bytes: PAGE,
+        is_loss: false,
+        what: format!(
+            "a copy of the superblock is damaged ({}); the other one is used, and nothing is missing",
+            stale.why
+        ),
+    });
+    damage.collect()
 }
 
 /// Address space for an image; it never grows.

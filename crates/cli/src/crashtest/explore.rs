@@ -15,7 +15,7 @@ use crate::terminal::{Progress, Tone, paint, row};
 use crate::{INTERRUPTED, Outcome, units};
 use anyhow::Context;
 use everdram::EngineKind;
-use everdram_lab::campaign::{Campaign, Limit, Tally};
+use everdram_lab::campaign::{Campaign, IMAGES, Limit, Tally};
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
@@ -34,8 +34,8 @@ const THREADS: i64 = 256;
 #[derive(clap::Args)]
 #[group(id = "exploring", multiple = true, conflicts_with = "kill")]
 pub(crate) struct Flags {
-    /// Kinds of workloads, with commas between: fixed, variable, large, batch, expiry, reclamation, growth, narrow,
-    /// threads
+    /// Kinds of workloads, with commas between: threads, fixed, variable, large, batch, expiry, reclamation, growth,
+    /// narrow
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     profile: Vec<Profile>,
     /// Calls of a run
@@ -47,6 +47,10 @@ pub(crate) struct Flags {
     /// Stop after this many different images of each medium and profile
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
+    /// Look at so many images of a run, spread over it: more runs find more than more images of one; those of crashes in
+    /// recoveries come on top
+    #[arg(long, value_name = "N", default_value_t = IMAGES, value_parser = clap::value_parser!(u64).range(1..))]
+    images_per_run: u64,
     /// Stop after this many runs of each medium and profile
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
@@ -82,7 +86,7 @@ enum End {
     Wrong,
     /// Ctrl-C came before there was an answer.
     Interrupted,
-    /// Time was up before there was an answer.
+    /// Time was up before there was an answer: of some pair of a medium and a profile nothing was judged.
     TooSoon,
 }
 
@@ -93,6 +97,7 @@ pub(crate) fn run(flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome>
     }
     let scrutiny = Scrutiny {
         depth: flags.depth,
+        images: Some(flags.images_per_run),
         ..Scrutiny::default()
     };
     let end = match &flags.plan {
@@ -149,11 +154,11 @@ fn explore(campaign: &Campaign, directory: &Path, stop: &AtomicBool, json: bool)
         .map(|found| finding::follow(found, campaign, directory, stop, json))
         .collect();
     let is_interrupted = stop.load(Ordering::Relaxed);
-    let end = match tally.sum().totals.judged {
+    let end = match report::not_reached(campaign, &tally)[..] {
         _ if !followed.is_empty() => End::Wrong,
         _ if is_interrupted => End::Interrupted,
-        0 => End::TooSoon,
-        _ => End::Sound,
+        [] => End::Sound,
+        _ => End::TooSoon,
     };
     let done = report::Done {
         campaign,

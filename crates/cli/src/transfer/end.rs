@@ -5,7 +5,7 @@ use crate::pool;
 use crate::settings::usage;
 use crate::transfer::operation::Operation;
 use anyhow::Context;
-use everdram::{Change, Options, Session, Store};
+use everdram::{Change, Finding, Options, Session, Store};
 use std::path::{Path, PathBuf};
 
 /// Operations sent before their answers (or durability) are waited for.
@@ -28,6 +28,16 @@ pub(crate) struct EndArguments {
         requires = "server"
     )]
     pub(crate) password: Option<String>,
+}
+
+/// What a pool is opened for.
+pub(crate) enum Purpose {
+    /// To write, with these options, and made if missing.
+    Write(Box<Options>),
+    /// To read.
+    Read,
+    /// To read what verifies.
+    Salvage,
 }
 
 /// A place that holds keys.
@@ -62,11 +72,11 @@ impl EndArguments {
         }
     }
 
-    /// Opens the end: the pool at `pool` to write, with these options and made if missing, or only to read.
+    /// Opens the end: the pool at `pool`.
     pub(crate) fn open(
         &self,
         pool: Option<&Path>,
-        to_write: Option<Options>,
+        purpose: Purpose,
         quiet: bool,
     ) -> anyhow::Result<End> {
         match (&self.server, pool) {
@@ -82,9 +92,10 @@ impl EndArguments {
                 })
             }
             (None, Some(path)) => {
-                let opened = match to_write {
-                    Some(options) => pool::open(path, options, quiet),
-                    None => pool::open_existing(path, quiet),
+                let opened = match purpose {
+                    Purpose::Write(options) => pool::open(path, *options, quiet),
+                    Purpose::Read => pool::open_existing(path, false, quiet),
+                    Purpose::Salvage => pool::open_existing(path, true, quiet),
                 };
                 let store = opened.with_context(|| format!("pool {}", path.display()))?;
                 let session = store.session()?;
@@ -156,6 +167,14 @@ impl End {
         Ok(())
     }
 
+    /// What a salvaged pool lacks.
+    pub(crate) fn damage(&self) -> Vec<Finding> {
+        match self {
+            End::Pool { store, .. } => store.damage(),
+            End::Server { .. } => Vec::new(),
+        }
+    }
+
     /// About how many keys there are.
     pub(crate) fn len(&mut self) -> anyhow::Result<u64> {
         match self {
@@ -175,19 +194,23 @@ impl End {
         }
     }
 
-    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never).
+    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never). A key of a pool that is damaged goes to
+    /// `lose`, which may go on without it.
     pub(crate) fn read(
         &mut self,
         keys: &[Vec<u8>],
         mut visit: impl FnMut(&[u8], &[u8], u64) -> anyhow::Result<()>,
+        mut lose: impl FnMut(&[u8], everdram::Error) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         match self {
             End::Pool { session, .. } => {
                 let mut value = Vec::new();
                 for key in keys {
                     value.clear();
-                    if let Some(found) = session.get_into(key, &mut value)? {
-                        visit(key, &value, found.expires_at_ms)?;
+                    match session.get_into(key, &mut value) {
+                        Ok(Some(found)) => visit(key, &value, found.expires_at_ms)?,
+                        Ok(None) => {}
+                        Err(error) => lose(key, error)?,
                     }
                 }
             }

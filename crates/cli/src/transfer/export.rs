@@ -1,10 +1,11 @@
 //! `everdram export`: a pool or a server into a file.
 
 use crate::terminal::Progress;
-use crate::transfer::end::{End, EndArguments};
+use crate::transfer::end::{End, EndArguments, Purpose};
 use crate::transfer::{Format, mass, tsv};
-use crate::{Outcome, units};
+use crate::{Outcome, findings, units};
 use anyhow::Context;
+use everdram::Finding;
 use serde_json::json;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -20,9 +21,14 @@ use std::path::{Path, PathBuf};
                   Of a pool it is the state at that moment, since nothing else can have it open. Of a running server, \
                   keys that change meanwhile are there as they were when they were met. Every value written was \
                   durable before it was read.\n\n\
+                  With --salvage, a damaged pool is exported as far as it verifies: what `everdram check` lists is left out, and \
+                  listed on standard error. Nothing of the pool changes. Use it when a pool does not open any more, or some keys \
+                  are errors; then import the file into a new pool.\n\n\
                   Examples: everdram export ./data keys.tsv\n\
+                  \u{20}         everdram export --salvage ./damaged saved.tsv && everdram import ./new saved.tsv\n\
                   \u{20}         everdram export --server 127.0.0.1:6379 --format resp | redis-cli -p 7000 --pipe",
-    after_help = "Exit codes: 0 complete; 1 failed, the file is then incomplete; 2 usage."
+    after_help = "Exit codes: 0 complete; 1 failed, the file is then incomplete; 2 usage; 3 with --salvage: everything that can be read is \
+                  in the file, and something is missing, or may be older than it was."
 )]
 pub(crate) struct Arguments {
     /// POOL and optionally FILE, or just FILE with --server; FILE may be `-`
@@ -33,6 +39,9 @@ pub(crate) struct Arguments {
     /// Format of the file; without it, the name decides: `.resp` or TSV
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Of a damaged pool: write everything that verifies, and list what is missing on standard error
+    #[arg(long, conflicts_with = "server")]
+    salvage: bool,
     /// Counts at the end as one JSON object on standard error
     #[arg(long)]
     json: bool,
@@ -42,6 +51,8 @@ pub(crate) struct Arguments {
 struct Counts {
     keys: u64,
     bytes: u64,
+    /// Keys that are there and cannot be read.
+    unread: Vec<Vec<u8>>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -51,7 +62,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         Some(end) if end == "resp" => Format::Resp,
         _ => Format::Tsv,
     };
-    let mut end = arguments.end.open(pool, None, arguments.json)?;
+    let purpose = match arguments.salvage {
+        true => Purpose::Salvage,
+        false => Purpose::Read,
+    };
+    let mut end = arguments.end.open(pool, purpose, arguments.json)?;
     let output: Box<dyn Write> = match file {
         Some(path) => {
             let created = std::fs::File::create(path);
@@ -64,26 +79,72 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         &mut end,
         arguments.format.unwrap_or(by_name),
         &mut output,
+        arguments.salvage,
         arguments.json,
     )?;
     output.flush()?;
+    let damage = end.damage();
     end.close()?;
-    if arguments.json {
-        eprintln!("{}", json!({ "keys": counts.keys, "bytes": counts.bytes }));
-    } else {
-        eprintln!(
-            "{} keys, {}",
-            units::count(counts.keys),
-            units::bytes(counts.bytes)
-        );
+    match arguments.json {
+        true => tell_json(&counts, &damage, arguments.salvage),
+        false => tell(&counts, &damage),
     }
-    Ok(Outcome::Sound)
+    let is_missing = !counts.unread.is_empty() || damage.iter().any(findings::matters);
+    Ok(match is_missing {
+        true => Outcome::Incomplete,
+        false => Outcome::Sound,
+    })
+}
+
+/// Keys that could not be read, and of which no finding says so.
+fn unlisted<'a>(counts: &'a Counts, damage: &[Finding]) -> Vec<&'a Vec<u8>> {
+    let listed: HashSet<&[u8]> = damage.iter().filter_map(|one| one.key.as_deref()).collect();
+    let unread = counts.unread.iter();
+    unread
+        .filter(|key| !listed.contains(key.as_slice()))
+        .collect()
+}
+
+fn tell_json(counts: &Counts, damage: &[Finding], salvage: bool) {
+    let mut object = json!({ "keys": counts.keys, "bytes": counts.bytes });
+    if salvage {
+        let unlisted = unlisted(counts, damage);
+        let missing: u64 = damage.iter().map(|one| one.missing).sum();
+        object["missing"] = json!(missing + unlisted.len() as u64);
+        object["findings"] = damage.iter().map(findings::object).collect();
+        let unread = unlisted.iter().map(|key| String::from_utf8_lossy(key));
+        object["unread"] = unread.collect();
+    }
+    eprintln!("{object}");
+}
+
+fn tell(counts: &Counts, damage: &[Finding]) {
+    for finding in damage {
+        eprintln!("damaged {}", findings::line(finding));
+    }
+    let unlisted = unlisted(counts, damage);
+    for key in &unlisted {
+        eprintln!("missing key {}", findings::key(key));
+    }
+    let (keys, bytes) = (units::count(counts.keys), units::bytes(counts.bytes));
+    if damage.is_empty() && unlisted.is_empty() {
+        eprintln!("{keys} keys, {bytes}");
+        return;
+    }
+    let missing = damage.iter().map(|one| one.missing).sum::<u64>() + unlisted.len() as u64;
+    let missing = match missing {
+        0 => "no record is missing".into(),
+        some => format!("at least {} records are missing", units::count(some)),
+    };
+    let places = units::count(damage.len() as u64);
+    eprintln!("{keys} keys, {bytes}; {places} places are damaged, {missing}");
 }
 
 fn write_all(
     end: &mut End,
     format: Format,
     output: &mut impl Write,
+    salvage: bool,
     quiet: bool,
 ) -> anyhow::Result<Counts> {
     let progress = Progress::start("export", end.len()?, quiet);
@@ -97,13 +158,25 @@ fn write_all(
     loop {
         cursor = end.scan(cursor, &mut keys)?;
         keys.retain(|key| met.is_first(key));
-        end.read(&keys, |key, value, expires_at_ms| {
-            text.clear();
-            write(&mut text, key, value, expires_at_ms);
-            counts.keys += 1;
-            counts.bytes += text.len() as u64;
-            Ok(output.write_all(&text)?)
-        })?;
+        let mut unread = Vec::new();
+        end.read(
+            &keys,
+            |key, value, expires_at_ms| {
+                text.clear();
+                write(&mut text, key, value, expires_at_ms);
+                counts.keys += 1;
+                counts.bytes += text.len() as u64;
+                Ok(output.write_all(&text)?)
+            },
+            |key, error| match salvage && error.is_damage() {
+                true => {
+                    unread.push(key.to_vec());
+                    Ok(())
+                }
+                false => Err(error.into()),
+            },
+        )?;
+        counts.unread.append(&mut unread);
         progress.at(counts.keys, &format!("{} keys", units::count(counts.keys)));
         if cursor == 0 {
             progress.finish();

@@ -2,7 +2,7 @@
 
 use crate::settings::engine;
 use crate::terminal::{Progress, row};
-use crate::transfer::end::{End, EndArguments};
+use crate::transfer::end::{End, EndArguments, Purpose};
 use crate::transfer::operation::Operation;
 use crate::transfer::{Format, mass, tsv};
 use crate::{Outcome, units};
@@ -85,7 +85,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     );
     let mut options = Options::default();
     options.engine = arguments.engine;
-    let mut end = arguments.end.open(pool, Some(options), arguments.json)?;
+    let mut end = arguments
+        .end
+        .open(pool, Purpose::Write(Box::new(options)), arguments.json)?;
     let begun = Instant::now();
     let progress = Progress::start("import", bytes, arguments.json);
 

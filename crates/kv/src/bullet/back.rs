@@ -8,16 +8,19 @@
 use super::front::padded;
 use super::layout::{Geometry, HEAP_OWNER, OBJECT_HEAD, ObjectHead};
 use super::root::{ROOT_WORDS, Root};
+use super::salvage::tolerate;
 use super::table::{
     Array, Editor, LINE, LINK_AT, Memory, Place, Table, sealed, slot_word, unsealed,
 };
 use super::trace::Trace;
+use crate::damage::Damage;
 use crate::error::{Error, corrupt};
 use crate::found::Found;
 use crate::halt::Halt;
 use crate::heap::{Claim, Heap, Redo, Txn};
+use crate::seam::publishes;
 use crate::stripe::Patience;
-use everdram_pm::{Flushed, Lane, Pool, ROOT_AT};
+use everdram_pm::{Flushed, Lane, Pool};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -34,13 +37,11 @@ impl Memory for Back {
     }
 
     fn follow(&self, link: u64) -> Result<(), Error> {
-        match self.heap.is_published(link, LINE) {
-            true => Ok(()),
-            false => Err(corrupt(
-                link,
-                "a bucket of the back table goes on in what is none of its lines",
-            )),
+        if self.heap.is_published(link, LINE) {
+            return Ok(());
         }
+        let what = "a bucket of the back table goes on in what is none of its lines";
+        self.doubt_books(corrupt(link, what))
     }
 
     fn circle(&self, at: u64) -> Error {
@@ -54,7 +55,7 @@ impl Memory for Back {
 
 /// See the module text.
 pub(super) struct Back {
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     pub(super) heap: Heap,
     pub(super) table: Table,
     /// A lock for so many buckets.
@@ -67,6 +68,12 @@ pub(super) struct Back {
     pub(super) halted: Halt,
     /// The table was made just now: there is nothing in it.
     pub(super) is_new: bool,
+    /// What is missing, if the pool is being salvaged.
+    pub(super) damage: Option<Arc<Damage>>,
+    /// It is being salvaged, and nothing says where the table is: this one is empty.
+    pub(super) has_lost_table: bool,
+    /// What is missing has been noted.
+    pub(super) is_known: AtomicBool,
 }
 
 impl Back {
@@ -74,19 +81,19 @@ impl Back {
     pub(super) fn open(
         pool: &Arc<Pool>,
         geometry: &Geometry,
-        step_bytes: u64,
-        bytes_max: u64,
+        sizes: [u64; 2],
         found: &mut Found,
         redo: &Redo,
         txn: &mut Txn,
+        damage: Option<&Arc<Damage>>,
     ) -> Result<Back, Error> {
         let heap = Heap::open(
             Arc::clone(pool),
             found,
             HEAP_OWNER,
             geometry.chunk_lines,
-            step_bytes,
-            bytes_max,
+            sizes,
+            |error| tolerate(damage, error),
         )?;
         let mut back = Back {
             pool: Arc::clone(pool),
@@ -99,32 +106,25 @@ impl Back {
             has_books: true,
             halted: Halt::default(),
             is_new: false,
+            damage: damage.cloned(),
+            has_lost_table: false,
+            is_known: AtomicBool::new(false),
         };
-        let damaged = |what| Err(corrupt(ROOT_AT, what));
         let words = ROOT_WORDS.map(|at| pool.region().load_word(at));
-        if words == [0; 4] {
-            if redo.has_run() {
-                return damaged("the root of the back table is gone");
-            }
+        if words == [0; 4] && !redo.has_run() {
             back.is_new = true;
             back.make_table(geometry.depth, &mut found.lane, txn)?;
             return Ok(back);
         }
-        let Some(Root { current, old, done }) = Root::parse(pool.secret(), words) else {
-            return damaged("the root of the back table is damaged");
-        };
-        let inside = |array: Array| {
-            array == Array::NONE
-                || array.depth() >= geometry.depth
-                    && back.heap.is_published(array.at(), array.bytes())
-        };
-        let fits = current != Array::NONE
-            && (old == Array::NONE
-                || old.depth() + 1 == current.depth() && done <= 1 << old.depth());
-        if !inside(current) || !inside(old) || !fits {
-            return damaged("the root of the back table names arrays that are none");
+        match back.find_table(geometry, words) {
+            Ok(table) => back.table = table,
+            Err(error) => {
+                tolerate(damage, error)?;
+                // Objects are looked for in the heap.
+                back.has_lost_table = true;
+                back.make_table(1, &mut found.lane, txn)?;
+            }
         }
-        back.table = Table::new(current, old, if old == Array::NONE { 0 } else { done });
         Ok(back)
     }
 
@@ -332,6 +332,7 @@ impl Back {
     }
 
     pub(super) fn unlock(&self, row: usize) {
+        publishes!();
         self.rows[row].store(false, Ordering::Release);
     }
 

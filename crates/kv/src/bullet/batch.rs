@@ -99,7 +99,7 @@ impl BulletSession {
             let found = stripes
                 .iter()
                 .map(|&stripe| self.engine.stripes.stamp(stripe));
-            return Ok(Ticket(found.fold(self.last_ticket.0, u64::max)));
+            return Ok(Ticket(found.fold(self.ordered.lsn().0, u64::max)));
         }
         let record = match self.append_all() {
             Ok(record) => record,
@@ -204,7 +204,7 @@ impl BulletSession {
         if let Some(floor) = floor {
             if !self.engine.durable_at_fence {
                 for stripe in Stripes::all() {
-                    self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+                    self.engine.stripes.set_stamp(stripe, &self.ordered);
                 }
             }
             self.engine.clear_up_to(floor);
@@ -216,7 +216,7 @@ impl BulletSession {
             self.publish(pending)
                 .map_err(|error| self.engine.halt(error))?;
         }
-        Ok(Ticket(self.last_ticket.0))
+        Ok(Ticket(self.ordered.lsn().0))
     }
 }
 

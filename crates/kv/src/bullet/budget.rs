@@ -16,6 +16,7 @@ use super::retired::Retired;
 use crate::heap::CHUNK_LINES;
 use crossbeam_utils::CachePadded;
 use everdram_pm::LINE;
+use everdram_pm::lock::lock;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -146,7 +147,7 @@ impl Budget {
         let bytes: u64 = nodes.iter().map(|(_, bytes)| lines_of(*bytes)).sum();
         self.excess.fetch_sub(bytes as i64, Ordering::Relaxed);
         self.evicted_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let mut evicted = self.evicted.lock();
+        let mut evicted = lock(&self.evicted);
         nodes.iter().for_each(|node| evicted.push(*node));
     }
 

@@ -64,7 +64,7 @@ impl EngineSession for BulletSession {
     ) -> Result<(bool, Ticket), Error> {
         self.put(key, value, expires_at_ms)?;
         self.commit_pending()?;
-        Ok((self.made, Ticket(self.last_ticket.0)))
+        Ok((self.made, Ticket(self.ordered.lsn().0)))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
@@ -156,7 +156,7 @@ impl EngineSession for BulletSession {
         self.commit_pending()?;
         // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
         self.healthy()?;
-        Ok(Ticket(self.last_ticket.0))
+        Ok(Ticket(self.ordered.lsn().0))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {

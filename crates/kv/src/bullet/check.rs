@@ -2,6 +2,7 @@
 
 use super::Bullet;
 use super::layout::operations;
+use super::salvage::damaged_object;
 use crate::crl::{Cursor, Next};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -35,19 +36,19 @@ pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
             let head = match found {
                 Ok(head) => head,
                 Err(error) => {
-                    report.findings.push(finding(at, error));
+                    report.findings.push(damaged_object(engine, at, error)?);
                     continue;
                 }
             };
             report.bytes += head.bytes();
             if !back.heap.is_published(at, head.bytes()) {
-                let what = "the table has an object that the heap says is free".into();
-                report.findings.push(Finding { offset: at, what });
+                let what = "the table has an object that the heap says is free";
+                report.findings.push(Finding::new(at, what));
             }
             let before = places.range(..at + head.bytes()).next_back();
             if before.is_some_and(|(other, bytes)| other + bytes > at) {
-                let what = "two objects of the table lie over each other".into();
-                report.findings.push(Finding { offset: at, what });
+                let what = "two objects of the table lie over each other";
+                report.findings.push(Finding::new(at, what));
             }
             places.insert(at, head.bytes());
         }
@@ -69,8 +70,8 @@ pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
                 }
                 Next::Nothing => {
                     let offset = engine.logs.place(number, position);
-                    let what = "a log record does not verify".into();
-                    report.findings.push(Finding { offset, what });
+                    let what = "a log record does not verify";
+                    report.findings.push(Finding::new(offset, what));
                     break;
                 }
             }
@@ -81,10 +82,7 @@ pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
 
 fn finding(offset: u64, error: Error) -> Finding {
     match error {
-        Error::Corrupt { offset, what, .. } => Finding { offset, what },
-        other => Finding {
-            offset,
-            what: other.to_string(),
-        },
+        Error::Corrupt { offset, what, .. } => Finding::new(offset, what),
+        other => Finding::new(offset, other.to_string()),
     }
 }

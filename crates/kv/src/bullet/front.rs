@@ -26,7 +26,9 @@ use super::trace::{APPLIED, Trace};
 use super::words::Words;
 use crate::error::Error;
 use crate::heap::{Books, CHUNK_LINES, Claim};
+use crate::seam::publishes;
 use everdram_pm::Dram;
+use everdram_pm::lock::lock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Bytes in front of the key.
@@ -226,7 +228,7 @@ impl Front {
 
     #[cold]
     fn grow(&self, chunks: u32) -> Result<(), Error> {
-        let mut next = self.growth.lock();
+        let mut next = lock(&self.growth);
         let bytes = u64::from(*next + chunks) * u64::from(CHUNK_LINES) * LINE;
         self.words.0.grow_to(bytes).map_err(refused)?;
         if !self.books.add(*next, chunks) {
@@ -385,6 +387,7 @@ impl Front {
     /// Sets some marks and clears others.
     pub(super) fn mark(&self, at: u64, set: u64, clear: u64) {
         let word = &self.words.0.words(at + MARKS_AT, 8)[0];
+        publishes!();
         word.fetch_or(set, Ordering::Relaxed);
         if clear != 0 {
             word.fetch_and(!clear, Ordering::Relaxed);
@@ -403,6 +406,7 @@ impl Front {
         let [place, object] = self.trace_words(at);
         let [placed, traced] = trace.map_or([0, 0], Trace::to_words);
         object.store(traced, Ordering::Relaxed);
+        publishes!();
         place.store(placed | APPLIED, Ordering::Release);
     }
 
@@ -549,6 +553,7 @@ impl Editor for Direct<'_> {
 
     #[inline]
     fn set(&mut self, at: u64, word: u64) {
+        publishes!();
         self.front.words.0.words(at, 8)[0].store(word, Ordering::Release);
     }
 

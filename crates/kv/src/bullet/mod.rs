@@ -40,6 +40,7 @@ mod retired;
 mod roles;
 mod room;
 mod root;
+mod salvage;
 mod scan;
 mod session;
 mod stage;
@@ -55,6 +56,7 @@ mod write;
 use crate::background::Background;
 use crate::broken::Opened;
 use crate::crl::Logs;
+use crate::damage::Damage;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::{Error, corrupt};
@@ -151,6 +153,8 @@ pub(crate) struct Bullet {
     broken: Opened,
     durable_at_fence: bool,
     read_only: bool,
+    /// What is missing, if the pool is being salvaged.
+    damage: Option<Arc<Damage>>,
     closed: AtomicBool,
 }
 
@@ -183,6 +187,7 @@ impl Bullet {
             ));
         }
         let begun = std::time::Instant::now();
+        let damage = crate::opening::damage_of(&pool, options);
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
         let mut found = Found::new(pool.lane());
         let broken = Opened::by(options);
@@ -193,8 +198,15 @@ impl Bullet {
             geometry.area_bytes,
             broken,
         ));
-        let (ledger, books, mut back) =
-            recover::open_parts(&pool, &geometry, options, &redo, &mut found).map_err(at_path)?;
+        let (ledger, books, mut back) = recover::open_parts(
+            &pool,
+            &geometry,
+            options,
+            &redo,
+            &mut found,
+            damage.as_ref(),
+        )
+        .map_err(at_path)?;
         back.has_books = system != BulletSystem::HikvHt;
         let slots = options.sessions_max + OWN_SESSIONS;
         let row_bits = STRIPES.ilog2().min(geometry.depth);
@@ -246,6 +258,7 @@ impl Bullet {
             broken,
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             read_only: pool.is_read_only(),
+            damage,
             closed: AtomicBool::new(false),
             back,
             pool,
@@ -258,10 +271,10 @@ impl Bullet {
         };
         // Each key that counts there has an object.
         if books.keys as i64 > (bullet.back.heap.bytes().0 / everdram_pm::LINE) as i64 {
-            return Err(at_path(corrupt(
-                everdram_pm::ROOT_AT,
-                "the ledger counts more keys than there is room for",
-            )));
+            let what = "the ledger counts more keys than there is room for";
+            bullet
+                .tolerate(corrupt(everdram_pm::ROOT_AT, what))
+                .map_err(at_path)?;
         }
         let threads = options.recoverers();
         let (records, keys) =

@@ -10,6 +10,7 @@ use super::session::INLINE_MAX;
 use crate::crl::{Back, Entries, Notes, Step};
 use crate::error::Error;
 use everdram_pm::Lane;
+use everdram_pm::lock::lock;
 use std::sync::atomic::Ordering;
 
 /// Percent of a log that may be in use before a pass begins by itself.
@@ -110,7 +111,7 @@ impl Bullet {
     pub(super) fn put_off(&self, objects: &mut Vec<(u64, u64)>) {
         if !objects.is_empty() {
             let epoch = self.logs.epoch();
-            let mut later = self.later.lock();
+            let mut later = lock(&self.later);
             later.extend(objects.drain(..).map(|object| (epoch, object)));
         }
     }
@@ -118,14 +119,14 @@ impl Bullet {
     /// Frees the objects that were put off, now that records up to this epoch are reclaimed.
     fn free_later(&self, gleaner: &mut Gleaner, epoch: u64) {
         let mut kept = Vec::new();
-        let later = std::mem::take(&mut *self.later.lock());
+        let later = std::mem::take(&mut *lock(&self.later));
         for (named, object) in later {
             match named <= epoch {
                 true => gleaner.objects.push(object),
                 false => kept.push((named, object)),
             }
         }
-        self.later.lock().append(&mut kept);
+        lock(&self.later).append(&mut kept);
         gleaner.give_back(self);
     }
 }

@@ -17,9 +17,11 @@ use super::layout::{
 };
 use super::parcel::read_parcel;
 use super::root::open_ledger;
+use super::salvage;
 use super::session::INLINE_MAX;
 use crate::broken::Hole;
 use crate::crl::{Entry, Ledger, Replay};
+use crate::damage::Damage;
 use crate::error::{Error, corrupt};
 use crate::found::Found;
 use crate::heap::{Claim, Redo};
@@ -62,8 +64,8 @@ struct Shared {
 }
 
 /// What one thread recovers.
-struct Recovery<'a> {
-    engine: &'a Bullet,
+pub(super) struct Recovery<'a> {
+    pub(super) engine: &'a Bullet,
     shared: &'a Shared,
     /// Of the stripes it locks.
     number: u16,
@@ -73,6 +75,8 @@ struct Recovery<'a> {
     edits: HashMap<Vec<u8>, Vec<Edit>>,
     sum: Sum,
     records: u64,
+    /// Some of the logs was damaged, and the pool is being salvaged.
+    pub(super) has_lost: bool,
     /// Bytes of what comes of records that say only what changed.
     owed: u64,
 }
@@ -95,15 +99,19 @@ pub(super) fn open_parts(
     options: &Options,
     redo: &Arc<Redo>,
     found: &mut Found,
+    damage: Option<&Arc<Damage>>,
 ) -> Result<(Ledger, Books, Back), Error> {
-    let (ledger, books) = open_ledger(pool, redo, found, geometry.logs as usize)?;
-    redo.recover(found)?;
+    let (ledger, books) = match open_ledger(pool, redo, found, geometry.logs as usize) {
+        Err(error) => (salvage::without_ledger(damage, error)?, Books::default()),
+        Ok(opened) => opened,
+    };
+    redo.recover(found, |error| salvage::tolerate(damage, error))?;
     let Some(mut txn) = redo.txn() else {
         panic!("a redo log without areas");
     };
     let bytes_max = options.max_bytes.max(pool.region().len());
-    let step = options.chunk_bytes;
-    let back = Back::open(pool, geometry, step, bytes_max, found, redo, &mut txn)?;
+    let sizes = [options.chunk_bytes, bytes_max];
+    let back = Back::open(pool, geometry, sizes, found, redo, &mut txn, damage)?;
     found.settle();
     Ok((ledger, books, back))
 }
@@ -129,6 +137,7 @@ pub(super) fn replay_logs(
         all.take_over(one);
     }
     all.lay_edits()?;
+    salvage::look_through(&mut all)?;
     let lsn_max = all.sum.lsn_max.max(books.lsn_max).max(engine.floor());
     engine.raise_clocks(lsn_max);
     engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
@@ -149,6 +158,7 @@ impl<'a> Recovery<'a> {
             edits: HashMap::new(),
             sum: Sum::default(),
             records: 0,
+            has_lost: false,
             owed: 0,
         }
     }
@@ -162,6 +172,7 @@ impl<'a> Recovery<'a> {
         self.sum.keys = self.sum.keys.wrapping_add(other.sum.keys);
         self.sum.lsn_max = self.sum.lsn_max.max(other.sum.lsn_max);
         self.records += other.records;
+        self.has_lost |= other.has_lost;
         self.owed += other.owed;
     }
 
@@ -185,7 +196,9 @@ impl<'a> Recovery<'a> {
     fn replay_all(&mut self, bytes: &[u8], count: u32, record: RecordAt) -> Result<(), Error> {
         for operation in operations(bytes, count) {
             self.sum.add(&operation);
-            self.replay_one(&operation, record)?;
+            if let Err(error) = self.replay_one(&operation, record) {
+                self.lose(&operation, error)?;
+            }
         }
         Ok(())
     }
@@ -259,6 +272,8 @@ impl<'a> Recovery<'a> {
         self.found.keep(at, bytes);
         match self.engine.back.heap.adopt(at, bytes) {
             true => Ok(()),
+            // The heap's books may be what is damaged.
+            false if self.engine.damage.is_some() => Ok(()),
             false => Err(corrupt(
                 at,
                 "a log record names what belongs to something else",
@@ -268,7 +283,7 @@ impl<'a> Recovery<'a> {
 
     /// Puts a state into the front with the lot that it completes; see [`Recovery::show`].
     #[inline]
-    fn put(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub(super) fn put(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
         // What does not count any more, nobody sweeps again.
         if node.lsn <= self.engine.floor() {
             return Ok(());
@@ -284,7 +299,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn show_lot(&mut self) -> Result<(), Error> {
+    pub(super) fn show_lot(&mut self) -> Result<(), Error> {
         let engine = self.engine;
         let mut lot = std::mem::take(&mut self.lot);
         let growth = self.shared.growth.read();
@@ -356,69 +371,77 @@ impl<'a> Recovery<'a> {
 
     /// The second pass: lays what changed over what it builds on, in the order of LSNs.
     fn lay_edits(&mut self) -> Result<(), Error> {
-        let engine = self.engine;
-        for (key, mut edits) in std::mem::take(&mut self.edits) {
-            edits.sort_unstable_by_key(|edit| edit.lsn);
-            let hash = engine.hash(&key);
-            let mut value = Vec::new();
-            let mut scratch = Vec::new();
-            let shown = engine.front.find(hash, &key);
-            let behind = engine.back.find(hash, &key, &mut scratch)?;
-            let shown_lsn = shown.map_or(0, |node| node.lsn);
-            let base = match behind {
-                Some((at, head)) if head.lsn >= shown_lsn => {
-                    engine.back.value(at, &head, &mut scratch, &mut value)?;
-                    engine.has_up_to(head.lsn)
-                }
-                _ => {
-                    if let Some(node) = &shown {
-                        engine.value_of(node, &mut scratch, &mut value)?;
-                    }
-                    shown_lsn
-                }
-            };
-            let left: Vec<&Edit> = edits
-                .iter()
-                .filter(|edit| edit.lsn > base.max(engine.floor()))
-                .collect();
-            let Some(newest) = left.last() else {
-                // The back has all of it, and the front may show what some of it built on.
-                if let (Some(_), Some((at, head))) = (shown, behind)
-                    && head.lsn > shown_lsn
-                {
-                    let object = if value.len() > INLINE_MAX { at } else { 0 };
-                    let node = Node {
-                        object,
-                        ..node_of(&head)
-                    };
-                    self.put(node, &key, &value)?;
-                }
-                continue;
-            };
-            if base <= engine.floor() {
-                return Err(corrupt(0, "a log record changes a value that is not there"));
+        for (key, edits) in std::mem::take(&mut self.edits) {
+            if let Err(error) = self.lay_edits_of(&key, edits) {
+                self.lose_key(&key, error)?;
             }
-            for edit in &left {
-                lay(edit, &mut value)?;
-            }
-            // A log says only what changed of values that the front has.
-            if value.len() > INLINE_MAX {
-                return Err(corrupt(0, "log records make a value longer than they can"));
-            }
-            let node = Node {
-                hash,
-                lsn: newest.lsn,
-                expires_at_ms: newest.expires_at_ms,
-                key_bytes: key.len() as u32,
-                value_bytes: value.len() as u32,
-                record: newest.record.0,
-                is_edit: true,
-                ..Node::default()
-            };
-            self.owed += node.object_bytes();
-            self.put(node, &key, &value)?;
+            // One that is lost may have been in between.
+            self.doubt_edits(&key);
         }
         self.show_lot()
+    }
+
+    fn lay_edits_of(&mut self, key: &[u8], mut edits: Vec<Edit>) -> Result<(), Error> {
+        let engine = self.engine;
+        edits.sort_unstable_by_key(|edit| edit.lsn);
+        let hash = engine.hash(key);
+        let mut value = Vec::new();
+        let mut scratch = Vec::new();
+        let shown = engine.front.find(hash, key);
+        let behind = engine.back.find(hash, key, &mut scratch)?;
+        let shown_lsn = shown.map_or(0, |node| node.lsn);
+        let base = match behind {
+            Some((at, head)) if head.lsn >= shown_lsn => {
+                engine.back.value(at, &head, &mut scratch, &mut value)?;
+                engine.has_up_to(head.lsn)
+            }
+            _ => {
+                if let Some(node) = &shown {
+                    engine.value_of(node, &mut scratch, &mut value)?;
+                }
+                shown_lsn
+            }
+        };
+        let left: Vec<&Edit> = edits
+            .iter()
+            .filter(|edit| edit.lsn > base.max(engine.floor()))
+            .collect();
+        let Some(newest) = left.last() else {
+            // The back has all of it, and the front may show what some of it built on.
+            if let (Some(_), Some((at, head))) = (shown, behind)
+                && head.lsn > shown_lsn
+            {
+                let object = if value.len() > INLINE_MAX { at } else { 0 };
+                let node = Node {
+                    object,
+                    ..node_of(&head)
+                };
+                self.put(node, key, &value)?;
+            }
+            return Ok(());
+        };
+        if base <= engine.floor() {
+            return Err(corrupt(0, "a log record changes a value that is not there"));
+        }
+        for edit in &left {
+            lay(edit, &mut value)?;
+        }
+        // A log says only what changed of values that the front has.
+        if value.len() > INLINE_MAX {
+            return Err(corrupt(0, "log records make a value longer than they can"));
+        }
+        let node = Node {
+            hash,
+            lsn: newest.lsn,
+            expires_at_ms: newest.expires_at_ms,
+            key_bytes: key.len() as u32,
+            value_bytes: value.len() as u32,
+            record: newest.record.0,
+            is_edit: true,
+            ..Node::default()
+        };
+        self.owed += node.object_bytes();
+        self.put(node, key, &value)
     }
 }
 
@@ -444,6 +467,10 @@ impl Replay for Recovery<'_> {
 
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
         self.replay_all(entry.bytes, entry.operations, entry.at)
+    }
+
+    fn tolerate(&mut self, error: Error, lost: &Entry<'_>) -> Result<(), Error> {
+        self.lose_entry(error, lost)
     }
 
     fn finish(&mut self) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! What nobody can find any more, and what readers may still be looking at.
 
 use crate::epoch::Epochs;
+use crate::seam::publishes;
 use std::collections::VecDeque;
 
 /// Things that were taken out of the readers' sight wait for a stamp together, so many of them.
@@ -28,6 +29,7 @@ impl<T> Retired<T> {
     /// Adds what was unlinked just now.
     #[inline]
     pub(super) fn push(&mut self, thing: T) {
+        publishes!();
         self.fresh.push(thing);
     }
 

@@ -9,6 +9,7 @@
 //!
 //! A request is never handed to another worker, as it is in the paper, so what one client asked stays in order (B11).
 
+use crate::seam::publishes;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -105,6 +106,7 @@ impl Roles {
     fn take_of(&self, role: &mut Role, wanted: usize) -> bool {
         let gleaners = self.gleaners.load(Ordering::Relaxed);
         let change = |by: isize| {
+            publishes!();
             let next = gleaners.wrapping_add_signed(by);
             let order = Ordering::AcqRel;
             let changed = self
@@ -154,6 +156,7 @@ impl Roles {
         look.since = look.since.saturating_add(1);
         if next != wanted {
             (look.since, look.rose) = (0, next > wanted);
+            publishes!();
             self.wanted.store(next, Ordering::Relaxed);
         }
     }

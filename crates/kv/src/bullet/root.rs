@@ -11,8 +11,10 @@
 //! A new pool gets its areas for transactions, then its first ledger, then its table. So where there is no ledger there has been
 //! nothing, and where there is one, whatever is zero was lost.
 
+use super::back::Back;
 use super::books::Books;
-use super::table::Array;
+use super::layout::Geometry;
+use super::table::{Array, Table};
 use crate::crl::{LEDGERS_AT, Ledger};
 use crate::error::{Error, corrupt};
 use crate::found::Found;
@@ -74,5 +76,38 @@ pub(super) fn open_ledger(
     match books.is_sound() {
         true => Ok((ledger, books)),
         false => Err(corrupt(LEDGERS_AT, "a ledger says what cannot be")),
+    }
+}
+
+impl Back {
+    /// The table that the words of a root say.
+    pub(super) fn find_table(&self, geometry: &Geometry, words: [u64; 4]) -> Result<Table, Error> {
+        let damaged = |what| Err(corrupt(ROOT_AT, what));
+        if words == [0; 4] {
+            return damaged("the root of the back table is gone");
+        }
+        let Some(Root { current, old, done }) = Root::parse(self.pool.secret(), words) else {
+            return damaged("the root of the back table is damaged");
+        };
+        let inside = |array: Array| {
+            array == Array::NONE
+                || array.depth() >= geometry.depth
+                    && self.pool.region().contains(array.at(), array.bytes())
+        };
+        for array in [current, old] {
+            let is_there = self.heap.is_published(array.at(), array.bytes());
+            if array != Array::NONE && inside(array) && !is_there {
+                let what = "the root of the back table names arrays that are none";
+                self.doubt_books(corrupt(ROOT_AT, what))?;
+            }
+        }
+        let fits = current != Array::NONE
+            && (old == Array::NONE
+                || old.depth() + 1 == current.depth() && done <= 1 << old.depth());
+        if !inside(current) || !inside(old) || !fits {
+            return damaged("the root of the back table names arrays that are none");
+        }
+        let done = if old == Array::NONE { 0 } else { done };
+        Ok(Table::new(current, old, done))
     }
 }

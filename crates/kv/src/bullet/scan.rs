@@ -9,6 +9,7 @@ use super::session::BulletSession;
 use crate::engine::{Ticket, Visit};
 use crate::epoch::Slot;
 use crate::error::Error;
+use crate::seen::Met;
 use std::collections::BTreeSet;
 
 /// What a walk shows of a key.
@@ -53,7 +54,13 @@ impl Bullet {
     ) -> Result<(), Error> {
         let mut at = from;
         loop {
-            at = self.back.visit(at, &mut each)?;
+            at = match self.back.visit(at, &mut each) {
+                Ok(next) => next,
+                Err(error) => {
+                    self.pass_over(error)?;
+                    self.back.table.next(at)
+                }
+            };
             if at == 0 || last(at) >= last(end) {
                 return Ok(());
             }
@@ -102,7 +109,13 @@ impl Bullet {
         let mut bytes = Vec::new();
         for object in objects {
             key.clear();
-            let head = self.back.head(object, &mut key)?;
+            let head = match self.back.head(object, &mut key) {
+                Ok(head) => head,
+                Err(error) => {
+                    self.pass_over(error)?;
+                    continue;
+                }
+            };
             if seen.contains(&key) || !is_inside(head.hash) {
                 continue;
             }
@@ -142,6 +155,9 @@ impl BulletSession {
         }
         let BulletSession { engine, slot, .. } = self;
         let (mut shown, mut cursor) = (0, cursor);
+        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
+        // readers leave.
+        let mut met = Met::default();
         let mut newest = Ticket::NONE;
         loop {
             cursor = engine
@@ -151,13 +167,14 @@ impl BulletSession {
                         let stripe = engine.stripe(engine.hash(one.key));
                         newest = newest.max(Ticket(engine.stripes.stamp(stripe)));
                     }
-                    visit(one.key, u64::from(one.value_bytes), one.expires_at_ms);
+                    met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
                 })
                 .map_err(|error| engine.at_path(error))?;
             if cursor == 0 || shown >= count.max(1) {
                 break;
             }
         }
+        met.show(visit);
         self.last_read = newest;
         Ok(cursor)
     }

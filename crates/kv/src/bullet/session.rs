@@ -21,7 +21,8 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::Claim;
 use crate::stripe::{Patience, StripeId};
-use everdram_pm::{Flushed, Lane, Lsn};
+use everdram_pm::lock::lock;
+use everdram_pm::{Flushed, Lane, Ordered};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -103,7 +104,8 @@ pub(crate) struct BulletSession {
     pub(super) made: bool,
     pub(super) scratch: Vec<u8>,
     pub(super) value: Vec<u8>,
-    pub(super) last_ticket: Lsn,
+    /// The last fence, which covers everything before it.
+    pub(super) ordered: Ordered,
     pub(super) last_read: Ticket,
     /// Of a worker pool's thread: what it does.
     pub(super) role: Role,
@@ -135,7 +137,7 @@ impl BulletSession {
             made: false,
             scratch: Vec::new(),
             value: Vec::new(),
-            last_ticket: Lsn(0),
+            ordered: Ordered::when_found(),
             last_read: Ticket::NONE,
             role: Role::default(),
             counted: false,
@@ -439,10 +441,15 @@ impl Drop for BulletSession {
         let _ = self.commit_pending();
         self.drop_spare_lines();
         let engine = Arc::clone(&self.engine);
+        if std::thread::panicking() && engine.stripes.unlock_all_of(self.id) > 0 {
+            engine
+                .halted
+                .set("a thread panicked in the middle of a write");
+        }
         engine.roles.leave(&mut self.role);
         engine.front.let_go(&mut self.claim);
         engine.back.heap.let_go(&mut self.heap_claim);
-        engine.retired_nodes.lock().append(&mut self.nodes);
+        lock(&engine.retired_nodes).append(&mut self.nodes);
         if self.counted {
             engine.sessions.fetch_sub(1, Ordering::AcqRel);
         }

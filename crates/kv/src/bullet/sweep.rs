@@ -30,10 +30,16 @@ impl Bullet {
     pub(super) fn sweep_expired(self: &Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
         let mut session = BulletSession::new(Arc::clone(self))?;
         let mut expired: Vec<Vec<u8>> = Vec::new();
+        let mut failed = Ok(());
         for _ in 0..PIECES {
-            *cursor = self.walk(&session.slot, *cursor, true, &mut |one| {
+            let walked = self.walk(&session.slot, *cursor, true, &mut |one| {
                 expired.push(one.key.to_vec());
-            })?;
+            });
+            // Damage in one piece does not keep the others from being swept.
+            *cursor = walked.unwrap_or_else(|error| {
+                failed = Err(error);
+                self.piece_end(*cursor)
+            });
             if *cursor == 0 {
                 break;
             }
@@ -41,7 +47,7 @@ impl Bullet {
         for key in &expired {
             session.remove_expired(key)?;
         }
-        session.commit_pending()
+        session.commit_pending().and(failed)
     }
 }
 

@@ -21,6 +21,7 @@
 //! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, what they find stays what it is.
 //! - A bucket that has moved is not changed any more where it was.
 
+use crate::seam::publishes;
 use everdram_pm::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -237,6 +238,7 @@ impl Table {
         assert_eq!(array.depth(), old.depth() + 1);
         self.done
             .store(u64::from(array.depth()) << DEPTH_SHIFT, Ordering::Release);
+        publishes!();
         self.old.store(old.0, Ordering::Release);
         self.current.store(array.0, Ordering::Release);
     }
@@ -244,11 +246,13 @@ impl Table {
     /// One more bucket has moved; its row is still locked.
     pub(crate) fn moved(&self) {
         let done = self.done.load(Ordering::Relaxed);
+        publishes!();
         self.done.store(done + 1, Ordering::Release);
     }
 
     /// All buckets have moved.
     pub(crate) fn finish(&self) {
+        publishes!();
         self.old.store(0, Ordering::Release);
     }
 

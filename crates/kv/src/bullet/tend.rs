@@ -7,12 +7,14 @@ use super::Bullet;
 use super::glean::Gleaner;
 use super::table::Array;
 use crate::crl::Step;
+use crate::damage::Damage;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::Claim;
 use crate::inspect::Inspection;
 use crate::opening::Recovered;
 use crate::stripe::Patience;
+use everdram_pm::lock::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -116,7 +118,7 @@ impl Bullet {
             gleaner.give_back_all(self);
             self.put_back(gleaner);
         }
-        let mut retired = self.retired_nodes.lock();
+        let mut retired = lock(&self.retired_nodes);
         retired.take_now(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
         drop(retired);
         self.free_evicted(true);
@@ -136,7 +138,7 @@ impl Bullet {
 
     /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
     fn free_retired_nodes(&self) {
-        let mut retired = self.retired_nodes.lock();
+        let mut retired = lock(&self.retired_nodes);
         retired.take(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
     }
 
@@ -184,7 +186,7 @@ impl Bullet {
             }
             number += 1;
         }
-        let mut retired = self.retired_nodes.lock();
+        let mut retired = lock(&self.retired_nodes);
         dropped
             .into_iter()
             .for_each(|line| retired.push((line, everdram_pm::LINE)));
@@ -270,7 +272,7 @@ impl Recovered for Bullet {
         let (mut cursor, mut written, mut quiet) = (0, 0, 0);
         let weak = Arc::downgrade(&self);
         self.background
-            .start(weak, "everdram-bullet", move |bullet, _| {
+            .start(weak, "everdram-bullet", &self.halted, move |bullet, _| {
                 let now = bullet.logs.written();
                 quiet = if now == written { quiet + 1 } else { 0 };
                 written = now;
@@ -281,6 +283,10 @@ impl Recovered for Bullet {
                     Ok(false) | Err(_) => PERIOD,
                 }
             });
+    }
+
+    fn damage(&self) -> Option<&Arc<Damage>> {
+        self.damage.as_ref()
     }
 
     fn describe(&self, inspection: &mut Inspection) {
@@ -301,6 +307,17 @@ impl Recovered for Bullet {
     fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
         while self.tend_some(cursor, true)? {}
         Ok(())
+    }
+
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job> {
+        let (tended, urgent, gleaned) = (Arc::clone(&self), Arc::clone(&self), self);
+        let (mut cursor, mut second) = (0, 0);
+        vec![
+            crate::lab::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
+            crate::lab::Job::new("quiet", move || urgent.tend_some(&mut second, true)),
+            crate::lab::Job::new("glean", move || Ok(gleaned.assist(true)? == Work::Done)),
+        ]
     }
 
     #[cfg(feature = "lab")]

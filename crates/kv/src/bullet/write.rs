@@ -9,7 +9,7 @@ use super::trace::Trace;
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::stripe::StripeId;
-use everdram_pm::Flushed;
+use everdram_pm::{Flushed, Written};
 use std::sync::atomic::Ordering;
 
 /// Submitted writes after which a session commits by itself.
@@ -42,6 +42,8 @@ pub(super) struct Pending {
     keys: Keys,
     /// The key was absent for users.
     is_new: bool,
+    /// When its record had been appended; `None`: it has none.
+    written: Option<Written>,
 }
 
 impl<'a> Change<'a> {
@@ -86,7 +88,7 @@ impl BulletSession {
                     self.fence();
                     // Who looks behind may see it from here on.
                     if !self.engine.durable_at_fence {
-                        self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+                        self.engine.stripes.set_stamp(stripe, &self.ordered);
                     }
                     if let Err(error) = self.enter(&pending.node, record, key, change.value()) {
                         self.give_back(stripe);
@@ -215,6 +217,7 @@ impl BulletSession {
             old: seen.node,
             keys,
             is_new: !seen.is_live && !is_tombstone,
+            written: None,
         })
     }
 
@@ -236,6 +239,7 @@ impl BulletSession {
         value: &[u8],
     ) {
         pending.node.record = record.0;
+        pending.written = self.flushed.as_ref().map(|_| self.lane.written());
         self.engine.front.write(&pending.node, key, value);
     }
 
@@ -359,7 +363,7 @@ impl BulletSession {
             if let Err(error) = self.publish(&one) {
                 result = Err(self.engine.halt(error));
             }
-            self.engine.stripes.unlock(one.stripe);
+            self.engine.stripes.release(one.stripe, &self.ordered);
         }
         self.pending = pending;
         if self.engine.broken.is(Hole::B6) {
@@ -386,7 +390,7 @@ impl BulletSession {
     #[inline]
     pub(super) fn fence(&mut self) {
         if let Some(flushed) = self.flushed.take() {
-            self.last_ticket = self.lane.fence(flushed).lsn();
+            self.ordered = self.lane.fence(flushed);
         }
     }
 
@@ -401,6 +405,11 @@ impl BulletSession {
     /// Lets others see a write, which is fenced; its stripe is still held.
     #[inline]
     pub(super) fn publish(&mut self, one: &Pending) -> Result<(), Error> {
+        if let Some(written) = one.written
+            && !self.engine.broken.is(Hole::B6)
+        {
+            self.ordered.assert_covers(written);
+        }
         let BulletSession {
             engine,
             claim,
@@ -410,7 +419,7 @@ impl BulletSession {
             ..
         } = self;
         if !engine.durable_at_fence {
-            engine.stripes.set_stamp(one.stripe, self.last_ticket.0);
+            engine.stripes.set_stamp(one.stripe, &self.ordered);
         }
         let mut show = || engine.front.publish(&one.place, &one.node, spare, claim);
         match &engine.gates {

@@ -56,6 +56,19 @@ pub(crate) struct Entry<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+impl<'a> Entry<'a> {
+    /// What the bytes from a position of a log on say, whole lines that do not verify.
+    pub(super) fn unverified(log: usize, position: u64, bytes: &'a [u8]) -> Entry<'a> {
+        let head = EntryHead::read(bytes);
+        Entry {
+            at: RecordAt::new(log, position),
+            head,
+            operations: head.operations,
+            bytes: bytes.get(ENTRY_HEAD..).unwrap_or(&[]),
+        }
+    }
+}
+
 /// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of what there are numbers for.
 pub(super) fn is_epoch(epoch: u64, incarnation: u64) -> bool {
     epoch >> 32 <= incarnation && epoch as u32 <= u32::MAX / 2

@@ -6,6 +6,7 @@
 use super::cursor::{Cursor, Next};
 use super::log::Logs;
 use everdram_pm::LINE;
+use everdram_pm::lock::lock;
 
 /// No operation is shorter.
 const OPERATION_LEAST: u64 = 32;
@@ -15,7 +16,7 @@ const CLOSELY: u64 = 4 << 20;
 impl Logs {
     /// Operations in all logs, about.
     pub(super) fn guess(&self) -> u64 {
-        let heads = self.ledger.lock().heads.clone();
+        let heads = lock(&self.ledger).heads.clone();
         let each = heads.iter().enumerate();
         each.map(|(number, head)| self.guess_log(number, *head))
             .sum()

@@ -24,7 +24,9 @@ use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
 use super::pass::Pass;
 use crate::broken::Opened;
+use crate::seam::publishes;
 use crossbeam_utils::CachePadded;
+use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, LINE, Lane, Pool};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -172,6 +174,7 @@ impl Logs {
             return None;
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
+        publishes!();
         writer
             .compare_exchange(UNLOCKED, epoch, Ordering::SeqCst, Ordering::Relaxed)
             .ok()?;
@@ -240,7 +243,9 @@ impl Logs {
     pub(crate) fn end(&self, group: Group) -> usize {
         let log = &self.logs[group.log];
         log.tail.store(group.tail, Ordering::Relaxed);
+        publishes!();
         log.published.store(group.tail, Ordering::Release);
+        publishes!();
         log.writer.store(UNLOCKED, Ordering::SeqCst);
         group.log
     }
@@ -252,11 +257,12 @@ impl Logs {
 
     /// The epoch that was reclaimed last.
     pub(crate) fn reclaimed(&self) -> u64 {
-        self.ledger.lock().epoch
+        lock(&self.ledger).epoch
     }
 
     /// Begins a new epoch; returns the one that ends.
     pub(super) fn next_epoch(&self) -> u64 {
+        publishes!();
         self.epoch.fetch_add(1, Ordering::SeqCst)
     }
 
@@ -378,6 +384,7 @@ impl Log {
     }
 
     pub(super) fn stop_gleaning(&self) {
+        publishes!();
         self.gleaning.store(false, Ordering::Release);
     }
 }

@@ -14,7 +14,9 @@ use super::ledger::{Ledger, Notes};
 use super::log::Logs;
 use crate::broken::Hole;
 use crate::error::Error;
+use crate::seam::publishes;
 use everdram_pm::Lane;
+use everdram_pm::lock::lock;
 use std::sync::atomic::Ordering;
 
 /// What entries are applied to before their room is used again (the paper's persistent table). The logs do not ask what that is.
@@ -66,7 +68,7 @@ impl Logs {
         up_to: impl FnOnce() -> Option<u64>,
     ) -> Result<Step, Error> {
         let epoch = {
-            let mut pass = self.pass.lock();
+            let mut pass = lock(&self.pass);
             if pass.epoch == 0 {
                 let Some(epoch) = up_to() else {
                     return Ok(Step::Idle);
@@ -97,13 +99,14 @@ impl Logs {
                 false => self.glean(back, cursor, number, epoch),
             };
             if let Ok(true) = gleaned {
+                publishes!();
                 log.gleaned.fetch_max(epoch, Ordering::AcqRel);
             }
             log.stop_gleaning();
             gleaned?;
             return Ok(Step::Worked);
         }
-        let mut pass = self.pass.lock();
+        let mut pass = lock(&self.pass);
         if pass.epoch != epoch || !(0..self.count()).all(is_gleaned) {
             return Ok(Step::Waiting);
         }
@@ -126,6 +129,7 @@ impl Logs {
         cursor.turn_to(number);
         let mut entries = Entries::new(self, cursor, [position, limit], epoch);
         back.apply(&mut entries)?;
+        publishes!();
         log.cursor.store(entries.position, Ordering::Release);
         Ok(entries.are_all)
     }
@@ -135,7 +139,7 @@ impl Logs {
         let heads: Vec<u64> = (0..self.count())
             .map(|number| self.log(number).cursor.load(Ordering::Acquire))
             .collect();
-        let mut ledger = self.ledger.lock();
+        let mut ledger = lock(&self.ledger);
         if self.broken.is(Hole::B1) {
             ledger.move_heads_one_by_one(back.lane(), &heads);
         }
@@ -148,6 +152,7 @@ impl Logs {
         back.note(epoch, &mut next.notes);
         next.write(back.lane());
         for (number, head) in next.heads.iter().enumerate() {
+            publishes!();
             self.log(number).head.store(*head, Ordering::Release);
         }
         *ledger = next;

@@ -32,6 +32,15 @@ pub(crate) trait Replay {
     /// Recovery fails with it.
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error>;
 
+    /// Damage, in front of entries that verify. To salvage those, it is noted; `_lost` has all bytes up to there, and is what they say they
+    /// are.
+    ///
+    /// # Errors
+    /// The one given: recovery refuses.
+    fn tolerate(&mut self, error: Error, _lost: &Entry<'_>) -> Result<(), Error> {
+        Err(error)
+    }
+
     /// A log has been read to its end: what was put off is done.
     ///
     /// # Errors
@@ -105,21 +114,32 @@ impl Logs {
         let (limit, incarnation) = (head + self.log_bytes(), self.pool.incarnation());
         let mut cursor = Cursor::new(number);
         let (mut position, mut epoch) = (head, reclaimed);
-        while let Next::Entry(entry, next) = cursor.next(self, position, limit) {
-            if !entry.head.is_sound(position, incarnation) || !replay.is_sound(&entry) {
-                let at = self.place(number, position);
-                return Err(corrupt(at, "a log record says what cannot be"));
+        loop {
+            while let Next::Entry(entry, next) = cursor.next(self, position, limit) {
+                if !entry.head.is_sound(position, incarnation) || !replay.is_sound(&entry) {
+                    let at = self.place(number, position);
+                    let error = corrupt(at, "a log record says what cannot be");
+                    replay.tolerate(error, &entry)?;
+                    position = next;
+                    continue;
+                }
+                // A later life of the pool has later epochs, and so has what it wrote.
+                let is_of_a_former_lap = entry.head.epoch < epoch && !self.broken.is(Hole::B8);
+                if is_of_a_former_lap || !replay.is_there(&entry) {
+                    break;
+                }
+                replay.replay(&entry)?;
+                (position, epoch) = (next, entry.head.epoch);
             }
-            // A later life of the pool has later epochs, and so has what it wrote.
-            let is_of_a_former_lap = entry.head.epoch < epoch && !self.broken.is(Hole::B8);
-            if is_of_a_former_lap || !replay.is_there(&entry) {
+            let Err(error) = self.refuse_damage(number, position, limit) else {
                 break;
-            }
-            replay.replay(&entry)?;
-            (position, epoch) = (next, entry.head.epoch);
+            };
+            let next = self.next_sound(number, position + LINE, limit);
+            let bytes = self.bytes(number, position, next);
+            replay.tolerate(error, &Entry::unverified(number, position, &bytes))?;
+            position = next;
         }
         replay.finish()?;
-        self.refuse_damage(number, position, limit)?;
         self.keep(replay.found(), number, head, position);
         if position < limit {
             self.end_log(replay.found(), number, position);
@@ -148,6 +168,27 @@ impl Logs {
             let dirty = found.lane.store(at, &[0; 8]);
             found.keep_stored(dirty);
         }
+    }
+
+    /// The position of the first entry that verifies at `position` or behind it; `limit` if there is none.
+    fn next_sound(&self, number: usize, position: u64, limit: u64) -> u64 {
+        let mut cursor = Cursor::new(number);
+        let mut positions = (position..limit).step_by(LINE as usize);
+        let found = positions.find(|at| matches!(cursor.next(self, *at, limit), Next::Entry(..)));
+        found.unwrap_or(limit)
+    }
+
+    /// The bytes between two positions of a log.
+    fn bytes(&self, number: usize, from: u64, to: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut position = from;
+        while position < to {
+            let more = self.to_end(position).min(to - position);
+            let region = self.pool.region();
+            region.load_behind(self.place(number, position), more, &mut bytes);
+            position += more;
+        }
+        bytes
     }
 
     /// Refuses to start if an entry behind the end of a log says that the log went on.

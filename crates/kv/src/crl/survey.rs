@@ -6,7 +6,7 @@
 use super::change::Change;
 use super::cursor::{Cursor, Next};
 use super::journal::{Journal, NUMBER, OWNER, Volatile};
-use crate::error::{Error, corrupt};
+use crate::error::Error;
 use crate::inspect::{Inspection, KindCount};
 use crate::opening;
 use crate::options::{Create, Options, Progress};
@@ -84,7 +84,7 @@ pub(crate) fn check(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Check
         Ok(Some(journal)) => journal,
         Ok(None) => return Ok(report),
         Err(Error::Corrupt { offset, what, .. }) => {
-            report.findings.push(Finding { offset, what });
+            report.findings.push(Finding::new(offset, what));
             return Ok(report);
         }
         Err(other) => return Err(other),
@@ -116,7 +116,7 @@ pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(
     let mut all = Held::default();
     for log in 0..logs {
         let held = held(&journal, log);
-        let held = held.map_err(|Finding { offset, what }| corrupt(offset, &what))?;
+        let held = held.map_err(Finding::into_error)?;
         all.entries += held.entries;
         all.used_bytes += held.used_bytes;
         all.live_bytes += held.live_bytes;
@@ -161,10 +161,8 @@ fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
     let (mut cursor, mut held) = (Cursor::new(log), Held::default());
     while position < limit {
         let Next::Entry(entry, next) = cursor.next(logs, position, limit) else {
-            return Err(Finding {
-                offset: logs.place(log, position),
-                what: "a log record does not verify".into(),
-            });
+            let at = logs.place(log, position);
+            return Err(Finding::new(at, "a log record does not verify"));
         };
         held.used_bytes += next - position;
         // Padding says nothing.

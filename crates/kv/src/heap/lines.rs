@@ -15,6 +15,7 @@
 //! - `free` is the number of clear bits, but for a moment in which it is less.
 //! - A chunk is in `ready` once if its state is `LISTED`, and its number is in `pool` exactly if its state is `POOL`.
 
+use everdram_pm::lock::lock;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::OnceLock;
@@ -100,7 +101,7 @@ impl Lines {
 
     /// Chunks there are.
     pub(crate) fn chunks(&self) -> u64 {
-        self.stock.lock().chunks
+        lock(&self.stock).chunks
     }
 
     /// Lines that are taken, those of headers and of whole runs included.
@@ -170,7 +171,7 @@ impl Lines {
         if leaf_of(first + count).0 >= LEAVES {
             return false;
         }
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         for number in first..first + count {
             let (leaf, _) = leaf_of(number);
             self.leaves[leaf].get_or_init(|| self.leaf(LEAF_FIRST << leaf));
@@ -219,7 +220,7 @@ impl Lines {
 
     /// As [`Lines::adopt`], of `count` chunks that are one run. `false`: one of them is not wholly free.
     pub(crate) fn adopt_run(&self, first: u32, count: u32) -> bool {
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         let carved = stock.carve(first, count);
         if carved {
             self.make_run(first, count);
@@ -250,7 +251,7 @@ impl Lines {
     }
 
     fn leave_pool(&self, number: u32) {
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         let was_there = stock.carve(number, 1);
         assert!(was_there, "chunk {number} is not in the pool");
         self.known(number).state.store(FULL, Ordering::SeqCst);
@@ -294,7 +295,7 @@ impl Lines {
                 None => self.let_go(other),
             }
         }
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         let (&first, _) = stock.pool.first_key_value()?;
         stock.carve(first, 1);
         self.known(first).state.store(OWNED, Ordering::SeqCst);
@@ -337,7 +338,7 @@ impl Lines {
     }
 
     fn next_listed(&self) -> Option<u32> {
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         loop {
             let number = stock.ready.pop_front()?;
             let state = self.known(number).state;
@@ -388,13 +389,13 @@ impl Lines {
             .state
             .compare_exchange(FULL, LISTED, Ordering::SeqCst, Ordering::Relaxed);
         if full.is_ok() {
-            self.stock.lock().ready.push_back(number);
+            lock(&self.stock).ready.push_back(number);
         }
     }
 
     /// So many neighbouring chunks, wholly free: the number of the first one. `None`: more must be added.
     pub(crate) fn take_run(&self, count: u32) -> Option<u32> {
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         let mut first = stock.find(count);
         if first.is_none() {
             self.pool_what_is_free(&mut stock);
@@ -415,7 +416,7 @@ impl Lines {
 
     /// Gives a run back; returns how many chunks it had.
     pub(crate) fn give_back_run(&self, first: u32) -> u32 {
-        let mut stock = self.stock.lock();
+        let mut stock = lock(&self.stock);
         let chunk = self.known(first);
         assert_eq!(chunk.state.load(Ordering::SeqCst), RUN);
         let count = chunk.free.swap(self.usable(), Ordering::SeqCst);

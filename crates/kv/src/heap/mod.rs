@@ -25,6 +25,7 @@ mod txn;
 
 use crate::error::{Error, corrupt};
 use crate::found::Found;
+use everdram_pm::lock::lock;
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use lines::Lines;
 use parking_lot::Mutex;
@@ -93,17 +94,18 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64.
+    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64. It grows by so many bytes at once, to so
+    /// many.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], without the path.
+    /// [`Error::Corrupt`], without the path. Not if `tolerate` takes it: then nothing is known of a chunk, and all of it counts as taken.
     pub(crate) fn open(
         pool: Arc<Pool>,
         found: &mut Found,
         owner: u32,
         chunk_lines: u32,
-        step_bytes: u64,
-        bytes_max: u64,
+        [step_bytes, bytes_max]: [u64; 2],
+        tolerate: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<Heap, Error> {
         let header_words = 1 + u64::from(chunk_lines) / 64;
         let header_lines = (header_words * 8).div_ceil(LINE) as u32;
@@ -118,12 +120,17 @@ impl Heap {
             pool,
         };
         for extent in heap.pool.extents(owner) {
-            heap.read_extent(found, extent)?;
+            heap.read_extent(found, extent, &tolerate)?;
         }
         Ok(heap)
     }
 
-    fn read_extent(&self, found: &mut Found, extent: Extent) -> Result<(), Error> {
+    fn read_extent(
+        &self,
+        found: &mut Found,
+        extent: Extent,
+        tolerate: impl Fn(Error) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let region = self.pool.region();
         let first = self.chunk_of(extent.at);
         let count = (extent.bytes / self.chunk_bytes) as u32;
@@ -163,7 +170,11 @@ impl Heap {
                     }
                     chunks
                 }
-                _ => return Err(corrupt(at, "the descriptor of a chunk is damaged")),
+                _ => {
+                    tolerate(corrupt(at, "the descriptor of a chunk is damaged"))?;
+                    self.lines.adopt(number, std::iter::repeat(u64::MAX));
+                    1
+                }
             };
             number += chunks;
         }
@@ -282,7 +293,7 @@ impl Heap {
     #[cold]
     fn grow(&self, chunks: u32) -> Result<(), Error> {
         let before = self.lines.chunks();
-        let _growth = self.growth.lock();
+        let _growth = lock(&self.growth);
         if self.lines.chunks() != before {
             // Somebody else has grown it meanwhile: look again first.
             return Ok(());

@@ -173,7 +173,7 @@ mod records {
         }
         let redo = Arc::new(redo);
         let mut found = Found::new(pool.lane());
-        redo.recover(&mut found).unwrap();
+        redo.recover(&mut found, Err).unwrap();
         found.settle();
         (pool, redo, at)
     }
@@ -262,7 +262,8 @@ mod records {
             let pool = open(&memory.stored(), CAPACITY as u64, Some(memory.clone())).unwrap();
             let mut found = Found::new(pool.lane());
             let most = CAPACITY as u64;
-            let heap = Heap::open(Arc::clone(&pool), &mut found, HEAP, LINES, 0, most).unwrap();
+            let heap =
+                Heap::open(Arc::clone(&pool), &mut found, HEAP, LINES, [0, most], Err).unwrap();
             found.settle();
             (pool, heap)
         };

@@ -120,44 +120,57 @@ impl Redo {
     /// any point.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], without the path: a record that names places it cannot have.
-    pub(crate) fn recover(&self, found: &mut Found) -> Result<(), Error> {
+    /// [`Error::Corrupt`], without the path: a record that names places it cannot have. Not if `tolerate` takes it: then the area is as new,
+    /// and a transaction that was in the middle stays there.
+    pub(crate) fn recover(
+        &self,
+        found: &mut Found,
+        tolerate: impl Fn(Error) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // A process that was killed may have left in the caches that a record is retired. If that were lost after others had changed
         // the same words, the record would be in force again.
         for area in self.areas() {
             found.keep(area, LINE);
         }
         for area in self.areas() {
-            let damaged = || corrupt(area, "the number of an area's transactions is damaged");
-            let retired = self.retired(area).ok_or_else(damaged)?;
-            let Some((number, edits)) = self.committed(area, retired) else {
-                if self.pool.region().load_word(area + LINE) != 0 {
-                    let dirty = found.lane.store_word(area + LINE, 0);
-                    found.keep_stored(dirty);
-                }
-                continue;
-            };
-            // The next one is not begun before this one is retired.
-            if number != retired + 1 || number == NUMBER_END {
-                return Err(damaged());
+            if let Err(error) = self.recover_area(found, area) {
+                tolerate(error)?;
+                retire(&mut found.lane, area, 0);
             }
-            let contains = |edit: &Edit| {
-                let at = edit.place & !7;
-                edit.place % 8 <= LOWER && at >= ROOT_AT && self.pool.region().contains(at, 8)
-            };
-            if !edits.iter().all(contains) {
-                return Err(corrupt(
-                    area,
-                    "a transaction's record names places outside of the pool",
-                ));
-            }
-            // A process that was killed may have left the record in the caches; part of what it says must not outlive it.
-            let bytes = LINE + (HEAD + edits.len() * EDIT) as u64;
-            found.keep(area, bytes.next_multiple_of(LINE));
-            found.settle();
-            apply(&mut found.lane, &edits);
-            retire(&mut found.lane, area, number);
         }
+        Ok(())
+    }
+
+    fn recover_area(&self, found: &mut Found, area: u64) -> Result<(), Error> {
+        let damaged = || corrupt(area, "the number of an area's transactions is damaged");
+        let retired = self.retired(area).ok_or_else(damaged)?;
+        let Some((number, edits)) = self.committed(area, retired) else {
+            if self.pool.region().load_word(area + LINE) != 0 {
+                let dirty = found.lane.store_word(area + LINE, 0);
+                found.keep_stored(dirty);
+            }
+            return Ok(());
+        };
+        // The next one is not begun before this one is retired.
+        if number != retired + 1 || number == NUMBER_END {
+            return Err(damaged());
+        }
+        let contains = |edit: &Edit| {
+            let at = edit.place & !7;
+            edit.place % 8 <= LOWER && at >= ROOT_AT && self.pool.region().contains(at, 8)
+        };
+        if !edits.iter().all(contains) {
+            return Err(corrupt(
+                area,
+                "a transaction's record names places outside of the pool",
+            ));
+        }
+        // A process that was killed may have left the record in the caches; part of what it says must not outlive it.
+        let bytes = LINE + (HEAD + edits.len() * EDIT) as u64;
+        found.keep(area, bytes.next_multiple_of(LINE));
+        found.settle();
+        apply(&mut found.lane, &edits);
+        retire(&mut found.lane, area, number);
         Ok(())
     }
 

@@ -208,8 +208,8 @@ fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::DEPTH_FIRST;
     use super::super::hash::Hasher;
+    use super::super::{DEPTH_FIRST, FOUND};
     use super::*;
     use crate::chance::Chance;
     use crate::epoch::Epochs;
@@ -231,7 +231,7 @@ mod tests {
             let hash = index.hash(&number.to_le_bytes());
             let mut again = rehash_by(|at| index.hash(&at.get().to_le_bytes()));
             let at = Location::new(number).unwrap();
-            index.insert(hash, at, &mut again).unwrap();
+            index.insert(hash, at, &mut again, &FOUND).unwrap();
         }
         (index, slot)
     }
@@ -272,21 +272,21 @@ mod tests {
             let found = other.lookup(hash, &slot.pin(), |at| at == wanted).is_some();
             assert_eq!(found, !number.is_multiple_of(3), "{number}");
             if !found {
-                other.insert(hash, wanted, &mut again).unwrap();
+                other.insert(hash, wanted, &mut again, &FOUND).unwrap();
             }
         }
         // It grows like any other, and can be emptied.
         for number in COUNT + 1..=2 * COUNT {
             let hash = other.hash(&number.to_le_bytes());
             other
-                .insert(hash, Location::new(number).unwrap(), &mut again)
+                .insert(hash, Location::new(number).unwrap(), &mut again, &FOUND)
                 .unwrap();
         }
         for number in 1..=2 * COUNT {
             let hash = other.hash(&number.to_le_bytes());
-            assert!(other.remove(hash, Location::new(number).unwrap()));
+            assert!(other.remove(hash, Location::new(number).unwrap(), &FOUND));
         }
-        other.clear().unwrap();
+        other.clear(&FOUND).unwrap();
     }
 
     /// Segments that are as full as they can be, and that had other entries before, fit into as many pages again.
@@ -298,10 +298,10 @@ mod tests {
         for number in 1..=4 * COUNT {
             let (gone, come) = (number, number + COUNT);
             let hash = original.hash(&gone.to_le_bytes());
-            assert!(original.remove(hash, Location::new(gone).unwrap()));
+            assert!(original.remove(hash, Location::new(gone).unwrap(), &FOUND));
             let hash = original.hash(&come.to_le_bytes());
             original
-                .insert(hash, Location::new(come).unwrap(), &mut again)
+                .insert(hash, Location::new(come).unwrap(), &mut again, &FOUND)
                 .unwrap();
         }
         drop(slot);

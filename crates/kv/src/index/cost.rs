@@ -2,7 +2,7 @@
 //! `cargo test --release -p everdram index::cost -- --ignored --nocapture`
 
 use super::growth::rehash_by;
-use super::{DEPTH_FIRST, Hasher, Index, KeyHash, Location};
+use super::{DEPTH_FIRST, FOUND, Hasher, Index, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::Epochs;
 use std::hint::black_box;
@@ -41,7 +41,7 @@ fn replace_ns(index: &Index, count: u64) -> f64 {
         let (hash, at) = (hash_of(index, number), location(number));
         let pin = slot.pin();
         assert!(index.candidates(hash, &pin).any(|found| found == at));
-        assert!(index.replace(hash, at, at));
+        assert!(index.replace(hash, at, at, &FOUND));
     }
     start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
 }
@@ -61,7 +61,9 @@ fn table() {
             for _ in 0..1000 {
                 let hash = hash_of(&index, number);
                 let mut rehash = rehash_by(|at| hash_of(&index, at.get() - 1));
-                index.insert(hash, location(number), &mut rehash).unwrap();
+                index
+                    .insert(hash, location(number), &mut rehash, &FOUND)
+                    .unwrap();
                 number += 1;
             }
             slowest_us = slowest_us.max(began.elapsed().as_secs_f64() * 1e6);

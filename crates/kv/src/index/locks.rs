@@ -31,6 +31,10 @@ impl Lock {
     fn wait(&self) {
         let backoff = Backoff::new();
         while self.0.load(Ordering::Relaxed) != 0 || self.0.swap(1, Ordering::Acquire) != 0 {
+            #[cfg(feature = "lab")]
+            if everdram_pm::lab::waiting() {
+                continue;
+            }
             backoff.snooze();
         }
     }

@@ -52,6 +52,9 @@ mod locks;
 mod scan;
 mod shape;
 
+/// Tests lead to nothing that a crash could lose.
+#[cfg(test)]
+const FOUND: Ordered = Ordered::when_found();
 #[cfg(test)]
 mod cost;
 #[cfg(test)]
@@ -64,10 +67,12 @@ pub(crate) use growth::Rehash;
 pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
 
 use crate::epoch::{Epochs, Pin};
+use crate::seam::publishes;
 use arena::Arena;
 use candidates::Candidates;
 use directory::Directory;
 use entry::{Bucket, Entry};
+use everdram_pm::Ordered;
 use line::{Home, Line};
 use locks::{Held, Locks};
 use std::sync::Arc;
@@ -165,14 +170,17 @@ impl Index {
         home
     }
 
-    /// Adds an entry for a key that has none. May call `rehash` for any entry.
+    /// Adds an entry for a key that has none, after the fence that covers what it leads to. May call `rehash` for any
+    /// entry.
     #[inline]
     pub(crate) fn insert(
         &self,
         hash: KeyHash,
         location: Location,
         rehash: Rehash<'_>,
+        _after: &Ordered,
     ) -> Result<(), IndexError> {
+        publishes!();
         let seen = self.approach(hash);
         loop {
             let (_held, line, home) = self.own(hash, seen);
@@ -210,20 +218,29 @@ impl Index {
         depths.min().unwrap_or(0)
     }
 
-    /// Points the entry of exactly `old` to `new`; `false`, and no change, if there is none.
+    /// Points the entry of exactly `old` to `new`, after the fence that covers that; `false`, and no change, if there is
+    /// none.
     #[inline]
-    pub(crate) fn replace(&self, hash: KeyHash, old: Location, new: Location) -> bool {
+    pub(crate) fn replace(
+        &self,
+        hash: KeyHash,
+        old: Location,
+        new: Location,
+        _after: &Ordered,
+    ) -> bool {
         self.exchange(hash, old, Some(new))
     }
 
-    /// Removes the entry of exactly `old`; `false`, and no change, if there is none.
+    /// Removes the entry of exactly `old`, after the fence that covers whatever says that it is gone; `false`, and no
+    /// change, if there is none.
     #[inline]
-    pub(crate) fn remove(&self, hash: KeyHash, old: Location) -> bool {
+    pub(crate) fn remove(&self, hash: KeyHash, old: Location, _after: &Ordered) -> bool {
         self.exchange(hash, old, None)
     }
 
     #[inline]
     fn exchange(&self, hash: KeyHash, old: Location, new: Option<Location>) -> bool {
+        publishes!();
         let (_held, line, home) = self.own(hash, self.approach(hash));
         let (old, new) = (home.entry(old), new.map(|new| home.entry(new)));
         for step in 0..PROBE_BUCKETS {
@@ -291,8 +308,10 @@ impl Index {
         Some(Arena::line_of(page, number))
     }
 
-    /// Removes everything. Readers may run; no change may. On an error nothing is removed.
-    pub(crate) fn clear(&self) -> Result<(), IndexError> {
+    /// Removes everything, after the fence that covers whatever says that it is gone. Readers may run; no change may. On
+    /// an error nothing is removed.
+    pub(crate) fn clear(&self, _after: &Ordered) -> Result<(), IndexError> {
+        publishes!();
         let _locks = self.locks.all();
         let old = self.directory.segments(&self.arena);
         let empty = self.empty_segments(self.directory.depth_first(), 1)?;

@@ -5,7 +5,7 @@
 mod threads;
 
 use super::growth::rehash_by;
-use super::{DEPTH_FIRST, Hasher, Index, IndexError, KeyHash, Location};
+use super::{DEPTH_FIRST, FOUND, Hasher, Index, IndexError, KeyHash, Location};
 use crate::chance::Chance;
 use crate::epoch::{Epochs, Slot};
 use std::collections::HashMap;
@@ -95,6 +95,7 @@ impl Numbers {
                     self.rehashed.fetch_add(1, Ordering::Relaxed);
                     self.hash(key_of(at))
                 }),
+                &FOUND,
             )
             .unwrap();
     }
@@ -143,18 +144,21 @@ fn agrees_with_a_hash_map() {
         );
         match (known, random.below(4)) {
             (None, _) => {
-                assert!(!numbers.index.replace(hash, new, new) && !numbers.index.remove(hash, new));
+                assert!(
+                    !numbers.index.replace(hash, new, new, &FOUND)
+                        && !numbers.index.remove(hash, new, &FOUND)
+                );
                 numbers.insert(key, version);
                 model.insert(key, new);
             }
             (Some(old), 0) => {
-                assert!(numbers.index.remove(hash, old));
-                assert!(!numbers.index.remove(hash, old));
+                assert!(numbers.index.remove(hash, old, &FOUND));
+                assert!(!numbers.index.remove(hash, old, &FOUND));
                 model.remove(&key);
             }
             (Some(old), _) => {
-                assert!(numbers.index.replace(hash, old, new));
-                assert_eq!(numbers.index.replace(hash, old, new), old == new);
+                assert!(numbers.index.replace(hash, old, new, &FOUND));
+                assert_eq!(numbers.index.replace(hash, old, new, &FOUND), old == new);
                 model.insert(key, new);
             }
         }
@@ -205,7 +209,7 @@ fn room_that_was_made_is_enough_and_not_the_end() {
         (count..3 * count).for_each(|key| numbers.insert(key, 0));
         assert!((0..3 * count).all(|key| numbers.lookup(&slot, key) == Some(location(key, 0))));
         assert_eq!(numbers.scan_all(&slot, 100).len() as u64, 3 * count);
-        numbers.index.clear().unwrap();
+        numbers.index.clear(&FOUND).unwrap();
         assert_eq!(numbers.lookup(&slot, 0), None);
         (0..count).for_each(|key| numbers.insert(key, 0));
         assert_eq!(numbers.scan_all(&slot, 100).len() as u64, count);
@@ -252,7 +256,7 @@ fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
         };
         let result = numbers
             .index
-            .insert(numbers.hash(key), location(key, 0), &mut rehash);
+            .insert(numbers.hash(key), location(key, 0), &mut rehash, &FOUND);
         result.err().map(|error| (key, error))
     });
     let Some((count, IndexError::Rehash(at))) = refused else {
@@ -268,7 +272,7 @@ fn equal_hashes_end_in_an_error_not_in_endless_growth() {
     let index = Index::new(Epochs::new(1), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
     let slot = index.epochs.register().unwrap();
     let hash = KeyHash(0x1234_5678_9abc_def0);
-    let insert = |key: u64| index.insert(hash, location(key, 0), &mut rehash_by(|_| hash));
+    let insert = |key: u64| index.insert(hash, location(key, 0), &mut rehash_by(|_| hash), &FOUND);
     let fitted = (0..1000).take_while(|key| insert(*key).is_ok()).count() as u64;
     assert_eq!(fitted, u64::from(super::PROBE_BUCKETS) * 8);
     assert_eq!(insert(fitted), Err(IndexError::Skewed));
@@ -331,11 +335,11 @@ fn every_rebuilt_segment_has_a_later_generation() {
 fn clear_removes_everything_and_keeps_the_memory() {
     let numbers = Numbers::new(1);
     let slot = numbers.slot();
-    numbers.index.clear().unwrap();
+    numbers.index.clear(&FOUND).unwrap();
     (0..300_000).for_each(|key| numbers.insert(key, 0));
     let bytes = numbers.index.bytes();
     for version in 1..4 {
-        numbers.index.clear().unwrap();
+        numbers.index.clear(&FOUND).unwrap();
         assert!(numbers.scan_all(&slot, 10).is_empty());
         assert_eq!(numbers.index.random(version, &slot.pin()), None);
         assert!(

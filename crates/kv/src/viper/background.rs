@@ -7,10 +7,10 @@
 use super::Viper;
 use super::checkpoint;
 use super::inspect::describe;
-use super::loose::free_loose;
 use super::reclaim::Step;
 use super::session::ViperSession;
 use super::verify::verify_some;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::inspect::Inspection;
 use crate::opening::Recovered;
@@ -87,8 +87,7 @@ fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Erro
         return Ok(());
     }
     if viper.reclaim_background {
-        let _one = viper.compactor();
-        free_loose(viper)?;
+        viper.compactor().free_passed(viper)?;
     }
     if is_asked {
         viper.keep_room()?;
@@ -116,27 +115,36 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
 fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
     let mut session = ViperSession::new(Arc::clone(viper))?;
     let mut expired: Vec<Vec<u8>> = Vec::new();
-    *cursor = session.expired_keys(*cursor, SWEEP, &mut expired)?;
+    *cursor = session.expired_keys(*cursor, SWEEP, &mut expired);
+    let mut failed = Ok(());
     for key in &expired {
-        session.remove_expired(key)?;
+        // One that cannot be removed does not keep the others.
+        let removed = session.remove_expired(key).map(drop);
+        failed = failed.and(removed);
     }
     session.commit_pending()?;
-    Ok(expired.len())
+    failed.map(|()| expired.len())
 }
 
 impl Recovered for Viper {
     fn start(self: Arc<Self>) {
         let viper = || Arc::downgrade(&self);
         let mut space = Space::new();
+        let halt = &self.halted;
         self.background
-            .start(viper(), "everdram-viper", move |viper, is_asked| {
+            .start(viper(), "everdram-viper", halt, move |viper, is_asked| {
                 space.look(viper, is_asked)
             });
-        self.keeper.start(viper(), "everdram-index", |viper, _| {
-            // As above.
-            let _ = keep(viper);
-            PERIOD
-        });
+        self.keeper
+            .start(viper(), "everdram-index", halt, |viper, _| {
+                // As above.
+                let _ = keep(viper);
+                PERIOD
+            });
+    }
+
+    fn damage(&self) -> Option<&Arc<Damage>> {
+        self.damage.as_ref()
     }
 
     fn describe(&self, inspection: &mut Inspection) {
@@ -155,6 +163,19 @@ impl Recovered for Viper {
             }
         }
         keep(&self)
+    }
+
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job> {
+        let (space, dense, index) = (Arc::clone(&self), Arc::clone(&self), self);
+        let mut cursor = 0;
+        vec![
+            crate::lab::Job::new("room", move || {
+                step(&space, true, &mut cursor).map(|()| true)
+            }),
+            crate::lab::Job::new("dense", move || Ok(dense.make_dense()? == Step::Worked)),
+            crate::lab::Job::new("index", move || keep(&index).map(|()| true)),
+        ]
     }
 
     #[cfg(feature = "lab")]

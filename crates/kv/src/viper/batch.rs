@@ -16,16 +16,18 @@
 use super::blocks::State;
 use super::index_error;
 use super::layout::{Kind, floor_word, word_at};
-use super::loose::LooseBlock;
 use super::record::{self, RecordKind, Stamp};
+use super::retired::Retired;
 use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX, check_key, check_value};
-use crate::stripe::{StripeId, Stripes, VERSION_MAX};
-use everdram_pm::ROOT_AT;
+use crate::stripe::{GiveBack, StripeId, Stripes, VERSION_MAX};
+use everdram_pm::{Ordered, ROOT_AT};
 use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One operation of a journal.
@@ -166,9 +168,22 @@ impl ViperSession {
             }
         }
         let stripes = self.lock_all(ops.iter().map(BatchOp::key))?;
-        let result = self.apply_locked(false, ops, &stripes);
-        self.engine.stripes.unlock_all(&stripes);
-        result
+        self.apply_and_give_back(false, ops, &stripes)
+    }
+
+    /// Applies operations whose stripes are held, and gives those back, whatever happens.
+    fn apply_and_give_back(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        let engine = Arc::clone(&self.engine);
+        let _held = GiveBack {
+            stripes: &engine.stripes,
+            held: stripes,
+        };
+        self.apply_locked(clear, ops, stripes)
     }
 
     /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
@@ -203,8 +218,7 @@ impl ViperSession {
             .put_blocks_aside(&steps, journaled)
             .and_then(|()| self.apply_steps(clearing.as_ref(), &mut steps, stripes, journaled));
         for block in std::mem::take(&mut self.spare) {
-            let epoch = self.engine.blocks.next_epoch(block).wrapping_sub(1);
-            self.engine.blocks.release(block, epoch);
+            self.engine.blocks.give_back(block);
         }
         result
     }
@@ -307,11 +321,9 @@ impl ViperSession {
         } else {
             None
         };
-        // From here on the batch happens: what fails now must not be built upon. As in a commit, whoever marks
-        // records stays pinned until the index has followed.
-        self.slot.hold();
-        let result = self.finish_steps(clearing, steps, stripes, journal);
-        self.slot.unhold();
+        // From here on the batch happens: what fails now must not be built upon.
+        let result = self.held(|session| session.finish_steps(clearing, steps, stripes, journal));
+        let result = result.unwrap_or_else(|panic| resume_unwind(panic));
         result.map_err(|error| match journal {
             Some(_) => self.engine.halt(error),
             None => error,
@@ -355,13 +367,14 @@ impl ViperSession {
                 new,
                 old: Replaced::Known(old),
                 moved: false,
+                written: self.lane.written(),
             });
         }
         if let Some(floor) = floor {
             self.write_floor(floor);
         }
-        self.settle_and_fence();
-        self.publish_all(clearing, &writes, stripes, journal)
+        let ordered = self.settle_and_fence();
+        self.publish_all(clearing, &writes, stripes, journal, &ordered)
             .map_err(|error| self.engine.halt(error))
     }
 
@@ -371,15 +384,16 @@ impl ViperSession {
         writes: &[Pending],
         stripes: &[StripeId],
         journal: Option<Old>,
+        ordered: &Ordered,
     ) -> Result<Ticket, Error> {
         for &stripe in stripes {
             self.engine.stripes.publish(stripe);
         }
         if let Some(clearing) = clearing {
-            self.forget_everything(clearing, stripes)?;
+            self.forget_everything(clearing, stripes, ordered)?;
         }
         for write in writes {
-            self.publish(write)?;
+            self.publish(write, ordered)?;
         }
         if let Some(journal) = journal {
             self.count_garbage(&journal);
@@ -414,7 +428,7 @@ impl ViperSession {
         }
         let version = steps.iter().map(|step| step.version).max().unwrap_or(1);
         let location = self.write(RecordKind::Journal, b"j", &payload, 0, version, 0)?;
-        self.settle_and_fence();
+        let _ordered = self.settle_and_fence();
         let reader = self.engine.reader();
         let spot = reader.spot(location.get() * super::read::UNIT)?;
         let record = reader.copy(&spot, &mut self.scratch)?;
@@ -436,6 +450,7 @@ impl ViperSession {
             stamp,
             version,
             mark: reader.mark_of(&spot),
+            unmarkable: false,
         })
     }
 
@@ -449,18 +464,16 @@ impl ViperSession {
 
     pub(super) fn clear_all(&mut self) -> Result<Ticket, Error> {
         let stripes = self.lock_everything()?;
-        let result = self.apply_locked(true, &[], &stripes);
-        self.engine.stripes.unlock_all(&stripes);
-        result
+        self.apply_and_give_back(true, &[], &stripes)
     }
 
     fn clear_locked(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<Ticket, Error> {
         self.write_floor(clearing.floor);
-        self.settle_and_fence();
-        self.slot.hold();
-        let forgotten = self.forget_everything(clearing, stripes);
-        self.slot.unhold();
-        forgotten?;
+        let ordered = self.settle_and_fence();
+        let forgotten = self.held(|session| session.forget_everything(clearing, stripes, &ordered));
+        let forgotten = forgotten.unwrap_or_else(|panic| resume_unwind(panic));
+        // The floor is in force, whether the index knows it or not.
+        forgotten.map_err(|error| self.engine.halt(error))?;
         Ok(Ticket(self.last_ticket.0))
     }
 
@@ -477,16 +490,17 @@ impl ViperSession {
         &mut self,
         clearing: &Clearing,
         stripes: &[StripeId],
+        ordered: &Ordered,
     ) -> Result<(), Error> {
         let engine = &self.engine;
         engine.floor.store(clearing.floor, Ordering::Release);
         for &stripe in stripes {
             engine.stripes.raise(stripe, clearing.floor);
             if !engine.durable_at_fence {
-                engine.stripes.set_stamp(stripe, self.last_ticket.0);
+                engine.stripes.set_stamp(stripe, ordered);
             }
         }
-        engine.index.clear().map_err(index_error)?;
+        engine.index.clear(ordered).map_err(index_error)?;
         for slot in &engine.slots {
             slot.keys.store(0, Ordering::Relaxed);
         }
@@ -525,15 +539,12 @@ impl super::Viper {
                 entry.set_garbage((pages.room() * pages.count) as u32);
             }
         }
-        let grace = self.epochs.advance();
         // Their pieces are among the overflow blocks.
-        self.retired.lock().clear();
-        let mut loose = self.loose.lock();
-        loose.extend(pieces.iter().map(|&(block, epoch)| LooseBlock {
-            block,
-            epoch,
-            grace,
-        }));
+        self.retired.forget_values();
+        let pieces = pieces
+            .iter()
+            .map(|&(block, life)| Retired::Piece(block, life));
+        self.retired.push(&self.epochs, pieces.collect());
     }
 }
 

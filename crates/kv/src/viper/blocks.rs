@@ -17,7 +17,8 @@
 use super::hollow::Hollow;
 use super::layout::{Geometry, Kind};
 use crate::error::Error;
-use everdram_pm::{Lsn, Pool};
+use crate::seam::publishes;
+use everdram_pm::{Lsn, Ordered, Pool};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,6 +63,9 @@ pub(crate) struct Block {
     word: AtomicU64,
     /// Bytes of records.
     filled: AtomicU32,
+    /// While the block is open: how far it is filled with records that are fenced. Pages count whole, in the order in which
+    /// they are filled.
+    written: AtomicU32,
     /// Bytes of dead records, and `slack`.
     garbage: AtomicU32,
     /// Room that counts as garbage because the block was sealed early.
@@ -114,6 +118,7 @@ impl Block {
 
     /// Replaces exactly `from`.
     pub(crate) fn swap(&self, from: Info, to: Info) -> bool {
+        publishes!();
         let pack = |i: Info| i.state as u64 | (i.kind as u64) << 8 | u64::from(i.epoch) << 16;
         self.word
             .compare_exchange(pack(from), pack(to), Ordering::AcqRel, Ordering::Relaxed)
@@ -126,6 +131,14 @@ impl Block {
 
     pub(crate) fn set_filled(&self, bytes: u32) {
         self.filled.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn written(&self) -> u32 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_written(&self, bytes: u32) {
+        self.written.store(bytes, Ordering::Release);
     }
 
     pub(crate) fn records(&self) -> u32 {
@@ -309,8 +322,9 @@ impl Blocks {
         self.claims.load(Ordering::Relaxed)
     }
 
-    /// Gives a block back; its free page word is ordered before whatever comes next.
-    pub(crate) fn release(&self, block: u32, epoch: u32) {
+    /// Gives a block back whose last life was `epoch`. After that fence no recovery needs anything of what is in it.
+    pub(crate) fn release(&self, block: u32, epoch: u32, _after: &Ordered) {
+        publishes!();
         let Some(entry) = self.get(block) else { return };
         entry.set_filled(0);
         entry.set_records(0);
@@ -326,6 +340,12 @@ impl Blocks {
         list.blocks.push(block);
         self.free_count
             .store(list.blocks.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Gives a block back that was claimed, and that nothing was written to.
+    pub(crate) fn give_back(&self, block: u32) {
+        let epoch = self.next_epoch(block).wrapping_sub(1);
+        self.release(block, epoch, &Ordered::when_found());
     }
 
     /// The epoch of a claimed block's next life.

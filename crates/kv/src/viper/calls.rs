@@ -7,7 +7,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::{check_key, check_value};
-use crate::stripe::{OnPanic, StripeId, Stripes};
+use crate::stripe::{GiveBack, StripeId, Stripes};
 use crate::transaction;
 use everdram_pm::Lsn;
 
@@ -89,6 +89,7 @@ impl EngineSession for ViperSession {
                     new: None,
                     old: Replaced::Known(Some(old)),
                     moved: false,
+                    written: self.lane.written(),
                 })?;
                 Ok(!old.expired)
             }
@@ -254,7 +255,7 @@ impl ViperSession {
                 version: old.version,
                 expires_at_ms: record.expires_at_ms,
             });
-        let release = OnPanic {
+        let release = GiveBack {
             stripes: &self.engine.stripes,
             held: &[stripe],
         };
@@ -280,6 +281,7 @@ impl ViperSession {
                     new: None,
                     old: replaced,
                     moved: false,
+                    written: self.lane.written(),
                 })
             }
             _ => {

@@ -42,7 +42,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
         write_piece(session, block, State::Overflow, head, data);
     }
     session.count_used_blocks(pieces as u64);
-    session.settle_and_fence();
+    let _ordered = session.settle_and_fence();
     Ok(Chain {
         bytes: total as u64,
         first: blocks.first().copied().unwrap_or(0),
@@ -165,7 +165,7 @@ impl<'a> Stream<'a> {
         self.write_piece(following);
         self.next = following;
         if self.written.len().is_multiple_of(STREAM_UNFENCED as usize) {
-            self.session.settle_and_fence();
+            let _ordered = self.session.settle_and_fence();
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl<'a> Stream<'a> {
     pub(super) fn finish(mut self) -> (Chain, Vec<(u32, u32)>) {
         self.write_piece(0);
         self.session.count_used_blocks(self.written.len() as u64);
-        self.session.settle_and_fence();
+        let _ordered = self.session.settle_and_fence();
         let chain = Chain {
             bytes: self.bytes,
             first: self.written.first().map_or(0, |&(block, _)| block),
@@ -202,10 +202,11 @@ impl<'a> Stream<'a> {
 
     /// Lets go of everything that was written.
     pub(super) fn give_up(self) {
+        let ordered = self.session.settle_and_fence();
         let blocks = &self.session.engine.blocks;
-        blocks.release(self.next, blocks.next_epoch(self.next).wrapping_sub(1));
+        blocks.give_back(self.next);
         for (block, epoch) in self.written {
-            blocks.release(block, epoch);
+            blocks.release(block, epoch, &ordered);
         }
     }
 }
@@ -485,7 +486,7 @@ mod tests {
             let kind = RecordKind::Chained;
             let payload = claim.to_bytes();
             let location = session.write(kind, b"key", &payload, 0, 1, 0).unwrap();
-            session.settle_and_fence();
+            let _ordered = session.settle_and_fence();
             let viper = Arc::clone(&session.engine);
             let reader = viper.reader();
             let spot = reader

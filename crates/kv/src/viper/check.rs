@@ -5,6 +5,7 @@ use super::blocks::{Info, State};
 use super::chain::Pieces;
 use super::lookup::{location, look_up};
 use super::read::{chain_of, corrupt};
+use super::salvage::walk_damaged;
 use super::scan_page::{BlockWalk, Visited, copy_block};
 use crate::epoch::Slot;
 use crate::error::Error;
@@ -45,8 +46,8 @@ pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
                     break;
                 }
                 Err(_) if tries < TRIES || moved_on => {}
-                Err(Error::Corrupt { offset, what, .. }) => {
-                    report.findings.push(Finding { offset, what });
+                Err(error @ Error::Corrupt { .. }) => {
+                    check_damaged(viper, &slot, block, info, &mut image, &mut report, error)?;
                     break;
                 }
                 Err(error) => return Err(error),
@@ -81,6 +82,58 @@ fn check_block(
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+/// As [`check_block`], of a block that is damaged: finds all that is wrong with it. `error` is the first of that.
+fn check_damaged(
+    viper: &Viper,
+    slot: &Slot,
+    block: u32,
+    info: Info,
+    image: &mut Vec<u8>,
+    report: &mut CheckReport,
+    error: Error,
+) -> Result<(), Error> {
+    let at = viper.blocks.at(block);
+    copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+    let walk = BlockWalk {
+        secret: viper.pool.secret(),
+        geometry: &viper.geometry,
+        block,
+        at,
+        kind: info.kind,
+        epoch: info.epoch,
+    };
+    let mut findings = Vec::new();
+    let mut of_records = Vec::new();
+    let visit = &mut |visited: Visited<'_>| {
+        report.records += 1;
+        if visited.dead || visited.record.kind.is_journal() {
+            return Ok(());
+        }
+        let Err(error) = check_live(viper, slot, &visited, report) else {
+            return Ok(());
+        };
+        let Error::Corrupt { offset, what, .. } = error else {
+            return Err(error);
+        };
+        let mut buffer = Vec::new();
+        let key = viper
+            .reader()
+            .key(&visited.record, visited.bytes, &mut buffer);
+        of_records.push(Finding {
+            key: key.ok().map(<[u8]>::to_vec),
+            ..Finding::new(offset, format!("block {block}: {what}"))
+        });
+        Ok(())
+    };
+    walk_damaged(&walk, image, visit, &mut |flaw| findings.push(flaw.finding))?;
+    findings.append(&mut of_records);
+    if let (true, Error::Corrupt { offset, what, .. }) = (findings.is_empty(), error) {
+        findings.push(Finding::new(offset, format!("block {block}: {what}")));
+    }
+    report.findings.append(&mut findings);
     Ok(())
 }
 

@@ -1,27 +1,34 @@
 //! The index checkpoint: a copy of the index in the pool, with which the next start need not read every record.
 //!
-//! A checkpoint says where the records of *stable* blocks are: those that were sealed when it was begun, but for a
-//! few with keys that are longer than a page. What has happened to any other block since then is for the restart to
-//! find out (`restart.rs`), and it can tell: the checkpoint has the page word of each stable block, and a block that
-//! is claimed or freed gets another one.
+//! A checkpoint *covers* everything that had been written when it was begun: a block that was full, or being compacted,
+//! wholly; one that was open, as far as it was filled. Of what it covers it says which records count: those that the copy
+//! of the index leads to. Every other one has been replaced or removed, or is the original of what compaction has moved,
+//! and it is dead wherever it lies, whether it is marked or not. So a restart never has to put together what makes a record
+//! dead from blocks that it reads and blocks that it does not.
+//!
+//! What has happened to a block since then is for the restart to find out (`restart.rs`), and it can tell: the checkpoint has
+//! the page word of each block that it covers, and a block that is claimed or freed gets another one.
 //!
 //! # Why it is never wrong
 //! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root page
 //! name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify, and the restart
 //! does without; so no order of stores is needed to keep it from being wrong, only to have it when it is wanted.
 //!
-//! One that verifies shows, for every key whose record lies in a block that is still as the checkpoint knows it,
-//! either that record or one that has been replaced or removed since. That takes three steps in this order:
-//! 1. the sealed blocks are listed;
-//! 2. every stripe is locked once: whoever was writing a record into one of those blocks has published it by then;
-//! 3. the marks that sessions have listed are fenced: no batch in one of those blocks is unfinished.
+//! For one that verifies, take the newest record of a key, and whatever is older. That takes four steps in this order:
+//! 1. the blocks are listed, and how far the open ones are filled with records that are fenced, while compaction stands
+//!    still: so of what it moves later the copy is not covered, and of what it has moved the original is;
+//! 2. every stripe is locked once: whoever had fenced a record that is covered has published it by then, and has marked
+//!    or noted what it replaced;
+//! 3. all marks are fenced: no batch in what is covered is unfinished, and what a record that is covered has replaced is
+//!    marked dead for good, also where it is not covered itself;
+//! 4. the segments of the index are copied, each under its lock.
 //!
-//! Only then are the segments of the index copied, each under its lock. So a record in a stable block that the copy
-//! does not lead to had been replaced or removed, and the fence that covers that came before the index was changed,
-//! thus before the checkpoint got its name: it is dead for good, whether its mark is durable or not.
+//! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it, and it wins
+//! over whatever the copy leads to. What is older is covered, and the copy does not lead to it; or it is marked (3); or it is as
+//! young as the newest, and read with it.
 
 use super::Viper;
-use super::blocks::{Blocks, State};
+use super::blocks::{Block, Blocks, Info, State};
 use super::chain::Stream;
 use super::layout::{page_word, word_at};
 use super::record::Chain;
@@ -29,14 +36,15 @@ use super::session::ViperSession;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
 use crate::stripe::Stripes;
-use everdram_pm::{LINE, Lane, ROOT_AT, Region, Secret};
+use everdram_pm::lock::lock;
+use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Where the two lines are that name checkpoints; each has a line of its own.
 const NAMES_AT: [u64; 2] = [ROOT_AT + 2 * LINE, ROOT_AT + 3 * LINE];
 /// Salt of the check of such a line.
-const SALT_NAME: u64 = 0x69;
+const SALT_NAME: u64 = 0x6a;
 /// A checkpoint is due when more than one of so many used blocks was claimed since the last one. What has been claimed is
 /// read at a restart, and each checkpoint writes the whole index.
 const USED_SHARE: u64 = 8;
@@ -44,10 +52,14 @@ const USED_SHARE: u64 = 8;
 /// The last bytes of a checkpoint, which say what is before them.
 ///
 /// ```text
-/// +-----------+---------------+-------------+-------------------------------------------------------------+
-/// | entries   | segment words | block words | secret | entries | segments | blocks | floor | version | flags |
-/// +-----------+---------------+-------------+-------------------------------------------------------------+
-///   8 each      8 each          8 each        192      8 each
+/// +---------+---------------+-------------+-----------------+
+/// | entries | segment words | block words | words of limits |
+/// +---------+---------------+-------------+-----------------+
+///   8 each    8 each          8 each        8 each
+/// +--------+---------+----------+--------+--------+-------+---------+-------+
+/// | secret | entries | segments | blocks | limits | floor | version | flags |
+/// +--------+---------+----------+--------+--------+-------+---------+-------+
+///   192      8 each
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
@@ -55,18 +67,20 @@ pub(super) struct Summary {
     pub(super) secret: [u8; SECRET_BYTES],
     pub(super) entries: u64,
     pub(super) segments: u64,
-    /// Block words, by block number from 0 on; the page word of a stable block, 0 for any other.
+    /// Block words, by block number from 0 on; the page word of a block of which something is covered, 0 for any other.
     pub(super) blocks: u64,
+    /// Words of [`Limit`]s.
+    pub(super) limits: u64,
     /// The floor when the checkpoint was begun. Under another one it says nothing.
     pub(super) floor: u64,
-    /// No record of a stable block has a greater version.
+    /// No record that is covered has a greater version.
     pub(super) version: u64,
     /// Bit 0: some record may have an expiry.
     pub(super) flags: u64,
 }
 
 /// Bytes of a [`Summary`].
-pub(super) const SUMMARY_BYTES: usize = SECRET_BYTES + 6 * 8;
+pub(super) const SUMMARY_BYTES: usize = SECRET_BYTES + 7 * 8;
 const FLAG_EXPIRIES: u64 = 1;
 
 impl Summary {
@@ -76,6 +90,7 @@ impl Summary {
             self.entries,
             self.segments,
             self.blocks,
+            self.limits,
             self.floor,
             self.version,
             self.flags,
@@ -91,14 +106,37 @@ impl Summary {
             entries: word_at(words, 0),
             segments: word_at(words, 8),
             blocks: word_at(words, 16),
-            floor: word_at(words, 24),
-            version: word_at(words, 32),
-            flags: word_at(words, 40),
+            limits: word_at(words, 24),
+            floor: word_at(words, 32),
+            version: word_at(words, 40),
+            flags: word_at(words, 48),
         })
     }
 
     pub(super) fn has_expiries(&self) -> bool {
         self.flags & FLAG_EXPIRIES != 0
+    }
+}
+
+/// How far a block is covered whose records a restart reads in any case: because it was open, or because a removed record's
+/// key may be gone, so that the index could do nothing with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) block: u32,
+    /// Bytes in the order in which pages are filled; see [`Block::written`](super::blocks::Block::written).
+    pub(super) bytes: u32,
+}
+
+impl Limit {
+    fn to_word(self) -> u64 {
+        u64::from(self.block) | u64::from(self.bytes) << 32
+    }
+
+    pub(super) fn of_word(word: u64) -> Limit {
+        Limit {
+            block: word as u32,
+            bytes: (word >> 32) as u32,
+        }
     }
 }
 
@@ -141,19 +179,19 @@ impl Name {
         (name.to_words(secret, at)[4] == word(4)).then_some(name)
     }
 
-    fn write(self, lane: &mut Lane) {
+    fn write(self, lane: &mut Lane) -> Ordered {
         let at = NAMES_AT[self.number as usize % 2];
         let words = self.to_words(lane.pool().secret(), at);
-        store_line(lane, at, words);
+        store_line(lane, at, words)
     }
 }
 
 /// Stores and fences a line of the root page.
-fn store_line(lane: &mut Lane, at: u64, words: [u64; 8]) {
+fn store_line(lane: &mut Lane, at: u64, words: [u64; 8]) -> Ordered {
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     let dirty = lane.store(at, &bytes);
     let flushed = lane.flush(dirty);
-    let _ordered = lane.fence(flushed);
+    lane.fence(flushed)
 }
 
 /// The names in the root page that verify, the newest first.
@@ -167,13 +205,15 @@ pub(super) fn names(secret: &Secret, region: &Region) -> Vec<Name> {
 }
 
 /// Wipes the names, so that no later start looks at blocks that are about to be used for something else.
-pub(super) fn forget(viper: &Viper) {
+pub(super) fn forget(viper: &Viper) -> Ordered {
     let mut lane = viper.pool.lane();
+    let mut ordered = Ordered::when_found();
     for at in NAMES_AT {
         if (0..LINE / 8).any(|word| viper.pool.region().load_word(at + 8 * word) != 0) {
-            store_line(&mut lane, at, [0; 8]);
+            ordered = store_line(&mut lane, at, [0; 8]);
         }
     }
+    ordered
 }
 
 /// The checkpoint that the pool has now.
@@ -229,13 +269,13 @@ pub(super) fn write_at_close(viper: &Arc<Viper>) -> Result<(), Error> {
 /// Gives the room of the checkpoint to whoever found none; `false` if there is no checkpoint. Keys are worth more than a quick
 /// restart.
 pub(super) fn give_way(viper: &Viper) -> bool {
-    let mut kept = viper.checkpoint.lock();
+    let mut kept = lock(&viper.checkpoint);
     if kept.blocks.is_empty() || viper.verification.is_running() {
         return false;
     }
-    forget(viper);
+    let ordered = forget(viper);
     for (block, epoch) in std::mem::take(&mut kept.blocks) {
-        viper.blocks.release(block, epoch);
+        viper.blocks.release(block, epoch, &ordered);
     }
     // The next one is written when as much has changed as if this one were there.
     true
@@ -246,7 +286,7 @@ fn is_due(viper: &Viper, share: u64) -> bool {
     if viper.checkpoint_bytes == 0 {
         return false;
     }
-    let kept = viper.checkpoint.lock();
+    let kept = lock(&viper.checkpoint);
     let used = viper
         .blocks
         .total()
@@ -264,28 +304,29 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     if viper.read_only || viper.verification.is_running() {
         return Ok(());
     }
-    let mut kept = viper.checkpoint.lock();
+    let mut kept = lock(&viper.checkpoint);
     viper.healthy()?;
     let claims = viper.blocks.claims();
     // Whatever becomes of it: one that fails is tried again after as many blocks, not at once.
     (kept.claims, kept.uncovered) = (claims, 0);
     let floor = viper.floor.load(Ordering::Acquire);
-    let words = stable_blocks(viper);
     let mut session = ViperSession::new(Arc::clone(viper))?;
-    let version = pass_all_stripes(viper, &session);
-    viper.fence_marks(&mut session);
+    let covered = Covered::now(viper);
+    let version = pass_all_stripes(viper, &session)?;
+    viper.fence_all_marks(&mut session);
     let mut stream = Stream::new(&mut session, State::Checkpoint)?;
-    let (chain, blocks) = match fill(viper, &mut stream, &words, floor, version) {
+    let (chain, blocks) = match fill(viper, &mut stream, &covered, floor, version) {
         Ok(()) => stream.finish(),
         Err(error) => {
             stream.give_up();
             return Err(error);
         }
     };
-    // A batch that failed half-way may have left its journal in a block that is listed as stable.
+    // A batch that failed half-way may have left its journal in what is covered, or a commit a record that it has not
+    // published.
     viper.healthy()?;
     let number = kept.number + 1;
-    Name { chain, number }.write(&mut session.lane);
+    let ordered = Name { chain, number }.write(&mut session.lane);
     let before = std::mem::replace(
         &mut *kept,
         Kept {
@@ -298,44 +339,80 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     );
     // Nobody reads them but a restart, and it finds the newer one first.
     for (block, epoch) in before.blocks {
-        viper.blocks.release(block, epoch);
+        viper.blocks.release(block, epoch, &ordered);
     }
     Ok(())
 }
 
-/// The page words of sealed blocks, by block number.
-fn stable_blocks(viper: &Viper) -> Vec<u64> {
-    let mut words = Vec::new();
-    for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else {
-            continue;
+/// What there is in the pool when a checkpoint is begun.
+struct Covered {
+    /// Page words, by block number.
+    words: Vec<u64>,
+    limits: Vec<Limit>,
+}
+
+impl Covered {
+    /// Nothing is compacted meanwhile: what has been moved from one block to another would be covered in neither, or
+    /// in one of them only.
+    fn now(viper: &Viper) -> Covered {
+        let _still = viper.compactor();
+        let mut covered = Covered {
+            words: Vec::new(),
+            limits: Vec::new(),
         };
-        let info = entry.info();
-        // The index can do nothing with a removed record whose key is gone.
-        if info.state == State::Sealed && !entry.has_long_keys() {
+        for block in viper.blocks.all() {
+            let Some(entry) = viper.blocks.get(block) else {
+                continue;
+            };
+            let (info, limit) = extent(entry);
+            if limit == Some(0) {
+                continue;
+            }
             let (at, number) = (viper.blocks.at(block), block as usize);
-            words.resize(words.len().max(number + 1), 0);
-            words[number] = page_word(viper.pool.secret(), at, info.kind, info.epoch);
+            let word = page_word(viper.pool.secret(), at, info.kind, info.epoch);
+            covered.words.resize(covered.words.len().max(number + 1), 0);
+            covered.words[number] = word;
+            let limit = limit.map(|bytes| Limit { block, bytes });
+            covered.limits.extend(limit);
+        }
+        covered
+    }
+}
+
+/// A block, and how far it is covered if that is not wholly, or if it has to be read at a restart.
+fn extent(entry: &Block) -> (Info, Option<u32>) {
+    loop {
+        let info = entry.info();
+        let limit = match info.state {
+            State::Sealed | State::Compacting => entry.has_long_keys().then_some(u32::MAX),
+            State::Open => Some(entry.written()),
+            State::Outside | State::Free | State::Overflow | State::Checkpoint => Some(0),
+            State::Unverified => unreachable!("no checkpoint is made before all is verified"),
+        };
+        // It may have become full meanwhile.
+        if entry.info() == info {
+            return (info, limit);
         }
     }
-    words
 }
 
 /// Waits for everybody who is writing now. Returns the highest version given out.
-fn pass_all_stripes(viper: &Viper, session: &ViperSession) -> u64 {
-    let pass = |stripe| {
-        viper.stripes.lock(stripe, session.id);
-        let version = viper.stripes.version(stripe);
-        viper.stripes.unlock(stripe);
-        version
-    };
-    Stripes::all().map(pass).max().unwrap_or(0)
+///
+/// # Errors
+/// The engine takes no more writes: then who holds a key may never give it back.
+fn pass_all_stripes(viper: &Viper, session: &ViperSession) -> Result<u64, Error> {
+    let mut highest = 0;
+    for stripe in Stripes::all() {
+        let version = viper.stripes.pass(stripe, session.id, || viper.healthy())?;
+        highest = highest.max(version);
+    }
+    Ok(highest)
 }
 
 fn fill(
     viper: &Viper,
     stream: &mut Stream<'_>,
-    blocks: &[u64],
+    covered: &Covered,
     floor: u64,
     version: u64,
 ) -> Result<(), Error> {
@@ -347,12 +424,15 @@ fn fill(
         stream.push(words)
     })?;
     stream.push(&segments)?;
-    stream.push(blocks)?;
+    stream.push(&covered.words)?;
+    let limits: Vec<u64> = covered.limits.iter().map(|limit| limit.to_word()).collect();
+    stream.push(&limits)?;
     let summary = Summary {
         secret: *viper.index.secret(),
         entries,
         segments: segments.len() as u64,
-        blocks: blocks.len() as u64,
+        blocks: covered.words.len() as u64,
+        limits: limits.len() as u64,
         floor,
         version,
         flags: u64::from(viper.expiries.load(Ordering::Relaxed)) * FLAG_EXPIRIES,

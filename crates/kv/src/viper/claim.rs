@@ -16,23 +16,51 @@
 use super::blocks::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
 use super::session::SCRATCH_KEEP;
-use everdram_pm::{Flushed, LINE, Lane};
+use everdram_pm::{Flushed, LINE, Lane, Ordered, Written};
 
 /// Bytes of records that wait for the fence at most: then they are streamed without it.
 const STAGED_MAX: usize = 4096;
 
-/// Gathers what the next fence has to cover.
-#[derive(Default)]
-pub(crate) struct Unfenced(Option<Flushed>);
+/// Gathers what the next fence of a lane has to cover, and keeps the last one.
+pub(crate) struct Unfenced {
+    flushed: Option<Flushed>,
+    ordered: Ordered,
+}
+
+impl Default for Unfenced {
+    fn default() -> Unfenced {
+        Unfenced {
+            flushed: None,
+            ordered: Ordered::when_found(),
+        }
+    }
+}
 
 impl Unfenced {
     #[inline]
     pub(crate) fn add(&mut self, flushed: Flushed) {
-        flushed.join(&mut self.0);
+        flushed.join(&mut self.flushed);
     }
 
-    pub(crate) fn take(&mut self) -> Option<Flushed> {
-        self.0.take()
+    /// When the last of what was gathered had been flushed; `None` if there is nothing.
+    pub(crate) fn written(&self, lane: &Lane) -> Option<Written> {
+        self.flushed.as_ref().map(|_| lane.written())
+    }
+
+    /// The last fence.
+    #[inline]
+    pub(crate) fn last(&self) -> Ordered {
+        self.ordered
+    }
+
+    /// Fences what was gathered, if there is anything. Returns the fence that covers all that ever was.
+    #[inline]
+    #[cfg_attr(feature = "lab", track_caller)]
+    pub(crate) fn fence(&mut self, lane: &mut Lane) -> Ordered {
+        if let Some(flushed) = self.flushed.take() {
+            self.ordered = lane.fence(flushed);
+        }
+        self.ordered
     }
 }
 
@@ -99,14 +127,13 @@ impl Claim {
             let dirty = lane.store(page_at + skip as u64, header.get(skip..).unwrap_or(&[]));
             unfenced.add(lane.flush(dirty));
         }
-        if let Some(flushed) = unfenced.take() {
-            let ordered = lane.fence(flushed);
-            let word = page_word(&secret, at, kind, epoch);
-            let dirty = lane.publish(at, word, &ordered);
-            unfenced.add(lane.flush(dirty));
-        }
+        let ordered = unfenced.fence(lane);
+        let word = page_word(&secret, at, kind, epoch);
+        let dirty = lane.publish(at, word, &ordered);
+        unfenced.add(lane.flush(dirty));
         if let Some(entry) = blocks.get(block) {
             entry.set_filled(0);
+            entry.set_written(0);
             entry.set_records(0);
             entry.set_garbage(0);
             entry.set(Info {
@@ -245,10 +272,8 @@ impl Claim {
     fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.settle(lane, unfenced);
         self.staged.clear();
-        if self.unfenced_records
-            && let Some(flushed) = unfenced.take()
-        {
-            let _ = lane.fence(flushed);
+        if self.unfenced_records {
+            let _kept = unfenced.fence(lane);
             self.unfenced_records = false;
         }
         let page_at = self.page_at();
@@ -258,8 +283,16 @@ impl Claim {
     }
 
     /// Everything settled so far was fenced.
-    pub(crate) fn fenced(&mut self) {
-        self.unfenced_records = false;
+    #[inline]
+    pub(crate) fn fenced(&mut self, blocks: &Blocks) {
+        debug_assert!(!self.unsettled, "fenced, and not streamed yet");
+        if std::mem::take(&mut self.unfenced_records)
+            && let Some(entry) = blocks.get(self.block)
+        {
+            // Whoever lists the block for a checkpoint of the index waits for the writers of these records to publish them.
+            let bytes = self.turn * self.pages.bytes + self.fill;
+            entry.set_written(bytes as u32);
+        }
     }
 
     /// Writes the tail words of the current and all later pages; [`Claim::sealed`] comes next.

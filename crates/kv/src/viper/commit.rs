@@ -1,22 +1,31 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! If what a put replaces turns out to be damaged, this put alone fails.
+//! If what a put replaces turns out to be damaged, the put replaces it all the same: of two records of a key the newer one
+//! counts, also if the older one cannot be marked, or even be read.
 //! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
 use super::ahead::What;
 use super::lookup::rehash_all;
 use super::record::RecordKind;
-use super::session::{PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at};
+use super::session::{
+    PANICKED, PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at,
+};
 use super::{bump, index_error};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::StripeId;
+use everdram_pm::Ordered;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
-    /// Fences and publishes everything submitted; gives the stripes back.
+    /// Fences and publishes everything submitted; gives the stripes back. No single write can be refused here: this may be
+    /// the commit of a call that has nothing to do with it, and whoever submitted it would not hear of that.
+    ///
+    /// # Errors
+    /// The medium has failed, or the engine has halted: nobody knows what became of what was submitted.
     pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
         if self.pending.is_empty() {
             return Ok(());
@@ -29,17 +38,10 @@ impl ViperSession {
             }
             return Err(error);
         }
-        // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
-        let mut refused = None;
-        // From before the first mark until the index and the counts have followed: compaction takes a marked record's
-        // block away as soon as nobody is pinned who may be at work on it.
-        self.slot.hold();
-        let result = self
-            .commit_these(&mut pending, &mut refused)
-            .map_err(|error| self.engine.halt(error));
-        self.slot.unhold();
+        let result = self.held(|session| session.commit_these(&mut pending));
+        let ordered = self.unfenced.last();
         for write in &pending {
-            self.engine.stripes.unlock(write.stripe);
+            self.engine.stripes.release(write.stripe, &ordered);
         }
         pending.clear();
         self.pending = pending;
@@ -47,17 +49,26 @@ impl ViperSession {
         if self.keys.capacity() > SCRATCH_KEEP {
             self.keys = Vec::new();
         }
-        match refused {
-            Some(error) => result.and(Err(error)),
-            None => result,
-        }
+        // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
+        result
+            .unwrap_or_else(|panic| resume_unwind(panic))
+            .map_err(|error| self.engine.halt(error))
     }
 
-    fn commit_these(
-        &mut self,
-        pending: &mut [Pending],
-        refused: &mut Option<Error>,
-    ) -> Result<(), Error> {
+    /// Does something while nobody takes the block away that a record lies in which it marks: from before the first mark
+    /// until the index and the counts have followed. If it panics the engine takes no more writes; what it held is for
+    /// the caller to give back, so that nobody waits for this thread.
+    pub(super) fn held<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> std::thread::Result<T> {
+        self.slot.hold();
+        let result = catch_unwind(AssertUnwindSafe(|| work(self)));
+        self.slot.unhold();
+        if result.is_err() {
+            self.engine.halted.set(PANICKED);
+        }
+        result
+    }
+
+    fn commit_these(&mut self, pending: &mut [Pending]) -> Result<(), Error> {
         for write in &*pending {
             if let (None, Replaced::Known(Some(old))) = (write.new, &write.old) {
                 self.mark(old)?;
@@ -65,25 +76,21 @@ impl ViperSession {
         }
         if self.engine.is_broken(Hole::V12) {
             for write in &mut *pending {
-                self.resolve(write)?;
+                self.resolve(write);
             }
             return self.fence_after_publishing(pending);
         }
-        // It is looked up what the records replace while they are on their way to the medium. An error shows again below.
+        // It is looked up what the records replace while they are on their way to the medium.
         self.settle();
         match pending {
-            [one] => drop(self.resolve(one)),
+            [one] => self.resolve(one),
             _ => self.resolve_together(pending),
         }
-        self.settle_and_fence();
+        let ordered = self.settle_and_fence();
         self.unlock_pages(pending);
         for write in pending {
-            match self.resolve(write) {
-                Ok(()) => self.publish(write)?,
-                // What it should replace is damaged. Its record is never shown, and stays: to mark it dead would
-                // bury what it has not replaced.
-                Err(error) => drop(refused.get_or_insert(error)),
-            }
+            self.resolve(write);
+            self.publish(write, &ordered)?;
         }
         Ok(())
     }
@@ -114,44 +121,46 @@ impl ViperSession {
 
     /// Finds out what a write replaces.
     #[inline]
-    fn resolve(&mut self, write: &mut Pending) -> Result<(), Error> {
+    fn resolve(&mut self, write: &mut Pending) {
         if let Replaced::Unknown { .. } = write.old {
             let keys = std::mem::take(&mut self.keys);
-            let found = self.locate(write.hash, key_of(&write.old, &keys));
+            let key = key_of(&write.old, &keys);
+            let found = self.locate(write.hash, key);
+            let found = found.unwrap_or_else(|_| self.locate_damaged(write.hash, key));
             self.keys = keys;
-            write.old = Replaced::Known(found?);
+            write.old = Replaced::Known(found);
         }
-        Ok(())
     }
 
     /// Makes one fenced write visible. The caller holds the stripe.
     #[inline(always)]
-    pub(super) fn publish(&mut self, write: &Pending) -> Result<(), Error> {
-        self.stamp(write);
-        self.swing(write)?;
+    pub(super) fn publish(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
+        ordered.assert_covers(write.written);
+        self.stamp(write, ordered);
+        self.swing(write, ordered)?;
         self.bury_old(write)
     }
 
     /// Says what reads of the write's key depend on.
     #[inline(always)]
-    pub(super) fn stamp(&self, write: &Pending) {
+    pub(super) fn stamp(&self, write: &Pending, ordered: &Ordered) {
         let engine = &self.engine;
         // A copy that compaction made needs no stamp: until it is durable, the original is still there.
         if !engine.durable_at_fence && !write.moved {
-            engine.stripes.set_stamp(write.stripe, self.last_ticket.0);
+            engine.stripes.set_stamp(write.stripe, ordered);
         }
     }
 
     /// Swings the index entry of a write.
     #[inline(always)]
-    pub(super) fn swing(&mut self, write: &Pending) -> Result<(), Error> {
+    pub(super) fn swing(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
         let old = self.entry_of(write);
         let ViperSession {
             engine, scratch, ..
         } = self;
         match (write.new, old) {
             (Some(new), Some(old)) => {
-                let replaced = engine.index.replace(write.hash, old, new);
+                let replaced = engine.index.replace(write.hash, old, new, ordered);
                 assert!(replaced, "the index changed under a held key lock");
             }
             (Some(new), None) => {
@@ -160,11 +169,11 @@ impl ViperSession {
                 };
                 engine
                     .index
-                    .insert(write.hash, new, &mut rehash)
+                    .insert(write.hash, new, &mut rehash, ordered)
                     .map_err(index_error)?;
             }
             (None, Some(old)) => {
-                let removed = engine.index.remove(write.hash, old);
+                let removed = engine.index.remove(write.hash, old, ordered);
                 assert!(removed, "the index changed under a held key lock");
             }
             (None, None) => {}
@@ -180,11 +189,13 @@ impl ViperSession {
         }
         self.count(write);
         if let Some(old) = write.old() {
-            if write.new.is_some() {
+            if write.new.is_some() && !old.unmarkable {
                 self.mark_superseded(old)?;
             }
             self.count_garbage(old);
-            self.let_go(old);
+            if !old.unmarkable {
+                self.let_go(old);
+            }
         }
         Ok(())
     }
@@ -239,6 +250,7 @@ impl ViperSession {
                     new: Some(location),
                     old,
                     moved: false,
+                    written: self.lane.written(),
                 })
             }
             Err(error) => {
@@ -261,9 +273,8 @@ impl ViperSession {
 /// The key of a write that does not know yet what it replaces.
 #[inline]
 fn key_of<'k>(old: &Replaced, keys: &'k [u8]) -> &'k [u8] {
-    let range = match *old {
-        Replaced::Unknown { from, bytes } => from as usize..(from + bytes) as usize,
-        Replaced::Known(_) => 0..0,
-    };
-    keys.get(range).unwrap_or(&[])
+    match *old {
+        Replaced::Unknown { from, bytes } => &keys[from as usize..(from + bytes) as usize],
+        Replaced::Known(_) => &[],
+    }
 }

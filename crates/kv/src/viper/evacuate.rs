@@ -136,7 +136,7 @@ fn move_records(
         for old in &moved {
             session.mark(old)?;
         }
-        session.settle_and_fence();
+        let _ordered = session.settle_and_fence();
     }
     result.map(|()| true)
 }
@@ -250,7 +250,7 @@ fn move_locked(
     if !is_edited && !viper.is_expired(this.live.record.expires_at_ms) {
         let old = unchanged(viper, this)?;
         let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
-        return Ok(Some((this.pending(Some(new), old), old)));
+        return Ok(Some((this.pending(session, Some(new), old), old)));
     }
     // As it is under the lock: an in-place update may have changed the value since the block was copied.
     let Some((old, _)) = session.find(this.live.hash, this.key)? else {
@@ -258,12 +258,12 @@ fn move_locked(
     };
     if old.expired {
         viper.stripes.next_version(this.stripe);
-        return Ok(Some((this.pending(None, old), old)));
+        return Ok(Some((this.pending(session, None, old), old)));
     }
     let scratch = std::mem::take(&mut session.scratch);
     let new = copy(session, this, &scratch, next_stamp(viper, this, &old));
     session.scratch = scratch;
-    Ok(Some((this.pending(Some(new?), old), old)))
+    Ok(Some((this.pending(session, Some(new?), old), old)))
 }
 
 /// Hole V2: the key's lock is taken only to put the copy over whatever the index has by then.
@@ -279,7 +279,8 @@ fn move_without_lock(
     let old = unchanged(viper, this)?;
     let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
     session.acquire(this.stripe)?;
-    session.submit(this.pending(Some(new), old))?;
+    let write = this.pending(session, Some(new), old);
+    session.submit(write)?;
     Ok(Some(old))
 }
 
@@ -294,6 +295,7 @@ fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
         stamp: record.stamp,
         version: record.stamp.version,
         mark: viper.reader().mark_place(*at)?,
+        unmarkable: false,
     })
 }
 
@@ -321,13 +323,14 @@ fn copy(
 }
 
 impl Move<'_> {
-    fn pending(&self, new: Option<Location>, old: Old) -> Pending {
+    fn pending(&self, session: &ViperSession, new: Option<Location>, old: Old) -> Pending {
         Pending {
             hash: self.live.hash,
             stripe: self.stripe,
             moved: new.is_some(),
             new,
             old: Replaced::Known(Some(old)),
+            written: session.lane.written(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::session::{Pending, ViperSession};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
-use everdram_pm::{Dirty, ROOT_AT};
+use everdram_pm::{Dirty, Ordered, ROOT_AT};
 
 /// Hole V4: where the count of used blocks lies, in a line of its own of the root page.
 const COUNT_AT: u64 = ROOT_AT + 64;
@@ -188,11 +188,11 @@ impl ViperSession {
     pub(super) fn fence_after_publishing(&mut self, pending: &[Pending]) -> Result<(), Error> {
         self.settle();
         for write in pending {
-            self.swing(write)?;
+            self.swing(write, &Ordered::when_found())?;
         }
-        self.settle_and_fence();
+        let ordered = self.settle_and_fence();
         for write in pending {
-            self.stamp(write);
+            self.stamp(write, &ordered);
             self.bury_old(write)?;
         }
         Ok(())

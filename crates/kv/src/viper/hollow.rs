@@ -141,7 +141,7 @@ impl Viper {
         let lives = lives.map(|entry| entry.info().epoch).max().unwrap_or(0);
         if lives > hollow.lives() {
             let word = lives_word(self.pool.secret(), LIVES_AT, lives);
-            session.store_and_fence(LIVES_AT, word);
+            let _ordered = session.store_and_fence(LIVES_AT, word);
             hollow.lives.store(lives, Ordering::Relaxed);
         }
         let mut outcome = Ok(true);

@@ -14,6 +14,7 @@ use super::{Viper, index_error};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use everdram_pm::Ordered;
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -157,7 +158,9 @@ impl<'a> Intake<'a> {
             return Ok(false);
         };
         if viper.wins((new, one.stamp), (old, record.stamp)) {
-            viper.index.replace(one.hash, old, new);
+            viper
+                .index
+                .replace(one.hash, old, new, &Ordered::when_found());
             self.losers.push(old.get() * UNIT);
         } else {
             self.losers.push(one.at);
@@ -298,7 +301,7 @@ mod tests {
         let viper = filled(2);
         let all = records(&viper);
         assert_eq!(all.len() as u32, 2 * KEYS);
-        viper.index.clear().unwrap();
+        viper.index.clear(&Ordered::when_found()).unwrap();
         let parts = Parts::of(&viper);
         // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of both meet.
         let enter = |which: usize| {

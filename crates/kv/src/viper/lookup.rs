@@ -390,6 +390,10 @@ pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>
     Some((Location::new(at / UNIT)?, spot, record))
 }
 
+/// The record of `key` that the index leads to.
+///
+/// # Errors
+/// [`Error::Corrupt`]: something that the index has offered is damaged, and nothing else is a record of the key.
 #[inline(always)]
 fn find(
     engine: &Viper,
@@ -400,6 +404,7 @@ fn find(
     aim: Aim,
 ) -> Result<Option<Hit>, Error> {
     let reader = engine.reader();
+    let mut damage = None;
     for location in engine.index.candidates(hash, pin) {
         let at = location.get() * UNIT;
         match aim {
@@ -411,25 +416,40 @@ fn find(
             }
             Aim::Mark => {}
         }
-        let spot = reader.spot(at).map_err(|error| engine.at_path(error))?;
-        if let Aim::Mark = aim {
-            reader.prefetch_mark(&spot);
-        }
-        if let Aim::Mark | Aim::Edit(_) = aim
-            && let Some(record) = reader.peek(&spot, key, scratch)
-        {
-            return Ok(Some((location, spot, record)));
-        }
-        // A record of another key is verified as well: damage to the key must not read as absence.
-        let record = reader
-            .load(&spot, scratch)
-            .map_err(|error| engine.at_path(error))?;
-        if reader
-            .is_of(&record, scratch, key)
-            .map_err(|error| engine.at_path(error))?
-        {
-            return Ok(Some((location, spot, record)));
+        match offered(engine, at, key, scratch, aim) {
+            Ok(None) => {}
+            Ok(Some((spot, record))) => return Ok(Some((location, spot, record))),
+            // The key may have been put again since, and have another entry.
+            Err(error) => drop(damage.get_or_insert(error)),
         }
     }
-    Ok(None)
+    match damage {
+        None => Ok(None),
+        Some(error) => Err(engine.at_path(error)),
+    }
+}
+
+/// The record at a place that the index has offered, if it is one of `key`.
+#[inline(always)]
+fn offered(
+    engine: &Viper,
+    at: u64,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+    aim: Aim,
+) -> Result<Option<(Spot, Record)>, Error> {
+    let reader = engine.reader();
+    let spot = reader.spot(at)?;
+    if let Aim::Mark = aim {
+        reader.prefetch_mark(&spot);
+    }
+    if let Aim::Mark | Aim::Edit(_) = aim
+        && let Some(record) = reader.peek(&spot, key, scratch)
+    {
+        return Ok(Some((spot, record)));
+    }
+    // A record of another key is verified as well: damage to the key must not read as absence.
+    let record = reader.load(&spot, scratch)?;
+    let is_of_key = reader.is_of(&record, scratch, key)?;
+    Ok(is_of_key.then_some((spot, record)))
 }

@@ -17,6 +17,8 @@
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
+#[cfg(all(test, feature = "lab"))]
+mod acknowledged;
 mod ahead;
 mod background;
 mod batch;
@@ -27,7 +29,6 @@ mod check;
 mod checkpoint;
 mod claim;
 mod commit;
-mod emptied;
 mod evacuate;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -38,7 +39,7 @@ mod intake;
 mod late;
 mod layout;
 mod lookup;
-mod loose;
+mod marks;
 mod ops;
 mod read;
 mod reclaim;
@@ -46,18 +47,22 @@ mod record;
 mod recover;
 mod recover_scan;
 mod restart;
+mod retired;
 mod room;
+mod salvage;
 mod scan_page;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod unreadable;
 mod verify;
 mod victims;
 mod write;
 
 use crate::background::Background;
 use crate::chance::Chance;
+use crate::damage::Damage;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::epoch::Epochs;
 use crate::error::Error;
@@ -66,18 +71,18 @@ use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
-use crate::stripe::Stripes;
+use crate::stripe::{Patience, Stripes};
 use blocks::{Blocks, State};
 use claim::Claim;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
 use late::LateMarks;
 use layout::Geometry;
-use loose::{LooseBlock, RetiredChain};
 use parking_lot::Mutex;
 use read::Reader;
 use reclaim::Compactor;
 use record::Chain;
+use retired::{RetireQueue, Retired};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -143,8 +148,7 @@ pub(crate) struct Viper {
     slots: Box<[CachePadded<SlotShared>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
-    retired: Mutex<Vec<RetiredChain>>,
-    loose: Mutex<Vec<LooseBlock>>,
+    retired: RetireQueue,
     /// Names of chains.
     chance: Chance,
     clock: Clock,
@@ -171,6 +175,10 @@ pub(crate) struct Viper {
     checkpoint: Mutex<checkpoint::Kept>,
     checkpoint_bytes: u64,
     verification: verify::Verification,
+    /// Whether there are values whose pieces do not verify.
+    unreadable: unreadable::Unreadable,
+    /// What is missing, if the pool is being salvaged.
+    damage: Option<Arc<Damage>>,
     background: Background,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,
@@ -233,8 +241,7 @@ impl Viper {
                 .map(|_| CachePadded::new(SlotShared::new()))
                 .collect(),
             parked: Mutex::default(),
-            retired: Mutex::default(),
-            loose: Mutex::default(),
+            retired: RetireQueue::default(),
             chance,
             clock: options.clock.clone().unwrap_or_else(system_clock),
             clock_high: AtomicU64::new(0),
@@ -252,6 +259,8 @@ impl Viper {
             checkpoint: Mutex::default(),
             checkpoint_bytes: options.checkpoint_bytes,
             verification: verify::Verification::default(),
+            unreadable: unreadable::Unreadable::default(),
+            damage: crate::opening::damage_of(&pool, options),
             background: Background::default(),
             keeper: Background::default(),
             reclaim_background: options.reclaim_background,
@@ -317,10 +326,17 @@ impl Viper {
         expires_at_ms != 0 && expires_at_ms <= self.now_ms()
     }
 
+    /// Blocks until no reader can hold a location from before `epoch`.
+    fn wait_for_readers(&self, epoch: u64) {
+        let mut patience = Patience::new();
+        while !self.epochs.passed(epoch) {
+            patience.wait();
+        }
+    }
+
     /// Queues the pieces of a value that nothing points to any more.
     fn retire_chain(&self, chain: Chain) {
-        let grace = self.epochs.advance();
-        self.retired.lock().push(RetiredChain { chain, grace });
+        self.retired.push(&self.epochs, vec![Retired::Chain(chain)]);
     }
 
     fn sum(&self, field: impl Fn(&SlotShared) -> &AtomicU64) -> u64 {

@@ -12,7 +12,9 @@ use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::check_key;
-use crate::stripe::{OnPanic, StripeId, Stripes};
+use crate::seen::Met;
+use crate::stripe::{GiveBack, StripeId, Stripes};
+use everdram_pm::Ordered;
 use std::sync::atomic::{Ordering, fence};
 
 /// Attempts at a lock-free snapshot of several keys before taking their locks.
@@ -174,7 +176,7 @@ impl ViperSession {
             }
         };
         let word = super::layout::word_at(&value, at);
-        let release = OnPanic {
+        let release = GiveBack {
             stripes: &self.engine.stripes,
             held: &[stripe],
         };
@@ -248,19 +250,19 @@ impl ViperSession {
             return Ok(None);
         }
         let word = self.engine.pool.region().load_word(word_at);
-        let release = OnPanic {
+        let release = GiveBack {
             stripes: &self.engine.stripes,
             held: &[stripe],
         };
         let new = change(word);
         std::mem::forget(release);
-        self.store_and_fence(word_at, new);
+        let ordered = self.store_and_fence(word_at, new);
         // Readers take the clock for the version of what may be changed in place.
         self.engine.stripes.next_version(stripe);
         if !self.engine.durable_at_fence {
-            self.engine.stripes.set_stamp(stripe, self.last_ticket.0);
+            self.engine.stripes.set_stamp(stripe, &ordered);
         }
-        self.give_back(stripe);
+        self.engine.stripes.release(stripe, &ordered);
         Ok(Some(word))
     }
 
@@ -277,17 +279,17 @@ impl ViperSession {
         }
     }
 
-    pub(super) fn store_and_fence(&mut self, at: u64, word: u64) {
+    pub(super) fn store_and_fence(&mut self, at: u64, word: u64) -> Ordered {
         let dirty = self.lane.store_word(at, word);
         self.unfenced.add(self.lane.flush(dirty));
-        self.settle_and_fence();
+        self.settle_and_fence()
     }
 
     /// Voids the value checks of a block, durably, before the first word in it changes (V13).
     fn open_for_edits(&mut self, block: u32, info: Info) -> bool {
         let at = self.engine.blocks.at(block);
         let word = page_word(self.engine.pool.secret(), at, Kind::FixedEdited, info.epoch);
-        self.store_and_fence(at, word);
+        let _ordered = self.store_and_fence(at, word);
         let edited = Info {
             kind: Kind::FixedEdited,
             ..info
@@ -307,6 +309,9 @@ impl ViperSession {
         self.commit_pending()?;
         let mut newest = Ticket::NONE;
         let mut failed = Ok(());
+        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
+        // readers leave.
+        let mut met = Met::default();
         let next = {
             let ViperSession {
                 engine,
@@ -336,7 +341,7 @@ impl ViperSession {
                     let stripe = Stripes::of(engine.hash(key).0);
                     newest = newest.max(Ticket(engine.stripes.stamp(stripe)));
                 }
-                visit(key, bytes, record.expires_at_ms);
+                met.push(key, bytes, record.expires_at_ms);
                 Ok(())
             };
             engine.index.scan(cursor, count, &pin, &mut |location| {
@@ -345,6 +350,7 @@ impl ViperSession {
                 }
             })
         };
+        met.show(visit);
         self.set_last_read(newest);
         failed.map_err(|error| self.engine.at_path(error))?;
         Ok(next)
@@ -397,13 +403,14 @@ impl ViperSession {
         }
     }
 
-    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start).
+    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records that are damaged
+    /// are passed over: `check` names them.
     pub(super) fn expired_keys(
         &mut self,
         cursor: u64,
         count: usize,
         expired: &mut Vec<Vec<u8>>,
-    ) -> Result<u64, Error> {
+    ) -> u64 {
         let ViperSession {
             engine,
             slot,
@@ -411,22 +418,20 @@ impl ViperSession {
             ..
         } = self;
         let pin = slot.pin();
-        let mut failed = Ok(());
-        let next = engine.index.scan(cursor, count, &pin, &mut |location| {
+        engine.index.scan(cursor, count, &pin, &mut |location| {
             let reader = engine.reader();
             let mut buffer = Vec::new();
-            let one = reader.spot(location.get() * UNIT).and_then(|spot| {
+            let mut key_of = || -> Result<Option<Vec<u8>>, Error> {
+                let spot = reader.spot(location.get() * UNIT)?;
                 let record = reader.copy(&spot, scratch)?;
-                if engine.is_expired(record.expires_at_ms) {
-                    expired.push(reader.key(&record, scratch, &mut buffer)?.to_vec());
+                if !engine.is_expired(record.expires_at_ms) {
+                    return Ok(None);
                 }
-                Ok(())
-            });
-            if failed.is_ok() {
-                failed = one;
-            }
-        });
-        failed.map(|()| next)
+                let key = reader.key(&record, scratch, &mut buffer)?;
+                Ok(Some(key.to_vec()))
+            };
+            expired.extend(key_of().ok().flatten());
+        })
     }
 
     /// Removes `key` if its expiry has passed; the sweep's step.
@@ -443,6 +448,7 @@ impl ViperSession {
                     new: None,
                     old: Replaced::Known(Some(old)),
                     moved: false,
+                    written: self.lane.written(),
                 })?;
                 Ok(true)
             }

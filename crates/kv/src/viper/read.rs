@@ -8,7 +8,7 @@ use super::blocks::{Blocks, Info, State};
 use super::chain::Pieces;
 use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
-use crate::error::Error;
+use crate::error::{Error, REMEDY};
 use everdram_pm::{Pool, Region};
 use std::path::PathBuf;
 
@@ -21,9 +21,6 @@ const READ_AHEAD: usize = 4;
 /// Room that is made at once for a chained value. A record of a damaged pool may claim any length, and only what
 /// verifies is worth more memory.
 const RESERVE_MAX: u64 = 1 << 20;
-
-const REMEDY: &str =
-    "Run `everdram check` on the pool for the whole extent; restore the key from a copy";
 
 /// What readers need of a pool.
 pub(crate) struct Reader<'a> {

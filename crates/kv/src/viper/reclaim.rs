@@ -2,18 +2,18 @@
 //!
 //! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and swing the
 //! index ([`evacuate`](super::evacuate)), wait until nobody can be at work in it, and free it
-//! ([`emptied`](super::emptied)). Which blocks, and when, is decided in [`victims`](super::victims) and
+//! ([`retired`](super::retired)). Which blocks, and when, is decided in [`victims`](super::victims) and
 //! [`room`](super::room).
 //!
 //! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without room; so
-//! its work is done in small steps, and none of them waits for readers unless all room there is was asked for.
+//! its work is done in small steps, and none of them waits for readers. Whoever asks for all the room that there is waits
+//! between two steps, and not for ever.
 //!
 //! A block with a journal that is still live belongs to a batch being applied; it waits for the next generation.
 
 use super::Viper;
-use super::emptied::EmptiedBlocks;
 use super::evacuate::empty_block;
-use super::loose::free_loose;
+use super::retired::free_passed;
 use super::session::ViperSession;
 use super::victims::{Goal, victims};
 use crate::error::Error;
@@ -21,8 +21,10 @@ use crate::stripe::Patience;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 
-/// Blocks compacted under one grace period, where readers are waited for.
+/// Blocks that whoever wants all room compacts at a time.
 const ROUND: usize = 64;
+/// Times that whoever wants all room waits for readers at most, in a row: some seconds.
+const WAITS_MAX: usize = 20_000;
 
 /// What is being compacted.
 #[derive(Default)]
@@ -30,9 +32,10 @@ pub(super) struct Compactor {
     /// What the victims were chosen for.
     goal: Option<Goal>,
     /// A generation: blocks to compact, the one with the most garbage last. All were full before the first of them
-    /// was taken, and after all that were emptied before had been freed; see [`EmptiedBlocks`].
+    /// was taken, and after all that were emptied before had been freed; see [`super::retired`].
     victims: Vec<u32>,
-    emptied: EmptiedBlocks,
+    /// Bytes freed since the pool was opened.
+    freed: u64,
 }
 
 /// What a step came to.
@@ -47,17 +50,17 @@ pub(super) enum Step {
 }
 
 impl Compactor {
-    /// Empties up to `count` blocks, and frees those that nobody is in any more.
+    /// Empties up to `count` blocks, and frees what nobody is in any more.
     ///
     /// # Errors
     /// Damage in one of the blocks. The others were compacted, and the next step goes on behind it.
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
-        if may_choose && self.emptied.is_empty() {
+        if may_choose && !viper.retired.has_blocks() {
             self.goal = Some(goal);
             self.victims = victims(viper, goal);
         }
-        let is_done = self.victims.is_empty() && self.emptied.is_empty();
+        let is_done = self.victims.is_empty() && viper.retired.is_empty();
         // A dead record may be all that keeps one dead that a restart has not read yet.
         if is_done || viper.healthy().is_err() || viper.verification.is_running() {
             return Ok(Step::Nothing);
@@ -67,29 +70,34 @@ impl Compactor {
         };
         let count = if self.goal == Some(goal) { count } else { 0 };
         let outcome = self.empty_some(viper, &mut session, count);
-        let freed = self.emptied.free_passed(viper, &mut session);
+        let freed = self.free(viper, &mut session);
         match outcome? {
             0 if freed > 0 => Ok(Step::Worked),
-            0 if self.emptied.is_empty() => Ok(Step::Nothing),
+            0 if viper.retired.is_empty() => Ok(Step::Nothing),
             0 => Ok(Step::Waiting),
             _ => Ok(Step::Worked),
         }
     }
 
-    /// Compacts every block over the threshold, and waits for readers. Returns how many blocks were freed.
-    fn generation(&mut self, viper: &Viper) -> Result<u64, Error> {
-        let Some(mut session) = compacting_session(viper)? else {
+    /// Frees what nobody is in any more. Returns how many bytes.
+    pub(super) fn free_passed(&mut self, viper: &Viper) -> Result<u64, Error> {
+        if viper.retired.is_empty() {
             return Ok(0);
-        };
-        let mut freed = self.emptied.free_all(viper, &mut session);
-        self.goal = Some(Goal::Threshold);
-        self.victims = victims(viper, Goal::Threshold);
-        while !self.victims.is_empty() && viper.healthy().is_ok() {
-            let outcome = self.empty_some(viper, &mut session, ROUND);
-            freed += self.emptied.free_all(viper, &mut session);
-            outcome?;
         }
-        Ok(freed)
+        let session = compacting_session(viper)?;
+        let freed = session.map(|mut session| self.free(viper, &mut session));
+        Ok(freed.unwrap_or(0))
+    }
+
+    fn free(&mut self, viper: &Viper, session: &mut ViperSession) -> u64 {
+        let freed = free_passed(viper, session);
+        self.freed += freed;
+        freed
+    }
+
+    /// Whether the next step chooses what to compact.
+    fn is_between_generations(&self, viper: &Viper) -> bool {
+        self.victims.is_empty() && !viper.retired.has_blocks()
     }
 
     /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what there will
@@ -100,17 +108,21 @@ impl Compactor {
         session: &mut ViperSession,
         count: usize,
     ) -> Result<usize, Error> {
-        let mut emptied = Vec::new();
+        if count == 0 || self.victims.is_empty() {
+            return Ok(0);
+        }
+        let is_first = !viper.retired.has_blocks();
+        let mut emptied = viper.retired.gather(&viper.epochs);
         let mut outcome = Ok(());
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
                 break;
             };
             match empty_block(viper, session, block) {
-                Ok(Some(info)) => emptied.push((block, info)),
+                Ok(Some(info)) => emptied.push(block, info),
                 Ok(None) => {}
                 Err(Error::NoSpace(_)) => {
-                    if emptied.is_empty() && self.emptied.is_empty() {
+                    if emptied.count() == 0 && is_first {
                         self.victims.clear();
                     }
                     break;
@@ -119,8 +131,7 @@ impl Compactor {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        self.emptied.add(viper, &emptied);
-        outcome.map(|()| emptied.len())
+        outcome.map(|()| emptied.count())
     }
 }
 
@@ -134,33 +145,40 @@ fn compacting_session(viper: &Viper) -> Result<Option<ViperSession>, Error> {
     Ok(Some(session))
 }
 
-/// Compacts until no block is worth it. Returns the bytes freed.
+/// Compacts until no block is worth it, and frees everything that was let go of. Returns the bytes freed, by whomever. The
+/// caller holds no pin. If readers stay in the store it gives up waiting for them after a while.
 pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     if let Some(viper) = viper.myself() {
         // Blocks that were not verified since a restart cannot be compacted.
         super::verify::verify_all(&viper)?;
     }
-    let mut compactor = viper.compactor();
-    let mut freed = free_loose(viper)?;
-    loop {
-        if viper.healthy().is_err() {
-            return Ok(freed);
+    let before = viper.compactor().freed;
+    let mut free = None;
+    let (mut patience, mut waits) = (Patience::new(), 0);
+    let freed = loop {
+        let mut compactor = viper.compactor();
+        if compactor.is_between_generations(viper) {
+            // A generation that used as much room as it made found nothing worth doing.
+            let now = viper.blocks.free_count();
+            let has_gained = free.is_none_or(|before| now > before);
+            if !has_gained {
+                break compactor.freed;
+            }
+            free = Some(now);
         }
-        let before = viper.blocks.free_count();
-        let blocks = compactor.generation(viper)?;
-        freed += blocks * viper.geometry.block_bytes;
-        // A generation that used as much room as it made found nothing worth doing.
-        if blocks == 0 || viper.blocks.free_count() <= before {
-            return Ok(freed);
+        let step = compactor.step(viper, Goal::Threshold, ROUND)?;
+        let freed = compactor.freed;
+        drop(compactor);
+        match step {
+            Step::Worked => (patience, waits) = (Patience::new(), 0),
+            Step::Waiting if waits < WAITS_MAX => {
+                patience.wait();
+                waits += 1;
+            }
+            Step::Waiting | Step::Nothing => break freed,
         }
-    }
-}
-
-/// Frees everything that was let go of, waiting for whoever still reads it. The caller holds no pin.
-pub(super) fn free_all_loose(viper: &Viper) -> Result<(), Error> {
-    let _one = viper.compactor();
-    viper.wait_for_readers(viper.epochs.advance());
-    free_loose(viper).map(drop)
+    };
+    Ok(freed - before)
 }
 
 impl Viper {

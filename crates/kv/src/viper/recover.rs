@@ -8,7 +8,7 @@
 //! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does anybody get an answer (I7).
-//! 5. Overflow blocks that no live record reaches are free.
+//! 5. Overflow blocks that no live record reaches are free, unless some value cannot be read (`unreadable.rs`).
 //!
 //! Every step reads what a crash before it left and writes nothing that a repetition would not write again,
 //! so a crash during recovery needs nothing but recovery.
@@ -22,14 +22,14 @@ use super::record::{Record, RecordKind, Stamp};
 use super::recover_scan::{Found, VERSION_SOUND, scan_all, threads};
 use super::restart::{self, Roles};
 use super::session::{Old, ViperSession};
-use super::{Viper, index_error};
+use super::{Viper, index_error, salvage, unreadable};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::options::Options;
 use crate::stats::Stats;
 use crate::stripe::Stripes;
-use everdram_pm::ROOT_AT;
+use everdram_pm::{Ordered, ROOT_AT};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,13 +57,14 @@ pub(super) fn recover(
     checkpoint: Option<restart::Found>,
 ) -> Result<(), Error> {
     let start = Instant::now();
-    viper.blocks.hollow.recover(&viper.pool)?;
+    let hollow = viper.blocks.hollow.recover(&viper.pool);
+    hollow.or_else(|error| viper.tolerate(error))?;
     let word = viper.pool.region().load_word(ROOT_AT);
     let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
         Some(floor) => floor,
         // The crash came before a new pool's first word.
         None if word == 0 && viper.blocks.total() == 0 => 0,
-        None => return Err(corrupt(ROOT_AT, "the root word does not verify")),
+        None => salvage::floor(viper, corrupt(ROOT_AT, "the root word does not verify"))?,
     };
     if floor > VERSION_SOUND {
         return Err(corrupt(ROOT_AT, "a version that no store ever reaches"));
@@ -73,13 +74,15 @@ pub(super) fn recover(
     }
     viper.floor.store(floor, Ordering::Release);
     let (mut found, mut roles) = find_records(viper, options, checkpoint)?;
+    if viper.damage.is_some() {
+        unreadable::journals(viper, &mut found.journals, |at| {
+            parsed(at, &journal_payload(viper, at)?).map(drop)
+        })?;
+    }
     if let Some(floor) = higher_floor(viper, &found, floor)? {
         // A batch that removed everything crashed after its journal: with the floor in place, start over.
         raise_floor(viper, floor)?;
-        viper.index.clear().map_err(index_error)?;
-        for slot in &viper.slots {
-            slot.keys.store(0, Ordering::Relaxed);
-        }
+        forget_records(viper)?;
         (found, roles) = find_records(viper, options, None)?;
     }
     found.free.sort_unstable();
@@ -88,15 +91,16 @@ pub(super) fn recover(
         .add_free(std::mem::take(&mut found.free).into_iter());
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
-    apply_journals(viper, &mut session, &mut found)?;
+    let applied = apply_journals(viper, &mut session, &mut found);
+    applied.or_else(|error| unreadable::unfinished(viper, error))?;
     // Only after the journals, which name versions: what comes later must be newer than any of them.
     let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
     Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
-    session.settle_and_fence();
+    let _ordered = session.settle_and_fence();
     if !viper.is_broken(Hole::V1) {
         bury_the_dead(viper, &session, &mut found)?;
     }
-    clean_up(viper, &mut session, &found)?;
+    clean_up(viper, &mut session, &mut found)?;
     let reached = reached_pieces(viper, &session, &found)?;
     let stable = roles.map_or(Vec::new(), |roles| roles.stable());
     viper.checkpoint.lock().covers(&viper.blocks, stable.len());
@@ -127,11 +131,31 @@ fn find_records(
         let mut found = scan_all(viper, options, Some(&roles))?;
         found.inserted += entries;
         found.version_max = found.version_max.max(checkpoint.summary.version);
-        return Ok((found, Some(roles)));
+        if !found.big_keys.settle(&mut found.losers) {
+            return Ok((found, Some(roles)));
+        }
+        // What shows that such a record has lost may be in a block that was not read.
+        forget_records(viper)?;
     }
-    checkpoint::forget(viper);
+    let _ordered = checkpoint::forget(viper);
     *viper.checkpoint.lock() = Kept::default();
-    Ok((scan_all(viper, options, None)?, None))
+    let mut found = scan_all(viper, options, None)?;
+    if found.big_keys.settle(&mut found.losers) {
+        found.big_keys.refuse(viper)?;
+    }
+    Ok((found, None))
+}
+
+/// Empties the index: what is to be in it is found once more.
+fn forget_records(viper: &Viper) -> Result<(), Error> {
+    viper
+        .index
+        .clear(&Ordered::when_found())
+        .map_err(index_error)?;
+    for slot in &viper.slots {
+        slot.keys.store(0, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 // ---- step 2: journals ---------------------------------------------------------------------------------
@@ -239,10 +263,10 @@ fn put_again(
     }
     let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
     // Readers of the index go to the region: nothing may be left in the open line.
-    session.settle_and_fence();
+    let ordered = session.settle_and_fence();
     match current {
         Some((old, _)) => {
-            viper.index.replace(hash, old.location, new);
+            viper.index.replace(hash, old.location, new, &ordered);
             found.losers.push(old.location.get() * UNIT);
         }
         None => {
@@ -252,7 +276,7 @@ fn put_again(
             };
             viper
                 .index
-                .insert(hash, new, &mut again)
+                .insert(hash, new, &mut again, &ordered)
                 .map_err(index_error)?;
             found.inserted += 1;
         }
@@ -293,7 +317,7 @@ fn bury(
     if let Some((old, _, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
         && record.stamp.order() <= stamp.order()
     {
-        viper.index.remove(hash, old);
+        viper.index.remove(hash, old, &Ordered::when_found());
         found.inserted -= 1;
         found.losers.push(old.get() * UNIT);
     }
@@ -316,10 +340,13 @@ pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
         stamp: record.stamp,
         version: record.stamp.version,
         mark: reader.mark_place(at)?,
+        unmarkable: false,
     })
 }
 
-fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<(), Error> {
+fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Result<(), Error> {
+    found.losers.sort_unstable();
+    found.losers.dedup();
     let losers = match viper.is_broken(Hole::V1) {
         true => &[],
         false => found.losers.as_slice(),
@@ -329,7 +356,7 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
         session.mark(&old)?;
         session.count_garbage(&old);
     }
-    session.settle_and_fence();
+    let _ordered = session.settle_and_fence();
     for &at in &found.journals {
         let old = at_old(viper, at)?;
         session.mark(&old)?;
@@ -338,7 +365,7 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &Found) -> Result<
     // Later pages first: a record in one of them does not count because the page before is open, and it must
     // not begin to count if a crash comes while they are sealed.
     seal_pages(viper, session, &found.later_pages);
-    session.settle_and_fence();
+    let _ordered = session.settle_and_fence();
     // Fenced when the session of recovery ends. A crash that loses them finds the pages as they were.
     seal_pages(viper, session, &found.last_pages);
     Ok(())
@@ -367,15 +394,17 @@ fn reached_pieces(
         if !record.kind.is_chained() || !is_current(viper, session, at, &record, &scratch)? {
             continue;
         }
-        let chain = chain_of(&record, &scratch)?;
-        let blocks = reader.chain_blocks(&chain)?;
+        let Some((chain, blocks)) = unreadable::blocks_of(viper, session, at, &record, &scratch)?
+        else {
+            continue;
+        };
         for block in blocks {
             if let Some(entry) = viper.blocks.get(block) {
                 entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
             }
             // Whoever of the two is overwritten first would take the other's value with it.
             if !reached.insert(block) {
-                return Err(corrupt(at, "two values share a piece"));
+                viper.tolerate(corrupt(at, "two values share a piece"))?;
             }
         }
     }
@@ -383,9 +412,12 @@ fn reached_pieces(
 }
 
 fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32>) {
+    if viper.unreadable.is_any() {
+        return;
+    }
     for &(block, epoch) in &found.overflow {
         if !reached.contains(&block) {
-            viper.blocks.release(block, epoch);
+            viper.blocks.release(block, epoch, &Ordered::when_found());
         }
     }
 }

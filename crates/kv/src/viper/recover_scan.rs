@@ -8,7 +8,9 @@ use super::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use super::read::corrupt;
 use super::record::RecordKind;
 use super::restart::Roles;
+use super::salvage;
 use super::scan_page::{BlockWalk, Visited, copy_block};
+use super::unreadable::BigKeys;
 use crate::error::Error;
 use crate::options::{Options, Progress};
 use crate::stripe::VERSION_MAX;
@@ -37,6 +39,7 @@ pub(super) struct Found {
     pub(super) later_pages: Vec<(u64, u32, u32)>,
     pub(super) free: Vec<(u32, u32)>,
     pub(super) overflow: Vec<(u32, u32)>,
+    pub(super) big_keys: BigKeys,
     pub(super) inserted: u64,
     pub(super) version_max: u64,
 }
@@ -51,6 +54,7 @@ impl Found {
         self.later_pages.extend(other.later_pages);
         self.free.extend(other.free);
         self.overflow.extend(other.overflow);
+        self.big_keys.merge(other.big_keys);
         self.inserted += other.inserted;
         self.version_max = self.version_max.max(other.version_max);
     }
@@ -67,7 +71,7 @@ pub(super) fn scan_all(
     options: &Options,
     roles: Option<&Roles>,
 ) -> Result<Found, Error> {
-    let is_read = |block: &u32| roles.is_none_or(|roles| roles.has_changed(*block));
+    let is_read = |block: &u32| roles.is_none_or(|roles| roles.is_read(*block));
     let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
@@ -82,7 +86,15 @@ pub(super) fn scan_all(
     let parts = Parts::of(viper);
     let scan = || {
         let intake = Intake::new(viper, &parts)?;
-        scan_share(viper, intake, &blocks, &next, &done, progress)
+        let scan = Scan {
+            viper,
+            intake,
+            found: Found::default(),
+            roles,
+            // After a clean shutdown everything is durable.
+            certain: viper.is_uncertain().then(|| Certain::new(viper)),
+        };
+        scan_share(scan, &blocks, &next, &done, progress)
     };
     let work = || match scan() {
         Ok(found) => all.lock().merge(found),
@@ -105,21 +117,13 @@ pub(super) fn scan_all(
 }
 
 fn scan_share(
-    viper: &Viper,
-    intake: Intake<'_>,
+    mut scan: Scan<'_>,
     blocks: &[u32],
     next: &AtomicUsize,
     done: &AtomicU64,
     progress: Option<&Progress>,
 ) -> Result<Found, Error> {
     const SHARE: usize = 32;
-    let mut scan = Scan {
-        viper,
-        intake,
-        found: Found::default(),
-        // After a clean shutdown everything is durable.
-        certain: viper.is_uncertain().then(|| Certain::new(viper)),
-    };
     let mut image = Vec::new();
     loop {
         let from = next.fetch_add(SHARE, Ordering::Relaxed);
@@ -168,9 +172,7 @@ impl Certain {
     }
 
     fn fence(mut self) {
-        if let Some(flushed) = self.unfenced.take() {
-            let _ordered = self.lane.fence(flushed);
-        }
+        let _ordered = self.unfenced.fence(&mut self.lane);
     }
 }
 
@@ -179,6 +181,8 @@ struct Scan<'a> {
     viper: &'a Viper,
     intake: Intake<'a>,
     found: Found,
+    /// What the checkpoint says that the index has begun with.
+    roles: Option<&'a Roles>,
     certain: Option<Certain>,
 }
 
@@ -200,10 +204,19 @@ impl Scan<'_> {
         let (kind, epoch) = match word {
             // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page word.
             0 if tail == 0 || begun_epoch(secret, at, before, tail) != before => {
+                salvage::doubt_unused(viper, block);
                 (Kind::Free, lives)
             }
-            word => parse_page_word(secret, at, word)
-                .ok_or_else(|| corrupt(at, "the page word of a block does not verify"))?,
+            word => match parse_page_word(secret, at, word) {
+                Some(parsed) => parsed,
+                None => {
+                    let error = corrupt(at, "the page word of a block does not verify");
+                    match salvage::life(viper, block, error)? {
+                        Some(life) => life,
+                        None => return Ok(()),
+                    }
+                }
+            },
         };
         if let Some(certain) = &mut self.certain {
             // Of a free block only its first line says anything.
@@ -215,7 +228,14 @@ impl Scan<'_> {
         }
         match viper.believed_kind(block, kind) {
             Kind::Free => {
-                self.really_free(block, at, epoch)?;
+                if let Err(error) = self.really_free(block, at, epoch) {
+                    return match salvage::life(viper, block, error)? {
+                        Some((kind, life)) if !matches!(kind, Kind::Free | Kind::Overflow) => {
+                            self.records(block, at, kind, life, image)
+                        }
+                        _ => Ok(()),
+                    };
+                }
                 self.found
                     .free
                     .push((block, begun_epoch(secret, at, epoch, tail)));
@@ -291,7 +311,14 @@ impl Scan<'_> {
             kind,
             epoch,
         };
-        let walked = walk.run(image, &mut |visited| self.record(&visited))?;
+        let covered = self.roles.map_or(0, |roles| roles.covered(block));
+        let walked = match &viper.damage {
+            None => walk.run(image, &mut |visited| self.record(&visited, covered))?,
+            Some(damage) => salvage::walk(viper, damage, &walk, image, &mut |visited| {
+                self.record(&visited, covered)
+                    .or_else(|error| viper.tolerate(error))
+            })?,
+        };
         entry.set_filled(walked.filled as u32);
         entry.add_garbage(walked.dead as u32);
         entry.set_slack(walked.slack as u32);
@@ -304,14 +331,17 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn record(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
+    /// Takes a record of a block of which the checkpoint covers so many bytes.
+    fn record(&mut self, visited: &Visited<'_>, covered: u64) -> Result<(), Error> {
         let version = visited.record.stamp.version;
         if version > VERSION_SOUND {
             return Err(corrupt(visited.at, "a version that no store ever reaches"));
         }
         self.found.version_max = self.found.version_max.max(version);
         if visited.record.kind.is_journal() {
-            if !visited.dead {
+            // After a clean shutdown all are dead, also those whose marks had to be mended.
+            let is_over = self.viper.damage.is_some() && self.viper.pool.was_clean();
+            if !visited.dead && !is_over {
                 self.found.journals.push(visited.at);
             }
         } else if version <= self.viper.floor.load(Ordering::Acquire) {
@@ -322,11 +352,21 @@ impl Scan<'_> {
                 entry.add_garbage(visited.record.bytes);
             }
         } else if visited.dead {
+            self.found.big_keys.meet(visited);
             self.found.dead.push(visited.at);
+        } else if visited.position < covered && !self.counts(visited.at) {
+            // Whatever took its place may be in a block that nobody reads now.
+            self.found.losers.push(visited.at);
         } else {
+            self.found.big_keys.meet(visited);
             self.live(visited)?;
         }
         Ok(())
+    }
+
+    /// Whether a record counts that the checkpoint covers.
+    fn counts(&self, at: u64) -> bool {
+        self.roles.is_some_and(|roles| roles.counts(at))
     }
 
     fn live(&mut self, visited: &Visited<'_>) -> Result<(), Error> {
@@ -345,7 +385,11 @@ impl Scan<'_> {
         let mut buffer = Vec::new();
         let key = viper
             .reader()
-            .key(&visited.record, visited.bytes, &mut buffer)?;
+            .key(&visited.record, visited.bytes, &mut buffer);
+        let key = match key {
+            Ok(key) => key,
+            Err(error) => return self.found.big_keys.put_aside(visited, error),
+        };
         let hash = viper.hash(key);
         self.intake.add(hash, visited.at, visited.record.stamp)
     }

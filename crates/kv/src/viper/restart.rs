@@ -2,9 +2,12 @@
 //!
 //! 1. The newest checkpoint that verifies is found (`checkpoint.rs`). It must be of the floor that is in force.
 //! 2. The page word of each block is compared with the checkpoint's. A block that has the same one is as it was, but for marks
-//!    and edits in place: it becomes [`State::Unverified`]. Any other block has *changed*.
-//! 3. The copy of the index is loaded, without the entries that lead to changed blocks.
-//! 4. Recovery reads the changed blocks as it reads all of them otherwise (`recover_scan.rs`), into this index.
+//!    and edits in place: if it is covered wholly, it becomes [`State::Unverified`]. If it is covered in part, or has to be
+//!    read for another reason, it is *partial*. Any other block has *changed*.
+//! 3. The copy of the index is loaded, without the entries that lead to other than stable blocks. Of those that lead to
+//!    what is covered of a partial block the places are kept ([`Roles::counts`]).
+//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise (`recover_scan.rs`), into this
+//!    index. What is covered there, and what the copy did not lead to, has lost.
 //!
 //! What is left is done while the store is in use (`verify.rs`): the unverified blocks are read, as recovery would have
 //! read them. Until then a record there is looked at with its mark, since what was removed after the checkpoint is still
@@ -15,11 +18,13 @@
 use super::Viper;
 use super::blocks::{Info, State};
 use super::chain::Pieces;
-use super::checkpoint::{self, Kept, Name, SUMMARY_BYTES, Summary};
+use super::checkpoint::{self, Kept, Limit, Name, SUMMARY_BYTES, Summary};
 use super::layout::{Kind, parse_page_word};
 use super::read::{Reader, UNIT, corrupt};
 use crate::error::Error;
 use crate::index::{Location, Restoring, entries_of};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// A checkpoint whose end was read and verified; its entries were not looked at yet.
@@ -30,6 +35,7 @@ pub(super) struct Found {
     segments: Vec<u64>,
     /// By block number.
     blocks: Vec<u64>,
+    limits: Vec<Limit>,
 }
 
 /// A piece of a checkpoint.
@@ -84,13 +90,14 @@ fn open(reader: &Reader<'_>, name: Name) -> Result<Found, Error> {
         pieces: &pieces,
         bytes: name.chain.bytes,
     };
-    let (summary, segments, blocks) = whole.tail()?;
+    let (summary, [segments, blocks, limits]) = whole.tail()?;
     Ok(Found {
         name,
         summary,
         pieces,
         segments,
         blocks,
+        limits: limits.into_iter().map(Limit::of_word).collect(),
     })
 }
 
@@ -103,7 +110,7 @@ struct Bytes<'a> {
 
 impl Bytes<'_> {
     /// What is behind the entries.
-    fn tail(&self) -> Result<(Summary, Vec<u64>, Vec<u64>), Error> {
+    fn tail(&self) -> Result<(Summary, [Vec<u64>; 3]), Error> {
         let place = self.pieces.first().map_or(0, |piece| piece.at);
         let wrong = || damaged(place);
         let found: u64 = self.pieces.iter().map(|piece| piece.bytes).sum();
@@ -112,23 +119,29 @@ impl Bytes<'_> {
         let summary = self.bytes_of(end, self.bytes)?;
         let summary = Summary::parse(&summary).ok_or_else(wrong)?;
         // Whatever the numbers are, they must add up to the bytes that are there.
-        let mut starts = [0; 4];
-        let parts = [summary.entries, summary.segments, summary.blocks];
+        let mut starts = [0; 5];
+        let parts = [
+            summary.entries,
+            summary.segments,
+            summary.blocks,
+            summary.limits,
+        ];
         for (at, count) in parts.into_iter().enumerate() {
             let length = count.checked_mul(8).filter(|length| *length <= end);
             starts[at + 1] = starts[at] + length.ok_or_else(wrong)?;
         }
-        let [_, segments, blocks, after] = starts;
+        let [_, segments, blocks, limits, after] = starts;
         if after != end {
             return Err(wrong());
         }
-        let mut words = [Vec::new(), Vec::new()];
-        self.words_of(segments, blocks, &mut words[0])?;
-        self.words_of(blocks, after, &mut words[1])?;
-        let [segments, blocks] = words;
-        let counted = segments.iter().map(|segment| entries_of(*segment)).sum();
+        let mut words = [const { Vec::new() }; 3];
+        let ranges = [(segments, blocks), (blocks, limits), (limits, after)];
+        for ((from, to), into) in ranges.into_iter().zip(&mut words) {
+            self.words_of(from, to, into)?;
+        }
+        let counted = words[0].iter().map(|segment| entries_of(*segment)).sum();
         match summary.entries == counted {
-            true => Ok((summary, segments, blocks)),
+            true => Ok((summary, words)),
             false => Err(wrong()),
         }
     }
@@ -164,34 +177,55 @@ impl Bytes<'_> {
 }
 
 /// What a restart knows of each block.
-pub(super) struct Roles(Vec<AtomicU8>);
+pub(super) struct Roles {
+    of: Vec<AtomicU8>,
+    /// How far the partial blocks are covered.
+    limits: HashMap<u32, u32>,
+    /// Offsets of the records that count in what is covered of partial blocks, in ascending order once the copy is loaded.
+    counting: Vec<u64>,
+}
 
 const CHANGED: u8 = 0;
 const STABLE: u8 = 1;
 const PIECE: u8 = 2;
+const PARTIAL: u8 = 3;
 
 impl Roles {
     #[inline]
     fn get(&self, block: u32) -> u8 {
-        let role = self.0.get(block as usize);
+        let role = self.of.get(block as usize);
         role.map_or(CHANGED, |role| role.load(Ordering::Relaxed))
     }
 
     fn set(&self, block: u32, role: u8) {
-        if let Some(place) = self.0.get(block as usize) {
+        if let Some(place) = self.of.get(block as usize) {
             place.store(role, Ordering::Relaxed);
         }
     }
 
     /// Whether recovery has to read the block.
-    pub(super) fn has_changed(&self, block: u32) -> bool {
-        self.get(block) == CHANGED
+    pub(super) fn is_read(&self, block: u32) -> bool {
+        matches!(self.get(block), CHANGED | PARTIAL)
     }
 
-    /// The blocks that are as the checkpoint knows them.
+    /// The blocks that are as the checkpoint knows them, and that nobody has to read.
     pub(super) fn stable(&self) -> Vec<u32> {
-        let roles = (0..self.0.len() as u32).filter(|block| self.get(*block) == STABLE);
+        let roles = (0..self.of.len() as u32).filter(|block| self.get(*block) == STABLE);
         roles.collect()
+    }
+
+    /// Bytes of a block that the checkpoint covers, in the order in which its pages are filled; of the blocks that
+    /// recovery reads.
+    pub(super) fn covered(&self, block: u32) -> u64 {
+        match self.get(block) {
+            PARTIAL => self.limits.get(&block).map_or(0, |bytes| u64::from(*bytes)),
+            _ => 0,
+        }
+    }
+
+    /// Whether a record counts that is covered.
+    pub(super) fn counts(&self, at: u64) -> bool {
+        self.counting.binary_search(&at).is_ok()
     }
 }
 
@@ -202,11 +236,13 @@ pub(super) fn load(viper: &Viper, found: &Found, threads: usize) -> Option<(Role
         return None;
     }
     let restoring = viper.index.restore(&found.segments)?;
-    let roles = compare_blocks(viper, found, threads);
-    let Some(entries) = fill(viper, found, &restoring, &roles, threads) else {
+    let mut roles = compare_blocks(viper, found, threads);
+    let Some((entries, counting)) = fill(viper, found, &restoring, &roles, threads) else {
         restoring.give_up();
         return None;
     };
+    roles.counting = counting;
+    roles.counting.sort_unstable();
     if !restoring.finish() {
         return None;
     }
@@ -235,7 +271,12 @@ fn compare_blocks(viper: &Viper, found: &Found, threads: usize) -> Roles {
     const SHARE: usize = 1024;
     let blocks: Vec<u32> = viper.blocks.all().collect();
     let end = blocks.iter().max().map_or(0, |last| *last as usize + 1);
-    let roles = Roles((0..end).map(|_| AtomicU8::new(CHANGED)).collect());
+    let limits = found.limits.iter().map(|limit| (limit.block, limit.bytes));
+    let roles = Roles {
+        of: (0..end).map(|_| AtomicU8::new(CHANGED)).collect(),
+        limits: limits.collect(),
+        counting: Vec::new(),
+    };
     let next = AtomicUsize::new(0);
     in_threads(threads, || {
         loop {
@@ -275,7 +316,12 @@ fn compare(viper: &Viper, block: u32, found: &Found, roles: &Roles) {
         );
         matches!((then, now), (Some((Kind::Fixed, life)), Some((Kind::FixedEdited, same))) if life == same)
     };
-    if word == known || is_edited() {
+    if word != known && !is_edited() {
+        return;
+    }
+    if roles.limits.contains_key(&block) {
+        roles.set(block, PARTIAL);
+    } else {
         roles.set(block, STABLE);
         set_state(viper, block, State::Unverified);
     }
@@ -296,14 +342,14 @@ fn set_state(viper: &Viper, block: u32, state: State) {
 /// Segments that a thread fills before it takes the next ones.
 const SEGMENTS: usize = 64;
 
-/// Fills the copy of the index. Returns how many entries lead to stable blocks.
+/// Fills the copy of the index. Returns how many entries lead to stable blocks, and where those lead that lead to partial ones.
 fn fill(
     viper: &Viper,
     found: &Found,
     restoring: &Restoring<'_>,
     roles: &Roles,
     threads: usize,
-) -> Option<u64> {
+) -> Option<(u64, Vec<u64>)> {
     let reader = viper.reader();
     let whole = Bytes {
         reader: &reader,
@@ -318,7 +364,15 @@ fn fill(
     }
     let next = AtomicUsize::new(0);
     let (entries, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
-    let keep = |location: Location| roles.get(viper.blocks.number(location.get() * UNIT)) == STABLE;
+    let counting = Mutex::new(Vec::new());
+    let keep = |location: Location| {
+        let at = location.get() * UNIT;
+        let role = roles.get(viper.blocks.number(at));
+        if role == PARTIAL {
+            counting.lock().push(at);
+        }
+        role == STABLE
+    };
     in_threads(threads, || {
         let mut words = Vec::new();
         loop {
@@ -349,7 +403,7 @@ fn fill(
             };
         }
     });
-    (!has_failed.into_inner()).then(|| entries.into_inner())
+    (!has_failed.into_inner()).then(|| (entries.into_inner(), counting.into_inner()))
 }
 
 /// Runs `work` in so many threads at once.

@@ -24,6 +24,8 @@ pub(super) struct Visited<'a> {
     pub(super) record: Record,
     /// Its mark is set.
     pub(super) dead: bool,
+    /// Bytes of the block before it, in the order in which pages are filled.
+    pub(super) position: u64,
     /// The record's bytes.
     pub(super) bytes: &'a [u8],
 }
@@ -134,6 +136,7 @@ impl BlockWalk<'_> {
                 at: page_at + at,
                 record,
                 dead,
+                position: turn * pages.bytes + at,
                 bytes: copy,
             })?;
             at += length;
@@ -182,7 +185,13 @@ impl BlockWalk<'_> {
     }
 
     /// The verified record at byte `at` of the page, if there is one.
-    fn record(&self, page_at: u64, at: u64, end: u64, bytes: &mut [u8]) -> Option<Record> {
+    pub(super) fn record(
+        &self,
+        page_at: u64,
+        at: u64,
+        end: u64,
+        bytes: &mut [u8],
+    ) -> Option<Record> {
         let rest = bytes.get_mut(at as usize..end as usize)?;
         match (&self.geometry.fixed, self.kind.is_fixed()) {
             (Some(shape), true) => {

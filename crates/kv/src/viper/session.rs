@@ -20,12 +20,14 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::{StripeId, Stripes};
-use everdram_pm::{Lane, Lsn};
+use everdram_pm::{Lane, Lsn, Written};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Submitted writes after which a session commits by itself.
 pub(super) const PENDING_MAX: usize = 256;
+/// Why an engine halts whose thread has gone.
+pub(super) const PANICKED: &str = "a thread panicked in the middle of a write";
 /// Scratch memory above this is given back after use.
 pub(super) const SCRATCH_KEEP: usize = 1 << 20;
 
@@ -42,6 +44,8 @@ pub(super) struct Old {
     pub(super) version: u64,
     /// Where it is marked dead.
     pub(super) mark: MarkPlace,
+    /// Its mark word is damaged. It stays as it is, and so do the pieces of its value.
+    pub(super) unmarkable: bool,
 }
 
 /// What a write replaces or removes.
@@ -63,6 +67,8 @@ pub(super) struct Pending {
     pub(super) old: Replaced,
     /// A copy by compaction: the old record is not marked dead, and nothing is counted.
     pub(super) moved: bool,
+    /// When its record had been written; of a removal, when it was submitted.
+    pub(super) written: Written,
 }
 
 pub(crate) struct ViperSession {
@@ -240,6 +246,29 @@ impl ViperSession {
         }
     }
 
+    /// As [`ViperSession::locate`], where that met damage: a record of the key whose mark word does not verify; or none, if
+    /// no record of the key can be read. Its entry, if it has one, stays then, and is passed over.
+    #[cold]
+    pub(super) fn locate_damaged(&mut self, hash: KeyHash, key: &[u8]) -> Option<Old> {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let (location, spot, record) = look_up(engine, slot, hash, key, scratch).ok()??;
+        Some(Old {
+            location,
+            bytes: record.bytes,
+            chain: None,
+            expired: engine.is_expired(record.expires_at_ms),
+            stamp: record.stamp,
+            version: record.stamp.version,
+            mark: engine.reader().mark_of(&spot),
+            unmarkable: true,
+        })
+    }
+
     /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     pub(super) fn healthy(&self) -> Result<(), Error> {
@@ -292,6 +321,7 @@ fn replaceable(
             false => record.stamp.version,
         },
         mark,
+        unmarkable: false,
     })
 }
 
@@ -300,6 +330,9 @@ impl Drop for ViperSession {
         // A failing medium has already told every waiter; nothing submitted here was acknowledged.
         let _ = self.commit_pending();
         self.fence_marks();
+        if std::thread::panicking() && self.engine.stripes.unlock_all_of(self.id) > 0 {
+            self.engine.halted.set(PANICKED);
+        }
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
         }

@@ -18,20 +18,22 @@
 //! holds the key's lock takes the entry of such a record out of the index; a read without the lock makes sure that
 //! nobody is in the middle of replacing it.
 
+use super::Viper;
 use super::blocks::{Info, State};
 use super::layout::Kind;
 use super::lookup::{location, look_up};
-use super::loose::LooseBlock;
 use super::read::{Spot, UNIT, chain_of, corrupt};
 use super::record::Record;
 use super::recover_scan::VERSION_SOUND;
+use super::retired::Retired;
 use super::scan_page::{BlockWalk, Visited, Walked, copy_block};
 use super::session::ViperSession;
-use super::{Viper, reclaim};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::stripe::Stripes;
+use everdram_pm::Ordered;
+use everdram_pm::lock::lock;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -100,7 +102,7 @@ pub(super) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Erro
     if !viper.verification.is_running() {
         return Ok(false);
     }
-    let mut work = viper.verification.work.lock();
+    let mut work = lock(&viper.verification.work);
     if !viper.verification.is_running() {
         return Ok(false);
     }
@@ -154,7 +156,7 @@ impl Verifier {
         for &block in blocks {
             self.block(block, reached)?;
         }
-        self.session.settle_and_fence();
+        let _ordered = self.session.settle_and_fence();
         // Somebody may have come from the index to a removed record before its entry went, and looks at the block next:
         // as long as he may, he has to ask for the mark.
         self.viper.wait_for_readers(self.viper.epochs.advance());
@@ -214,7 +216,7 @@ impl Verifier {
         if viper.is_uncertain() {
             let flushed = session.lane.flush_found(at, bytes);
             session.unfenced.add(flushed);
-            session.settle_and_fence();
+            let _ordered = session.settle_and_fence();
         }
         met.clear();
         keys.clear();
@@ -282,6 +284,8 @@ impl Verifier {
             Ok(blocks) => reached.extend(blocks),
             // Replaced meanwhile, and its pieces gone.
             Err(_) if viper.is_marked(&reader.spot(place.get() * UNIT)?)? => {}
+            // That concerns one key; see `unreadable.rs`.
+            Err(Error::Corrupt { .. }) => viper.unreadable.note(),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -338,22 +342,17 @@ fn meet(
 
 /// Frees the overflow blocks that no record leads to. What was let go of meanwhile has been freed already, or is on its way.
 fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
-    let unreached: Vec<LooseBlock> = std::mem::take(&mut work.overflow)
+    if viper.unreadable.is_any() {
+        work.overflow.clear();
+    }
+    let unreached = std::mem::take(&mut work.overflow)
         .into_iter()
         .filter(|(block, _)| !work.reached.contains(block))
-        .filter_map(|(block, epoch)| {
-            let info = viper.blocks.get(block)?.info();
-            let is_same = info.state == State::Overflow && info.epoch == epoch;
-            is_same.then(|| LooseBlock {
-                block,
-                epoch,
-                grace: viper.epochs.current(),
-            })
-        })
-        .collect();
+        .map(|(block, life)| Retired::Piece(block, life));
+    let unreached = unreached.collect();
     work.reached = HashSet::new();
-    viper.loose.lock().extend(unreached);
-    reclaim::free_all_loose(viper)
+    viper.retired.push(&viper.epochs, unreached);
+    viper.compactor().free_passed(viper).map(drop)
 }
 
 impl Viper {
@@ -388,7 +387,8 @@ impl Viper {
     /// Takes the entry of a record that is marked dead out of the index. The caller holds the key's stripe.
     #[cold]
     pub(super) fn bury_found(&self, slot: &Slot, hash: KeyHash, place: Location) {
-        if self.index.remove(hash, place)
+        // The mark was found, and fenced where that was not certain.
+        if self.index.remove(hash, place, &Ordered::when_found())
             && let Some(shared) = self.slots.get(slot.number())
         {
             let keys = &shared.keys;
@@ -494,7 +494,11 @@ mod tests {
         let key = 1001_u32.to_le_bytes();
         let hash = viper.hash(&key);
         let (old, _) = session.find(hash, &key).unwrap().unwrap();
-        assert!(viper.index.remove(hash, old.location));
+        assert!(
+            viper
+                .index
+                .remove(hash, old.location, &Ordered::when_found())
+        );
         session.count_key(-1);
         verify_all(&viper).unwrap();
         let mut value = Vec::new();

@@ -164,7 +164,8 @@ impl ViperSession {
             unfenced,
         );
         let full = slot.replace(next);
-        claims.iter_mut().flatten().for_each(Claim::fenced);
+        let fenced = |claim: &mut Claim| claim.fenced(&engine.blocks);
+        claims.iter_mut().flatten().for_each(fenced);
         self.count_used_blocks(1);
         self.unlock_pending_pages();
         if let Some(full) = full {
@@ -238,10 +239,9 @@ impl ViperSession {
         } = self;
         let shared = &engine.slots[usize::from(*id)];
         let len = shared.marks_len.load(Ordering::Relaxed);
-        if let Some(listed) = shared.marks.get(len) {
-            listed.store(old.mark.at, Ordering::Relaxed);
-            shared.marks_len.store(len + 1, Ordering::Release);
-        }
+        assert!(len < MARKS_MAX, "a full list of marks was not fenced");
+        shared.marks[len].store(old.mark.at, Ordering::Relaxed);
+        shared.marks_len.store(len + 1, Ordering::Release);
         // If the mark is lost, recovery finds two records and the higher version wins.
         set_mark(&engine.pool, old.mark, |at, word, new| {
             lane.exchange_word_late(at, word, new)
@@ -267,16 +267,8 @@ impl ViperSession {
         for listed in shared.marks.iter().take(len) {
             unfenced.add(lane.flush_range(listed.load(Ordering::Relaxed), 8));
         }
-        self.settle_and_fence();
+        let _ordered = self.settle_and_fence();
         self.shared().marks_len.store(0, Ordering::Release);
-    }
-
-    #[cfg_attr(feature = "lab", track_caller)]
-    fn fence(&mut self) -> Option<Ordered> {
-        let flushed = self.unfenced.take()?;
-        let ordered = self.lane.fence(flushed);
-        self.last_ticket = ordered.lsn();
-        Some(ordered)
     }
 
     /// Streams what is left of open lines.
@@ -292,13 +284,18 @@ impl ViperSession {
         }
     }
 
-    /// Streams what is left of open lines and fences everything.
+    /// Streams what is left of open lines and fences everything. Returns the fence that covers all that the session has
+    /// ever written.
     #[cfg_attr(feature = "lab", track_caller)]
-    pub(super) fn settle_and_fence(&mut self) {
+    pub(super) fn settle_and_fence(&mut self) -> Ordered {
         self.settle();
-        self.fence();
-        self.claims.iter_mut().flatten().for_each(Claim::fenced);
+        let ordered = self.unfenced.fence(&mut self.lane);
+        self.last_ticket = ordered.lsn();
+        for claim in self.claims.iter_mut().flatten() {
+            claim.fenced(&self.engine.blocks);
+        }
         self.first = true;
+        ordered
     }
 
     /// Counts a record as garbage.

@@ -2,6 +2,8 @@
 //!
 //! Taken from a store that is open and quiet, it is what a kill at that moment leaves.
 
+use rand::RngExt;
+use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -32,6 +34,24 @@ impl Frozen {
 
     pub fn image_mut(&mut self) -> &mut Vec<u8> {
         self.files.get_mut("image").unwrap()
+    }
+
+    /// Changes one byte of the redo log that is not zero; says which.
+    pub fn damage_log(&mut self, random: &mut StdRng) -> String {
+        let logs = self.files.iter_mut().filter(|(name, _)| *name != "image");
+        let mut all: Vec<(&String, usize, &mut u8)> = Vec::new();
+        for (name, bytes) in logs {
+            let bytes = bytes.iter_mut().enumerate();
+            all.extend(
+                bytes
+                    .filter(|(_, byte)| **byte != 0)
+                    .map(|(at, byte)| (name, at, byte)),
+            );
+        }
+        let nth = random.random_range(0..all.len());
+        let (name, at, byte) = &mut all[nth];
+        **byte ^= random.random_range(1..=255_u8);
+        format!("byte {at} of {name}")
     }
 
     /// Makes `directory` hold exactly these files.

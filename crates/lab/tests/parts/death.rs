@@ -9,7 +9,6 @@ use everdram_lab::plan::{Fault, Plan};
 use everdram_lab::profile::Profile;
 use everdram_lab::recorder::Recorder;
 use everdram_lab::run::{Run, ears, run};
-use everdram_lab::threads;
 use everdram_lab::trace::{Step, StepId};
 use everdram_lab::unit::Unit;
 use everdram_lab::world::{Ears, Ground, World};
@@ -154,9 +153,10 @@ fn a_process_may_die_anywhere() {
     assert!(deaths > 400, "{deaths}");
 }
 
-/// Threads stop where the fault met them, with their calls open, and what they left is what was heard of them.
+/// Threads stop where the fault met them, with their calls open; the next process goes on with what is left of them, and what that left is what
+/// was heard of them.
 #[test]
-fn threads_stop_at_a_fault() {
+fn threads_stop_at_a_fault_and_others_go_on() {
     let mut open = [0; 4];
     for seed in 0..8 {
         for (kind, (medium, fault)) in [
@@ -172,8 +172,7 @@ fn threads_stop_at_a_fault() {
             plan.fault = fault;
             let ground = Ground::new(EngineKind::Viper, Profile::Threads, medium);
             let what = format!("seed {seed}, {fault:?} on {medium}");
-            let run =
-                threads::run(&plan, &ground).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+            let run = run(&plan, &ground, false).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
             agree(&run, &ground, &what);
             let entries = &run.record.history.entries;
             open[kind] += entries

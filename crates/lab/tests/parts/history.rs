@@ -35,7 +35,7 @@ impl Story {
             call,
             outcome: None,
         });
-        self.checker.invoke(number);
+        self.checker.invoke(number, &self.history);
         number
     }
 
@@ -123,7 +123,7 @@ fn wrong_answers_are_errors() {
     for (call, outcome) in wrong {
         let mut story = Story::new();
         story.call(0, put(1, 2), NEW).unwrap();
-        let said = story.call(0, call.clone(), outcome);
+        let said = story.call(0, call.clone(), outcome.clone());
         assert!(said.is_err(), "{call:?} answered {outcome:?}");
     }
     let right = [

@@ -116,6 +116,10 @@ impl Directory {
         if let Some(disk) = &self.disk {
             return disk.sync_directory();
         }
+        #[cfg(feature = "faults")]
+        if let Some(faults) = super::faults::Faults::of_directory(&self.path) {
+            faults.sync_directory()?;
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(&self.path, flags, Mode::empty()).and_then(rustix::fs::fsync)
     }

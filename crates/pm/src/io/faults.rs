@@ -6,7 +6,7 @@
 //! of 512 bytes written since takes one of the contents it has had, chosen by a seed.
 //!
 //! A failed sync does what Linux does: the data it covered is no longer dirty, so no later sync writes it;
-//! those sectors stay at the mercy of the next crash.
+//! those sectors stay at the mercy of the next crash until they are written again, and that is synced.
 
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
@@ -34,8 +34,13 @@ struct State {
     off_at: Option<u64>,
     /// Syncs that still succeed before one fails.
     syncs_left: Option<u64>,
+    /// Syncs of the directory so far, and whether the next ones fail.
+    directory_syncs: u64,
+    directory_fails: bool,
     /// Bytes of growth before the disk is full.
     room_left: Option<u64>,
+    /// Writes to files whose names start so panic.
+    panics: Option<&'static str>,
     /// Whether overwritten sectors are remembered.
     lossy: bool,
     /// What each sector written since the last sync was before, oldest first.
@@ -45,7 +50,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Sector {
     before: Vec<[u8; SECTOR as usize]>,
-    /// A sync failed while this sector was dirty: no later sync saves it.
+    /// A sync failed while this sector was dirty: no later sync saves what it held then.
     lost: bool,
 }
 
@@ -61,6 +66,10 @@ impl Faults {
             .lock()
             .insert(directory.into(), Arc::downgrade(&faults));
         faults
+    }
+
+    pub(super) fn of_directory(path: &Path) -> Option<Arc<Faults>> {
+        REGISTRY.lock().get(path)?.upgrade()
     }
 
     pub(super) fn of(path: &Path) -> Option<Arc<Faults>> {
@@ -82,6 +91,22 @@ impl Faults {
     /// After `syncs` more syncs one fails.
     pub fn fail_sync_after(&self, syncs: u64) {
         self.state.lock().syncs_left = Some(syncs);
+    }
+
+    /// Whether syncs of the directory itself fail.
+    pub fn fail_directory_syncs(&self, fail: bool) {
+        self.state.lock().directory_fails = fail;
+    }
+
+    /// Syncs of the directory itself so far; they are not among [`Faults::calls`].
+    #[must_use]
+    pub fn directory_syncs(&self) -> u64 {
+        self.state.lock().directory_syncs
+    }
+
+    /// The next write to a file whose name starts so panics, and every one after it.
+    pub fn panic_at_writes_of(&self, name: &'static str) {
+        self.state.lock().panics = Some(name);
     }
 
     /// Files may grow by `bytes` more, then the disk is full. `None`: room again.
@@ -142,6 +167,15 @@ impl Faults {
         Ok(())
     }
 
+    pub(super) fn sync_directory(&self) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        state.directory_syncs += 1;
+        if state.directory_fails {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
     pub(super) fn claim(&self, bytes: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if let Some(left) = &mut state.room_left {
@@ -161,6 +195,10 @@ impl Faults {
     ) -> Result<(), Errno> {
         self.claim((at + bytes.len() as u64).saturating_sub(length.max(at)))?;
         let mut state = self.state.lock();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let (Some(name), Some(panics)) = (name, state.panics) {
+            assert!(!name.starts_with(panics), "a write to {name}, as asked for");
+        }
         let off = state.off();
         if off && state.off_at != Some(state.calls - 1) {
             return Err(Errno::IO);
@@ -170,7 +208,9 @@ impl Faults {
             for number in at / SECTOR..(at + bytes.len() as u64).div_ceil(SECTOR) {
                 let mut before = [0; SECTOR as usize];
                 read(number * SECTOR, &mut before)?;
-                sectors.entry(number).or_default().before.push(before);
+                let sector = sectors.entry(number).or_default();
+                sector.before.push(before);
+                sector.lost = false;
             }
         }
         write(at, bytes)?;

@@ -98,6 +98,7 @@ pub fn open(image: &[u8], capacity: u64, tap: Option<TapRef>) -> Result<Arc<Pool
         created: false,
         was_clean: superblock.clean,
         read_only: false,
+        damage: Vec::new(),
         closed: AtomicBool::new(false),
         report: report(Medium::Emulated),
     }))

@@ -4,17 +4,21 @@
 //! somebody else has done something would keep that somebody from running; so whoever waits calls [`waiting`]
 //! first, and waits its own way only if nobody schedules it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Lets others run, and returns when this thread may go on.
 pub trait Waiter {
     /// The calling thread cannot go on by itself.
     fn wait(&self);
+
+    /// The calling thread is about to store something to DRAM that others go by; it can go on, and so could another.
+    fn step(&self) {}
 }
 
 thread_local! {
     static WAITER: RefCell<Option<Arc<dyn Waiter>>> = const { RefCell::new(None) };
+    static IS_SCHEDULED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `body` with this thread scheduled by `waiter`.
@@ -22,10 +26,12 @@ pub fn wait_as<T>(waiter: Arc<dyn Waiter>, body: impl FnOnce() -> T) -> T {
     struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {
+            IS_SCHEDULED.set(false);
             WAITER.with_borrow_mut(Option::take);
         }
     }
     WAITER.with_borrow_mut(|slot| *slot = Some(waiter));
+    IS_SCHEDULED.set(true);
     let _reset = Reset;
     body()
 }
@@ -39,5 +45,22 @@ pub fn waiting() -> bool {
             waiter.wait();
             true
         }
+    }
+}
+
+/// Says that the calling thread is about to store something to DRAM that others go by: where it is scheduled, another
+/// one may come first. Anywhere else it is a load and a branch.
+#[inline(always)]
+pub fn step() {
+    if IS_SCHEDULED.get() {
+        take_step();
+    }
+}
+
+#[cold]
+fn take_step() {
+    let waiter = WAITER.with_borrow(Option::clone);
+    if let Some(waiter) = waiter {
+        waiter.step();
     }
 }

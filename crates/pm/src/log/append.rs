@@ -1,4 +1,6 @@
 //! Appending a group: one short critical section that copies, marks pages and gives out the LSN.
+//!
+//! Here, and where recovery applies a group, pages are marked dirty, and nowhere else: see `checkpoint.rs` for why.
 
 use super::Shared;
 use super::group::Content;
@@ -12,15 +14,13 @@ impl Shared {
     /// Appends `content` and empties it; returns its LSN. Waits only if the log has no room, or if writing
     /// does not keep up. On a failed log the group is dropped and its LSN never becomes durable.
     pub(super) fn append(&self, content: &mut Content) -> u64 {
-        let entries = (content.own.len() + content.shared.len()) as u64;
-        let footprint = Pending::footprint(content.line_bytes(), entries);
+        let footprint = content.footprint();
         let lsn = loop {
-            if self.failed.get().is_some() {
+            if !self.is_healthy() {
                 break u64::MAX;
             }
             let mut pending = self.pending.lock();
-            let prepared_end = self.prepared_end.load(Ordering::Acquire);
-            if pending.bytes() < PENDING_BYTES_MAX && pending.end() + footprint <= prepared_end {
+            if self.has_room(&pending, footprint) {
                 break self.push(&mut pending, content);
             }
             let end = pending.end();
@@ -36,6 +36,26 @@ impl Shared {
         content.clear();
         self.call_checkpointer(lsn);
         lsn
+    }
+
+    /// As [`Shared::append`], where nobody may wait: for the checkpointer, who makes room for all others. Whether there
+    /// was room; `content` is empty in either case.
+    pub(super) fn append_if_room(&self, content: &mut Content) -> bool {
+        let footprint = content.footprint();
+        let mut pending = self.pending.lock();
+        let room = self.is_healthy() && self.has_room(&pending, footprint);
+        if room {
+            self.push(&mut pending, content);
+        }
+        drop(pending);
+        content.clear();
+        room
+    }
+
+    #[inline]
+    fn has_room(&self, pending: &Pending, footprint: u64) -> bool {
+        let prepared_end = self.prepared_end.load(Ordering::Acquire);
+        pending.bytes() < PENDING_BYTES_MAX && pending.end() + footprint <= prepared_end
     }
 
     #[inline]
@@ -76,7 +96,7 @@ impl Shared {
         }
         self.starving.fetch_add(1, Ordering::SeqCst);
         let mut segments = self.segments.lock();
-        while segments.end() < end && self.failed.get().is_none() {
+        while segments.end() < end && self.is_healthy() {
             self.checkpointer.ring();
             self.room.wait(&mut segments);
         }

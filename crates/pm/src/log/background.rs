@@ -1,6 +1,7 @@
 //! The two threads of a log: the flusher and the checkpointer. See `mod.rs` for why they are two.
 
 use super::Shared;
+use super::frame::BLOCK;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::medium::Durability;
@@ -21,7 +22,7 @@ const FULL_DISK: Duration = Duration::from_millis(50);
 const CALM: Duration = Duration::from_secs(1);
 /// How long memory is kept at most if somebody always writes, but too little to fill the log.
 const RESTLESS: Duration = Duration::from_secs(60);
-/// Rounds that give everything back: one to watch, one to compare and write what was not written, one for that.
+/// Rounds that give everything back: one to watch, one to compare and log what was never flushed, one for that.
 const ROUNDS_IN_CALM: u32 = 3;
 
 /// How often an append that no thread serves tries to get room.
@@ -72,11 +73,11 @@ impl Background {
     }
 }
 
-fn spawn(log: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, Error> {
+fn spawn(log: &Arc<Shared>, name: &'static str, run: fn(&Shared)) -> Result<JoinHandle<()>, Error> {
     let shared = Arc::clone(log);
     std::thread::Builder::new()
         .name(name.into())
-        .spawn(move || run(&shared))
+        .spawn(move || shared.watched(name, || run(&shared)))
         .map_err(|error| Error::Io {
             path: log.options.directory.path().into(),
             what: "starting a thread of the redo log",
@@ -134,7 +135,7 @@ impl Shared {
                 None => self.requested.load(Ordering::Acquire),
                 Some(_) => self.end(),
             };
-            // A failure is kept in `failed`, and subscribers were told.
+            // A failure stays, and subscribers were told.
             let _ = self.flush_to(wanted);
         }
     }
@@ -144,7 +145,7 @@ impl Shared {
         let mut calm = Calm::new(self.end());
         while !self.stopping.load(Ordering::SeqCst) {
             self.checkpointer.listen(interval);
-            while self.failed.get().is_none() && !self.stopping.load(Ordering::SeqCst) {
+            while self.is_healthy() && !self.stopping.load(Ordering::SeqCst) {
                 match self.tend() {
                     Round::Last => break,
                     Round::Again => {}
@@ -159,14 +160,16 @@ impl Shared {
 
     /// Writes and gives back what is still in memory, unless somebody writes.
     fn give_all_back(&self) {
-        let end = self.end();
         for _ in 0..ROUNDS_IN_CALM {
+            // What is appended by now may be padded to a block meanwhile.
+            let end = self.end().next_multiple_of(BLOCK);
             let stopping = self.stopping.load(Ordering::SeqCst);
             if stopping || !self.holds_memory() || self.checkpoint().is_err() {
                 return;
             }
+            let disturbed = self.end() > end;
             self.give_back();
-            if self.end() != end {
+            if disturbed {
                 return;
             }
         }
@@ -174,14 +177,8 @@ impl Shared {
 
     /// One round of the checkpointer.
     fn tend(&self) -> Round {
-        let prepared = match self.prepare_segments() {
-            Ok(prepared) => prepared,
-            Err(Error::NoSpace { .. }) => false,
-            Err(Error::Io { path, source, .. }) => {
-                self.fail(&path, source);
-                return Round::Last;
-            }
-            Err(_) => return Round::Last,
+        let Ok(prepared) = self.prepare_what_fits() else {
+            return Round::Last;
         };
         let starving = self.starving.load(Ordering::SeqCst) > 0 && !prepared;
         let used = self
@@ -205,7 +202,7 @@ impl Shared {
     #[inline]
     pub(super) fn tend_without_thread(&self) {
         if !self.options.setup.has_threads() && self.checkpointer.silence() {
-            while self.failed.get().is_none() && self.tend() == Round::Again {}
+            while self.is_healthy() && self.tend() == Round::Again {}
         }
     }
 
@@ -214,7 +211,7 @@ impl Shared {
     pub(super) fn make_room(&self, end: u64) {
         self.starving.fetch_add(1, Ordering::SeqCst);
         for round in 1.. {
-            if self.failed.get().is_some() || lock(&self.segments).end() >= end {
+            if !self.is_healthy() || lock(&self.segments).end() >= end {
                 break;
             }
             if round > ROUNDS_WITHOUT_THREAD {

@@ -5,6 +5,22 @@
 //! with a group behind L0. A run of pages is copied, then the log is made durable up to where it ends
 //! *then*, and only then the run is written (the write-ahead rule). When all runs are written and the image is
 //! synced, the superblock says L0, and what the log has before it is free.
+//!
+//! A page is copied whole, with what others have stored to it and not fenced yet, so the image may have bytes that no
+//! group of the log has. Whoever opens the pool after a crash sees them in the page cache, and the disk may not have
+//! them: the process died before its sync, or the sync failed, after which the kernel takes the page for clean and never
+//! writes it again. So opening ends with a checkpoint ([`Shared::settle`]): every page that the run of groups touches is
+//! written once more, from the memory that is about to be shown, and synced. No other page needs that, for
+//!
+//! - a page goes to the image only if it is marked, and marks are set only where a group is appended or applied that
+//!   touches the page (`append.rs`, `recover.rs`), before its LSN is known to anybody;
+//! - when the superblock said L0, whatever had been written before was synced, and a mark that was there when L0 was
+//!   taken had been cleared, its page copied: a page that is written afterwards has a mark of a group behind L0;
+//! - that group was durable when the page was written, so every later recovery that starts at L0 has it in its run. And
+//!   what recoveries write are pages of their runs.
+//!
+//! The run itself is durable by then (`recover.rs`), so the rule above holds; and if this is broken off, or fails, the
+//! next open finds the same log, and the same pages to write.
 
 use super::Shared;
 use super::dirty::PAGE;
@@ -30,6 +46,11 @@ impl Shared {
     /// Brings the image up to date and frees the log. Only one runs at a time; writers never wait for it.
     pub(super) fn checkpoint(&self) -> Result<(), Error> {
         let _alone = lock(&self.checkpointing);
+        self.watched("writer of a checkpoint", || self.checkpoint_alone())
+    }
+
+    fn checkpoint_alone(&self) -> Result<(), Error> {
+        self.healthy()?;
         self.wait_durable(self.end())?;
         let lsn = self.pending.lock().start();
         let mut run = Run {
@@ -48,8 +69,7 @@ impl Shared {
             self.write_run(&mut run)?;
             // Writers must not run out of segments meanwhile. If the disk is full, this checkpoint is
             // what makes room, so that is no reason to stop it.
-            let _ = self.prepare_segments();
-            Ok(())
+            self.prepare_what_fits().map(drop)
         })?;
         self.write_run(&mut run)?;
         let recorded = lsn == self.checkpoint_lsn.load(Ordering::Acquire);
@@ -64,6 +84,20 @@ impl Shared {
         self.checkpoint_lsn.store(lsn, Ordering::Release);
         self.release_segments(lsn);
         Ok(())
+    }
+
+    /// Makes certain what recovery has left in memory, before anybody is shown it: see the module text. The log is empty
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NoSpace`]: the log is as it was, and must not be used.
+    pub(super) fn settle(&self) -> Result<(), Error> {
+        self.checkpoint().map_err(|error| match error {
+            Error::Poisoned { path, source } => {
+                Error::io(&path, "write what was recovered")(source)
+            }
+            other => other,
+        })
     }
 
     fn copy_page(&self, page: u64, run: &mut Run) {
@@ -109,10 +143,7 @@ impl Shared {
     fn image_call(&self, call: impl FnOnce(&File) -> Result<(), Errno>) -> Result<(), Error> {
         self.healthy()?;
         let image = &self.options.image;
-        call(image).or_else(|source| {
-            self.fail(image.path(), source);
-            self.healthy()
-        })
+        call(image).map_err(|source| self.fail(image.path(), source))
     }
 
     fn record(&self, lsn: u64) -> Result<(), Error> {

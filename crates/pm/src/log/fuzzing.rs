@@ -59,6 +59,7 @@ fn options(disk: &Arc<Disk>, shape: Shape) -> Result<LogOptions, Error> {
             background: false,
             ..Setup::REAL
         },
+        poison: Arc::default(),
         checkpoint_lsn: shape.checkpoint_lsn,
         incarnation: 1,
         record_checkpoint: Box::new(|_| Ok(())),

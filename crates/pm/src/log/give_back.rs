@@ -5,8 +5,9 @@
 //! 1. the log is healthy, under the lock of the checkpointer: so all that was ever written to the image is synced, and
 //!    the page cache can lose nothing that the disk does not have;
 //! 2. the file has the very bytes that memory has: they are compared. A store that nobody has flushed yet makes
-//!    a difference, and its page is marked dirty, so that the next checkpoint writes it (to the crash model that is a
-//!    cache that evicts a line);
+//!    a difference, and its line is appended to the log, so that the next checkpoint writes its page (to the crash model
+//!    that is a cache that evicts a line). It is logged like any other since no page goes to the image that no group
+//!    touches: see `checkpoint.rs`;
 //! 3. nobody stored to it since before the comparison, nor does until it is replaced: see `chunks.rs`.
 //!
 //! Readers notice nothing: the system replaces pages under its own lock, a load that comes in between waits for that as
@@ -17,7 +18,8 @@
 
 use super::Shared;
 use super::chunks::{Announcer, CHUNK, Chunks};
-use super::dirty::PAGE;
+use super::group::Content;
+use crate::cpu::LINE;
 use crate::lock::lock;
 use crate::map::Reservation;
 use parking_lot::Mutex;
@@ -38,6 +40,14 @@ pub(super) struct Memory {
     pub(super) chunks: Arc<Chunks>,
     pub(super) reservation: Arc<Reservation>,
     mapped: Mutex<Mapped>,
+}
+
+/// What comparing needs, kept from chunk to chunk.
+struct Compared {
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+    /// The lines of a slice in which they differ.
+    lines: Content,
 }
 
 /// What the file is mapped over.
@@ -116,7 +126,11 @@ impl Shared {
         let Some(memory) = &self.memory else { return 0 };
         let _alone = lock(&self.checkpointing);
         let mut mapped = memory.mapped.lock();
-        let mut found = [vec![0; SLICE], vec![0; SLICE]];
+        let mut compared = Compared {
+            ours: vec![0; SLICE],
+            theirs: vec![0; SLICE],
+            lines: Content::default(),
+        };
         let chunks = self.whole_chunks();
         let mut count = 0;
         for chunk in chunks.clone() {
@@ -124,11 +138,12 @@ impl Shared {
                 return count;
             }
             if memory.chunks.is_watched(chunk) {
-                let given = self.give_back_chunk(memory, &mut mapped, chunk, &mut found);
+                let given = self.give_back_chunk(memory, &mut mapped, chunk, &mut compared);
                 mapped.refused |= given.is_err();
                 count += usize::from(given == Ok(true));
-                // Writers must not run out of segments meanwhile; a full disk is the checkpoint's to deal with.
-                let _ = self.prepare_segments();
+                // Writers must not run out of segments meanwhile; a full disk is the checkpoint's to deal with, and a
+                // failure ends the loop at its next turn.
+                let _ = self.prepare_what_fits();
             }
         }
         memory.chunks.watch(chunks);
@@ -140,10 +155,10 @@ impl Shared {
         memory: &Memory,
         mapped: &mut Mapped,
         chunk: u64,
-        found: &mut [Vec<u8>; 2],
+        compared: &mut Compared,
     ) -> Result<bool, Errno> {
         let (from, to) = (chunk * CHUNK, (chunk + 1) * CHUNK);
-        if !self.is_in_file(from..to, found)? || !mapped.admit(chunk) {
+        if !self.is_in_file(from..to, compared)? || !mapped.admit(chunk) {
             return Ok(false);
         }
         memory.chunks.bar(chunk, || {
@@ -161,9 +176,14 @@ impl Shared {
         })
     }
 
-    /// Whether the file has what memory has; pages that it has not are marked dirty.
-    fn is_in_file(&self, bytes: Range<u64>, found: &mut [Vec<u8>; 2]) -> Result<bool, Errno> {
-        let [ours, theirs] = found;
+    /// Whether the file has what memory has. Lines that it has not are appended to the log; or not, if that has no room
+    /// just now, and then they are found again in the next round.
+    fn is_in_file(&self, bytes: Range<u64>, compared: &mut Compared) -> Result<bool, Errno> {
+        let Compared {
+            ours,
+            theirs,
+            lines,
+        } = compared;
         let mut same = true;
         for at in bytes.step_by(SLICE) {
             self.options.image.pread_exact(at, theirs)?;
@@ -172,12 +192,13 @@ impl Shared {
                 continue;
             }
             same = false;
-            let pages = ours.chunks(PAGE as usize).zip(theirs.chunks(PAGE as usize));
-            for (page, (ours, theirs)) in (at / PAGE..).zip(pages) {
+            let pairs = ours.chunks(LINE as usize).zip(theirs.chunks(LINE as usize));
+            for (line, (ours, theirs)) in (at / LINE..).zip(pairs) {
                 if ours != theirs {
-                    self.dirty.mark(page * PAGE, PAGE);
+                    lines.push_shared(line * LINE, LINE);
                 }
             }
+            self.append_if_room(lines);
         }
         Ok(same)
     }

@@ -8,6 +8,7 @@
 use super::Shared;
 use super::chunks::Announcer;
 use super::give_back::Memory;
+use super::pending::Pending;
 use crate::cpu::LINE;
 use crate::lane::Lsn;
 use std::sync::Arc;
@@ -117,7 +118,7 @@ impl Group {
 
 impl Content {
     #[inline]
-    fn push_shared(&mut self, at: u64, bytes: u64) {
+    pub(super) fn push_shared(&mut self, at: u64, bytes: u64) {
         if let Some((from, length)) = self.shared.last_mut()
             && (*from..=*from + *length).contains(&at)
         {
@@ -134,6 +135,13 @@ impl Content {
     #[inline]
     pub(super) fn line_bytes(&self) -> u64 {
         self.bytes.len() as u64 + self.shared_bytes
+    }
+
+    /// Bytes that it takes in the log at most.
+    #[inline]
+    pub(super) fn footprint(&self) -> u64 {
+        let entries = (self.own.len() + self.shared.len()) as u64;
+        Pending::footprint(self.line_bytes(), entries)
     }
 
     pub(super) fn clear(&mut self) {

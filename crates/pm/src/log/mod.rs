@@ -20,8 +20,12 @@
 //! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log is the one
 //!    that stays, and nothing in the image depends on more than the durable log holds.
 //! 4. Acknowledged bytes are never written again: each batch starts and ends on a 4 KiB block.
-//! 5. The first failed write or sync is the last: the log is poisoned, waiters are told, nothing is retried.
-//! 6. Memory is given back to the page cache only where the synced image has the same bytes, and nobody stores to it
+//! 5. The first failed write or sync is the last, of whichever of the pool's files: the pool is poisoned, waiters are
+//!    told, nothing is retried.
+//!    So is a panic of whoever writes for the others (`watch.rs`).
+//! 6. No page goes to the image but those that a group at or behind the recorded checkpoint touches; and opening makes
+//!    certain what of them it is about to show (`checkpoint.rs`).
+//! 7. Memory is given back to the page cache only where the synced image has the same bytes, and nobody stores to it
 //!    meanwhile (`give_back.rs`, `chunks.rs`).
 //!
 //! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter),
@@ -39,10 +43,14 @@ mod frame;
 pub(crate) mod fuzzing;
 mod give_back;
 mod group;
+#[cfg(feature = "lab")]
+mod lab;
 mod pending;
 mod recover;
+mod run;
 mod segment;
 mod wait;
+mod watch;
 mod writer;
 
 #[cfg(all(test, feature = "faults"))]
@@ -56,6 +64,8 @@ use crate::io::{Directory, File};
 use crate::lane::Lsn;
 use crate::map::Reservation;
 use crate::medium::Durability;
+use crate::poison::Poison;
+use crate::pool::Damage;
 use crate::region::Region;
 use background::Background;
 use bell::Bell;
@@ -64,8 +74,8 @@ use give_back::Memory;
 use parking_lot::{Condvar, Mutex, RwLock};
 use pending::Pending;
 use segment::Segments;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use writer::Writer;
 
@@ -93,6 +103,8 @@ pub(crate) struct LogOptions {
     pub(crate) log_bytes: u64,
     /// [`Setup::REAL`], except in tests.
     pub(crate) setup: Setup,
+    /// The pool's.
+    pub(crate) poison: Arc<Poison>,
     /// From the superblock: the image holds everything before this position. 0 in a new pool.
     pub(crate) checkpoint_lsn: u64,
     /// From the superblock, where it was raised durably before this call.
@@ -165,8 +177,6 @@ struct Shared {
     durable: AtomicU64,
     /// Counts finished batches, modulo 2^32: the futex word of waiters.
     completed: AtomicU32,
-    /// The first failure; set once.
-    failed: OnceLock<Error>,
     /// Pages stored to since they were last copied to the image.
     dirty: DirtyPages,
     /// What of the image is memory, if any is given back.
@@ -186,7 +196,8 @@ struct Shared {
 }
 
 impl Log {
-    /// Recovers: applies the log's longest unbroken run of groups to the region, then makes the log ready.
+    /// Recovers: applies the log's longest unbroken run of groups to the region, makes the log ready, and makes certain
+    /// in the image what the region shows. The log is empty then.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are as
@@ -215,7 +226,6 @@ impl Log {
             starving: AtomicU32::new(0),
             durable: AtomicU64::new(recovered.start),
             completed: AtomicU32::new(0),
-            failed: OnceLock::new(),
             dirty,
             memory,
             checkpoint_lsn: AtomicU64::new(options.checkpoint_lsn),
@@ -228,6 +238,12 @@ impl Log {
             sync_ns: AtomicU64::new(sync_ns),
             options,
         });
+        let log = Arc::downgrade(&shared);
+        let hear = move || log.upgrade().iter().for_each(|log| log.tell_of_failure());
+        shared.options.poison.tell(Box::new(hear));
+        if recovered.start > shared.options.checkpoint_lsn {
+            shared.settle()?;
+        }
         let background = setup
             .has_threads()
             .then(|| Background::start(&shared))
@@ -247,6 +263,14 @@ impl Log {
         recover::replay(options)
     }
 
+    /// As [`Log::replay`]; where the log is damaged, what is sound in front of that is applied, and the damage is returned.
+    ///
+    /// # Errors
+    /// As [`Log::open`], but for damage.
+    pub(crate) fn salvage(options: &LogOptions) -> Result<Option<Damage>, Error> {
+        recover::salvage(options)
+    }
+
     /// A lane's collector.
     pub(crate) fn group(&self) -> Group {
         Group::new(Arc::clone(&self.shared))
@@ -261,7 +285,7 @@ impl Log {
         self.shared.tend_without_thread();
         match self.shared.options.durability {
             Durability::Always => self.shared.wait_durable(lsn.0),
-            Durability::EverySec | Durability::None => self.healthy(),
+            Durability::EverySec | Durability::None => self.shared.healthy(),
         }
     }
 
@@ -288,7 +312,7 @@ impl Log {
     }
 
     /// Registers a callback that runs, on the thread that wrote the batch, each time more has become
-    /// durable or the log has failed. It must be short and must not call the log.
+    /// durable or the log has failed. It must be short and must not call the log; if it panics, the log fails.
     pub(crate) fn subscribe(&self, advanced: Subscriber) {
         self.shared.subscribers.write().push(advanced);
     }
@@ -318,7 +342,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after the first failed write or sync.
-    #[inline]
+    #[cfg(all(test, feature = "faults"))]
     pub(crate) fn healthy(&self) -> Result<(), Error> {
         self.shared.healthy()
     }
@@ -370,10 +394,13 @@ impl Drop for Log {
 impl Shared {
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
-        match self.failed.get() {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
+        self.options.poison.healthy()
+    }
+
+    /// As [`Shared::healthy`], where nobody is to be told why not.
+    #[inline]
+    fn is_healthy(&self) -> bool {
+        self.options.poison.is_healthy()
     }
 
     fn end(&self) -> u64 {

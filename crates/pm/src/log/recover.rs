@@ -12,14 +12,20 @@
 //!   any block, never takes a leftover for its own. Also of a torn one: what it lacks may be what the next batch
 //!   writes there, and if the beginning of that batch is lost, the frame is whole.
 //!
-//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes.
+//! What recovery leaves in memory is written to the image before anybody sees it (`checkpoint.rs`). That is not its
+//! business, but for the marks: it marks each page that the run touches.
+//!
+//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes. To salvage what a
+//! damaged pool still has, the run counts as far as it goes, and the damage behind it is told instead of refused.
 
 use super::LogOptions;
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header, split_entry};
+use super::run::{Found, Run};
 use super::segment::{self, Segment};
 use crate::error::Error;
 use crate::io::{Directory, File};
+use crate::pool::Damage;
 use crate::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +33,8 @@ use std::sync::Arc;
 /// The bytes that make a frame one: its checksum and its magic. Frames start at multiples of them.
 const NAME: usize = 16;
 
-const REMEDY: &str = "Restore the pool from a copy";
+const REMEDY: &str =
+    "Restore the pool from a copy, or save what is sound with `everdram export --salvage`";
 
 /// What the log goes on from.
 pub(super) struct Recovered {
@@ -45,45 +52,14 @@ pub(super) struct Recovered {
     pub(super) next_number: u32,
 }
 
-/// What looks like a frame, at a block boundary at or behind the checkpoint, or right behind the run.
-struct Found {
-    lsn: u64,
-    /// 0 if the frame does not verify.
-    durable: u64,
-    /// Index of the file.
-    file: usize,
-    /// Whether the run has it.
-    accepted: bool,
-}
-
 /// The files of the log, and the contents of one of them.
 struct Reader<'a> {
     options: &'a LogOptions,
     files: Vec<Segment>,
     loaded: Option<usize>,
     buffer: Vec<u8>,
-}
-
-/// The run so far.
-struct Run {
-    end: u64,
-    chain: Option<u64>,
-    incarnation: u64,
-    /// The log is known to have been durable up to here.
-    durable: u64,
-    /// Index of the file of each segment of the run, from the checkpoint's on.
-    files: Vec<(u64, usize)>,
-}
-
-impl Run {
-    /// Whether the bytes of a frame are bytes of the run: a group may store what looks like a frame, because it was
-    /// one once.
-    fn holds(&self, frame: &Found, segment_bytes: u64) -> bool {
-        let offset = frame.lsn % segment_bytes;
-        self.files.iter().any(|&(segment, file)| {
-            file == frame.file && segment * segment_bytes + offset < self.end
-        })
-    }
+    /// Bytes of the log behind the run that are known to have been durable.
+    lost: u64,
 }
 
 /// See the module text.
@@ -102,6 +78,29 @@ pub(super) fn replay(options: &LogOptions) -> Result<(), Error> {
     let files = list(options, Directory::open_to_read)?;
     Reader::new(options, files).apply_run(&DirtyPages::default())?;
     Ok(())
+}
+
+/// As [`replay`], as far as the log is sound: also returns the damage where the run ends, if there is any.
+pub(super) fn salvage(options: &LogOptions) -> Result<Option<Damage>, Error> {
+    let files = list(options, Directory::open_to_read)?;
+    let mut reader = Reader::new(options, files);
+    match reader.apply_run(&DirtyPages::default()) {
+        Ok(_) => Ok(None),
+        // Whatever the run had until then has been applied.
+        Err(Error::Corrupt {
+            path, offset, what, ..
+        }) => Ok(Some(Damage {
+            file: path,
+            offset,
+            bytes: reader.lost,
+            is_loss: true,
+            what: format!(
+                "{what}; the log is not applied from here on, so acknowledged writes may be missing, and keys may have \
+                 older values"
+            ),
+        })),
+        Err(other) => Err(other),
+    }
 }
 
 /// The files of the log, by number.
@@ -136,6 +135,7 @@ impl<'a> Reader<'a> {
             files,
             loaded: None,
             buffer: Vec::new(),
+            lost: 0,
         }
     }
 
@@ -151,29 +151,48 @@ impl<'a> Reader<'a> {
                 format!("the superblock's checkpoint {checkpoint} is no block boundary"),
             ));
         }
-        let mut run = Run {
-            end: checkpoint,
-            chain: None,
-            incarnation: 0,
-            durable: checkpoint,
-            files: Vec::new(),
-        };
+        let mut run = Run::new(self.options, self.files.len());
         while self.step(&mut run, &mut found, dirty)? {}
-        let segment_bytes = self.options.setup.segment_bytes;
-        found.retain(|frame| frame.accepted || !run.holds(frame, segment_bytes));
         if let Some(later) = found
             .iter()
             .find(|frame| frame.lsn > run.end && frame.durable > run.end)
         {
+            let known = found.iter().map(|frame| frame.durable).max();
+            self.lost = known.unwrap_or(0).saturating_sub(run.end);
             return Err(self.damaged(&run, later));
         }
         found.extend(self.behind(&run)?);
+        let inside = self.inside_leftovers(&found)?;
+        found.extend(inside);
         Ok((run, found))
+    }
+
+    /// What looks like a frame inside of a frame that is left over, and would count once that one is wiped.
+    fn inside_leftovers(&mut self, found: &[Found]) -> Result<Vec<Found>, Error> {
+        let segment_bytes = self.options.setup.segment_bytes;
+        let mut inside = Vec::new();
+        for leftover in found.iter().filter(|frame| !frame.accepted) {
+            self.load(leftover.file)?;
+            let begins = leftover.lsn % segment_bytes;
+            let first = (begins / BLOCK + 1) * BLOCK;
+            for offset in (first..begins + leftover.bytes).step_by(BLOCK as usize) {
+                let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
+                let seen = Header::peek(bytes).filter(|seen| seen.lsn % segment_bytes == offset);
+                inside.extend(seen.map(|Header { lsn, .. }| Found {
+                    lsn,
+                    durable: 0,
+                    bytes: 0,
+                    file: leftover.file,
+                    accepted: false,
+                }));
+            }
+        }
+        Ok(inside)
     }
 
     /// The frame that was torn in the block where the run ends.
     fn behind(&mut self, run: &Run) -> Result<Option<Found>, Error> {
-        let (lsn, Some(&(_, file))) = (run.end, run.files.last()) else {
+        let (lsn, Some(&file)) = (run.end, run.files.last()) else {
             return Ok(None);
         };
         if lsn.is_multiple_of(BLOCK) {
@@ -186,6 +205,7 @@ impl<'a> Reader<'a> {
         Ok(is_frame.then_some(Found {
             lsn,
             durable: 0,
+            bytes: 0,
             file,
             accepted: false,
         }))
@@ -219,7 +239,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too.
+    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too. What lies inside of
+    /// a frame that verifies is none, wherever that frame is: a group may store what looks like a frame, because it was
+    /// one once.
     fn scan(&mut self) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
         let LogOptions {
@@ -230,22 +252,27 @@ impl<'a> Reader<'a> {
         let segment_bytes = self.options.setup.segment_bytes;
         for file in 0..self.files.len() {
             self.load(file)?;
-            for offset in (0..segment_bytes).step_by(BLOCK as usize) {
+            let mut offset = 0;
+            while offset < segment_bytes {
                 let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-                let Some(seen) = Header::peek(bytes) else {
-                    continue;
-                };
-                if seen.lsn < *checkpoint_lsn || seen.lsn % segment_bytes != offset {
-                    continue;
+                let seen = Header::peek(bytes).filter(|seen| seen.lsn % segment_bytes == offset);
+                let verified = seen.and_then(|seen| Header::open(bytes, seen.lsn, secret));
+                if let Some(Header { lsn, .. }) = seen
+                    && lsn >= *checkpoint_lsn
+                    && offset.is_multiple_of(BLOCK)
+                {
+                    found.push(Found {
+                        lsn,
+                        durable: verified.map_or(0, |(header, ..)| header.durable),
+                        bytes: verified.map_or(0, |(.., body)| (HEADER + body.len()) as u64),
+                        file,
+                        accepted: false,
+                    });
                 }
-                let durable =
-                    Header::open(bytes, seen.lsn, secret).map_or(0, |(header, ..)| header.durable);
-                found.push(Found {
-                    lsn: seen.lsn,
-                    durable,
-                    file,
-                    accepted: false,
-                });
+                offset = match verified {
+                    Some((_, _, body)) => offset + (HEADER + body.len()) as u64,
+                    None => (offset / BLOCK + 1) * BLOCK,
+                };
             }
         }
         found.sort_by_key(|frame| frame.lsn);
@@ -261,12 +288,12 @@ impl<'a> Reader<'a> {
     ) -> Result<bool, Error> {
         let block = run.end.next_multiple_of(BLOCK);
         if block != run.end
-            && let Some(&(_, file)) = run.files.last()
+            && let Some(&file) = run.files.last()
             && self.accept(run, run.end, file, dirty)?
         {
             return Ok(true);
         }
-        for frame in found.iter_mut().filter(|frame| frame.lsn == block) {
+        for frame in run.at(found, block) {
             if self.accept(run, block, frame.file, dirty)? {
                 frame.accepted = true;
                 return Ok(true);
@@ -283,19 +310,18 @@ impl<'a> Reader<'a> {
         file: usize,
         dirty: &DirtyPages,
     ) -> Result<bool, Error> {
+        let segment = lsn / self.options.setup.segment_bytes;
+        if !run.admits(segment, file) {
+            return Ok(false);
+        }
         self.load(file)?;
         let offset = lsn % self.options.setup.segment_bytes;
         let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
         let Some((header, sum, body)) = Header::open(bytes, lsn, &self.options.secret) else {
             return Ok(false);
         };
-        let segment = lsn / self.options.setup.segment_bytes;
-        // A file holds one segment, and a segment lies in one file: a frame elsewhere went astray, and would be
-        // overwritten with what really belongs there.
-        let astray = |&(other, index): &(u64, usize)| (other == segment) != (index == file);
         if run.chain.is_some_and(|chain| chain != header.chain)
             || header.incarnation < run.incarnation
-            || run.files.iter().any(astray)
         {
             return Ok(false);
         }
@@ -315,9 +341,7 @@ impl<'a> Reader<'a> {
         run.chain = Some(sum);
         run.incarnation = header.incarnation;
         run.durable = run.durable.max(header.durable);
-        if run.files.last().is_none_or(|&(last, _)| last != segment) {
-            run.files.push((segment, file));
-        }
+        run.admit(segment, file);
         Ok(true)
     }
 
@@ -325,7 +349,7 @@ impl<'a> Reader<'a> {
     fn write_tail_again(&mut self, run: &Run, start: u64) -> Result<(), Error> {
         let segment_bytes = self.options.setup.segment_bytes;
         let doubtful = run.durable.next_multiple_of(BLOCK);
-        for &(segment, index) in &run.files {
+        for (segment, index) in run.files() {
             let first = segment * segment_bytes;
             let (from, end) = (doubtful.max(first), start.min(first + segment_bytes));
             if from >= end {
@@ -362,12 +386,10 @@ impl<'a> Reader<'a> {
 
     /// Sorts the files into those that the run needs and free ones.
     fn finish(mut self, run: &Run, start: u64) -> Recovered {
-        let first = self.options.checkpoint_lsn / self.options.setup.segment_bytes;
         let next_number = self.files.last().map_or(0, |segment| segment.number + 1);
         let mut slots: Vec<Option<Segment>> = self.files.drain(..).map(Some).collect();
         let live: VecDeque<Segment> = (run.files.iter())
-            .filter(|&&(segment, _)| segment >= first)
-            .filter_map(|&(_, index)| slots.get_mut(index)?.take())
+            .filter_map(|&index| slots.get_mut(index)?.take())
             .collect();
         let free = slots.into_iter().flatten().collect();
         Recovered {
@@ -383,7 +405,7 @@ impl<'a> Reader<'a> {
     /// The error for a run that ends where acknowledged groups should follow.
     fn damaged(&mut self, run: &Run, later: &Found) -> Error {
         let segment_bytes = self.options.setup.segment_bytes;
-        let last = run.files.last().copied();
+        let last = run.files().next_back();
         // The damaged frame begins right behind the run if something there looks like a frame.
         let mut at = run.end.next_multiple_of(BLOCK);
         if let Some((_, index)) = last {

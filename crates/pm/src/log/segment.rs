@@ -256,6 +256,16 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::prepare_segments`], for the checkpointer, whose next checkpoint makes room on a full disk: that is no
+    /// error, but not all are there. Any other poisons the pool: a sync that failed would succeed if it was repeated.
+    pub(super) fn prepare_what_fits(&self) -> Result<bool, Error> {
+        match self.prepare_segments() {
+            Err(Error::NoSpace { .. }) => Ok(false),
+            Err(Error::Io { path, source, .. }) => Err(self.fail(&path, source)),
+            prepared => prepared,
+        }
+    }
+
     /// Frees segments before `lsn`, which the superblock holds durably.
     pub(super) fn release_segments(&self, lsn: u64) {
         let mut segments = lock(&self.segments);

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::lock::lock;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -39,13 +40,14 @@ impl Writer {
 impl Shared {
     /// Writes one batch, if anything is pending.
     pub(super) fn lead(&self, mut writer: MutexGuard<'_, Writer>) {
-        if self.failed.get().is_some() {
+        if !self.is_healthy() {
             return;
         }
+        let watch = self.watch("log writer");
         let Some(number) = self.pending.lock().take(&mut writer.batch) else {
             drop(writer);
             self.wake_all();
-            return;
+            return watch.over();
         };
         writer.seal(self);
         match self.write(&writer.batch) {
@@ -55,11 +57,16 @@ impl Shared {
                 self.durable.store(writer.batch.end(), Ordering::Release);
                 drop(writer);
                 self.wake_after(number);
-                self.tell_subscribers();
+                if let Err(panic) = self.tell_subscribers() {
+                    resume_unwind(panic);
+                }
             }
             // The role is given back afterwards: whoever takes it next sees the failure first.
-            Err((path, source)) => self.fail(&path, source),
+            Err((path, source)) => {
+                self.fail(&path, source);
+            }
         }
+        watch.over();
     }
 
     fn write(&self, batch: &Batch) -> Result<(), (std::path::PathBuf, Errno)> {
@@ -85,28 +92,29 @@ impl Shared {
         Ok(())
     }
 
-    /// Poisons the log with its first failure and tells everybody who waits.
-    pub(super) fn fail(&self, path: &Path, source: Errno) {
-        let error = Error::Poisoned {
-            path: path.into(),
-            source,
-        };
-        // Whoever failed first tells everybody.
-        if self.failed.set(error).is_err() {
-            return;
-        }
+    /// Poisons the pool; returns the first failure.
+    pub(super) fn fail(&self, path: &Path, source: Errno) -> Error {
+        self.options.poison.fail(path, source)
+    }
+
+    /// Tells everybody who waits that the pool is poisoned.
+    pub(super) fn tell_of_failure(&self) {
         self.wake_all();
-        // Under the lock, so that nobody is between its look at `failed` and its sleep.
+        // Under the lock, so that nobody is between its look at the poison and its sleep.
         let segments = lock(&self.segments);
         self.room.notify_all();
         drop(segments);
-        self.tell_subscribers();
+        // One that panics now cannot make it worse.
+        let _ = self.tell_subscribers();
     }
 
-    fn tell_subscribers(&self) {
+    /// Calls all subscribers, also if one of them panics.
+    fn tell_subscribers(&self) -> std::thread::Result<()> {
+        let mut told = Ok(());
         for subscriber in self.subscribers.read().iter() {
-            subscriber();
+            told = told.and(catch_unwind(AssertUnwindSafe(|| subscriber())));
         }
+        told
     }
 }
 

@@ -212,6 +212,15 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         lines.add("front_filled", front.filled);
         lines.add("front_evicted", front.evicted);
     }
+    // A store that was salvaged: what it lacks.
+    let lacks = stats.salvage.unwrap_or_default();
+    lines.add("salvage", u8::from(stats.salvage.is_some()));
+    if stats.salvage.is_some() {
+        lines.add("salvage_damaged_places", lacks.findings);
+        lines.add("salvage_missing_records", lacks.missing_records);
+        lines.add("salvage_doubtful_keys", lacks.doubtful_keys);
+        lines.add("salvage_skipped_bytes", lacks.skipped_bytes);
+    }
     // After a restart that began with a checkpoint of the index: what is read while clients are served.
     let (verified, blocks) = stats.verification.unwrap_or((0, 0));
     lines.add("verifying", u8::from(stats.verification.is_some()));

@@ -1,7 +1,7 @@
 //! How an engine's error reads to a Redis client.
 //!
 //! Codes follow Redis where clients act on them: `OOM` for a full store, `MISCONF` for a medium that
-//! no longer takes writes.
+//! no longer takes writes, `READONLY` for a store that takes none.
 
 use crate::context::Context;
 use everdram::{Error, KEY_BYTES_MAX};
@@ -11,6 +11,8 @@ use std::borrow::Cow;
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 /// Redis' answer to a write for which there is no room.
 pub(crate) const NO_SPACE: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// The answer to a write of a store that is open to be read; clients know the code from Redis' replicas.
+pub(crate) const READ_ONLY: &str = "READONLY the store is open read-only (everdram serve --salvage): it takes no writes and no transactions";
 /// Why a transaction may find no room where the store has some.
 pub(super) const NO_SPACE_INSIDE: &str = "the transaction would write more than 1 GiB";
 
@@ -29,6 +31,7 @@ fn text(error: &Error) -> Cow<'static, str> {
         }
         Error::ValueLength(_) => TOO_LONG.into(),
         Error::NoSpace(_) => NO_SPACE.into(),
+        Error::ReadOnly => READ_ONLY.into(),
         Error::Pool(pool) => format!("MISCONF the pool refuses writes: {pool}").into(),
         other => format!("ERR {other}").into(),
     }

@@ -12,8 +12,8 @@ use anyhow::Context;
 use everdram_lab::crash::Found;
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::explain::{Explanation, explain};
+use everdram_lab::plan::Manner;
 use everdram_lab::plan_text::{self, Saved};
-use everdram_lab::profile::Profile;
 use everdram_lab::replay::{self, Replay};
 use everdram_lab::world::Ground;
 use serde_json::{Value, json};
@@ -173,9 +173,9 @@ impl Again {
 
 /// Why it is not the saved image that was judged.
 fn other_way(saved: &Saved) -> String {
-    let why = match (saved.crashes.is_empty(), saved.plan.profile) {
+    let why = match (saved.crashes.is_empty(), saved.plan.manner) {
         (true, _) => "the plan names no crash",
-        (false, Profile::Threads) => {
+        (false, Manner::Threads { .. }) => {
             "the threads were scheduled another way, or the code has changed, so that the saved crash cannot happen"
         }
         (false, _) => {

@@ -10,8 +10,8 @@ use everdram_lab::campaign::{Campaign, Finding};
 use everdram_lab::crash::Found;
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::explain::{Explanation, Told, explain};
+use everdram_lab::plan::Manner;
 use everdram_lab::plan_text;
-use everdram_lab::profile::Profile;
 use everdram_lab::replay;
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::world::Ground;
@@ -37,7 +37,8 @@ pub(super) struct Kept {
     trouble: Option<anyhow::Error>,
     /// Looks for it from the beginning, if there is no file.
     search: String,
-    profile: Profile,
+    /// Whether sessions called at the same time.
+    is_threaded: bool,
 }
 
 impl Kept {
@@ -55,7 +56,7 @@ impl Kept {
                 plan.seed,
                 plan.calls.len()
             ),
-            profile: plan.profile,
+            is_threaded: matches!(plan.manner, Manner::Threads { .. }),
         }
     }
 
@@ -82,7 +83,7 @@ impl Kept {
         }
         println!("do it again with");
         println!("  {}", self.command());
-        if self.profile == Profile::Threads {
+        if self.is_threaded {
             println!(
                 "  (threads are scheduled by the seed, which repeats a run almost always, but not quite)"
             );

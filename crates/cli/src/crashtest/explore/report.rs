@@ -97,20 +97,21 @@ pub(super) struct Done<'a> {
     pub(super) is_interrupted: bool,
 }
 
-impl Done<'_> {
-    /// Media and profiles of which nothing was judged.
-    fn not_reached(&self) -> Vec<(Medium, Profile)> {
-        let media = self.campaign.media.iter();
-        let kinds = media.flat_map(|&medium| {
-            let profiles = self.campaign.profiles.iter();
-            profiles.map(move |&profile| (medium, profile))
-        });
-        let rows = &self.tally.rows;
-        kinds
-            .filter(|kind| rows.get(kind).is_none_or(|row| row.totals.judged == 0))
-            .collect()
-    }
+/// Media and profiles of which nothing was judged.
+pub(super) fn not_reached(campaign: &Campaign, tally: &Tally) -> Vec<(Medium, Profile)> {
+    let kinds = campaign.media.iter().flat_map(|&medium| {
+        let profiles = campaign.profiles.iter();
+        profiles.map(move |&profile| (medium, profile))
+    });
+    kinds
+        .filter(|kind| {
+            let row = tally.rows.get(kind);
+            row.is_none_or(|row| row.totals.judged == 0)
+        })
+        .collect()
+}
 
+impl Done<'_> {
     /// The last lines.
     pub(super) fn print_verdict(&self) {
         let totals = self.tally.sum().totals;
@@ -124,17 +125,21 @@ impl Done<'_> {
             ),
         );
         let all = self.campaign.media.len() * self.campaign.profiles.len();
-        match self.not_reached().len() {
-            0 => {}
-            some => row(
+        let left = not_reached(self.campaign, self.tally);
+        if !left.is_empty() {
+            let names = left
+                .iter()
+                .map(|(medium, profile)| format!("{medium} {profile}"));
+            let names: Vec<String> = names.collect();
+            row(
                 "not reached",
-                format_args!("{some} of {all} pairs of a medium and a profile"),
-            ),
+                format_args!("{} of {all}: {}", left.len(), names.join(", ")),
+            );
         }
         match self.end {
             End::Sound => println!("{}", paint(Tone::Good, "sound: no violation")),
             End::Interrupted => println!("interrupted: no violation until then"),
-            End::TooSoon => println!("nothing was judged"),
+            End::TooSoon => println!("too little time: not everything was looked at"),
             End::Wrong => {
                 let found = self.tally.findings.len();
                 println!("{}", paint(Tone::Bad, &format!("violations: {found}")));
@@ -160,7 +165,7 @@ impl Done<'_> {
             "profiles": campaign.profiles.iter().map(Profile::to_string).collect::<Vec<_>>(),
             "seed": campaign.seed, "calls_of_a_run": campaign.calls,
             "rows": rows.collect::<Vec<_>>(), "total": row_json(&sum),
-            "not_reached": self.not_reached().iter().map(kind).collect::<Vec<_>>(),
+            "not_reached": not_reached(self.campaign, self.tally).iter().map(kind).collect::<Vec<_>>(),
             "time_ns": nanoseconds(self.took),
             "images_each_second": rate(sum.totals.judged, self.took),
             "findings": followed.iter().map(Followed::to_json).collect::<Vec<_>>(),

@@ -335,7 +335,7 @@ impl Campaign<'_> {
     }
 
     fn walk(&mut self, path: &Path) -> anyhow::Result<()> {
-        let report = pool::open_existing(path, true).and_then(|store| Ok(store.check()?));
+        let report = pool::open_existing(path, false, true).and_then(|store| Ok(store.check()?));
         let report =
             report.map_err(|error| misconduct(format_args!("walking the pool: {error:#}")))?;
         self.summary.pools_checked += 1;

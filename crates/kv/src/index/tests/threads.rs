@@ -1,5 +1,6 @@
 //! The index while several threads use it.
 
+use super::super::FOUND;
 use super::{Numbers, Random, location};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +60,8 @@ fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own:
             assert!(numbers.index.replace(
                 numbers.hash(mine),
                 old,
-                location(mine, random.below(16))
+                location(mine, random.below(16)),
+                &FOUND,
             ));
         }
         let (key, version) = (
@@ -73,15 +75,16 @@ fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own:
                 model.insert(key, location(key, version));
             }
             Some(old) if version < 4 => {
-                assert!(numbers.index.remove(numbers.hash(key), *old));
+                assert!(numbers.index.remove(numbers.hash(key), *old, &FOUND));
                 model.remove(&key);
             }
             Some(old) => {
-                assert!(
-                    numbers
-                        .index
-                        .replace(numbers.hash(key), *old, location(key, version))
-                );
+                assert!(numbers.index.replace(
+                    numbers.hash(key),
+                    *old,
+                    location(key, version),
+                    &FOUND
+                ));
                 model.insert(key, location(key, version));
             }
         }

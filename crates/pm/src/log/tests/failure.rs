@@ -153,3 +153,38 @@ fn weaker_classes_do_not_wait_and_still_sync() {
         assert_eq!(bench.open().unwrap().region.load_word(DATA), 5);
     }
 }
+
+/// While a checkpoint was written, and while memory was given back, the sync of the directory that was to keep a new
+/// segment's name failed, and nobody cared: the next one succeeded, and groups were acknowledged in a file that a power
+/// loss could take.
+#[test]
+fn a_segment_whose_name_may_be_lost_is_a_failure() {
+    let bench = Bench::new(8 << 20);
+    let open = bench.open().unwrap();
+    let shared = &open.log.shared;
+    // This thread does the checkpointer's work.
+    let background = open.log.background.lock().take().unwrap();
+    background.stop(shared);
+    let mut group = open.log.group();
+    let mut last = Lsn(0);
+    // As many pages as a checkpoint copies at once, and a few more: it prepares segments then.
+    for page in 0..300 {
+        shared.prepare_segments().unwrap();
+        open.line(&mut group, DATA + page * 4096, 1);
+        last = group.close();
+    }
+    open.log.wait(last).unwrap();
+    bench.faults.fail_directory_syncs(true);
+    // The segments that were prepared ahead are used up, so that new ones are wanted.
+    let end = shared.segments.lock().end();
+    while open.log.end().0 + bench.segment_bytes < end {
+        open.line(&mut group, DATA, 2);
+        group.close();
+    }
+    let written = open.log.checkpoint();
+    assert!(
+        matches!(written, Err(Error::Poisoned { .. })),
+        "{written:?}"
+    );
+    assert!(open.log.healthy().is_err());
+}

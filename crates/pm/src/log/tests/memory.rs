@@ -142,6 +142,29 @@ fn what_recovery_applied_is_given_back_too() {
     check(&pool, at, bytes, 9);
 }
 
+/// A late store that was found while memory was given back had its page marked, and no group of the log: the next
+/// checkpoint wrote a page that no recovery knew of. If its sync failed, the page cache had it and the disk had not.
+#[test]
+fn what_is_found_while_memory_is_given_back_is_logged() {
+    let directory = directory();
+    let pool = open_alone(directory.path());
+    let (at, bytes) = (pool.allocate(1, 4 * CHUNK, CHUNK).unwrap().at, 4 * CHUNK);
+    let mut lane = pool.lane();
+    fill(&mut lane, at, bytes, 3);
+    let shared = &log(&pool).shared;
+    assert_eq!([round(shared), round(shared)], [0, 4]);
+    lane.exchange_word_late(at + CHUNK, 3, 4).unwrap();
+    assert_eq!([round(shared), round(shared)], [0, 0]);
+    let _durable = pool.sync().unwrap();
+    drop((lane, pool));
+    let pool = open_alone(directory.path());
+    assert_eq!(
+        pool.region().load_word(at + CHUNK),
+        4,
+        "only the log has it"
+    );
+}
+
 #[test]
 fn a_poisoned_pool_keeps_everything() {
     let directory = directory();
@@ -155,12 +178,8 @@ fn a_poisoned_pool_keeps_everything() {
     // The log's sync succeeds, the image's fails: what was written may be anything on the disk.
     lane.exchange_word_late(at + CHUNK, 3, 4).unwrap();
     assert_eq!(round(shared), 3, "all but the chunk with the late store");
-    assert_eq!(
-        round(shared),
-        0,
-        "the late store is found, and its page marked"
-    );
-    faults.fail_sync_after(0);
+    assert_eq!(round(shared), 0, "the late store is found, and logged");
+    faults.fail_sync_after(1);
     assert!(shared.checkpoint().is_err());
     assert_eq!([shared.give_back(), shared.give_back()], [0, 0]);
     assert_eq!(anonymous(&pool, at, bytes).0, CHUNK);
@@ -327,4 +346,65 @@ fn no_store_is_lost_while_memory_is_given_back() {
     }
     drop(pool);
     check_all(&open(directory.path()), base, &writers, true);
+}
+
+/// Run it with `cargo test --release -p everdram-pm --features faults opening_after_a_kill -- --ignored --nocapture`.
+/// `EVERDRAM_AT` is a directory on the medium to measure.
+#[test]
+#[ignore = "a measurement"]
+fn opening_after_a_kill() {
+    const IMAGE: u64 = 1 << 30;
+    let place = std::env::var("EVERDRAM_AT").unwrap_or_else(|_| "/dev/shm".into());
+    for (name, bytes, stores) in [
+        ("a batch for each line, all over a GiB", 64, 1),
+        ("64 lines to a group, all over a GiB", 64, 64),
+        ("a group for each page, one after another", 4096, 1),
+    ] {
+        let directory = tempfile::tempdir_in(&place).unwrap();
+        let options = PoolOptions {
+            max_bytes: 2 * IMAGE,
+            medium: MediumChoice::Only(Medium::File),
+            ..PoolOptions::default()
+        };
+        let pool = Pool::open(directory.path(), &options).unwrap();
+        let at = pool.allocate(1, IMAGE, CHUNK).unwrap().at;
+        let shared = &log(&pool).shared;
+        let holds_back = shared.checkpointing.lock();
+        let mut random = StdRng::seed_from_u64(1);
+        let mut lane = pool.lane();
+        let lines = vec![7; bytes];
+        for group in 0.. {
+            if pool.log_usage().0 > shared.options.log_bytes - (2 << 20) {
+                break;
+            }
+            let mut stored = None;
+            for _ in 0..stores {
+                let page = match bytes {
+                    64 => random.random_range(0..IMAGE / 4096),
+                    _ => group,
+                };
+                lane.stream(at + page * 4096, &lines).join(&mut stored);
+            }
+            let ordered = lane.fence(stored.unwrap());
+            if stores * bytes == 64 || group % 256 == 0 {
+                let _durable = pool.wait(ordered.lsn()).unwrap();
+                shared.prepare_segments().unwrap();
+            }
+        }
+        let _durable = pool.sync().unwrap();
+        let used = pool.log_usage().0 >> 20;
+        // What a killed process leaves, before it can clean up.
+        let killed = tempfile::tempdir_in(&place).unwrap();
+        for file in std::fs::read_dir(directory.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), killed.path().join(file.file_name())).unwrap();
+        }
+        drop((holds_back, lane));
+        drop(pool);
+        rustix::fs::sync();
+        let begun = std::time::Instant::now();
+        let pool = Pool::open(killed.path(), &options).unwrap();
+        println!("{name}: {used} MiB of log, {:?}", begun.elapsed());
+        drop(pool);
+    }
 }

@@ -8,7 +8,10 @@ mod crash;
 mod damage;
 mod failure;
 mod memory;
+mod panic;
+mod poison;
 mod race;
+mod shown;
 mod waiting;
 
 use super::{Group, Log, LogOptions, Setup};
@@ -102,6 +105,7 @@ impl Bench {
                 background: Setup::REAL.background,
                 write_ahead: self.write_ahead,
             },
+            poison: Arc::default(),
             checkpoint_lsn,
             incarnation,
             record_checkpoint: Box::new(record),

@@ -1,0 +1,94 @@
+//! One pool, one poison: whichever of its files fails, nothing of it takes a write any more, and nobody waits on.
+
+use super::super::Shared;
+use crate::error::Error;
+use crate::io::faults::Faults;
+use crate::superblock::{DATA_AT, PAGE};
+use crate::{Medium, MediumChoice, Pool, PoolOptions};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How long nobody needs, and who waits for ever does.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    faults: Arc<Faults>,
+    pool: Arc<Pool>,
+}
+
+fn bench() -> Bench {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::install(directory.path());
+    let options = PoolOptions {
+        medium: MediumChoice::Only(Medium::File),
+        ..PoolOptions::default()
+    };
+    let pool = Pool::open(directory.path(), &options).unwrap();
+    pool.allocate(1, PAGE, PAGE).unwrap();
+    Bench {
+        _directory: directory,
+        faults,
+        pool,
+    }
+}
+
+impl Bench {
+    fn shared(&self) -> &Shared {
+        &self.pool.log().unwrap().shared
+    }
+
+    /// Stores something and waits for it in a thread of its own; tells how that went.
+    fn waiter(&self) -> Receiver<Result<(), Error>> {
+        let (send, receive) = channel();
+        let pool = Arc::clone(&self.pool);
+        std::thread::spawn(move || {
+            let mut lane = pool.lane();
+            let flushed = lane.stream(DATA_AT, &[1; 64]);
+            let ordered = lane.fence(flushed);
+            let _ = send.send(pool.wait(ordered.lsn()).map(drop));
+        });
+        receive
+    }
+}
+
+/// The superblock and the log each had a flag of their own. When the image failed while it grew, those who waited for
+/// the log went on waiting, and a checkpoint took the next sync of that file for a success.
+#[test]
+fn those_who_wait_for_the_log_hear_that_the_image_failed() {
+    let bench = bench();
+    // Nobody else can lead, so the waiter sleeps until it is woken.
+    let role = bench.shared().writer.lock();
+    let waiter = bench.waiter();
+    let log = bench.pool.log().unwrap();
+    while log.end() == log.durable() {
+        std::thread::yield_now();
+    }
+    bench.faults.fail_sync_after(0);
+    let grown = bench.pool.allocate(1, PAGE, PAGE);
+    assert!(matches!(grown, Err(Error::Poisoned { .. })), "{grown:?}");
+    bench.faults.fail_sync_after(u64::MAX);
+    let waited = waiter.recv_timeout(LONG).unwrap();
+    assert!(matches!(waited, Err(Error::Poisoned { .. })), "{waited:?}");
+    drop(role);
+    let calls = bench.faults.calls();
+    assert!(bench.pool.checkpoint().is_err() && bench.pool.close().is_err());
+    assert!(!bench.pool.is_healthy());
+    assert_eq!(bench.faults.calls(), calls, "something was tried again");
+}
+
+#[test]
+fn the_superblock_takes_nothing_after_the_log_failed() {
+    let bench = bench();
+    bench.faults.fail_sync_after(0);
+    let waited = bench.waiter().recv_timeout(LONG).unwrap();
+    assert!(matches!(waited, Err(Error::Poisoned { .. })), "{waited:?}");
+    bench.faults.fail_sync_after(u64::MAX);
+    let calls = bench.faults.calls();
+    assert!(bench.pool.allocate(1, PAGE, PAGE).is_err());
+    let header = &bench.pool.header;
+    assert!(header.update(|superblock| superblock.clean = true).is_err());
+    assert!(header.guard(|| Ok(())).is_err());
+    assert_eq!(bench.faults.calls(), calls, "something was tried again");
+}

@@ -1,0 +1,98 @@
+//! Whether a pool has failed: one state for all of its files, and for whoever works on them.
+//!
+//! The kernel tells of a failed write-back once, to whoever syncs first; so whoever hears of it tells all others, and
+//! nobody takes the next sync for a success.
+//!
+//! Invariant: the first failure stays, and the log hears of it, whoever met it.
+
+use crate::error::Error;
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Told of the first failure.
+type Hear = Box<dyn Fn() + Send + Sync>;
+
+/// See the module text.
+#[derive(Default)]
+pub(crate) struct Poison {
+    first: OnceLock<Error>,
+    /// Wakes those who wait for something that will not come.
+    hear: OnceLock<Hear>,
+}
+
+impl Poison {
+    /// Whether nothing has failed.
+    #[inline]
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.first.get().is_none()
+    }
+
+    /// Whether nothing has failed.
+    ///
+    /// # Errors
+    /// The first failure.
+    #[inline]
+    pub(crate) fn healthy(&self) -> Result<(), Error> {
+        match self.first.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// A write or a sync has failed, and what it was to write may be anywhere. Returns the first failure.
+    pub(crate) fn fail(&self, path: &Path, source: Errno) -> Error {
+        self.set(Error::Poisoned {
+            path: path.into(),
+            source,
+        })
+    }
+
+    /// Something that the pool cannot do without has panicked.
+    pub(crate) fn panicked(&self, path: &Path, who: &'static str) {
+        self.set(Error::Panicked {
+            path: path.into(),
+            who,
+        });
+    }
+
+    fn set(&self, error: Error) -> Error {
+        if let Ok(()) = self.first.set(error.clone())
+            && let Some(hear) = self.hear.get()
+        {
+            hear();
+        }
+        self.first.get().cloned().unwrap_or(error)
+    }
+
+    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks of its own. Only the first who
+    /// asks for that is told.
+    pub(crate) fn tell(&self, hear: Hear) {
+        let _there_is_one_log = self.hear.set(hear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn the_first_failure_stays_and_is_told_once() {
+        let poison = Poison::default();
+        let told = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&told);
+        poison.tell(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        assert!(poison.is_healthy() && poison.healthy().is_ok());
+        for (path, source) in [("log", Errno::IO), ("image", Errno::NOSPC)] {
+            let error = poison.fail(Path::new(path), source);
+            let first = matches!(&error, Error::Poisoned { source: Errno::IO, path } if path == Path::new("log"));
+            assert!(first, "{error}");
+            assert!(!poison.is_healthy() && poison.healthy().is_err());
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,201 @@
+//! One planted bug at a time: the crash lab, or killed servers, against the program that has it.
+
+use super::plan::Mutant;
+use super::tree;
+use crate::child::{self, Trouble};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Engines that there are.
+const ENGINES: [&str; 2] = ["viper", "bullet"];
+/// What is not over so long after its time hangs.
+const GRACE: Duration = Duration::from_secs(60);
+/// More than anybody kills in any time.
+const KILLS: &str = "1000000";
+
+/// Letters of a broken promise that are enough.
+const WORDS_MAX: usize = 80;
+
+/// What became of a mutant.
+pub(super) enum Verdict {
+    /// Found after so long, by this.
+    Caught(Duration, String),
+    /// All of its time is over.
+    Survived,
+    /// The program could not be asked.
+    Trouble(String),
+}
+
+/// What one run of the program is to do.
+struct Order<'a> {
+    layer: usize,
+    mutant: Option<&'a Mutant>,
+    by_kill: bool,
+    engine: &'a str,
+    time: Duration,
+    seed: u64,
+}
+
+/// Where the program runs, and leaves what it has found.
+fn place() -> PathBuf {
+    tree::directory().join("runs")
+}
+
+/// Removes what earlier runs have left.
+pub(super) fn clear() {
+    let _nothing_was_left = std::fs::remove_dir_all(place());
+}
+
+/// The program without any mutant must be sound, or nothing that it says of others counts; in the lab, or as servers that are killed.
+pub(super) fn sound(layer: usize, by_kill: bool, time: Duration, seed: u64) -> Result<(), String> {
+    for engine in ENGINES {
+        let order = Order {
+            layer,
+            mutant: None,
+            by_kill,
+            engine,
+            time,
+            seed,
+        };
+        match order.carry_out() {
+            Verdict::Survived => {}
+            Verdict::Caught(_, by) => return Err(format!("without a mutant: {engine}: {by}")),
+            Verdict::Trouble(what) => return Err(format!("without a mutant: {engine}: {what}")),
+        }
+    }
+    Ok(())
+}
+
+/// Looks for a mutant for so long at most.
+pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> Verdict {
+    let begun = Instant::now();
+    let engines: Vec<&str> = match &mutant.engine {
+        Some(engine) => vec![engine],
+        None => ENGINES.to_vec(),
+    };
+    for (nth, &engine) in engines.iter().enumerate() {
+        let left = time.saturating_sub(begun.elapsed());
+        let order = Order {
+            layer,
+            mutant: Some(mutant),
+            by_kill: mutant.by_kill,
+            engine,
+            time: left / (engines.len() - nth) as u32,
+            seed,
+        };
+        match order.carry_out() {
+            Verdict::Survived => {}
+            Verdict::Caught(_, by) => {
+                return Verdict::Caught(begun.elapsed(), format!("{engine} {by}"));
+            }
+            trouble => return trouble,
+        }
+    }
+    Verdict::Survived
+}
+
+impl Order<'_> {
+    /// Where what the program says of its own accord goes.
+    fn log(&self) -> PathBuf {
+        let name = self.mutant.map_or("sound", |mutant| &mutant.name);
+        tree::directory().join(format!("logs/{name}-{}.txt", self.engine))
+    }
+
+    fn carry_out(&self) -> Verdict {
+        let begun = Instant::now();
+        let mut command = match self.command() {
+            Ok(command) => command,
+            Err(error) => return Verdict::Trouble(error.to_string()),
+        };
+        let mut first = None;
+        let ended = child::listen(&mut command, self.time + GRACE, &mut |line| {
+            if first.is_none() {
+                first = violation(line);
+            }
+            // It goes on to make it small, which takes a while.
+            first.is_some()
+        });
+        let caught = |by: &str| Verdict::Caught(begun.elapsed(), by.to_owned());
+        match (first, ended) {
+            (Some(by), _) => caught(&by),
+            (None, Err(Trouble::OutOfTime(_))) => caught("it hangs"),
+            (None, Err(trouble)) => Verdict::Trouble(trouble.to_string()),
+            (None, Ok(status)) => match status.and_then(|status| status.code()) {
+                Some(0 | 130) => Verdict::Survived,
+                Some(101) => caught("it panics"),
+                None => caught("it is killed"),
+                Some(code) => {
+                    Verdict::Trouble(format!("exit code {code}, see {}", self.log().display()))
+                }
+            },
+        }
+    }
+
+    fn command(&self) -> std::io::Result<Command> {
+        let (runs, log) = (place(), self.log());
+        std::fs::create_dir_all(&runs)?;
+        if let Some(logs) = log.parent() {
+            std::fs::create_dir_all(logs)?;
+        }
+        let (seconds, seed) = (self.time.as_secs().max(1), self.seed.to_string());
+        let mut command = match self.by_kill {
+            true => {
+                // Asked to stop, it ends its server first.
+                let mut command = Command::new("timeout");
+                command.args(["--preserve-status", "--foreground", "--signal=INT"]);
+                command.args(["--kill-after=30", &seconds.to_string()]);
+                command.arg(tree::program(self.layer));
+                command
+            }
+            false => Command::new(tree::program(self.layer)),
+        };
+        command.args(["crashtest", "--engine", self.engine, "--seed", &seed]);
+        match self.by_kill {
+            true => command.args(["--kill", KILLS]),
+            false => command.args(["--budget", &format!("{seconds}s")]),
+        };
+        if let Some(mutant) = self.mutant {
+            command.env(tree::CHOICE, &mutant.name);
+            if let Some(medium) = &mutant.medium {
+                command.args(["--medium", medium]);
+            }
+        }
+        // What it finds it saves, and nobody wants that here.
+        command.current_dir(&runs).env("TMPDIR", &runs);
+        command.stderr(Stdio::from(File::create(log)?));
+        Ok(command)
+    }
+}
+
+/// What a line of the program says that it has found: medium and profile, or a promise.
+fn violation(line: &str) -> Option<String> {
+    if let Some((_, words)) = line.split_once("broken: ") {
+        return Some(words.trim().chars().take(WORDS_MAX).collect());
+    }
+    // A row of the table: medium, profile, figures; violations are the last one.
+    let mut words = line.split_whitespace();
+    let (medium, profile) = (words.next()?, words.next()?);
+    let is_row = ["pmem", "file"].contains(&medium) && words.clone().count() >= 8;
+    let violations: u64 = words.next_back()?.parse().ok()?;
+    (is_row && violations > 0).then(|| format!("{medium} {profile}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn violations_are_heard_of() {
+        let row = "  file   large    0      17       6         120          90      40 (depth 2)        1.2 s          1";
+        assert_eq!(violation(row).as_deref(), Some("file large"));
+        let sound = row.replace("          1", "          0");
+        assert_eq!(violation(&sound), None);
+        let total = row.replace("file   large", "total       ");
+        assert_eq!(violation(&total), None);
+        let broken = "  broken: exec:2 is half there";
+        assert_eq!(violation(broken).as_deref(), Some("exec:2 is half there"));
+        assert_eq!(violation("media                 pmem, file"), None);
+    }
+}

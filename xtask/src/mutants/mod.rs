@@ -1,0 +1,279 @@
+//! `cargo xtask mutants`: the score that counts. Bugs are planted in a copy of the tree, one of them is on at a time, and the crash
+//! lab must find it within five minutes.
+//!
+//! They are described in `xtask/mutants` ([`plan`]), built into one program ([`tree`]) and hunted one after the other ([`hunt`]). The chore
+//! fails below [`SCORE`] percent, if the program is not sound without them, or if one no longer fits the tree.
+
+mod hunt;
+mod plan;
+mod tree;
+
+use crate::cargo::root;
+use hunt::Verdict;
+use plan::Mutant;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Percent of the mutants that must be caught, not counting those that are excused.
+const SCORE: usize = 95;
+/// Seconds for each mutant.
+const SECONDS: u64 = 300;
+/// The same, and how many there are, of a sample.
+const QUICK_SECONDS: u64 = 60;
+const QUICK: usize = 10;
+/// The program without mutants runs for so long at most.
+const SOUND_MAX: Duration = Duration::from_secs(30);
+const DAY_S: u64 = 24 * 60 * 60;
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Wish {
+    is_quick: bool,
+    is_list: bool,
+    only: Vec<String>,
+    seconds: Option<u64>,
+    seed: Option<u64>,
+}
+
+/// What became of the mutants.
+#[derive(Default)]
+struct Score {
+    caught: usize,
+    survivors: Vec<String>,
+    excused: Vec<String>,
+    troubles: Vec<String>,
+    table: Vec<String>,
+}
+
+/// Runs the chore with its own arguments.
+pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let wish = match parse(arguments) {
+        Ok(wish) => wish,
+        Err(what) => {
+            eprintln!(
+                "{what}; usage: cargo xtask mutants [--quick] [--only NAME[,NAME]] [--list] [--seconds N] [--seed N]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match mutants(&wish) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(what) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Wish, String> {
+    let mut wish = Wish::default();
+    while let Some(argument) = arguments.next() {
+        let mut number = || {
+            let number = arguments.next().and_then(|number| number.parse().ok());
+            number.ok_or(format!("{argument} takes a number"))
+        };
+        match argument.as_str() {
+            "--quick" => wish.is_quick = true,
+            "--list" => wish.is_list = true,
+            "--seconds" => wish.seconds = Some(number()?),
+            "--seed" => wish.seed = Some(number()?),
+            "--only" => {
+                let names = arguments.next().ok_or("--only takes names")?;
+                wish.only.extend(names.split(',').map(str::to_owned));
+            }
+            other => return Err(format!("no option `{other}`")),
+        }
+    }
+    Ok(wish)
+}
+
+/// `false`: the score is too low, or something could not be asked.
+fn mutants(wish: &Wish) -> Result<bool, String> {
+    let all = plan::all(&root().join("xtask/mutants"))?;
+    // Also if only some are wanted: what no longer fits is to be seen at once.
+    let layers = tree::layers(&all)?;
+    let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = wish
+        .seed
+        .unwrap_or(day.map_or(0, |day| day.as_secs() / DAY_S));
+    let chosen = choose(&all, wish, seed)?;
+    if wish.is_list {
+        chosen.iter().for_each(|&number| print_one(&all[number]));
+        return Ok(true);
+    }
+    let usual = if wish.is_quick {
+        QUICK_SECONDS
+    } else {
+        SECONDS
+    };
+    let time = Duration::from_secs(wish.seconds.unwrap_or(usual).max(2));
+    println!(
+        "== mutants: {} of {} in {} builds, {} s each, seed {seed}",
+        chosen.len(),
+        all.len(),
+        layers.len(),
+        time.as_secs()
+    );
+    hunt::clear();
+    let mut score = Score::default();
+    for (number, layer) in layers.iter().enumerate() {
+        let of_layer = chosen.iter().filter(|chosen| layer.contains(chosen));
+        let of_layer: Vec<&Mutant> = of_layer.map(|&chosen| &all[chosen]).collect();
+        if of_layer.is_empty() {
+            continue;
+        }
+        let begun = Instant::now();
+        tree::build(&all, layer, number)?;
+        println!("-- built, {}", seconds(begun.elapsed()));
+        for by_kill in [false, true] {
+            if of_layer.iter().any(|mutant| mutant.by_kill == by_kill) {
+                hunt::sound(number, by_kill, time.min(SOUND_MAX), seed)?;
+            }
+        }
+        println!("-- sound without a mutant");
+        for mutant in of_layer {
+            score.enter(mutant, hunt::hunt(number, mutant, time, seed));
+        }
+    }
+    Ok(score.print())
+}
+
+/// The numbers of the mutants that are wanted.
+fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> {
+    let position = |name: &String| {
+        let found = all.iter().position(|mutant| mutant.name == *name);
+        found.ok_or(format!("no mutant `{name}`"))
+    };
+    if !wish.only.is_empty() {
+        return wish.only.iter().map(position).collect();
+    }
+    let mut numbers: Vec<usize> = (0..all.len()).collect();
+    if wish.is_quick {
+        // As many as are wanted, each drawn from what is left.
+        numbers.retain(|&number| all[number].excused.is_none());
+        let mut state = seed;
+        for at in 0..QUICK.min(numbers.len()) {
+            state = mixed(state);
+            let other = at + (state % (numbers.len() - at) as u64) as usize;
+            numbers.swap(at, other);
+        }
+        numbers.truncate(QUICK);
+    }
+    Ok(numbers)
+}
+
+/// The next of a row of random words.
+fn mixed(state: u64) -> u64 {
+    let mut word = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+fn print_one(mutant: &Mutant) {
+    println!("{:<56} {}", mutant.name, mutant.loses);
+    if let Some(reason) = &mutant.excused {
+        println!("{:<56} excused: {reason}", "");
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+impl Score {
+    /// Enters one, and says so.
+    fn enter(&mut self, mutant: &Mutant, verdict: Verdict) {
+        let words = match &verdict {
+            Verdict::Caught(after, by) => format!("caught after {} by {by}", seconds(*after)),
+            Verdict::Survived => "NOT CAUGHT".into(),
+            Verdict::Trouble(what) => format!("NOT ASKED: {what}"),
+        };
+        println!("{:<56} {words}", mutant.name);
+        self.table.push(format!("{:<56} {words}", mutant.name));
+        let name = mutant.name.clone();
+        match (verdict, &mutant.excused) {
+            (Verdict::Trouble(_), _) => self.troubles.push(name),
+            // It need not be caught, and does not help the score if it is.
+            (_, Some(reason)) => self.excused.push(format!("{name}: {reason}")),
+            (Verdict::Caught(..), None) => self.caught += 1,
+            (Verdict::Survived, None) => self.survivors.push(name),
+        }
+    }
+
+    /// Says how it all went; `false`: not well enough.
+    fn print(&self) -> bool {
+        println!("== all of them");
+        self.table.iter().for_each(|line| println!("{line}"));
+        for excused in &self.excused {
+            println!("excused: {excused}");
+        }
+        if !self.survivors.is_empty() {
+            println!("not caught: {}", self.survivors.join(" "));
+        }
+        if !self.troubles.is_empty() {
+            println!("not asked: {}", self.troubles.join(" "));
+        }
+        let all = self.caught + self.survivors.len();
+        let percent = (self.caught * 100).checked_div(all).unwrap_or(100);
+        println!("score: {} of {all}, {percent} %", self.caught);
+        percent >= SCORE && self.troubles.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<Mutant> {
+        let named = |name: &&str| Mutant {
+            name: (*name).into(),
+            ..Mutant::default()
+        };
+        names.iter().map(named).collect()
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let parse = |text: &str| parse(text.split_whitespace().map(str::to_owned));
+        let wish = parse("--quick --only a,b --seconds 7 --seed 3").unwrap();
+        assert!(wish.is_quick && !wish.is_list);
+        assert_eq!((wish.seconds, wish.seed), (Some(7), Some(3)));
+        assert_eq!(wish.only, ["a", "b"]);
+        assert!(parse("--seconds x").is_err() && parse("b").is_err());
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_sample_again() {
+        let names: Vec<String> = (0..40).map(|number| format!("m{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let all = named(&names);
+        let wish = Wish {
+            is_quick: true,
+            ..Wish::default()
+        };
+        let draw = |seed| choose(&all, &wish, seed).unwrap();
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let mut sample = draw(3);
+        sample.sort_unstable();
+        sample.dedup();
+        assert_eq!(sample.len(), QUICK);
+    }
+
+    #[test]
+    fn what_survives_counts_unless_it_is_excused() {
+        let all = named(&["a", "b", "c"]);
+        let mut score = Score::default();
+        score.enter(&all[0], Verdict::Caught(Duration::ZERO, "x".into()));
+        let excused = Mutant {
+            excused: Some("so".into()),
+            ..named(&["b"]).remove(0)
+        };
+        score.enter(&excused, Verdict::Survived);
+        assert!(score.print());
+        score.enter(&all[2], Verdict::Survived);
+        assert!(!score.print());
+    }
+}

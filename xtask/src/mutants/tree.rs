@@ -1,0 +1,247 @@
+//! A copy of the source tree with mutants in it, all at once, and the program built of it.
+//!
+//! Mutants that change the same lines go into different *layers*, each a build of its own; as a rule there is one. What has not changed since
+//! the last time is not written again, so that cargo builds no more than it must.
+
+use super::plan::Mutant;
+use crate::cargo::{cargo, root, target};
+use crate::child;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// For building the program, with everything that it depends on.
+const BUILD_MAX: Duration = Duration::from_secs(3600);
+const LIST_MAX: Duration = Duration::from_secs(60);
+
+/// The variable of the environment that turns a mutant on, by its name. It does not begin with the project's name: the program keeps settings that
+/// do from the servers that it starts.
+pub(super) const CHOICE: &str = "MUTANT_OF_EVERDRAM";
+
+/// Where a change goes: file, and lines of it.
+type Place = (String, Range<usize>);
+
+/// Mutants that are in one program: their numbers.
+pub(super) type Layer = Vec<usize>;
+
+/// Where all this lies.
+pub(super) fn directory() -> PathBuf {
+    target().join("mutants")
+}
+
+/// The program with the mutants of a layer.
+pub(super) fn program(layer: usize) -> PathBuf {
+    directory().join(format!("everdram-{layer}"))
+}
+
+/// Which mutants go together.
+///
+/// # Errors
+/// A change that does not fit the tree: the mutant, and why.
+pub(super) fn layers(mutants: &[Mutant]) -> Result<Vec<Layer>, String> {
+    let mut layers: Vec<(Layer, Vec<Place>)> = Vec::new();
+    let mut texts = BTreeMap::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        let places = places(mutant, &mut texts)?;
+        let clashes = |taken: &[Place]| {
+            let touches = |one: &Place, other: &Place| {
+                one.0 == other.0 && one.1.start < other.1.end && other.1.start < one.1.end
+            };
+            let clash = |place| taken.iter().any(|other| touches(place, other));
+            places.iter().any(clash)
+        };
+        match layers.iter_mut().find(|(_, taken)| !clashes(taken)) {
+            Some((layer, taken)) => {
+                layer.push(number);
+                taken.extend(places);
+            }
+            None => layers.push((vec![number], places)),
+        }
+    }
+    Ok(layers.into_iter().map(|(layer, _)| layer).collect())
+}
+
+/// Where the changes of a mutant go.
+fn places(mutant: &Mutant, texts: &mut BTreeMap<String, String>) -> Result<Vec<Place>, String> {
+    let mut places: Vec<Place> = Vec::new();
+    for change in &mutant.changes {
+        let wrong = |what: &str| format!("`{}`: {}: {what}", mutant.name, change.file);
+        if !texts.contains_key(&change.file) {
+            let text = fs::read_to_string(root().join(&change.file));
+            let text = text.map_err(|error| wrong(&error.to_string()))?;
+            texts.insert(change.file.clone(), text);
+        }
+        let text = texts.get(&change.file).map_or("", String::as_str);
+        let place = find(text, &change.find).map_err(|count| {
+            let first = change.find.first().map_or("", String::as_str);
+            wrong(&format!(
+                "what begins with `{first}` is there {count} times"
+            ))
+        })?;
+        places.push((change.file.clone(), place));
+    }
+    Ok(places)
+}
+
+/// The lines of a text that are these, whatever they are indented by; how often they are there if that is not once.
+fn find(text: &str, lines: &[String]) -> Result<Range<usize>, usize> {
+    let all: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_here = |at: &usize| {
+        all[*at..]
+            .iter()
+            .zip(lines)
+            .all(|(line, wanted)| line == wanted)
+    };
+    let last = (all.len() + 1).saturating_sub(lines.len());
+    let mut found = (0..last).filter(is_here);
+    match (found.next(), found.count()) {
+        (Some(at), 0) if !lines.is_empty() => Ok(at..at + lines.len()),
+        (None, _) => Err(0),
+        (Some(_), more) => Err(1 + more),
+    }
+}
+
+/// Builds a layer's program. Cargo warns of code that nobody is to read; what it says is shown if it fails.
+pub(super) fn build(mutants: &[Mutant], layer: &Layer, number: usize) -> Result<(), String> {
+    let tree = directory().join("tree");
+    lay_out(mutants, layer, &tree)?;
+    let built = directory().join("target");
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--profile", "lab", "-p", "everdram-cli"]);
+    command.current_dir(&tree).env("CARGO_TARGET_DIR", &built);
+    let output = child::output(&mut command, BUILD_MAX);
+    let output = output.map_err(|trouble| format!("the build {trouble}"))?;
+    if !output.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        return Err("the tree with mutants does not build".into());
+    }
+    let (from, to) = (built.join("lab/everdram"), program(number));
+    let copied = fs::copy(&from, &to).map(drop);
+    copied.map_err(|error| format!("{}: {error}", to.display()))
+}
+
+/// Copies the tree, with the mutants of a layer.
+fn lay_out(mutants: &[Mutant], layer: &Layer, tree: &Path) -> Result<(), String> {
+    let mutated = mutated(mutants, layer)?;
+    let of = |file: &String| file.split_once("/src/").map(|(of, _)| of.to_owned());
+    let crates: BTreeSet<String> = mutated.keys().filter_map(of).collect();
+    for file in sources()? {
+        let mut bytes = match mutated.get(&file) {
+            Some(text) => text.clone().into_bytes(),
+            None => match fs::read(root().join(&file)) {
+                Ok(bytes) => bytes,
+                // Deleted, and git has not been told.
+                Err(_) => continue,
+            },
+        };
+        let of = file.strip_suffix("/src/lib.rs");
+        if of.is_some_and(|of| crates.contains(of)) {
+            bytes.extend_from_slice(b"\nmod mutant;\n");
+        }
+        write(&tree.join(&file), &bytes)?;
+    }
+    let switch = switch(mutants);
+    crates.iter().try_for_each(|of| {
+        let module = tree.join(of).join("src/mutant.rs");
+        write(&module, switch.as_bytes())
+    })
+}
+
+/// The files that have mutants of a layer in them.
+fn mutated(mutants: &[Mutant], layer: &Layer) -> Result<BTreeMap<String, String>, String> {
+    let mut texts = BTreeMap::new();
+    let mut edits: Vec<(Place, String)> = Vec::new();
+    for &number in layer {
+        let Some(mutant) = mutants.get(number) else {
+            continue;
+        };
+        let is_on = format!("crate::mutant::on({number})");
+        let places = places(mutant, &mut texts)?;
+        for (place, change) in places.into_iter().zip(&mutant.changes) {
+            let text = change.replace.join("\n").replace("MUTANT", &is_on);
+            edits.push((place, text));
+        }
+    }
+    // From the last line to the first, so that those before stay where they are.
+    edits.sort_by_key(|((_, lines), _)| std::cmp::Reverse(lines.start));
+    for ((file, place), new) in edits {
+        let Some(text) = texts.get_mut(&file) else {
+            continue;
+        };
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.splice(place, [new.as_str()]);
+        *text = lines.join("\n") + "\n";
+    }
+    Ok(texts)
+}
+
+/// The module that says which mutant is on: at most one, named by the environment.
+fn switch(mutants: &[Mutant]) -> String {
+    let names: Vec<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+    format!(
+        "//! Which planted bug is on: at most one, named by {CHOICE}.\n\n\
+         const NAMES: [&str; {}] = {names:?};\n\
+         static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();\n\n\
+         /// Whether this one is.\n#[inline]\npub(crate) fn on(number: u32) -> bool {{\n    *CHOSEN.get_or_init(chosen) == number\n}}\n\n\
+         #[cold]\nfn chosen() -> u32 {{\n    let Ok(name) = std::env::var({CHOICE:?}) else {{ return u32::MAX }};\n    \
+         match NAMES.iter().position(|one| *one == name) {{\n        Some(number) => number as u32,\n        \
+         None => {{\n            eprintln!(\"no mutant {{name}}\");\n            std::process::exit(2)\n        }}\n    }}\n}}\n",
+        names.len()
+    )
+}
+
+/// What git knows or would be told of.
+fn sources() -> Result<Vec<String>, String> {
+    let mut command = Command::new("git");
+    command.current_dir(root());
+    command.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let listed = child::output(&mut command, LIST_MAX);
+    let listed = listed.map_err(|trouble| format!("git {trouble}"))?;
+    match listed.status.success() {
+        true => {}
+        false => return Err("git does not list the files of the tree".into()),
+    }
+    let names = String::from_utf8_lossy(&listed.stdout);
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// Writes a file, unless it has these bytes.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    if fs::read(path).is_ok_and(|found| found == bytes) {
+        return Ok(());
+    }
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| fs::write(path, bytes));
+    written.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn lines_are_found_once_or_not_at_all() {
+        let text = "a\n    b\nc\n  b\nd\n";
+        assert_eq!(find(text, &lines("b\nc")), Ok(1..3));
+        assert_eq!(find(text, &lines("d")), Ok(4..5));
+        assert_eq!(find(text, &lines("b")), Err(2));
+        assert_eq!(find(text, &lines("d\ne")), Err(0));
+    }
+
+    /// Code has changed, and a mutant no longer fits: find the place where its bug would be now, and change the mutant.
+    #[test]
+    fn every_mutant_fits_the_tree() {
+        let mutants = plan::all(&root().join("xtask/mutants")).unwrap();
+        assert!(mutants.len() >= 65, "{} mutants", mutants.len());
+        let layers = layers(&mutants).unwrap();
+        assert!(layers.len() <= 3, "{} builds for all of them", layers.len());
+    }
+}
