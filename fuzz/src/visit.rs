@@ -2,7 +2,7 @@
 
 use crate::pools::{self, Base, CAPACITY, KEYS, image_of, key};
 use everdram::{BatchOp, EngineSession, Error, Ticket, lab};
-use everdram_pm::lab as pm;
+use everdram_pm::{Pool, lab as pm};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,27 +14,45 @@ pub type Contents = BTreeMap<Vec<u8>, Result<Option<Vec<u8>>, ()>>;
 ///
 /// # Errors
 /// The image was refused.
-pub fn visit(image: &[u8], base: Option<&Base>, write: bool) -> Result<(Contents, Vec<u8>), Error> {
-    let pool = pm::open(image, CAPACITY, None)?;
-    let mut opened = lab::open(Arc::clone(&pool), &pools::options())?;
+pub fn visit(image: &[u8], base: Option<&Base>) -> Result<(Contents, Vec<u8>), Error> {
+    let (mut opened, pool) = open(image)?;
     let engine = opened.engine();
     let mut session = Arc::clone(&engine).session().expect("there are sessions");
     let _ = engine.check();
-    let mut contents = read_all(&mut *session);
+    let contents = read_all(&mut *session);
     if let Some(base) = base {
         only_what_was_written(base, &contents);
     }
-    if write {
-        exercise(&mut *session);
-        let _ = opened.tend();
-        let _ = engine.reclaim();
-        exercise(&mut *session);
-        contents = read_all(&mut *session);
-    }
+    exercise(&mut *session);
+    let _ = opened.tend();
+    let _ = engine.reclaim();
+    exercise(&mut *session);
+    let contents = read_all(&mut *session);
     let _ = engine.stats();
     Ok((contents, image_of(&pool)))
 }
 
+/// Opens what the crash left, and reads each key that was read before.
+///
+/// # Errors
+/// The image was refused.
+pub fn visit_again(image: &[u8], before: &Contents) -> Result<Contents, Error> {
+    let (opened, _pool) = open(image)?;
+    let engine = opened.engine();
+    let mut session = Arc::clone(&engine).session().expect("there are sessions");
+    let _ = engine.check();
+    let read = |key: &Vec<u8>| (key.clone(), read(&mut *session, key));
+    let contents = before.keys().map(read).collect();
+    let _ = engine.stats();
+    Ok(contents)
+}
+
+fn open(image: &[u8]) -> Result<(lab::Opened, Arc<Pool>), Error> {
+    let pool = pm::open(image, CAPACITY, None)?;
+    Ok((lab::open(Arc::clone(&pool), &pools::options())?, pool))
+}
+
+/// Reads every key of the bases, and those that iteration leads to before it meets damage.
 fn read_all(session: &mut dyn EngineSession) -> Contents {
     let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let mut cursor = 0;
@@ -119,9 +137,12 @@ fn exercise(session: &mut dyn EngineSession) {
 /// If it is not.
 pub fn same(before: &Contents, after: &Contents) {
     for (key, before) in before {
-        let found = after.get(key).cloned().unwrap_or(Ok(None));
-        if let (Ok(before), Ok(found)) = (before, &found) {
-            assert!(before == found, "{key:?} was {before:?} and is {found:?}");
+        if let (Ok(before), Ok(found)) = (before, &after[key]) {
+            let (start, length) = (&key[..key.len().min(12)], key.len());
+            assert!(
+                before == found,
+                "the key {start:?} of {length} bytes was {before:?} and is {found:?}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use cap::Cap;
 use everdram::Error;
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::pools::{self, Base};
-use everdram_fuzz::visit::{same, visit};
+use everdram_fuzz::visit::{same, visit, visit_again};
 use everdram_fuzz::{MEMORY_BYTES_MAX, damage};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::System;
@@ -22,11 +22,11 @@ fuzz_target!(|input: &[u8]| {
     let base = choices.of(&BASES);
     let mut image = base.image.clone();
     damage::damage(&mut image, base, &mut choices);
-    let Ok((contents, after)) = visit(&image, Some(base), true) else {
+    let Ok((contents, after)) = visit(&image, Some(base)) else {
         return;
     };
-    match visit(&after, None, false) {
-        Ok((again, _)) => same(&contents, &again),
+    match visit_again(&after, &contents) {
+        Ok(again) => same(&contents, &again),
         // What is behind is looked at when somebody needs it: by recovery, if the logs have changes of it since.
         Err(Error::Corrupt { .. }) => {}
         Err(error) => panic!("a pool that was open is refused after a crash: {error}"),

@@ -5,7 +5,7 @@
 use cap::Cap;
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::pools::{self, Base};
-use everdram_fuzz::visit::{same, visit};
+use everdram_fuzz::visit::{same, visit, visit_again};
 use everdram_fuzz::{MEMORY_BYTES_MAX, damage};
 use libfuzzer_sys::fuzz_target;
 use std::alloc::System;
@@ -27,12 +27,12 @@ fuzz_target!(|input: &[u8]| {
     } else {
         damage::damage(&mut image, base, &mut choices);
     }
-    let Ok((contents, after)) = visit(&image, (!forged).then_some(base), true) else {
+    let Ok((contents, after)) = visit(&image, (!forged).then_some(base)) else {
         return;
     };
-    let again = match visit(&after, None, false) {
+    let again = match visit_again(&after, &contents) {
         _ if !ordered => return,
-        Ok((again, _)) => again,
+        Ok(again) => again,
         // Versions that are forged to the last one there is end with it.
         Err(error) if forged && error.to_string().contains("no store ever reaches") => return,
         Err(error) => panic!("a pool that was open is refused after a crash: {error}"),
