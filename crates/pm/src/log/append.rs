@@ -60,6 +60,8 @@ impl Shared {
 
     #[inline]
     fn push(&self, pending: &mut Pending, content: &Content) -> u64 {
+        // Half a group would become part of the next one.
+        let watch = self.watch("writer of a group");
         let mut rest = content.bytes.as_slice();
         for &(at, bytes) in &content.own {
             let (lines, later) = rest.split_at(bytes as usize);
@@ -71,7 +73,9 @@ impl Shared {
             pending.push_image(at, bytes, &self.options.region);
             self.dirty.mark(at, bytes);
         }
-        pending.finish_group()
+        let end = pending.finish_group();
+        watch.over();
+        end
     }
 
     /// Wakes the checkpointer if segments run short or the log is half used.

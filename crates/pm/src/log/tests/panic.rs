@@ -147,3 +147,20 @@ fn those_who_wait_for_a_leader_that_panicked_are_told() {
     waiters.iter().for_each(ended);
     check(&open, "log writer");
 }
+
+/// What it has appended so far would be taken for the beginning of the next group.
+#[test]
+fn nothing_follows_a_group_that_was_broken_off() {
+    let bench = Bench::new(1 << 20);
+    let open = Arc::new(bench.open().unwrap());
+    let writer = Arc::clone(&open);
+    let written = run(move || {
+        let mut group = writer.log.group();
+        writer.line(&mut group, DATA, 1);
+        // There is no such place.
+        group.push_shared(1 << 50, 64);
+        group.close();
+    });
+    ended(&written);
+    check(&open, "writer of a group");
+}
