@@ -6,6 +6,7 @@ use crate::bullet::BulletSystem;
 use crate::chance::Chance;
 use crate::error::Error;
 use crate::kind::EngineKind;
+use crate::stripe::STRIPES;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +115,8 @@ pub struct Options {
     pub delay: Option<String>,
     /// Sessions that may exist at once.
     pub sessions_max: usize,
+    /// Locks that keys share, 16 bytes each: 1 to 8192, rounded up to a power of two. Fewer make a small store smaller.
+    pub stripes: usize,
     /// Threads that recover; 0 = one for each core.
     pub recovery_threads: usize,
     /// Wall clock.
@@ -153,6 +156,7 @@ impl Default for Options {
             bullet: BulletOptions::default(),
             delay: None,
             sessions_max: 1024,
+            stripes: STRIPES,
             recovery_threads: 0,
             clock: None,
             progress: None,

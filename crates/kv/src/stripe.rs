@@ -22,7 +22,7 @@ use crate::seam::publishes;
 use everdram_pm::Ordered;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stripes in all; a power of two. Few under Miri, which takes its time for each.
+/// Stripes in all, unless somebody asks for less. Few under Miri, which takes its time for each.
 pub(crate) const STRIPES: usize = if cfg!(miri) { 64 } else { 8192 };
 /// Versions have 47 bits.
 pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
@@ -50,36 +50,43 @@ pub(crate) struct Stripes(Box<[Stripe]>);
 pub(crate) struct StripeId(u16);
 
 impl StripeId {
-    /// Less than [`STRIPES`].
+    /// Less than there are stripes.
     pub(crate) fn number(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl Stripes {
-    pub(crate) fn new() -> Stripes {
-        Stripes((0..STRIPES).map(|_| Stripe::default()).collect())
+    /// So many, rounded to a power of two.
+    pub(crate) fn new(count: usize) -> Stripes {
+        let count = count.clamp(1, STRIPES).next_power_of_two();
+        Stripes((0..count).map(|_| Stripe::default()).collect())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// The stripe of a key hash. Low bits: the index's directory uses the high ones.
     #[inline]
-    pub(crate) fn of(hash: u64) -> StripeId {
-        StripeId((hash as usize % STRIPES) as u16)
+    pub(crate) fn of(&self, hash: u64) -> StripeId {
+        self.numbered(hash as usize)
     }
 
     /// A stripe by its number, modulo how many there are.
     #[inline]
-    pub(crate) fn numbered(number: usize) -> StripeId {
-        StripeId((number % STRIPES) as u16)
+    pub(crate) fn numbered(&self, number: usize) -> StripeId {
+        StripeId((number & (self.count() - 1)) as u16)
     }
 
-    pub(crate) fn all() -> impl Iterator<Item = StripeId> {
-        (0..STRIPES).map(|i| StripeId(i as u16))
+    pub(crate) fn all(&self) -> impl Iterator<Item = StripeId> + use<> {
+        (0..self.count()).map(|i| StripeId(i as u16))
     }
 
     #[inline]
     fn get(&self, id: StripeId) -> &Stripe {
-        &self.0[usize::from(id.0) % STRIPES]
+        &self.0[usize::from(id.0)]
     }
 
     /// Takes the lock if it is free.
@@ -199,7 +206,7 @@ impl Stripes {
     /// that were: if there were any it was in the middle of something.
     #[cold]
     pub(crate) fn unlock_all_of(&self, owner: u16) -> usize {
-        let held = Stripes::all().filter(|&id| self.held_by(id, owner));
+        let held = self.all().filter(|&id| self.held_by(id, owner));
         held.inspect(|&id| self.unlock_now(id)).count()
     }
 
@@ -212,6 +219,27 @@ impl Stripes {
     /// Lock, clock and owner as they are now.
     pub(crate) fn word(&self, id: StripeId) -> u64 {
         self.get(id).word.load(Ordering::Acquire)
+    }
+
+    /// What every write of a key changes: its version, or of a key that is not there, the clock of its stripe. `before` is
+    /// what [`Stripes::word`] said before `owner` looked for the key.
+    ///
+    /// Whoever held the stripe then may have taken a version for this key from the clock and not published it yet. Were the
+    /// key to appear and go again without a write (expire, or be removed with all others), the clock would be what it was; so such
+    /// a look gets a number that no later one will get.
+    pub(crate) fn watch_number(
+        &self,
+        id: StripeId,
+        owner: u16,
+        before: u64,
+        version: Option<u64>,
+    ) -> u64 {
+        if let Some(version) = version {
+            return version << 1;
+        }
+        let is_own = Stripes::is_word_locked(before) && self.held_by(id, owner);
+        let is_quiet = is_own || !Stripes::is_word_locked(before) && self.word(id) == before;
+        Stripes::version_of(before).wrapping_sub(u64::from(!is_quiet)) << 1 | 1
     }
 
     /// Whether [`Stripes::word`] showed a held lock.
@@ -285,8 +313,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_exclusive_and_its_clock_grows() {
-        let stripes = Stripes::new();
-        let id = Stripes::of(77);
+        let stripes = Stripes::new(STRIPES);
+        let id = stripes.of(77);
         assert!(stripes.try_lock(id, 3));
         assert!(!stripes.try_lock(id, 4));
         assert!(stripes.held_by(id, 3) && !stripes.held_by(id, 4));
@@ -301,13 +329,36 @@ mod tests {
         assert_eq!(stripes.next_version(id), 10);
     }
 
+    #[test]
+    fn absence_is_not_the_same_after_a_write_that_was_under_way() {
+        let stripes = Stripes::new(STRIPES);
+        let id = stripes.of(5);
+        let looked = |owner| stripes.watch_number(id, owner, stripes.word(id), None);
+        assert_eq!(looked(1), looked(1));
+        let quiet = looked(1);
+        // Owner 2 takes a version, publishes the key, and the key expires.
+        stripes.lock(id, 2);
+        let taken = stripes.next_version(id);
+        let (during, before) = (looked(1), stripes.word(id));
+        stripes.unlock(id);
+        // This look had begun before and was over afterwards.
+        let across = stripes.watch_number(id, 1, before, None);
+        let after = looked(1);
+        assert!(after != quiet && after != during && after != across);
+        assert_eq!(after, taken << 1 | 1);
+        // Whoever compares holds the stripe.
+        stripes.lock(id, 1);
+        assert_eq!(looked(1), after);
+        stripes.unlock(id);
+    }
+
     const ROUNDS: u64 = if cfg!(miri) { 50 } else { 2000 };
 
     #[test]
     fn two_threads_never_hold_one_stripe() {
-        let stripes = Stripes::new();
+        let stripes = Stripes::new(STRIPES);
         let inside = AtomicU64::new(0);
-        let id = Stripes::of(1);
+        let id = stripes.of(1);
         std::thread::scope(|scope| {
             for owner in 0..2 {
                 let (stripes, inside) = (&stripes, &inside);

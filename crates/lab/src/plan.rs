@@ -73,10 +73,18 @@ impl Plan {
         let mut random = profile::random(seed, 1);
         let mut values = Values::default();
         let mut now = CLOCK_START;
+        let manner = profile.manner(seed);
+        // In every other run of threads the last session only looks.
+        let looks = manner != Manner::Turns && random.random::<bool>();
+        let looker = looks.then_some(profile.sessions() - 1);
         let calls = (0..count)
             .map(|_| {
-                let session = random.random_range(0..profile.sessions()) as u32;
-                let call = profile.draw(&mut random, &mut values, now);
+                let session = random.random_range(0..profile.sessions());
+                let call = match looker == Some(session) {
+                    true => profile.look(&mut random),
+                    false => profile.draw(&mut random, &mut values, now),
+                };
+                let session = session as u32;
                 if let Call::Advance(by) = call {
                     now += by;
                 }
@@ -84,7 +92,6 @@ impl Plan {
             })
             .collect();
         // There are more events where jobs run beside the calls.
-        let manner = profile.manner(seed);
         let more = match manner {
             Manner::Turns => 1,
             Manner::Threads { .. } => 3,

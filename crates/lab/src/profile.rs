@@ -9,6 +9,8 @@ use rand::{RngExt, SeedableRng};
 
 /// Bytes of a key that is longer than a block.
 const LONG_KEY: usize = 1500;
+/// Key locks: each image is opened with its own.
+const STRIPES: usize = 64;
 /// Jobs of the store that may need a session at the same time.
 const JOBS: usize = 8;
 /// Events for which a call lets others go on, at most.
@@ -122,6 +124,7 @@ impl Profile {
         options.max_bytes = self.capacity();
         // Those of the jobs that are at work beside them, too.
         options.sessions_max = self.sessions() + JOBS;
+        options.stripes = STRIPES;
         options.recovery_threads = 1;
         // Every few blocks, whenever somebody tends the store, and at a close.
         options.checkpoint_bytes = 8 << 10;
@@ -225,8 +228,25 @@ impl Profile {
         }
     }
 
+    /// A call that only looks.
+    #[must_use]
+    pub fn look(self, random: &mut StdRng) -> Call {
+        match random.random_range(0..12) {
+            0..5 => Call::Get(self.some_key(random)),
+            5..9 => Call::Many(self.some_keys(random)),
+            9 => Call::Probe(self.some_key(random)),
+            10 => Call::Scan(random.random_range(1..MOST_EVENTS)),
+            _ => Call::RandomKey,
+        }
+    }
+
+    /// Some are met more often than others.
     fn some_key(self, random: &mut StdRng) -> Key {
-        random.random_range(0..self.keys()) as Key
+        let keys = match random.random_range(0..3) {
+            0 => 2,
+            _ => self.keys(),
+        };
+        random.random_range(0..keys) as Key
     }
 
     fn some_keys(self, random: &mut StdRng) -> Vec<Key> {

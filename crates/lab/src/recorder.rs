@@ -258,7 +258,9 @@ impl Tap for Recorder {
 impl DiskTap for Recorder {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
         if !self.hears(None) {
-            return match self.death.is_over() {
+            // A file that remains of the dead would be there for the living.
+            let makes_a_file = matches!(event, DiskEvent::Create { .. });
+            return match makes_a_file || self.death.is_over() {
                 true => Answer::Fail(Errno::IO),
                 false => Answer::Skip,
             };

@@ -2,7 +2,8 @@
 //!
 //! Two ways to decide: at random, where a thread keeps the turn with some probability; and by priorities that
 //! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few switches
-//! at the right places. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
+//! at the right places. In most runs threads also stop on purpose, at a few of the places where they publish something in DRAM, now and
+//! then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
 //! nothing to do for a while, or holds something for a while on purpose, rests for so many events of others.
 //!
 //! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody tells the
@@ -18,6 +19,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ const MOMENT: Duration = Duration::from_millis(1);
 const WAITS_ALONE: u64 = 20;
 /// Times that threads wait in a row before it is clear that they wait for each other.
 const WAITS_MAX: u64 = 100_000;
+/// Events that a pause takes, at most.
+const PAUSE: u32 = 300;
+/// Pauses of a run, at most.
+const PAUSES: u32 = 80;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
@@ -51,9 +57,23 @@ enum Way {
     Priorities { of: Vec<u64>, changes: Vec<u64> },
 }
 
+/// Where threads stop before they publish something.
+#[derive(Clone, Copy)]
+struct Pauses {
+    /// Places, by what their hash ends with.
+    places: u64,
+    /// One in so many times that a thread comes to one of them.
+    one_in: u32,
+    /// One in so many events of any kind.
+    anywhere: Option<u32>,
+    /// So often; some places are come to for each key.
+    left: u32,
+}
+
 struct State {
     random: StdRng,
     way: Way,
+    pauses: Pauses,
     threads: Vec<Status>,
     turn: usize,
     events: u64,
@@ -121,8 +141,10 @@ impl<F: Fn()> Waiter for Turn<F> {
         (self.0)();
     }
 
-    fn step(&self) {
-        event();
+    fn step(&self, there: &'static Location<'static>) {
+        if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
+            scheduler.publication(me, there);
+        }
     }
 }
 
@@ -139,10 +161,12 @@ impl Scheduler {
                 changes: (0..depth).map(|_| random.random_range(0..EVENTS)).collect(),
             }
         };
+        let pauses = Pauses::draw(&mut random);
         Arc::new(Scheduler {
             state: Mutex::new(State {
                 random,
                 way,
+                pauses,
                 threads: vec![Status::Ready; threads],
                 turn: 0,
                 events: 0,
@@ -167,6 +191,20 @@ impl Scheduler {
 
     /// An event of thread `me`: somebody else may be next.
     pub fn event(&self, me: usize) {
+        let pause = self.state.lock().pause(None);
+        self.goes_on(me, pause);
+    }
+
+    /// Thread `me` is about to publish something.
+    fn publication(&self, me: usize, there: &Location<'_>) {
+        let pause = self.state.lock().pause(Some(there));
+        self.goes_on(me, pause);
+    }
+
+    fn goes_on(&self, me: usize, pause: Option<u32>) {
+        if let Some(events) = pause {
+            return self.rest(me, events);
+        }
         let mut state = self.state.lock();
         state.events += 1;
         state.waits = 0;
@@ -191,7 +229,7 @@ impl Scheduler {
         }
         state.threads[me] = Status::Ready;
         if state.turn == me {
-            if state.waits.is_multiple_of(WAITS_OF_RESTING) {
+            if state.waits.is_multiple_of(WAITS_OF_RESTING) || state.ready(Some(me)).is_empty() {
                 state.wake(true);
             }
             state.give_away(me);
@@ -257,11 +295,58 @@ impl Scheduler {
     }
 }
 
+impl Pauses {
+    fn draw(random: &mut StdRng) -> Pauses {
+        let (places, one_in) = match random.random_range(0..4) {
+            0 => (0, 1),
+            1 => (u64::MAX, random.random_range(4..40)),
+            _ => {
+                // About one of eight.
+                let mut half = || random.random::<u64>();
+                (half() & half() & half(), random.random_range(1..4))
+            }
+        };
+        let anywhere = random.random_range(0..3) == 0;
+        let anywhere = anywhere.then(|| random.random_range(20..200));
+        Pauses {
+            places,
+            one_in,
+            anywhere,
+            left: PAUSES,
+        }
+    }
+
+    fn are_at(self, place: &Location<'_>) -> bool {
+        let word = place.file().len() as u64 * 29 + u64::from(place.line());
+        self.places >> (word % 64) & 1 == 1
+    }
+}
+
 fn priority(random: &mut StdRng) -> u64 {
     random.random_range(1 << 32..1 << 33)
 }
 
 impl State {
+    /// For how many events a thread stops that comes to a place where it publishes something, or to any other event.
+    fn pause(&mut self, place: Option<&Location<'_>>) -> Option<u32> {
+        let Pauses {
+            one_in,
+            anywhere,
+            left,
+            ..
+        } = self.pauses;
+        let one_in = match place {
+            Some(place) => self.pauses.are_at(place).then_some(one_in),
+            None => anywhere,
+        };
+        let one_in = one_in.filter(|_| left > 0)?;
+        if self.random.random_range(0..one_in) > 0 {
+            return None;
+        }
+        self.pauses.left -= 1;
+        Some(self.random.random_range(1..PAUSE))
+    }
+
     fn ready(&self, except: Option<usize>) -> Vec<usize> {
         (0..self.threads.len())
             .filter(|&thread| self.threads[thread] == Status::Ready && Some(thread) != except)

@@ -27,6 +27,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Events between two rounds of a job, at most.
 const PAUSE: u32 = 60;
+/// Events between two calls of a session, at most.
+const BETWEEN: u32 = 150;
 /// How often whoever moves the clock waits for others to end their calls.
 const WAITS: usize = 200;
 
@@ -111,7 +113,11 @@ impl Driver<'_> {
             return Err(wrong);
         }
         let recorder = self.recorder;
-        recorder.deaf(|| drop(work));
+        // What the jobs leave behind is part of the run, unless nothing of the process is.
+        match recorder.death.is_over() {
+            true => recorder.deaf(|| drop(work)),
+            false => mortal(|| recorder.working(|| drop(work))).unwrap_or(()),
+        }
         for (number, session) in sessions.into_iter().enumerate() {
             *self.place(number as u32) = session;
         }
@@ -179,7 +185,12 @@ impl Crew<'_> {
         let shared = (self.recorder, self.world, self.work);
         let caller = Caller::new(self.plan, self.names + me as u32, shared);
         let mine = calls.iter().filter(|(session, _)| *session as usize == me);
+        let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
         for (_, call) in mine {
+            // Who only looks would be done before the others have begun.
+            if random.random_range(0..3) == 0 {
+                linger(random.random_range(1..BETWEEN));
+            }
             if self.is_struck() || self.failed.lock().is_some() {
                 break;
             }
@@ -191,7 +202,10 @@ impl Crew<'_> {
                 }
                 _ => {
                     let _shared = self.shared_clock();
-                    caller.call(session, call)
+                    match mortal(|| caller.call(session, call)) {
+                        Some(said) => said,
+                        None => break,
+                    }
                 }
             };
             match said {

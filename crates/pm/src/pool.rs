@@ -286,6 +286,13 @@ impl Pool {
         self.log.as_ref().map_or(Lsn(u64::MAX), Log::acknowledged)
     }
 
+    /// Whoever waits for this waits for everything that any lane has fenced until now; `Lsn(0)` on media that are durable at
+    /// the fence. Takes a lock that all writers share.
+    #[must_use]
+    pub fn fenced(&self) -> Lsn {
+        self.log.as_ref().map_or(Lsn(0), Log::end)
+    }
+
     /// Blocks until `lsn` may be acknowledged in the pool's durability class.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::broken::Hole;
 use crate::engine::{BatchOp, Engine, Ticket};
 use crate::error::Error;
 use crate::limits::{check_key, check_value};
-use crate::stripe::{StripeId, Stripes};
+use crate::stripe::StripeId;
 use std::collections::HashMap;
 
 impl BulletSession {
@@ -203,7 +203,7 @@ impl BulletSession {
         }
         if let Some(floor) = floor {
             if !self.engine.durable_at_fence {
-                for stripe in Stripes::all() {
+                for stripe in self.engine.stripes.all() {
                     self.engine.stripes.set_stamp(stripe, &self.ordered);
                 }
             }

@@ -142,7 +142,7 @@ impl EngineSession for BulletSession {
     }
 
     fn clear(&mut self) -> Result<Ticket, Error> {
-        let stripes = self.lock_all(Stripes::all().collect())?;
+        let stripes = self.lock_all(self.engine.stripes.all().collect())?;
         let result = self.apply_locked(true, &[], &stripes);
         self.engine.stripes.unlock_all(&stripes);
         result
@@ -179,23 +179,14 @@ impl EngineSession for BulletSession {
         if check_key(key).is_err() {
             return 0;
         }
+        let stripe = self.engine.stripe(self.engine.hash(key));
+        let before = self.engine.stripes.word(stripe);
         let read = self.last_read;
         let found = self.read(key, None).ok().flatten();
         self.last_read = read;
-        let stripe = self.engine.stripe(self.engine.hash(key));
-        watch_number(
-            &self.engine.stripes,
-            stripe,
-            found.map(|(found, _)| found.version),
-        )
-    }
-}
-
-/// What changes with every write of a key: its version, or if it is absent, the clock of its stripe.
-pub(super) fn watch_number(stripes: &Stripes, stripe: StripeId, version: Option<u64>) -> u64 {
-    match version {
-        Some(version) => version << 1,
-        None => stripes.version(stripe) << 1 | 1,
+        let version = found.map(|(found, _)| found.version);
+        let stripes = &self.engine.stripes;
+        stripes.watch_number(stripe, self.id, before, version)
     }
 }
 
@@ -386,7 +377,7 @@ impl transaction::Locking for BulletSession {
                 .iter()
                 .map(|key| self.engine.stripe(self.engine.hash(key)))
                 .collect(),
-            None => Stripes::all().collect(),
+            None => self.engine.stripes.all().collect(),
         };
         self.lock_all(stripes)
     }
@@ -417,12 +408,9 @@ impl transaction::Locking for BulletSession {
     fn watch_locked(&mut self, key: &[u8]) -> Result<u64, Error> {
         let hash = self.engine.hash(key);
         let seen = self.see(hash, key)?;
-        let stripe = self.engine.stripe(hash);
-        Ok(watch_number(
-            &self.engine.stripes,
-            stripe,
-            seen.is_live.then_some(seen.lsn),
-        ))
+        let (stripes, stripe) = (&self.engine.stripes, self.engine.stripe(hash));
+        let version = seen.is_live.then_some(seen.lsn);
+        Ok(stripes.watch_number(stripe, self.id, stripes.word(stripe), version))
     }
 
     fn apply(

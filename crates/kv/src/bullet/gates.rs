@@ -1,6 +1,6 @@
 //! What the base of the paper's ladder has and all others lack: locks that gets take (section 2.1). Readers share them, writers do not.
 
-use crate::stripe::{Patience, STRIPES, StripeId};
+use crate::stripe::{Patience, StripeId};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -11,8 +11,8 @@ pub(super) struct Gates(Box<[CachePadded<AtomicI32>]>);
 pub(super) struct Reading<'a>(&'a AtomicI32);
 
 impl Gates {
-    pub(super) fn new() -> Gates {
-        Gates((0..STRIPES).map(|_| CachePadded::default()).collect())
+    pub(super) fn new(stripes: usize) -> Gates {
+        Gates((0..stripes).map(|_| CachePadded::default()).collect())
     }
 
     pub(super) fn read(&self, stripe: StripeId) -> Reading<'_> {

@@ -66,7 +66,7 @@ use crate::heap::Redo;
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, FrontStats, Stats};
-use crate::stripe::{STRIPES, StripeId, Stripes};
+use crate::stripe::{StripeId, Stripes};
 use back::Back;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
@@ -209,7 +209,8 @@ impl Bullet {
         .map_err(at_path)?;
         back.has_books = system != BulletSystem::HikvHt;
         let slots = options.sessions_max + OWN_SESSIONS;
-        let row_bits = STRIPES.ilog2().min(geometry.depth);
+        let stripes = Stripes::new(options.stripes);
+        let row_bits = stripes.count().ilog2().min(geometry.depth);
         let mut bullet = Bullet {
             path: path.into(),
             front: Front::new(geometry.depth, options.bullet.front_bytes).map_err(at_path)?,
@@ -222,9 +223,9 @@ impl Bullet {
             geometry,
             redo,
             epochs: Epochs::new(slots),
-            stripes: Stripes::new(),
+            gates: system.locks_gets().then(|| Gates::new(stripes.count())),
+            stripes,
             system,
-            gates: system.locks_gets().then(Gates::new),
             roles: Roles::new(system.has_fixed_roles(), options.role_period()),
             row_bits,
             slots: (0..slots).map(|_| CachePadded::default()).collect(),
@@ -304,12 +305,15 @@ impl Bullet {
     /// The stripe of a hash: a row of buckets of the front.
     #[inline]
     fn stripe(&self, hash: u64) -> StripeId {
-        Stripes::numbered((hash >> (64 - self.row_bits)) as usize)
+        self.stripes
+            .numbered((hash >> (64 - self.row_bits)) as usize)
     }
 
     /// Lifts the clock of every stripe: before anything runs, or while all are held.
     fn raise_clocks(&self, lsn: u64) {
-        Stripes::all().for_each(|stripe| self.stripes.raise(stripe, lsn));
+        self.stripes
+            .all()
+            .for_each(|stripe| self.stripes.raise(stripe, lsn));
     }
 
     /// Whether a key that is not in the front is in the back neither.

@@ -158,15 +158,10 @@ impl BulletSession {
         // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
         // readers leave.
         let mut met = Met::default();
-        let mut newest = Ticket::NONE;
         loop {
             cursor = engine
                 .walk(slot, cursor, false, &mut |one| {
                     shown += 1;
-                    if !engine.durable_at_fence {
-                        let stripe = engine.stripe(engine.hash(one.key));
-                        newest = newest.max(Ticket(engine.stripes.stamp(stripe)));
-                    }
                     met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
                 })
                 .map_err(|error| engine.at_path(error))?;
@@ -175,7 +170,8 @@ impl BulletSession {
             }
         }
         met.show(visit);
-        self.last_read = newest;
+        // Of a key that was not met, nothing tells since when it is gone.
+        self.last_read = Ticket(engine.pool.fenced().0);
         Ok(cursor)
     }
 

@@ -29,7 +29,7 @@ use crate::found::Found;
 use crate::halt::Halt;
 use crate::opening;
 use crate::options::Options;
-use crate::stripe::{StripeId, Stripes};
+use crate::stripe::{STRIPES, StripeId, Stripes};
 use crossbeam_utils::CachePadded;
 use everdram_pm::Pool;
 use std::collections::HashMap;
@@ -155,7 +155,7 @@ impl<V: Volatile> Journal<V> {
         };
         let shape = Shape { at, ..shape };
         let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
-        let stripes = Stripes::new();
+        let stripes = Stripes::new(STRIPES);
         found.settle();
         let mut recovery = [Recovery {
             map: &map,
@@ -165,7 +165,9 @@ impl<V: Volatile> Journal<V> {
         }];
         logs.recover(&mut recovery, progress)?;
         let lsn_max = recovery[0].lsn_max;
-        Stripes::all().for_each(|stripe| stripes.raise(stripe, lsn_max));
+        stripes
+            .all()
+            .for_each(|stripe| stripes.raise(stripe, lsn_max));
         Ok(Journal {
             pool,
             counts: (0..logs.count()).map(|_| CachePadded::default()).collect(),
@@ -206,7 +208,7 @@ impl<V: Volatile> Journal<V> {
     }
 
     pub(super) fn stripe(&self, key: &[u8]) -> StripeId {
-        Stripes::of(self.pool.secret().sum(key))
+        self.stripes.of(self.pool.secret().sum(key))
     }
 
     /// Puts and removals since it was opened.

@@ -23,7 +23,7 @@ use crate::engine::{BatchOp, Ticket};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX, check_key, check_value};
-use crate::stripe::{GiveBack, StripeId, Stripes, VERSION_MAX};
+use crate::stripe::{GiveBack, StripeId, VERSION_MAX};
 use everdram_pm::{Ordered, ROOT_AT};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -136,7 +136,7 @@ impl ViperSession {
         self.commit_pending()?;
         self.pay_for_room()?;
         let mut stripes: Vec<StripeId> = keys
-            .map(|key| Stripes::of(self.engine.hash(key).0))
+            .map(|key| self.engine.stripe(self.engine.hash(key)))
             .collect();
         stripes.sort_unstable();
         stripes.dedup();
@@ -149,7 +149,7 @@ impl ViperSession {
     /// Commits what is pending and takes every stripe there is.
     pub(super) fn lock_everything(&mut self) -> Result<Vec<StripeId>, Error> {
         self.commit_pending()?;
-        let stripes: Vec<StripeId> = Stripes::all().collect();
+        let stripes: Vec<StripeId> = self.engine.stripes.all().collect();
         for &stripe in &stripes {
             self.engine.stripes.lock(stripe, self.id);
         }
@@ -240,7 +240,7 @@ impl ViperSession {
                 continue;
             }
             let hash = self.engine.hash(op.key());
-            let stripe = Stripes::of(hash.0);
+            let stripe = self.engine.stripe(hash);
             let old = if clear {
                 None
             } else {
@@ -456,8 +456,10 @@ impl ViperSession {
 
     /// The highest version given out; every stripe is held.
     fn highest_version(&self) -> u64 {
-        Stripes::all()
-            .map(|stripe| self.engine.stripes.version(stripe))
+        let stripes = &self.engine.stripes;
+        stripes
+            .all()
+            .map(|stripe| stripes.version(stripe))
             .max()
             .unwrap_or(0)
     }

@@ -7,7 +7,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::{check_key, check_value};
-use crate::stripe::{GiveBack, StripeId, Stripes};
+use crate::stripe::{GiveBack, StripeId};
 use crate::transaction;
 use everdram_pm::Lsn;
 
@@ -70,7 +70,7 @@ impl EngineSession for ViperSession {
         check_key(key)?;
         self.healthy()?;
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.engine.index.prefetch(hash);
         let early = self.early(|session| session.locate(hash, key))?;
         self.acquire(stripe)?;
@@ -103,7 +103,7 @@ impl EngineSession for ViperSession {
     fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
         check_key(key)?;
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.acquire(stripe)?;
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
         let mut value = std::mem::take(&mut self.value);
@@ -125,7 +125,7 @@ impl EngineSession for ViperSession {
         check_key(key)?;
         self.healthy()?;
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.engine.index.prefetch(hash);
         let early = self.early(|session| session.word_of(hash, key, at))?;
         self.acquire(stripe)?;
@@ -188,9 +188,12 @@ impl EngineSession for ViperSession {
         if check_key(key).is_err() {
             return 0;
         }
-        let hash = self.engine.hash(key);
+        let stripe = self.engine.stripe(self.engine.hash(key));
+        let before = self.engine.stripes.word(stripe);
         let found = self.read(key, None).ok().flatten();
-        self.watch_number(hash, found.map(|seen| seen.version))
+        let version = found.map(|seen| seen.version);
+        let stripes = &self.engine.stripes;
+        stripes.watch_number(stripe, self.id, before, version)
     }
 }
 
@@ -211,7 +214,7 @@ impl ViperSession {
     fn try_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
         self.healthy()?;
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.engine.index.prefetch(hash);
         self.acquire(stripe)?;
         let old = Replaced::Unknown {

@@ -10,7 +10,6 @@ use super::scan_page::{BlockWalk, Visited, copy_block};
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::stats::{CheckReport, Finding};
-use crate::stripe::Stripes;
 use std::sync::atomic::Ordering;
 
 /// A block that is being written may look torn once; not three times at one place.
@@ -169,7 +168,7 @@ fn check_live(
             }
             Ok(())
         }
-        _ if viper.stripes.is_locked(Stripes::of(hash.0)) => Ok(()),
+        _ if viper.stripes.is_locked(viper.stripe(hash)) => Ok(()),
         Some((_, _, newer)) if newer.stamp.order() > visited.record.stamp.order() => {
             // Its mark may have been set since the block was copied.
             let spot = reader.spot(visited.at)?;

@@ -35,7 +35,6 @@ use super::record::Chain;
 use super::session::ViperSession;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
-use crate::stripe::Stripes;
 use everdram_pm::lock::lock;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
 use std::sync::Arc;
@@ -402,7 +401,7 @@ fn extent(entry: &Block) -> (Info, Option<u32>) {
 /// The engine takes no more writes: then who holds a key may never give it back.
 fn pass_all_stripes(viper: &Viper, session: &ViperSession) -> Result<u64, Error> {
     let mut highest = 0;
-    for stripe in Stripes::all() {
+    for stripe in viper.stripes.all() {
         let version = viper.stripes.pass(stripe, session.id, || viper.healthy())?;
         highest = highest.max(version);
     }

@@ -18,7 +18,7 @@ use super::{Viper, bump_shared};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::stripe::{StripeId, Stripes};
+use crate::stripe::StripeId;
 use std::sync::atomic::{Ordering, fence};
 
 /// Records that are moved under one fence. Their keys are locked meanwhile, and writers of them wait.
@@ -203,7 +203,7 @@ fn move_group(
         let this = Move {
             block,
             live,
-            stripe: Stripes::of(live.hash.0),
+            stripe: viper.stripe(live.hash),
             key,
             bytes,
         };

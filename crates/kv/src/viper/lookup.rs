@@ -71,7 +71,7 @@ impl ViperSession {
         drop(pin);
         // What was read is older than what is looked at now.
         fence(Ordering::Acquire);
-        let stripe = Stripes::of(hash.0);
+        let stripe = engine.stripe(hash);
         if engine.stripes.is_locked(stripe) {
             return None;
         }
@@ -107,7 +107,7 @@ impl ViperSession {
     ) -> Result<Option<Seen>, Error> {
         check_key(key)?;
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.before_read(stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
@@ -226,15 +226,6 @@ impl ViperSession {
 
     pub(super) fn set_last_read(&mut self, ticket: Ticket) {
         self.last_read = ticket;
-    }
-
-    /// The version of a key that is there; the clock that its next version comes from if it is not.
-    pub(super) fn watch_number(&self, hash: KeyHash, version: Option<u64>) -> u64 {
-        let stripe = Stripes::of(hash.0);
-        version.map_or_else(
-            || self.engine.stripes.version(stripe) << 1 | 1,
-            |version| version << 1,
-        )
     }
 
     #[inline(always)]

@@ -71,7 +71,7 @@ use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
-use crate::stripe::{Patience, Stripes};
+use crate::stripe::{Patience, StripeId, Stripes};
 use blocks::{Blocks, State};
 use claim::Claim;
 use crossbeam_utils::CachePadded;
@@ -234,7 +234,7 @@ impl Viper {
             geometry,
             index,
             epochs,
-            stripes: Stripes::new(),
+            stripes: Stripes::new(options.stripes),
             blocks,
             late_marks: LateMarks::new(geometry.page_bytes, bytes_max),
             slots: (0..slots)
@@ -293,6 +293,11 @@ impl Viper {
 
     fn hash(&self, key: &[u8]) -> KeyHash {
         self.index.hash(key)
+    }
+
+    #[inline]
+    fn stripe(&self, hash: KeyHash) -> StripeId {
+        self.stripes.of(hash.0)
     }
 
     /// Puts the pool's path into an error of the readers, which do not know it.

@@ -59,7 +59,7 @@ impl ViperSession {
             };
             let stripes = &self.engine.stripes;
             for (hash, word) in hashes.iter_mut() {
-                *word = stripes.word(Stripes::of(hash.0));
+                *word = stripes.word(stripes.of(hash.0));
             }
             let result = match self.glance_at_each(keys, hashes, into, found) {
                 true => Ok(()),
@@ -73,7 +73,7 @@ impl ViperSession {
             fence(Ordering::Acquire);
             let stripes = &self.engine.stripes;
             let quiet = hashes.iter().all(|&(hash, word)| {
-                !Stripes::is_word_locked(word) && stripes.word(Stripes::of(hash.0)) == word
+                !Stripes::is_word_locked(word) && stripes.word(stripes.of(hash.0)) == word
             });
             let stable = quiet || !locked.is_empty();
             self.engine.stripes.unlock_all(&locked);
@@ -123,7 +123,7 @@ impl ViperSession {
                 });
             }
             if !engine.durable_at_fence {
-                let ticket = Ticket(engine.stripes.stamp(Stripes::of(hash.0)));
+                let ticket = Ticket(engine.stripes.stamp(engine.stripe(hash)));
                 newest = newest.max(ticket);
                 one = one.map(|found| Found { ticket, ..found });
             }
@@ -307,7 +307,6 @@ impl ViperSession {
         visit: Visit<'_>,
     ) -> Result<u64, Error> {
         self.commit_pending()?;
-        let mut newest = Ticket::NONE;
         let mut failed = Ok(());
         // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
         // readers leave.
@@ -337,10 +336,6 @@ impl ViperSession {
                 }
                 let bytes = reader.value_bytes(&record, scratch)?;
                 let key = reader.key(&record, scratch, &mut buffer)?;
-                if !engine.durable_at_fence {
-                    let stripe = Stripes::of(engine.hash(key).0);
-                    newest = newest.max(Ticket(engine.stripes.stamp(stripe)));
-                }
                 met.push(key, bytes, record.expires_at_ms);
                 Ok(())
             };
@@ -351,7 +346,8 @@ impl ViperSession {
             })
         };
         met.show(visit);
-        self.set_last_read(newest);
+        // Of a key that was not met, nothing tells since when it is gone.
+        self.set_last_read(Ticket(self.engine.pool.fenced().0));
         failed.map_err(|error| self.engine.at_path(error))?;
         Ok(next)
     }
@@ -380,7 +376,7 @@ impl ViperSession {
             }
             let mut buffer = Vec::new();
             into.extend_from_slice(reader.key(&record, scratch, &mut buffer)?);
-            let stamp = engine.stripes.stamp(Stripes::of(engine.hash(into).0));
+            let stamp = engine.stripes.stamp(engine.stripe(engine.hash(into)));
             drop(pin);
             self.set_last_read(Ticket(stamp));
             return Ok(true);
@@ -437,7 +433,7 @@ impl ViperSession {
     /// Removes `key` if its expiry has passed; the sweep's step.
     pub(super) fn remove_expired(&mut self, key: &[u8]) -> Result<bool, Error> {
         let hash = self.engine.hash(key);
-        let stripe = Stripes::of(hash.0);
+        let stripe = self.engine.stripe(hash);
         self.acquire(stripe)?;
         match self.find(hash, key) {
             Ok(Some((old, _))) if old.expired => {

@@ -28,7 +28,6 @@ use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::options::Options;
 use crate::stats::Stats;
-use crate::stripe::Stripes;
 use everdram_pm::{Ordered, ROOT_AT};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -95,7 +94,10 @@ pub(super) fn recover(
     applied.or_else(|error| unreadable::unfinished(viper, error))?;
     // Only after the journals, which name versions: what comes later must be newer than any of them.
     let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
-    Stripes::all().for_each(|stripe| viper.stripes.raise(stripe, version));
+    viper
+        .stripes
+        .all()
+        .for_each(|stripe| viper.stripes.raise(stripe, version));
     let _ordered = session.settle_and_fence();
     if !viper.is_broken(Hole::V1) {
         bury_the_dead(viper, &session, &mut found)?;

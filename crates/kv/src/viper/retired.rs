@@ -123,11 +123,8 @@ impl RetireQueue {
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.0
-            .lock()
-            .lots
-            .iter()
-            .all(|lot| lot.grace.is_some() && lot.content.is_empty())
+        let is_over = |lot: &Lot| lot.grace.is_some() && lot.content.is_empty();
+        lock(&self.0).lots.iter().all(is_over)
     }
 
     /// Whether blocks wait that were emptied.

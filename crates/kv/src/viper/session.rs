@@ -19,7 +19,7 @@ use crate::engine::Ticket;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::stripe::{StripeId, Stripes};
+use crate::stripe::StripeId;
 use everdram_pm::{Lane, Lsn, Written};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -317,7 +317,7 @@ fn replaceable(
         expired: engine.is_expired(record.expires_at_ms),
         stamp: record.stamp,
         version: match spot.info.kind == Kind::FixedEdited {
-            true => engine.stripes.version(Stripes::of(hash.0)),
+            true => engine.stripes.version(engine.stripe(hash)),
             false => record.stamp.version,
         },
         mark,

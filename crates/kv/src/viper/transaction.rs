@@ -36,7 +36,7 @@ impl Locking for ViperSession {
         into: Option<&mut Vec<u8>>,
     ) -> Result<Option<Found>, Error> {
         let hash = self.engine.hash(key);
-        let ticket = Ticket(self.engine.stripes.stamp(Stripes::of(hash.0)));
+        let ticket = Ticket(self.engine.stripes.stamp(self.engine.stripe(hash)));
         self.set_last_read(ticket);
         let found = self.find(hash, key)?;
         let Some((old, record)) = found.filter(|(old, _)| !old.expired) else {
@@ -55,7 +55,9 @@ impl Locking for ViperSession {
     fn watch_locked(&mut self, key: &[u8]) -> Result<u64, Error> {
         let hash = self.engine.hash(key);
         let found = self.find(hash, key)?.filter(|(old, _)| !old.expired);
-        Ok(self.watch_number(hash, found.map(|(old, _)| old.version)))
+        let (stripes, stripe) = (&self.engine.stripes, self.engine.stripe(hash));
+        let version = found.map(|(old, _)| old.version);
+        Ok(stripes.watch_number(stripe, self.id, stripes.word(stripe), version))
     }
 
     fn apply(

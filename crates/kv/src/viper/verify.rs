@@ -31,7 +31,6 @@ use super::session::ViperSession;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::stripe::Stripes;
 use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use parking_lot::Mutex;
@@ -240,7 +239,7 @@ impl Verifier {
         let viper = Arc::clone(&self.viper);
         let is_current = viper.points_to(&self.session.slot, one.hash, one.place);
         if is_current == one.is_dead {
-            let stripe = Stripes::of(one.hash.0);
+            let stripe = viper.stripe(one.hash);
             viper.stripes.lock(stripe, self.session.id);
             let result = self.reconcile(one, key);
             viper.stripes.unlock(stripe);

@@ -5,6 +5,7 @@
 //! first, and waits its own way only if nobody schedules it.
 
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Lets others run, and returns when this thread may go on.
@@ -12,8 +13,8 @@ pub trait Waiter {
     /// The calling thread cannot go on by itself.
     fn wait(&self);
 
-    /// The calling thread is about to store something to DRAM that others go by; it can go on, and so could another.
-    fn step(&self) {}
+    /// The calling thread is about to store something to DRAM that others go by, there; it can go on, and so could another.
+    fn step(&self, _there: &'static Location<'static>) {}
 }
 
 thread_local! {
@@ -51,16 +52,17 @@ pub fn waiting() -> bool {
 /// Says that the calling thread is about to store something to DRAM that others go by: where it is scheduled, another
 /// one may come first. Anywhere else it is a load and a branch.
 #[inline(always)]
+#[track_caller]
 pub fn step() {
     if IS_SCHEDULED.get() {
-        take_step();
+        take_step(Location::caller());
     }
 }
 
 #[cold]
-fn take_step() {
+fn take_step(there: &'static Location<'static>) {
     let waiter = WAITER.with_borrow(Option::clone);
     if let Some(waiter) = waiter {
-        waiter.step();
+        waiter.step(there);
     }
 }
