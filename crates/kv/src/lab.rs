@@ -79,6 +79,11 @@ impl Opened {
         Arc::clone(&self.engine).jobs()
     }
 
+    /// Looks at the clock: what has expired by then stays expired, if the clock goes back or not.
+    pub fn see_clock(&self) {
+        self.engine.see_clock();
+    }
+
     /// How the engine uses the pool's room.
     #[must_use]
     pub fn space(&self) -> Space {

@@ -31,6 +31,9 @@ pub(crate) trait Recovered: Engine {
     /// What those threads do, each kind of work by itself.
     #[cfg(feature = "lab")]
     fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job>;
+    /// Looks at the clock: what has expired by then stays expired, if the clock goes back or not.
+    #[cfg(feature = "lab")]
+    fn see_clock(&self);
     /// How the engine uses the pool's room.
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::lab::Space;

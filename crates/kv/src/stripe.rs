@@ -284,6 +284,40 @@ impl Drop for GiveBack<'_> {
     }
 }
 
+/// Whether a session is publishing several keys at once, for those who look at all keys and not at some stripes. Only the
+/// session changes it.
+#[derive(Default)]
+pub(crate) struct Publishing(AtomicU64);
+
+impl Publishing {
+    /// Before the first key.
+    pub(crate) fn begin(&self) {
+        self.0
+            .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
+    }
+
+    /// After the last one.
+    pub(crate) fn end(&self) {
+        publishes!();
+        self.0
+            .store((self.0.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
+    }
+
+    /// Waits for what is being published now; whoever has seen a part of it may tell then, for all can be seen.
+    ///
+    /// # Errors
+    /// What `goes_on` says, which is asked as long as it is not over.
+    pub(crate) fn pass<E>(&self, goes_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
+        let seen = self.0.load(Ordering::Acquire);
+        let mut patience = Patience::new();
+        while seen & 1 == 1 && self.0.load(Ordering::Acquire) == seen {
+            goes_on()?;
+            patience.wait();
+        }
+        Ok(())
+    }
+}
+
 /// Waits politely: spins, then yields, then naps. Holders hold for a microsecond, unless the value they
 /// write is large or they were descheduled.
 pub(crate) struct Patience(u32);

@@ -198,7 +198,10 @@ impl Profile {
             Kind::Guarded => Call::Guarded(key, value(random, values), linger),
             Kind::Exec => Call::Exec(Exec {
                 reads: self.some_keys(random),
-                parts: self.several(random, values),
+                parts: match random.random_range(0..6) {
+                    0 => Vec::new(),
+                    _ => self.several(random, values),
+                },
                 linger,
                 is_over_all: salt % 8 == 0,
             }),
@@ -273,10 +276,12 @@ impl Profile {
     fn several(self, random: &mut StdRng, values: &mut Values) -> Vec<(Key, Option<u32>)> {
         let mut keys: Vec<Key> = (0..self.keys() as Key).collect();
         let count = random.random_range(2..=4.min(keys.len()));
+        // Now and then nothing but removals, of keys that may be gone already.
+        let puts = random.random_range(0..8) > 0;
         let mut parts = Vec::new();
         for _ in 0..count {
             let key = keys.swap_remove(random.random_range(0..keys.len()));
-            let value = (random.random_range(0..5) > 0).then(|| {
+            let value = (puts && random.random_range(0..5) > 0).then(|| {
                 let salt = random.random();
                 let length = self.length(random);
                 values.make(length, salt)

@@ -177,7 +177,7 @@ impl Driver<'_> {
 
     /// Starts the next process on what a dead one left.
     pub(crate) fn bury(&mut self) -> Result<(), Error> {
-        self.killed += 1;
+        self.begin_another();
         let left = match self.plan.fault {
             Fault::Outage(_, kept) if self.plan.medium == Medium::Pmem => {
                 let capacity = self.world.ground.profile.capacity();
@@ -193,6 +193,13 @@ impl Driver<'_> {
         };
         self.replace(next);
         Ok(())
+    }
+
+    /// The next process knows nothing of a clock that had been later.
+    fn begin_another(&mut self) {
+        self.killed += 1;
+        let clock = &self.world.ground.clock;
+        clock.set(clock.now());
     }
 
     fn replace(&mut self, next: World) {
@@ -214,8 +221,7 @@ impl Driver<'_> {
     fn call(&mut self, session: u32, call: &Call) -> Result<(), Error> {
         match call {
             Call::Advance(by) => {
-                let now = self.world.ground.clock.now() + by;
-                self.world.ground.clock.set(now);
+                let now = self.world.advance(*by);
                 self.recorder.clock(now);
                 Ok(())
             }
@@ -250,7 +256,7 @@ impl Driver<'_> {
 
     /// The process dies; its caches live on.
     fn kill(&mut self) -> Result<(), Error> {
-        self.killed += 1;
+        self.begin_another();
         self.recorder.died();
         let ears = ears(self.recorder, self.plan.medium);
         let next = self.world.reopened(&ears)?;

@@ -261,9 +261,7 @@ impl Crew<'_> {
                 wait();
                 continue;
             };
-            let clock = &self.world.ground.clock;
-            clock.set(clock.now() + by);
-            self.recorder.clock(clock.now());
+            self.recorder.clock(self.world.advance(by));
             return;
         }
     }

@@ -116,7 +116,10 @@ impl BulletSession {
             self.write_node(pending, record, op.key(), value);
         }
         self.fence();
-        self.publish_all(floor, &mut prepared, stripes)
+        self.counters().publishing.begin();
+        let published = self.publish_all(floor, &mut prepared, stripes);
+        self.counters().publishing.end();
+        published
     }
 
     fn prepare_one(

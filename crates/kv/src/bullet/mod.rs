@@ -383,6 +383,12 @@ impl Bullet {
         self.halted.healthy(&self.pool)
     }
 
+    /// Waits for batches that are being published: nobody is shown half of one.
+    fn pass_publications(&self) -> Result<(), Error> {
+        let mut used = self.slots.iter().take(self.epochs.slots_used());
+        used.try_for_each(|slot| slot.publishing.pass(|| self.healthy()))
+    }
+
     /// Takes no more writes.
     #[cold]
     fn halt(&self, error: Error) -> Error {

@@ -169,6 +169,7 @@ impl BulletSession {
                 break;
             }
         }
+        engine.pass_publications()?;
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
         self.last_read = Ticket(engine.pool.fenced().0);

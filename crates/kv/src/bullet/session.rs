@@ -20,7 +20,7 @@ use crate::engine::Ticket;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::Claim;
-use crate::stripe::{Patience, StripeId};
+use crate::stripe::{Patience, Publishing, StripeId};
 use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, Lane, Ordered};
 use std::sync::Arc;
@@ -49,6 +49,7 @@ pub(super) struct Counters {
     /// Nodes that came from there, and that were evicted.
     pub(super) filled: AtomicU64,
     pub(super) evicted: AtomicU64,
+    pub(super) publishing: Publishing,
 }
 
 /// Adds to a counter that only the caller writes: no locked instruction.

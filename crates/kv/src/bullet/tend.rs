@@ -321,6 +321,11 @@ impl Recovered for Bullet {
     }
 
     #[cfg(feature = "lab")]
+    fn see_clock(&self) {
+        self.now_ms();
+    }
+
+    #[cfg(feature = "lab")]
     fn space(&self) -> crate::lab::Space {
         let (heap, _) = self.back.heap.bytes();
         let array = self.back.table.current();

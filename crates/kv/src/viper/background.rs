@@ -179,6 +179,11 @@ impl Recovered for Viper {
     }
 
     #[cfg(feature = "lab")]
+    fn see_clock(&self) {
+        self.now_ms();
+    }
+
+    #[cfg(feature = "lab")]
     fn space(&self) -> crate::lab::Space {
         super::room::space(self)
     }

@@ -374,8 +374,10 @@ impl ViperSession {
             self.write_floor(floor);
         }
         let ordered = self.settle_and_fence();
-        self.publish_all(clearing, &writes, stripes, journal, &ordered)
-            .map_err(|error| self.engine.halt(error))
+        self.shared().publishing.begin();
+        let published = self.publish_all(clearing, &writes, stripes, journal, &ordered);
+        self.shared().publishing.end();
+        published.map_err(|error| self.engine.halt(error))
     }
 
     fn publish_all(

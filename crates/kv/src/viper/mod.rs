@@ -71,7 +71,7 @@ use crate::index::{Hasher, Index, KeyHash};
 use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
-use crate::stripe::{Patience, StripeId, Stripes};
+use crate::stripe::{Patience, Publishing, StripeId, Stripes};
 use blocks::{Blocks, State};
 use claim::Claim;
 use crossbeam_utils::CachePadded;
@@ -104,6 +104,7 @@ pub(crate) struct SlotShared {
     misses: AtomicU64,
     deletes: AtomicU64,
     expired: AtomicU64,
+    publishing: Publishing,
 }
 
 impl SlotShared {
@@ -117,6 +118,7 @@ impl SlotShared {
             misses: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            publishing: Publishing::default(),
         }
     }
 }
@@ -310,6 +312,12 @@ impl Viper {
     #[inline]
     fn healthy(&self) -> Result<(), Error> {
         self.halted.healthy(&self.pool)
+    }
+
+    /// Waits for batches that are being published: nobody is shown half of one.
+    fn pass_publications(&self) -> Result<(), Error> {
+        let mut used = self.slots.iter().take(self.epochs.slots_used());
+        used.try_for_each(|slot| slot.publishing.pass(|| self.healthy()))
     }
 
     /// Takes no more writes: what is half done in the pool is finished or undone by the next recovery, as

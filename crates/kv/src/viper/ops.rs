@@ -345,6 +345,7 @@ impl ViperSession {
                 }
             })
         };
+        self.engine.pass_publications()?;
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
         self.set_last_read(Ticket(self.engine.pool.fenced().0));
@@ -378,6 +379,7 @@ impl ViperSession {
             into.extend_from_slice(reader.key(&record, scratch, &mut buffer)?);
             let stamp = engine.stripes.stamp(engine.stripe(engine.hash(into)));
             drop(pin);
+            self.engine.pass_publications()?;
             self.set_last_read(Ticket(stamp));
             return Ok(true);
         }
