@@ -38,6 +38,13 @@ pub struct Campaign {
 
 /// Images of a run, if nobody says otherwise.
 pub const IMAGES: u64 = 300;
+/// One in so many runs has all of its images, some at each crash point. The others have fewer by this factor, so that more runs are
+/// seen: in many of them what goes wrong shows in an answer.
+const WHOLE_ONE_IN: u64 = 4;
+const FEWER: u64 = 8;
+/// One in so many runs makes more calls by this factor.
+const LONG_ONE_IN: u64 = 5;
+const LONG: usize = 3;
 
 /// When a campaign stops; whichever comes first.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +230,11 @@ impl Campaign {
         go_on: &(dyn Fn() -> bool + Sync),
         heard: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
-        let plan = Plan::draw(self.engine, medium, profile, seed, self.calls);
+        let calls = match seed % LONG_ONE_IN {
+            0 => LONG * self.calls,
+            _ => self.calls,
+        };
+        let plan = Plan::draw(self.engine, medium, profile, seed, calls);
         let ground = self.ground(medium, profile);
         let finding = |violation: Option<Violation>, wrong: String| {
             Some(Finding {
@@ -238,10 +249,16 @@ impl Campaign {
             Ok(run) => run,
             Err(wrong) => return (Totals::default(), finding(None, wrong)),
         };
-        let scrutiny = Scrutiny {
+        let mut scrutiny = Scrutiny {
             seed,
             ..self.scrutiny.clone()
         };
+        if let Some(images) = &mut scrutiny.images
+            && !seed.is_multiple_of(WHOLE_ONE_IN)
+        {
+            *images /= FEWER;
+            scrutiny.each = 0;
+        }
         let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
         examiner.heard = Some(heard);
         match examiner.run(&mut run) {

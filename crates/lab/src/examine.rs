@@ -42,6 +42,8 @@ pub struct Scrutiny {
     pub mute: Option<Mute>,
     /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`] says.
     pub images: Option<u64>,
+    /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of its points.
+    pub each: u64,
     /// Images of what comes after one that is crashed again, if there is a limit to the images of a run.
     pub nested_images: u64,
     /// Decides what is drawn at random.
@@ -64,6 +66,7 @@ impl Default for Scrutiny {
             },
             mute: None,
             images: None,
+            each: 1,
             nested_images: 24,
             seed: 0,
         }
@@ -205,18 +208,20 @@ impl<'a> Examiner<'a> {
             own,
         } = &mut run.record;
         let images = self.scrutiny.images;
-        let mut purse = images.map(|images| Purse::new(images, trace, own, 1));
+        let mut purse = images.map(|images| Purse::new(images, trace, own, self.scrutiny.each));
         let mut changed = true;
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
             if is_point(&model, step) && changed && id >= self.from {
-                let allowed = checker.allowed(history, values).clone();
-                self.ground.clock.set(checker.now());
                 let most = purse.as_ref().map(|purse| purse.share(id, &mut random));
-                let before = self.totals.judged - self.totals.nested;
-                self.point((&model, id, most), &allowed, values, &mut random)?;
-                if let Some(purse) = &mut purse {
-                    purse.spend(self.totals.judged - self.totals.nested - before);
+                if most != Some(0) {
+                    let allowed = checker.allowed(history, values).clone();
+                    self.ground.clock.set(checker.now());
+                    let before = self.totals.judged - self.totals.nested;
+                    self.point((&model, id, most), &allowed, values, &mut random)?;
+                    if let Some(purse) = &mut purse {
+                        purse.spend(self.totals.judged - self.totals.nested - before);
+                    }
                 }
                 changed = false;
                 if let Some(heard) = self.heard {
@@ -243,7 +248,7 @@ impl<'a> Examiner<'a> {
         let allowed = checker.allowed(history, values).clone();
         self.ground.clock.set(checker.now());
         let end = trace.len() as StepId;
-        let most = purse.map(|purse| purse.share(end, &mut random));
+        let most = purse.map(|purse| purse.share(end, &mut random).max(1));
         self.point((&model, end, most), &allowed, values, &mut random)
     }
 

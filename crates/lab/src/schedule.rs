@@ -35,8 +35,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 const WAITS_ALONE: u64 = 20;
 /// Times that threads wait in a row before it is clear that they wait for each other.
 const WAITS_MAX: u64 = 100_000;
-/// Events that a pause takes, at most.
-const PAUSE: u32 = 300;
+/// Events that a pause takes, at most: one call of others, some, or a round of all jobs.
+const PAUSE: [u32; 3] = [40, 300, 2500];
 /// Pauses of a run, at most.
 const PAUSES: u32 = 80;
 
@@ -306,8 +306,8 @@ impl Pauses {
                 (half() & half() & half(), random.random_range(1..4))
             }
         };
-        let anywhere = random.random_range(0..3) == 0;
-        let anywhere = anywhere.then(|| random.random_range(20..200));
+        let anywhere = random.random::<bool>();
+        let anywhere = anywhere.then(|| random.random_range(10..200));
         Pauses {
             places,
             one_in,
@@ -344,7 +344,8 @@ impl State {
             return None;
         }
         self.pauses.left -= 1;
-        Some(self.random.random_range(1..PAUSE))
+        let most = PAUSE[self.random.random_range(0..PAUSE.len())];
+        Some(self.random.random_range(1..most))
     }
 
     fn ready(&self, except: Option<usize>) -> Vec<usize> {

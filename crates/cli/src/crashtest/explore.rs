@@ -38,7 +38,7 @@ pub(crate) struct Flags {
     /// narrow
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     profile: Vec<Profile>,
-    /// Calls of a run
+    /// Calls of a run; one in five makes three times as many
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     ops: u32,
     /// Time, such as 60s, 30m or 2h; 60s unless --images or --runs says when to stop
@@ -47,8 +47,8 @@ pub(crate) struct Flags {
     /// Stop after this many different images of each medium and profile
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
-    /// Look at so many images of a run, spread over it: more runs find more than more images of one; those of crashes in
-    /// recoveries come on top
+    /// Look at so many images of one run in four, spread over it, and at an eighth of that of the others: more runs find
+    /// more than more images of one; those of crashes in recoveries come on top
     #[arg(long, value_name = "N", default_value_t = IMAGES, value_parser = clap::value_parser!(u64).range(1..))]
     images_per_run: u64,
     /// Stop after this many runs of each medium and profile

@@ -160,7 +160,8 @@ impl BulletSession {
     fn clear_operation(&mut self, stripes: &[StripeId]) -> u64 {
         let locks = &self.engine.stripes;
         let versions = stripes.iter().map(|&stripe| locks.version(stripe));
-        let floor = versions.fold(self.engine.floor(), u64::max);
+        // One more: the clock of every stripe moves, so whoever looks at it before and after knows.
+        let floor = versions.fold(self.engine.floor(), u64::max) + 1;
         for &stripe in stripes {
             locks.raise(stripe, floor);
         }
