@@ -402,7 +402,7 @@ impl Reading {
         let reads = self.keys(words)?;
         Ok(Exec {
             reads,
-            parts: self.parts(words)?,
+            parts: self.any_parts(words)?,
             linger,
             is_over_all,
         })
@@ -417,6 +417,14 @@ impl Reading {
     }
 
     fn parts(&self, words: &mut Words<'_>) -> Result<Vec<(Key, Option<ValueId>)>, TextError> {
+        let parts = self.any_parts(words)?;
+        match parts.is_empty() {
+            true => Err(words.wrong("parts, `kN=vN` or `kN-`")),
+            false => Ok(parts),
+        }
+    }
+
+    fn any_parts(&self, words: &mut Words<'_>) -> Result<Vec<(Key, Option<ValueId>)>, TextError> {
         let mut parts = Vec::new();
         while let Some(word) = words.next() {
             let mut inner = match word.split_once('=') {
@@ -429,9 +437,6 @@ impl Reading {
                 .then(|| self.stored(&mut inner))
                 .transpose()?;
             parts.push((key, value));
-        }
-        if parts.is_empty() {
-            return Err(words.wrong("parts, `kN=vN` or `kN-`"));
         }
         Ok(parts)
     }

@@ -5,7 +5,7 @@ use crate::image::Medium;
 use crate::plan::{Fault, Manner, Plan};
 use crate::profile::Profile;
 use crate::run;
-use crate::trace::Step;
+use crate::trace::{DiskStep, Step};
 use crate::world::Ground;
 use everdram::EngineKind;
 
@@ -23,10 +23,17 @@ pub struct Scenario {
 /// All of them, on one medium.
 #[must_use]
 pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
-    match engine {
+    let mut all = match engine {
         EngineKind::Bullet => bullet::all(medium),
         _ => viper(engine, medium),
+    };
+    if medium == Medium::File {
+        all.push(Scenario {
+            name: "a segment of the log that only caches know".into(),
+            plan: cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
+        });
     }
+    all
 }
 
 fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
@@ -179,6 +186,32 @@ fn addition(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = covered(values);
     calls.push((0, Call::Add(0, 1)));
     calls
+}
+
+/// Each of these takes a block of the log, so that it needs more segments than it begins with.
+fn much(values: &mut Values) -> Vec<(u32, Call)> {
+    (0..40)
+        .map(|number| (0, put(values, number % 6, WIDE)))
+        .collect()
+}
+
+/// The process dies when it has made and filled a segment of the log, before the segment's name is durable. The next process finds it, and
+/// may use it only when it is.
+fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
+    let ground = Ground::of(&plan);
+    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let of_disk = calls.filter_map(|step| match step {
+        Step::Disk { step, .. } => Some(step),
+        _ => None,
+    });
+    let until_named = of_disk.take_while(|step| !matches!(step, DiskStep::SyncDirectory { .. }));
+    let before: Vec<&DiskStep> = until_named.collect();
+    let makes = |step: &&DiskStep| matches!(step, DiskStep::Create { .. });
+    assert!(before.iter().any(makes), "no segment was made");
+    plan.fault = Fault::Kill(before.len() as u32);
+    plan
 }
 
 /// The process dies before the last event of a plan on memory, the fence: what the last call has stored is in caches. The

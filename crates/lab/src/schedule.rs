@@ -281,7 +281,8 @@ impl Scheduler {
             let heard = (state.events, state.waits);
             let silent = self.bells[me].wait_for(state, SILENCE).timed_out();
             let rests = matches!(state.threads[me], Status::Resting(until) if until > state.events);
-            let may_take = !rests || state.ready(None).is_empty();
+            // Who is silent may wait for what somebody holds who rests.
+            let may_take = !rests || state.ready(Some(state.turn)).is_empty();
             if silent && state.turn != me && (state.events, state.waits) == heard && may_take {
                 let holder = state.turn;
                 if state.threads[holder] == Status::Ready {

@@ -273,7 +273,7 @@ mod tests {
             for (at, bytes) in [(0, 8), (56, 16), (64, 64), (4096 - 8, 8), (0, 8192)] {
                 let wanted: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ kind as u8).collect();
                 region.store(at, &wanted);
-                region.flush(kind, at, bytes);
+                region.flush(kind, crate::lane::lines_of(at, bytes));
                 fence();
                 let mut found = vec![0; bytes as usize];
                 region.load(at, &mut found);

@@ -26,6 +26,7 @@ use crate::delay::Delay;
 use crate::log::Group;
 use crate::pool::Pool;
 use crate::region::Region;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A position in the redo log; 0 on media that are durable at the fence.
@@ -236,6 +237,12 @@ macro_rules! told {
     }};
 }
 
+/// Every line that `at .. at + bytes` touches, the last one included (V7).
+#[inline]
+pub(crate) fn lines_of(at: u64, bytes: u64) -> Range<u64> {
+    at / LINE * LINE..(at + bytes).next_multiple_of(LINE)
+}
+
 /// One thread's way to write. Not shared; a session owns one.
 pub struct Lane {
     pool: Arc<Pool>,
@@ -437,22 +444,30 @@ impl Lane {
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn flush(&mut self, dirty: Dirty) -> Flushed {
         let Dirty { at, bytes } = dirty;
+        let lines = lines_of(at, bytes);
         let region = self.pool.region();
         let persist = &mut self.persist;
-        told!(self, Flush { at, bytes }, {
-            match persist {
-                Persist::Lines { kind, delay } => {
-                    region.flush(*kind, at, bytes);
-                    if let Some(delay) = delay {
-                        delay.flush((at % LINE + bytes).div_ceil(LINE));
+        told!(
+            self,
+            Flush {
+                at: lines.start,
+                bytes: lines.end - lines.start
+            },
+            {
+                match persist {
+                    Persist::Lines { kind, delay } => {
+                        region.flush(*kind, lines.clone());
+                        if let Some(delay) = delay {
+                            delay.flush((lines.end - lines.start) / LINE);
+                        }
                     }
+                    Persist::Redo(group) => group.push_shared(at, bytes),
+                    #[cfg(feature = "lab")]
+                    Persist::Simulated => {}
                 }
-                Persist::Redo(group) => group.push_shared(at, bytes),
-                #[cfg(feature = "lab")]
-                Persist::Simulated => {}
+                true
             }
-            true
-        });
+        );
         Flushed(())
     }
 
@@ -476,13 +491,21 @@ impl Lane {
     pub fn flush_found(&mut self, at: u64, bytes: u64) -> Flushed {
         let region = self.pool.region();
         assert!(region.contains(at, bytes));
+        let lines = lines_of(at, bytes);
         let persist = &mut self.persist;
-        told!(self, Flush { at, bytes }, {
-            if let Persist::Lines { kind, .. } = persist {
-                region.flush(*kind, at, bytes);
+        told!(
+            self,
+            Flush {
+                at: lines.start,
+                bytes: lines.end - lines.start
+            },
+            {
+                if let Persist::Lines { kind, .. } = persist {
+                    region.flush(*kind, lines.clone());
+                }
+                true
             }
-            true
-        });
+        );
         Flushed(())
     }
 

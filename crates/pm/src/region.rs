@@ -15,6 +15,7 @@ use crate::delay::Delay;
 #[cfg(feature = "lab")]
 use crate::lab::TapRef;
 use crate::words;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -293,12 +294,10 @@ impl Region {
             .map_err(u64::from_le)
     }
 
-    /// Starts writing back every line that `at .. at + bytes` touches, the last one included (V7).
+    /// Starts writing back these lines.
     #[inline]
-    pub(crate) fn flush(&self, kind: FlushKind, at: u64, bytes: u64) {
-        let first = at / LINE * LINE;
-        let end = (at + bytes).next_multiple_of(LINE);
-        let words = self.words(first, end - first);
+    pub(crate) fn flush(&self, kind: FlushKind, lines: Range<u64>) {
+        let words = self.words(lines.start, lines.end - lines.start);
         for line in words.chunks_exact((LINE / 8) as usize) {
             // SAFETY: the line is inside the live mapping (`words` asserted the range).
             unsafe { cpu::flush_line(kind, line.as_ptr().cast()) };
@@ -322,7 +321,7 @@ impl Region {
         #[cfg(any(not(target_arch = "x86_64"), miri))]
         {
             self.store(at, lines);
-            self.flush(kind, at, lines.len() as u64);
+            self.flush(kind, at..at + lines.len() as u64);
         }
     }
 
@@ -510,7 +509,7 @@ mod tests {
         assert!(refused(&|| region.load(4088, &mut [0; 16])));
         assert!(refused(&|| region.store(0, &[0; 7])));
         assert!(refused(&|| region.stream(FlushKind::Nothing, 32, &[0; 64])));
-        assert!(refused(&|| region.flush(FlushKind::Nothing, 4096, 8)));
+        assert!(refused(&|| region.flush(FlushKind::Nothing, 4096..4160)));
     }
 
     /// Readers race with a writer: each word is one that was written, never a mixture.

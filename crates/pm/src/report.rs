@@ -59,7 +59,7 @@ pub(crate) fn measure(region: &Region, kind: FlushKind, delay: Option<&Delay>) -
         .map(|count| {
             let started = Instant::now();
             region.store_word(SPARE_AT, count);
-            region.flush(kind, SPARE_AT, LINE);
+            region.flush(kind, SPARE_AT..SPARE_AT + LINE);
             if let Some(delay) = delay {
                 delay.flush(1);
             }

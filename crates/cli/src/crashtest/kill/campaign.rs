@@ -237,13 +237,7 @@ impl Campaign<'_> {
         // What the connections learn beyond the file dies with the server.
         let expected = self.reader.expected.clone();
         let (port, killed) = (process.port, AtomicBool::new(false));
-        let shared = Shared {
-            keys: pool.keys,
-            expected: &expected,
-            journal: &self.journal,
-            tally: &self.summary.tally,
-            stop: AtomicBool::new(false),
-        };
+        let shared = Shared::new(pool.keys, &expected, &self.journal, &self.summary.tally);
         let mut observer = Observer::start(port)?;
         let bytes_before = observer.pool_bytes();
         let landing = thread::scope(|scope| {

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Most requests under way on one connection.
 const DEPTH_MAX: usize = 16;
@@ -22,6 +22,10 @@ const DEPTH_MAX: usize = 16;
 const FAR_MS: u64 = 86_400_000;
 /// One in so many reads, deletions and changes of expiry is of a key whose values may be large.
 const LARGE_ONE_IN: usize = 24;
+/// One in so many rounds only looks at what others have just written; no answer of a write of its own holds those answers up.
+const LOOK_ONE_IN: u32 = 3;
+/// Most requests of such a round.
+const LOOKS_MAX: usize = 3;
 
 /// What all connections of a stretch share.
 pub(crate) struct Shared<'a> {
@@ -29,8 +33,29 @@ pub(crate) struct Shared<'a> {
     pub(crate) expected: &'a Expected,
     pub(crate) journal: &'a Journal,
     pub(crate) tally: &'a Tally,
+    /// The key that each connection wrote last, for others to look at while nobody has been answered yet.
+    pub(crate) latest: Box<[AtomicUsize]>,
     /// Ends the load in order.
     pub(crate) stop: AtomicBool,
+}
+
+impl<'a> Shared<'a> {
+    /// What connections begin with.
+    pub(crate) fn new(
+        keys: Keys,
+        expected: &'a Expected,
+        journal: &'a Journal,
+        tally: &'a Tally,
+    ) -> Shared<'a> {
+        Shared {
+            keys,
+            expected,
+            journal,
+            tally,
+            latest: (0..keys.connections).map(|_| AtomicUsize::new(0)).collect(),
+            stop: AtomicBool::new(false),
+        }
+    }
 }
 
 /// How a connection's load ended.
@@ -107,9 +132,14 @@ struct Mixer<'a> {
 impl Mixer<'_> {
     /// Some requests and their answers. The inner error is the connection's.
     fn round(&mut self, client: &mut Client) -> anyhow::Result<io::Result<()>> {
-        let sent: Vec<Sent> = (0..self.random.random_range(1..=DEPTH_MAX))
-            .map(|_| self.queue(client))
-            .collect();
+        let sent: Vec<Sent> = match self.random.random_range(0..LOOK_ONE_IN) {
+            0 => (0..self.random.random_range(1..=LOOKS_MAX))
+                .map(|_| self.look(client))
+                .collect(),
+            _ => (0..self.random.random_range(1..=DEPTH_MAX))
+                .map(|_| self.queue(client))
+                .collect(),
+        };
         self.flush()?;
         if let Err(error) = client.send() {
             return Ok(Err(error));
@@ -167,6 +197,14 @@ impl Mixer<'_> {
             604..700 => self.increment(keys.counter(self.connection, chosen), client),
             _ => self.put_batch(keys.batch(self.connection, chosen), client),
         }
+    }
+
+    /// Reads what some connection wrote last.
+    fn look(&mut self, client: &mut Client) -> Sent {
+        let latest = &self.shared.latest;
+        let other = self.random.random_range(0..latest.len());
+        let key = latest[other].load(Ordering::Relaxed);
+        self.read(key, client)
     }
 
     fn random_key(&self, chosen: usize) -> usize {
@@ -249,6 +287,7 @@ impl Mixer<'_> {
             promised_at_ms: 0,
         };
         self.note(Event::Sent { key, state });
+        self.shared.latest[self.connection].store(key, Ordering::Relaxed);
         state
     }
 

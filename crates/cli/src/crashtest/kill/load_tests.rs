@@ -50,13 +50,9 @@ fn answers_before_a_refusal_are_written_down() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("expected");
         let keys = Keys { connections: 1 };
-        let shared = Shared {
-            keys,
-            expected: &Expected::new(keys.len()),
-            journal: &Journal::open(&path).unwrap(),
-            tally: &Tally::default(),
-            stop: AtomicBool::new(false),
-        };
+        let expected = Expected::new(keys.len());
+        let (journal, tally) = (Journal::open(&path).unwrap(), Tally::default());
+        let shared = Shared::new(keys, &expected, &journal, &tally);
         assert!(
             run(&shared, 0, refusing_server(), seed).is_err(),
             "seed {seed}"
