@@ -23,6 +23,7 @@
 
 use crate::cpu::{self, FlushKind, LINE};
 use crate::delay::Delay;
+use crate::fence_number::FenceNumber;
 use crate::log::Group;
 use crate::pool::Pool;
 use crate::region::Region;
@@ -101,61 +102,6 @@ impl Ordered {
 /// [`Ordered::assert_covers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Written(FenceNumber);
-
-/// Which fence of which lane. Nothing, but in debug builds.
-#[derive(Clone, Copy, Debug)]
-struct FenceNumber {
-    #[cfg(debug_assertions)]
-    lane: u64,
-    #[cfg(debug_assertions)]
-    number: u64,
-}
-
-impl FenceNumber {
-    /// Of a new lane, which has not fenced anything.
-    fn first() -> FenceNumber {
-        #[cfg(debug_assertions)]
-        static LANES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        FenceNumber {
-            #[cfg(debug_assertions)]
-            lane: LANES.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
-            #[cfg(debug_assertions)]
-            number: 0,
-        }
-    }
-
-    /// Of no lane.
-    const fn found() -> FenceNumber {
-        FenceNumber {
-            #[cfg(debug_assertions)]
-            lane: 0,
-            #[cfg(debug_assertions)]
-            number: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn next(self) -> FenceNumber {
-        FenceNumber {
-            #[cfg(debug_assertions)]
-            lane: self.lane,
-            #[cfg(debug_assertions)]
-            number: self.number + 1,
-        }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn assert_covers(self, written: FenceNumber) {
-        #[cfg(debug_assertions)]
-        assert!(
-            written.lane == self.lane && written.number <= self.number,
-            "published before its fence: {written:?} after {self:?}"
-        );
-        #[cfg(not(debug_assertions))]
-        let FenceNumber {} = written;
-    }
-}
 
 /// Proof that everything up to a log position survives.
 #[derive(Clone, Copy, Debug)]

@@ -54,6 +54,7 @@ mod dram;
 mod erase;
 mod error;
 mod extent;
+mod fence_number;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod growth;
