@@ -9,7 +9,7 @@ use crate::outage::outage;
 use crate::plan::{Fault, Manner, Plan};
 use crate::recorder::{Record, Recorder};
 use crate::schedule;
-use crate::world::{Ears, Ground, Numbers, World};
+use crate::world::{CLOCK_START, Ears, Ground, Numbers, World};
 use everdram::lab::Job;
 use everdram::{EngineSession, Error};
 use everdram_pm::lab::{DiskTap, Tap};
@@ -61,6 +61,8 @@ pub(crate) struct Driver<'a> {
 /// # Errors
 /// What the engine said that it should not have said.
 pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
+    // Another run may have been on this ground.
+    ground.clock.set(CLOCK_START);
     let start = ground
         .create(plan.seed)
         .map_err(|error| error.to_string())?;

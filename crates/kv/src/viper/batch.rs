@@ -15,9 +15,10 @@
 
 use super::blocks::State;
 use super::index_error;
-use super::layout::{Kind, floor_word, word_at};
-use super::record::{self, RecordKind, Stamp};
+use super::layout::{floor_word, word_at};
+use super::record::{RecordKind, Stamp};
 use super::retired::Retired;
+use super::room::blocks_at_most;
 use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::Error;
@@ -265,41 +266,15 @@ impl ViperSession {
 
     /// Takes as many free blocks as the batch can need at most.
     fn put_blocks_aside(&mut self, steps: &[Step<'_>], journaled: bool) -> Result<(), Error> {
-        let geometry = self.engine.geometry;
-        let rooms = [Kind::Variable, Kind::Large].map(|kind| {
-            let pages = geometry.pages_of(kind);
-            pages.room() * pages.count
-        });
-        let room = rooms.into_iter().fold(geometry.overflow_room(), u64::min) as usize;
-        let mut logged = 0;
-        let mut blocks = 3;
-        for step in steps {
-            let BatchOp::Put { key, value, .. } = step.op else {
-                continue;
-            };
-            let bytes = record::encoded_bytes(key.len(), value.len(), true);
-            if bytes > room {
-                blocks += bytes / room + 1;
-                logged += record::encoded_bytes(key.len().min(room), record::CHAIN_BYTES, true);
-            } else {
-                logged += bytes;
-            }
-        }
-        let journal = steps.iter().map(|step| {
-            let value = if let BatchOp::Put { value, .. } = step.op {
-                value.len()
-            } else {
-                0
-            };
-            OP_HEAD + step.op.key().len() + value
-        });
-        let journal = if journaled {
-            journal.sum::<usize>() + OP_HEAD
-        } else {
-            0
+        let bytes = |op: &BatchOp<'_>| match op {
+            BatchOp::Put { key, value, .. } => (key.len(), Some(value.len())),
+            BatchOp::Delete { key } => (key.len(), None),
         };
-        // A page may be left half empty when the next record does not fit; so may a block.
-        blocks += 2 * logged / room + journal / room + 2;
+        let steps = || steps.iter().map(|step| bytes(&step.op));
+        let journal = steps().map(|(key, value)| OP_HEAD + key + value.unwrap_or(0));
+        let journal = journaled.then(|| journal.sum::<usize>() + OP_HEAD);
+        let puts = steps().filter_map(|(key, value)| Some((key, value?)));
+        let blocks = blocks_at_most(&self.engine.geometry, puts, journal.unwrap_or(0));
         let mut spare = std::mem::take(&mut self.spare);
         let result = self
             .engine

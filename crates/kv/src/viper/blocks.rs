@@ -456,6 +456,12 @@ impl Blocks {
         Ok(())
     }
 
+    /// Empties the free list: what is free is found once more.
+    pub(super) fn forget_free(&self) {
+        self.free.lock().blocks.clear();
+        self.free_count.store(0, Ordering::Relaxed);
+    }
+
     /// Puts blocks with room on the medium into the free list, with the epoch that each goes on from. The first
     /// ones are claimed first.
     pub(super) fn add_free(&self, blocks: impl DoubleEndedIterator<Item = (u32, u32)>) {

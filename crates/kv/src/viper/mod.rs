@@ -45,6 +45,7 @@ mod read;
 mod reclaim;
 mod record;
 mod recover;
+mod recover_room;
 mod recover_scan;
 mod restart;
 mod retired;

@@ -4,7 +4,7 @@
 //!    (`restart.rs`); what that leaves undone is done while the store is in use (`verify.rs`).
 //! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
 //!    records of one key the higher stamp stays, the other is a *loser* (V1).
-//! 2. Live journals are applied: a batch that crashed after its journal's fence is finished.
+//! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that crashed after its journal's fence is finished.
 //! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does anybody get an answer (I7).
@@ -22,7 +22,7 @@ use super::record::{Record, RecordKind, Stamp};
 use super::recover_scan::{Found, VERSION_SOUND, scan_all, threads};
 use super::restart::{self, Roles};
 use super::session::{Old, ViperSession};
-use super::{Viper, index_error, salvage, unreadable};
+use super::{Viper, index_error, recover_room, salvage, unreadable};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -84,12 +84,19 @@ pub(super) fn recover(
         forget_records(viper)?;
         (found, roles) = find_records(viper, options, None)?;
     }
-    found.free.sort_unstable();
-    viper
-        .blocks
-        .add_free(std::mem::take(&mut found.free).into_iter());
+    free_found(viper, &mut found);
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
+    if !recover_room::is_enough(viper, &found)? {
+        if roles.is_some() {
+            // Which pieces nobody reaches is known when all records are.
+            viper.blocks.forget_free();
+            forget_records(viper)?;
+            (found, roles) = find_records(viper, options, None)?;
+            free_found(viper, &mut found);
+        }
+        recover_room::free_first(viper, &mut session, &mut found)?;
+    }
     let applied = apply_journals(viper, &mut session, &mut found);
     applied.or_else(|error| unreadable::unfinished(viper, error))?;
     // Only after the journals, which name versions: what comes later must be newer than any of them.
@@ -115,10 +122,16 @@ pub(super) fn recover(
     let summary = Summary {
         micros: start.elapsed().as_micros() as u64,
         records: found.inserted,
-        losers: found.losers.len() as u64,
+        losers: found.marked,
     };
     *viper.recovery.lock() = summary;
     Ok(())
+}
+
+fn free_found(viper: &Viper, found: &mut Found) {
+    found.free.sort_unstable();
+    let free = std::mem::take(&mut found.free);
+    viper.blocks.add_free(free.into_iter());
 }
 
 /// Fills the index: from the checkpoint and the blocks that have changed since, or from all blocks.
@@ -163,7 +176,7 @@ fn forget_records(viper: &Viper) -> Result<(), Error> {
 // ---- step 2: journals ---------------------------------------------------------------------------------
 
 /// The payload of the journal at `at`.
-fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
+pub(super) fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
     let reader = viper.reader();
     let mut scratch = Vec::new();
     let record = reader.load(&reader.spot(at)?, &mut scratch)?;
@@ -172,7 +185,7 @@ fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
     Ok(payload)
 }
 
-fn parsed(at: u64, payload: &[u8]) -> Result<Vec<JournalOp<'_>>, Error> {
+pub(super) fn parsed(at: u64, payload: &[u8]) -> Result<Vec<JournalOp<'_>>, Error> {
     parse_journal(payload).ok_or_else(|| corrupt(at, "a journal does not parse"))
 }
 
@@ -346,19 +359,30 @@ pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
     })
 }
 
-fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Result<(), Error> {
-    found.losers.sort_unstable();
-    found.losers.dedup();
-    let losers = match viper.is_broken(Hole::V1) {
-        true => &[],
-        false => found.losers.as_slice(),
-    };
-    for &at in losers {
+/// Marks what has lost, and forgets it.
+pub(super) fn mark_losers(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let mut losers = std::mem::take(&mut found.losers);
+    losers.sort_unstable();
+    losers.dedup();
+    found.marked += losers.len() as u64;
+    if viper.is_broken(Hole::V1) {
+        losers.clear();
+    }
+    for at in losers {
         let old = at_old(viper, at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
     }
     let _ordered = session.settle_and_fence();
+    Ok(())
+}
+
+fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Result<(), Error> {
+    mark_losers(viper, session, found)?;
     for &at in &found.journals {
         let old = at_old(viper, at)?;
         session.mark(&old)?;
@@ -383,7 +407,7 @@ fn seal_pages(viper: &Viper, session: &mut ViperSession, pages: &[(u64, u32, u32
 }
 
 /// Overflow blocks that a current record leads to, of those that were read.
-fn reached_pieces(
+pub(super) fn reached_pieces(
     viper: &Viper,
     session: &ViperSession,
     found: &Found,
@@ -413,7 +437,7 @@ fn reached_pieces(
     Ok(reached)
 }
 
-fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32>) {
+pub(super) fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32>) {
     if viper.unreadable.is_any() {
         return;
     }

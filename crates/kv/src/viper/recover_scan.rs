@@ -27,6 +27,8 @@ pub(super) const VERSION_SOUND: u64 = VERSION_MAX / 2;
 pub(super) struct Found {
     /// Unmarked records that do not count: offsets.
     pub(super) losers: Vec<u64>,
+    /// How many of them were marked dead.
+    pub(super) marked: u64,
     /// Records marked dead: offsets.
     pub(super) dead: Vec<u64>,
     /// Live journals: offsets.

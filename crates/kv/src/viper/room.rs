@@ -11,7 +11,9 @@
 //! pool grows after all.
 
 use super::Viper;
+use super::layout::{Geometry, Kind};
 use super::reclaim::Step;
+use super::record;
 use super::session::ViperSession;
 use super::victims::{Goal, growth};
 use crate::error::Error;
@@ -148,4 +150,30 @@ impl ViperSession {
         }
         Ok(())
     }
+}
+
+/// Blocks that puts of keys and values of so many bytes can need at most, and a journal of so many.
+pub(super) fn blocks_at_most(
+    geometry: &Geometry,
+    puts: impl Iterator<Item = (usize, usize)>,
+    journal: usize,
+) -> usize {
+    let rooms = [Kind::Variable, Kind::Large].map(|kind| {
+        let pages = geometry.pages_of(kind);
+        pages.room() * pages.count
+    });
+    let room = rooms.into_iter().fold(geometry.overflow_room(), u64::min) as usize;
+    let mut logged = 0;
+    let mut blocks = 3;
+    for (key, value) in puts {
+        let bytes = record::encoded_bytes(key, value, true);
+        if bytes > room {
+            blocks += bytes / room + 1;
+            logged += record::encoded_bytes(key.min(room), record::CHAIN_BYTES, true);
+        } else {
+            logged += bytes;
+        }
+    }
+    // A page may be left half empty when the next record does not fit; so may a block.
+    blocks + 2 * logged / room + journal / room + 2
 }

@@ -1,0 +1,67 @@
+//! Room for the batches that recovery finishes.
+//!
+//! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same blocks, but some of them look as if
+//! they were in use: pieces of values that a free list knew to be free, and what the batch itself had written when the crash came.
+//! As a rule nobody reaches them and they are freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
+//! pieces, it is marked before that.
+
+use super::Viper;
+use super::recover::{at_old, free_unreached, mark_losers, reached_pieces};
+use super::recover_scan::Found;
+use super::room::blocks_at_most;
+use super::session::ViperSession;
+use super::{batch::JournalOp, recover::journal_payload, recover::parsed};
+use crate::error::Error;
+
+/// Whether there is room for what the journals put; the pool grows for it if it can.
+///
+/// # Errors
+/// Damage; what keeps the pool from growing, but for a lack of room.
+pub(super) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, Error> {
+    let mut puts = Vec::new();
+    for &at in &found.journals {
+        for op in parsed(at, &journal_payload(viper, at)?)? {
+            if let JournalOp::Put { key, value, .. } = op {
+                puts.push((key.len(), value.len()));
+            }
+        }
+    }
+    if puts.is_empty() {
+        return Ok(true);
+    }
+    let blocks = blocks_at_most(&viper.geometry, puts.into_iter(), 0);
+    let mut claimed = Vec::new();
+    match viper.blocks.claim(blocks, true, &mut claimed) {
+        Ok(()) => {
+            for block in claimed {
+                viper.blocks.give_back(block);
+            }
+            Ok(true)
+        }
+        Err(Error::NoSpace(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Frees what nobody reaches, the journals included. All blocks have been read.
+///
+/// # Errors
+/// Damage.
+pub(super) fn free_first(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<(), Error> {
+    mark_losers(viper, session, found)?;
+    let mut reached = reached_pieces(viper, session, found)?;
+    for &at in &found.journals {
+        if let Some(chain) = at_old(viper, at)?.chain {
+            reached.extend(viper.reader().chain_blocks(&chain)?);
+        }
+    }
+    free_unreached(viper, found, &reached);
+    if !viper.unreadable.is_any() {
+        found.overflow.retain(|(block, _)| reached.contains(block));
+    }
+    Ok(())
+}
