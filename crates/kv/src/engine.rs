@@ -182,7 +182,8 @@ pub trait EngineSession: Send {
 
     /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
     /// and `scan`, found or not; of `modify`, `delete`, `update_word`, `append` and `increment`, also if they
-    /// changed nothing; of a transaction, all its reads.
+    /// changed nothing; of a transaction, all its reads. After a `scan` it covers whatever was fenced by then, since nothing tells
+    /// since when a key that was left out is gone.
     fn last_read(&self) -> Ticket;
 
     /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
