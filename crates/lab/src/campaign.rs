@@ -5,6 +5,7 @@ use crate::image::Medium;
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::run::{self, Run};
+use crate::scenario;
 use crate::world::Ground;
 use everdram::EngineKind;
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Calls of a run.
     pub calls: usize,
+    /// Whether the runs written by hand come first.
+    pub by_hand: bool,
     /// How each run is examined.
     pub scrutiny: Scrutiny,
     /// Threads that examine; 0: one for each core.
@@ -80,6 +83,7 @@ impl Default for Campaign {
             profiles: Profile::ALL.to_vec(),
             seed: 1,
             calls: 60,
+            by_hand: false,
             scrutiny: Scrutiny {
                 images: Some(IMAGES),
                 ..Scrutiny::default()
@@ -169,21 +173,23 @@ impl Campaign {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             asked => asked,
         };
+        let written = Mutex::new(self.written());
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
                     while go_on() {
-                        let Some((medium, profile, seed)) = self.job(&next, &tally) else {
+                        let written = written.lock().pop();
+                        let Some(job) = written.or_else(|| self.job(&next, &tally)) else {
                             return;
                         };
                         let account = Account {
-                            kind: (medium, profile),
+                            kind: (job.plan.medium, job.plan.profile),
                             tally: &tally,
                             entered: Mutex::new((Totals::default(), Instant::now())),
                             watch,
                         };
                         let heard = |totals: &Totals| account.enter(totals, None);
-                        let (totals, finding) = self.examine(medium, profile, seed, &go_on, &heard);
+                        let (totals, finding) = self.examine(job, &go_on, &heard);
                         account.enter(&totals, finding);
                         if tally.lock().findings.len() >= self.limit.violations {
                             over.store(true, Ordering::Relaxed);
@@ -195,8 +201,27 @@ impl Campaign {
         tally.into_inner()
     }
 
+    /// The runs written by hand, the first one last.
+    fn written(&self) -> Vec<Job> {
+        let media = self.media.iter().filter(|_| self.by_hand);
+        // Some are made by running others. A store in which those do not run is found out by what is drawn.
+        let of = |&medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
+        let scenarios = media.flat_map(|medium| of(medium).unwrap_or_default());
+        let ours = scenarios.filter(|scenario| self.profiles.contains(&scenario.plan.profile));
+        let jobs = ours.map(|scenario| Job {
+            scrutiny: Scrutiny {
+                seed: scenario.plan.seed,
+                ..self.scrutiny.clone()
+            },
+            plan: scenario.plan,
+        });
+        let mut jobs: Vec<Job> = jobs.collect();
+        jobs.reverse();
+        jobs
+    }
+
     /// What to examine next: media and profiles in turn, each with its own seeds.
-    fn job(&self, next: &AtomicU64, tally: &Mutex<Tally>) -> Option<(Medium, Profile, u64)> {
+    fn job(&self, next: &AtomicU64, tally: &Mutex<Tally>) -> Option<Job> {
         let kinds = (self.media.len() * self.profiles.len()) as u64;
         let mut skipped = 0;
         while skipped < kinds {
@@ -207,11 +232,31 @@ impl Campaign {
             let enough = self.limit.has_enough(&tally.lock(), (medium, profile))
                 || self.limit.runs.is_some_and(|runs| round >= runs);
             if !enough {
-                return Some((medium, profile, self.seed.wrapping_add(round)));
+                return Some(self.drawn(medium, profile, self.seed.wrapping_add(round)));
             }
             skipped += 1;
         }
         None
+    }
+
+    /// The run of a seed.
+    fn drawn(&self, medium: Medium, profile: Profile, seed: u64) -> Job {
+        let calls = match seed % LONG_ONE_IN {
+            0 => LONG * self.calls,
+            _ => self.calls,
+        };
+        let mut scrutiny = Scrutiny {
+            seed,
+            ..self.scrutiny.clone()
+        };
+        if let Some(images) = &mut scrutiny.images
+            && !seed.is_multiple_of(WHOLE_ONE_IN)
+        {
+            *images /= FEWER;
+            scrutiny.each = 0;
+        }
+        let plan = Plan::draw(self.engine, medium, profile, seed, calls);
+        Job { plan, scrutiny }
     }
 
     /// How pools of this campaign are opened.
@@ -224,18 +269,11 @@ impl Campaign {
 
     fn examine(
         &self,
-        medium: Medium,
-        profile: Profile,
-        seed: u64,
+        Job { plan, scrutiny }: Job,
         go_on: &(dyn Fn() -> bool + Sync),
         heard: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
-        let calls = match seed % LONG_ONE_IN {
-            0 => LONG * self.calls,
-            _ => self.calls,
-        };
-        let plan = Plan::draw(self.engine, medium, profile, seed, calls);
-        let ground = self.ground(medium, profile);
+        let ground = self.ground(plan.medium, plan.profile);
         let finding = |violation: Option<Violation>, wrong: String| {
             Some(Finding {
                 plan: plan.clone(),
@@ -249,16 +287,6 @@ impl Campaign {
             Ok(run) => run,
             Err(wrong) => return (Totals::default(), finding(None, wrong)),
         };
-        let mut scrutiny = Scrutiny {
-            seed,
-            ..self.scrutiny.clone()
-        };
-        if let Some(images) = &mut scrutiny.images
-            && !seed.is_multiple_of(WHOLE_ONE_IN)
-        {
-            *images /= FEWER;
-            scrutiny.each = 0;
-        }
         let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
         examiner.heard = Some(heard);
         match examiner.run(&mut run) {
@@ -274,6 +302,12 @@ impl Campaign {
             }
         }
     }
+}
+
+/// A run to be examined, and how.
+struct Job {
+    plan: Plan,
+    scrutiny: Scrutiny,
 }
 
 /// Enters into the tally what a run adds, as it goes.

@@ -197,6 +197,7 @@ fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::R
         profiles,
         seed: common.seed,
         calls: flags.ops as usize,
+        by_hand: flags.profile.is_empty() && flags.runs.is_none(),
         scrutiny,
         workers: usize::from(flags.threads),
         limit: Limit {
