@@ -35,6 +35,12 @@ pub struct Entry {
 pub const SESSIONS: u32 = 100;
 
 impl Entry {
+    /// Whether it was refused in the end, and so never happened.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::NoRoom | Outcome::Declined))
+    }
+
     /// The session as the plan calls it, in whichever process.
     #[must_use]
     pub fn planned_session(&self) -> u32 {
@@ -301,7 +307,7 @@ impl Checker {
         let entry = &history.entries[number as usize];
         let told = entry.outcome.as_ref();
         let mut next = HashSet::new();
-        if matches!(told, Some(Outcome::NoRoom | Outcome::Declined)) {
+        if entry.is_refused() {
             // It was refused: ways in which it happened are no ways.
             next.extend(self.ways.drain().filter(|way| way.taken[place].is_none()));
         } else {
@@ -345,10 +351,10 @@ impl Checker {
         let mut work: Vec<Way> = self.ways.iter().cloned().collect();
         while let Some(way) = work.pop() {
             for (place, &number) in self.open.iter().enumerate() {
-                if way.taken[place].is_some() || way.sights[place].is_some() {
+                let entry = &history.entries[number as usize];
+                if way.taken[place].is_some() || way.sights[place].is_some() || entry.is_refused() {
                     continue;
                 }
-                let entry = &history.entries[number as usize];
                 let of_open = |place: usize| &history.entries[self.open[place] as usize];
                 let same = |other: usize| of_open(other).session == entry.session;
                 let changed = |later: usize| {
@@ -361,7 +367,11 @@ impl Checker {
                     (place + 1..self.open.len()).any(|later| same(later) && changed(later))
                 } else {
                     !only_looked(&entry.call, &outcome)
-                        && (0..place).any(|earlier| same(earlier) && way.taken[earlier].is_none())
+                        && (0..place).any(|earlier| {
+                            // Nothing waits for what never happens.
+                            let is_to_come = !of_open(earlier).is_refused();
+                            same(earlier) && way.taken[earlier].is_none() && is_to_come
+                        })
                 };
                 if blocked {
                     continue;

@@ -8,7 +8,7 @@ use everdram_lab::explore::Effort;
 use everdram_lab::image::{Image, Medium};
 use everdram_lab::lines::Lines;
 use everdram_lab::outage::outage;
-use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::profile::Profile;
 use everdram_lab::run::{Run, run};
 use everdram_lab::trace::Step;
@@ -109,6 +109,8 @@ fn power_may_fail_anywhere() {
         for profile in [Profile::Variable, Profile::Growth] {
             let mut plan = Plan::draw(engine, Medium::Pmem, profile, 3, 14);
             plan.calls.insert(6, (0, Call::Kill));
+            // Each time the same events.
+            plan.manner = Manner::Turns;
             plan.fault = Fault::None;
             let ground = Ground::of(&plan);
             let all = events(&run(&plan, &ground, false).unwrap());
