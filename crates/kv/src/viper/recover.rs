@@ -87,6 +87,7 @@ pub(super) fn recover(
     free_found(viper, &mut found);
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
+    let mut buried = Vec::new();
     if !recover_room::is_enough(viper, &found)? {
         if roles.is_some() {
             // Which pieces nobody reaches is known when all records are.
@@ -95,7 +96,7 @@ pub(super) fn recover(
             (found, roles) = find_records(viper, options, None)?;
             free_found(viper, &mut found);
         }
-        recover_room::free_first(viper, &mut session, &mut found)?;
+        buried = recover_room::free_first(viper, &mut session, &mut found)?;
     }
     let applied = apply_journals(viper, &mut session, &mut found);
     applied.or_else(|error| unreadable::unfinished(viper, error))?;
@@ -107,6 +108,9 @@ pub(super) fn recover(
         .for_each(|stripe| viper.stripes.raise(stripe, version));
     let _ordered = session.settle_and_fence();
     if !viper.is_broken(Hole::V1) {
+        for (key, stamp) in buried {
+            bury(viper, &session, &key, stamp, &mut found)?;
+        }
         bury_the_dead(viper, &session, &mut found)?;
     }
     clean_up(viper, &mut session, &mut found)?;

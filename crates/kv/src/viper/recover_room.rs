@@ -6,6 +6,7 @@
 //! pieces, it is marked before that.
 
 use super::Viper;
+use super::record::{RecordKind, Stamp};
 use super::recover::{at_old, free_unreached, mark_losers, reached_pieces};
 use super::recover_scan::Found;
 use super::room::blocks_at_most;
@@ -43,7 +44,8 @@ pub(super) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, Error> {
     }
 }
 
-/// Frees what nobody reaches, the journals included. All blocks have been read.
+/// Frees what nobody reaches, the journals included. All blocks have been read. Returns what is still to be buried when the journals are
+/// applied: removed keys that lie in pieces, which may be used for something else by then.
 ///
 /// # Errors
 /// Damage.
@@ -51,8 +53,9 @@ pub(super) fn free_first(
     viper: &Viper,
     session: &mut ViperSession,
     found: &mut Found,
-) -> Result<(), Error> {
+) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
     mark_losers(viper, session, found)?;
+    let buried = long_keys(viper, found)?;
     let mut reached = reached_pieces(viper, session, found)?;
     for &at in &found.journals {
         if let Some(chain) = at_old(viper, at)?.chain {
@@ -63,5 +66,21 @@ pub(super) fn free_first(
     if !viper.unreadable.is_any() {
         found.overflow.retain(|(block, _)| reached.contains(block));
     }
-    Ok(())
+    Ok(buried)
+}
+
+/// The keys of dead records that lie in pieces, as far as they are there.
+fn long_keys(viper: &Viper, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+    let (mut keys, mut scratch) = (Vec::new(), Vec::new());
+    for &at in &found.dead {
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        if record.kind == RecordKind::BigKey
+            && let Ok(key) = reader.key(&record, &scratch, &mut buffer)
+        {
+            keys.push((key.to_vec(), record.stamp));
+        }
+    }
+    Ok(keys)
 }
