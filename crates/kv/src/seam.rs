@@ -10,4 +10,17 @@ macro_rules! publishes {
     };
 }
 
+/// How many things are done at once where more are only faster: that many, and fewer in some runs of the lab, whose workloads are so short that
+/// nothing else would happen in the middle of what takes hundreds of them.
+macro_rules! few {
+    ($most:expr) => {{
+        #[cfg(feature = "lab")]
+        let most = everdram_pm::lab::few($most);
+        #[cfg(not(feature = "lab"))]
+        let most = $most;
+        most
+    }};
+}
+
+pub(crate) use few;
 pub(crate) use publishes;

@@ -70,6 +70,7 @@ impl Store {
         let inner = Arc::clone(&self.open.engine).session()?;
         Ok(Session {
             inner,
+            seen: Ticket::NONE,
             _open: Arc::clone(&self.open),
         })
     }
@@ -145,6 +146,8 @@ impl Store {
 pub struct Session {
     /// Dropped first: the store closes only after its sessions.
     inner: Box<dyn EngineSession>,
+    /// What the answers depend on of what was submitted since the last commit.
+    seen: Ticket,
     _open: Arc<Open>,
 }
 
@@ -358,20 +361,24 @@ impl Session {
         self.inner.put(key, value, 0)
     }
 
-    /// Submits a removal without waiting.
+    /// Submits a removal without waiting. Whether the key was there is to be shown to nobody before the next commit's ticket is durable.
     ///
     /// # Errors
     /// See [`EngineSession::delete`].
     pub fn submit_delete(&mut self, key: &[u8]) -> Result<bool, Error> {
-        self.inner.delete(key)
+        let was = self.inner.delete(key)?;
+        self.seen = self.seen.max(self.inner.last_read());
+        Ok(was)
     }
 
-    /// Commits what was submitted under one fence.
+    /// Commits what was submitted under one fence. Whoever waits for the ticket waits for what the answers were about, too: a key that was
+    /// not there may have been removed by another session just before.
     ///
     /// # Errors
     /// See [`EngineSession::commit`].
     pub fn commit(&mut self) -> Result<Ticket, Error> {
-        self.inner.commit()
+        let ticket = self.inner.commit()?;
+        Ok(ticket.max(std::mem::take(&mut self.seen)))
     }
 
     /// Blocks until `ticket` is durable.

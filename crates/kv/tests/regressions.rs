@@ -19,6 +19,7 @@ test_each_engine!(
     a_weaker_class_survives_a_crash_after_creation,
     a_batch_without_room_changes_nothing,
     a_batch_that_finds_nothing_to_do_waits_for_what_it_found,
+    a_commit_waits_for_all_that_was_answered,
     keys_of_a_batch_that_share_a_bucket_are_all_there,
     a_batch_that_is_too_long_for_a_log_counts_its_keys_once,
     a_cleared_store_counts_no_keys,
@@ -299,6 +300,22 @@ fn a_batch_that_finds_nothing_to_do_waits_for_what_it_found(engine: EngineKind) 
             .engine()
             .batch(&[BatchOp::Delete { key: b"key" }])
             .unwrap();
+        assert!(nothing >= removed, "{nothing:?} is before {removed:?}");
+    });
+}
+
+/// Of several removals that were submitted together, those that had found nothing waited for nothing: what had removed their keys may have
+/// been another session, and not durable yet.
+fn a_commit_waits_for_all_that_was_answered(engine: EngineKind) {
+    each_bed(engine, |bed| {
+        let store = bed.open();
+        let (mut first, mut second) = (store.session().unwrap(), store.session().unwrap());
+        first.put(b"key", b"value").unwrap();
+        first.submit_delete(b"key").unwrap();
+        let removed = first.commit().unwrap();
+        assert!(!second.submit_delete(b"key").unwrap());
+        assert!(!second.submit_delete(b"another").unwrap());
+        let nothing = second.commit().unwrap();
         assert!(nothing >= removed, "{nothing:?} is before {removed:?}");
     });
 }

@@ -8,6 +8,7 @@
 use crate::call::{Call, Key, ValueId, Values};
 use crate::image::Image;
 use crate::judge::{Wrong, guarded};
+use crate::mix::Mix;
 use crate::model::Model;
 use crate::plan::{Fault, Manner, Plan};
 use crate::profile;
@@ -74,8 +75,9 @@ fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
         }
     }
     calls.push(Call::Reclaim);
+    let mix = Mix::plain(profile);
     for _ in 0..FREE_CALLS {
-        calls.push(profile.draw(&mut random, values, ground.clock.now()));
+        calls.push(mix.call(&mut random, values, ground.clock.now()));
     }
     calls.push(Call::Reclaim);
     // Kills and closing would only begin the same story once more; and the clock belongs to whoever looks.

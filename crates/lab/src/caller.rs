@@ -7,7 +7,7 @@ use crate::recorder::Recorder;
 use crate::schedule::linger;
 use crate::world::{World, perform};
 use everdram::lab::Job;
-use everdram::{EngineSession, Error};
+use everdram::{EngineSession, Error, Ticket};
 use everdram_pm::Pool;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -118,8 +118,9 @@ impl<'a> Caller<'a> {
         parts: &Parts,
         lingers: Option<u32>,
     ) -> Result<(), Error> {
-        let mut submitted = Vec::new();
-        let said = self.submit(session, parts, &mut submitted).and_then(|()| {
+        let (mut submitted, mut seen) = (Vec::new(), Ticket::NONE);
+        let said = self.submit(session, parts, &mut submitted, &mut seen);
+        let said = said.and_then(|()| {
             let Some(events) = lingers else {
                 return Ok(());
             };
@@ -131,7 +132,7 @@ impl<'a> Caller<'a> {
         // Also if something failed: nobody leaves keys locked.
         let committed = session.commit();
         said?;
-        session.wait(committed?.max(session.last_read()))?;
+        session.wait(committed?.max(seen))?;
         for (number, outcome) in submitted {
             self.recorder.ret(number, outcome);
         }
@@ -143,6 +144,7 @@ impl<'a> Caller<'a> {
         session: &mut dyn EngineSession,
         parts: &Parts,
         submitted: &mut Vec<(u32, Outcome)>,
+        seen: &mut Ticket,
     ) -> Result<(), Error> {
         for &(key, value) in parts {
             let call = match value {
@@ -157,6 +159,9 @@ impl<'a> Caller<'a> {
                     .map(|()| Outcome::Done),
                 None => session.delete(&bytes).map(Outcome::Was),
             };
+            if value.is_none() {
+                *seen = (*seen).max(session.last_read());
+            }
             let outcome = match outcome {
                 Err(Error::NoSpace(_)) => Outcome::NoRoom,
                 other => other?,

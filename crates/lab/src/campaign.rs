@@ -43,8 +43,8 @@ pub struct Campaign {
 pub const IMAGES: u64 = 300;
 /// One in so many runs has all of its images, some at each crash point. The others have fewer by this factor, so that more runs are
 /// seen: in many of them what goes wrong shows in an answer.
-const WHOLE_ONE_IN: u64 = 4;
-const FEWER: u64 = 8;
+const WHOLE_ONE_IN: u64 = 6;
+const FEWER: u64 = 16;
 /// One in so many runs makes more calls by this factor.
 const LONG_ONE_IN: u64 = 5;
 const LONG: usize = 3;

@@ -160,6 +160,8 @@ pub struct Examiner<'a> {
     go_on: GoOn<'a>,
     seen: HashSet<u64>,
     images: HashSet<u64>,
+    /// What was recovered last from what was certain: hash and clock, and the state.
+    certain: Option<((u64, u64), State)>,
     /// What was looked at.
     pub totals: Totals,
     /// Told after each crash point of the run what was looked at so far.
@@ -180,6 +182,7 @@ impl<'a> Examiner<'a> {
             go_on,
             seen: HashSet::new(),
             images: HashSet::new(),
+            certain: None,
             totals: Totals {
                 depth: 1,
                 ..Totals::default()
@@ -209,10 +212,15 @@ impl<'a> Examiner<'a> {
         } = &mut run.record;
         let images = self.scrutiny.images;
         let mut purse = images.map(|images| Purse::new(images, trace, own, self.scrutiny.each));
-        let mut changed = true;
+        let (mut changed, mut told) = (true, false);
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
             if is_point(&model, step) && changed && id >= self.from {
+                if std::mem::take(&mut told) && self.scrutiny.images.is_some() {
+                    let allowed = checker.allowed(history, values).clone();
+                    self.ground.clock.set(checker.now());
+                    self.certain((&model, id), &allowed, values)?;
+                }
                 let most = purse.as_ref().map(|purse| purse.share(id, &mut random));
                 if most != Some(0) {
                     let allowed = checker.allowed(history, values).clone();
@@ -243,6 +251,7 @@ impl<'a> Examiner<'a> {
                     nested: Vec::new(),
                     wrong,
                 })?;
+            told |= matches!(step, Step::Return(_)) && checker.is_within_a_call();
             model.step(id, step);
         }
         let allowed = checker.allowed(history, values).clone();
@@ -250,6 +259,41 @@ impl<'a> Examiner<'a> {
         let end = trace.len() as StepId;
         let most = purse.map(|purse| purse.share(end, &mut random).max(1));
         self.point((&model, end, most), &allowed, values, &mut random)
+    }
+
+    /// Judges the image of a crash point that has nothing but what is certain. Where somebody was told what somebody else is just doing,
+    /// and what that takes is not durable, no other image shows it so surely.
+    fn certain(
+        &mut self,
+        (model, step): (&Model, StepId),
+        allowed: &Allowed,
+        values: &crate::call::Values,
+    ) -> Result<(), Violation> {
+        if !model.is_changed() {
+            return Ok(());
+        }
+        let units = model.units(&mut profile::random(self.scrutiny.seed, u64::from(step)));
+        let least = vec![0; units.len()];
+        let hash = model.hash(&units, &least);
+        let when = (hash, self.ground.clock.now());
+        // Mostly it is the one of the last time, and less is allowed now.
+        let known = self.certain.as_ref().filter(|(known, _)| *known == when);
+        if known.is_some_and(|(_, state)| allowed.states.contains(state)) {
+            return Ok(());
+        }
+        self.totals.drawn += 1;
+        self.totals.judged += 1;
+        self.totals.unique += u64::from(self.images.insert(hash));
+        let image = model.image(&units, &least);
+        let judged = judge_with(Care::of(hash), self.ground, image, allowed, values);
+        let state = judged.map_err(|wrong| Violation {
+            step,
+            picked: picked(&units, &least),
+            nested: Vec::new(),
+            wrong,
+        })?;
+        self.certain = Some((when, state));
+        Ok(())
     }
 
     /// Judges the images of one crash point, so many of them at most.

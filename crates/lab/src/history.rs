@@ -226,6 +226,12 @@ impl Checker {
         way
     }
 
+    /// Whether somebody is in the middle of a call.
+    #[must_use]
+    pub fn is_within_a_call(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Takes in one step of a trace.
     ///
     /// # Errors

@@ -77,6 +77,7 @@ pub mod judge;
 pub mod lazy;
 pub mod lines;
 pub mod lint;
+mod mix;
 pub mod model;
 pub mod mutation;
 pub mod outage;

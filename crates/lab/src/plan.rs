@@ -2,6 +2,7 @@
 
 use crate::call::{Call, Values};
 use crate::image::Medium;
+use crate::mix::Mix;
 use crate::profile::{self, Profile};
 use crate::world::CLOCK_START;
 use everdram::EngineKind;
@@ -77,12 +78,13 @@ impl Plan {
         // In every other run of threads the last session only looks.
         let looks = manner != Manner::Turns && random.random::<bool>();
         let looker = looks.then_some(profile.sessions() - 1);
+        let mix = Mix::draw(profile, &mut random);
         let calls = (0..count)
             .map(|_| {
                 let session = random.random_range(0..profile.sessions());
                 let call = match looker == Some(session) {
-                    true => profile.look(&mut random),
-                    false => profile.draw(&mut random, &mut values, now),
+                    true => mix.look(&mut random),
+                    false => mix.call(&mut random, &mut values, now),
                 };
                 let session = session as u32;
                 if let Call::Advance(by) = call {

@@ -1,8 +1,7 @@
-//! What a workload is like: the shape of the pool, the keys and values, and how often each call is made.
+//! A kind of workload: the shape of the pool and its keys. What is called is drawn by [`crate::mix`].
 
-use crate::call::{Call, Exec, Key, Values};
+use crate::call::Key;
 use crate::plan::Manner;
-use crate::weights::{self, Kind};
 use everdram::Options;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -13,8 +12,6 @@ const LONG_KEY: usize = 1500;
 const STRIPES: usize = 64;
 /// Jobs of the store that may need a session at the same time.
 const JOBS: usize = 8;
-/// Events for which a call lets others go on, at most.
-const MOST_EVENTS: u32 = 200;
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,117 +143,6 @@ impl Profile {
         }
     }
 
-    /// A length in bytes for a value.
-    fn length(self, random: &mut StdRng) -> usize {
-        let pick = random.random_range(0..100);
-        if pick >= 98 && self != Profile::Growth {
-            // Longer than a block, in every profile.
-            return random.random_range(430..1600);
-        }
-        match self {
-            Profile::Fixed => match pick {
-                0..90 => 48,
-                _ => random.random_range(0..100),
-            },
-            Profile::Variable | Profile::Batch | Profile::Narrow | Profile::Threads => match pick {
-                0..5 => 0,
-                5..80 => random.random_range(1..150),
-                _ => random.random_range(150..420),
-            },
-            Profile::Expiry => random.random_range(4..80),
-            Profile::Reclamation => random.random_range(20..260),
-            Profile::Growth => random.random_range(200..420),
-            Profile::Large => match pick {
-                0..30 => random.random_range(1..200),
-                30..70 => random.random_range(430..900),
-                _ => random.random_range(900..3000),
-            },
-        }
-    }
-
-    /// One call, chosen at random.
-    #[must_use]
-    pub fn draw(self, random: &mut StdRng, values: &mut Values, now: u64) -> Call {
-        let key = self.some_key(random);
-        let (salt, linger) = (random.random(), random.random_range(1..MOST_EVENTS));
-        let value = |random: &mut StdRng, values: &mut Values| {
-            let bytes = self.length(random);
-            values.make(bytes, salt)
-        };
-        match weights::draw(self, random) {
-            Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
-            Kind::Get => Call::Get(key),
-            Kind::Delete => Call::Delete(key),
-            Kind::Swap => Call::Swap(key, value(random, values)),
-            Kind::Take => Call::Take(key),
-            Kind::Append => Call::Append(key, value(random, values)),
-            Kind::Add => Call::Add(key, salt % 1000),
-            Kind::Many => Call::Many(self.some_keys(random)),
-            Kind::Probe => Call::Probe(key),
-            Kind::Scan => Call::Scan(linger),
-            Kind::RandomKey => Call::RandomKey,
-            Kind::Guarded => Call::Guarded(key, value(random, values), linger),
-            Kind::Exec => Call::Exec(Exec {
-                reads: self.some_keys(random),
-                parts: match random.random_range(0..6) {
-                    0 => Vec::new(),
-                    _ => self.several(random, values),
-                },
-                linger,
-                is_over_all: salt % 8 == 0,
-            }),
-            Kind::Batch => Call::Batch(self.several(random, values)),
-            Kind::Pipeline => Call::Pipeline(self.several(random, values)),
-            Kind::Slow => Call::Slow(self.several(random, values), linger),
-            Kind::Clear => Call::Clear,
-            Kind::Tend => Call::Tend,
-            Kind::Turn => Call::Turn(1 + salt % 100),
-            Kind::Reclaim => Call::Reclaim,
-            Kind::Checkpoint => Call::Checkpoint,
-            Kind::Advance => Call::Advance(random.random_range(1..60)),
-            Kind::Kill => Call::Kill,
-            Kind::Reopen => Call::Reopen,
-            Kind::Leave => Call::Leave,
-        }
-    }
-
-    fn expiry(self, random: &mut StdRng, now: u64) -> u64 {
-        let percent = match self {
-            Profile::Expiry => 66,
-            _ => 4,
-        };
-        match random.random_range(0..100) < percent {
-            true => now + random.random_range(1..120),
-            false => 0,
-        }
-    }
-
-    /// A call that only looks.
-    #[must_use]
-    pub fn look(self, random: &mut StdRng) -> Call {
-        match random.random_range(0..12) {
-            0..5 => Call::Get(self.some_key(random)),
-            5..9 => Call::Many(self.some_keys(random)),
-            9 => Call::Probe(self.some_key(random)),
-            10 => Call::Scan(random.random_range(1..MOST_EVENTS)),
-            _ => Call::RandomKey,
-        }
-    }
-
-    /// Some are met more often than others.
-    fn some_key(self, random: &mut StdRng) -> Key {
-        let keys = match random.random_range(0..3) {
-            0 => 2,
-            _ => self.keys(),
-        };
-        random.random_range(0..keys) as Key
-    }
-
-    fn some_keys(self, random: &mut StdRng) -> Vec<Key> {
-        let count = random.random_range(1..4);
-        (0..count).map(|_| self.some_key(random)).collect()
-    }
-
     /// How a run of this profile goes.
     #[must_use]
     pub fn manner(self, seed: u64) -> Manner {
@@ -271,24 +157,6 @@ impl Profile {
             },
             false => Manner::Turns,
         }
-    }
-
-    fn several(self, random: &mut StdRng, values: &mut Values) -> Vec<(Key, Option<u32>)> {
-        let mut keys: Vec<Key> = (0..self.keys() as Key).collect();
-        let count = random.random_range(2..=4.min(keys.len()));
-        // Now and then nothing but removals, of keys that may be gone already.
-        let puts = random.random_range(0..8) > 0;
-        let mut parts = Vec::new();
-        for _ in 0..count {
-            let key = keys.swap_remove(random.random_range(0..keys.len()));
-            let value = (puts && random.random_range(0..5) > 0).then(|| {
-                let salt = random.random();
-                let length = self.length(random);
-                values.make(length, salt)
-            });
-            parts.push((key, value));
-        }
-        parts
     }
 }
 

@@ -37,6 +37,8 @@ const WAITS_ALONE: u64 = 20;
 const WAITS_MAX: u64 = 100_000;
 /// Events that a pause takes, at most: one call of others, some, or a round of all jobs.
 const PAUSE: [u32; 3] = [40, 300, 2500];
+/// Things that are done at once, at most, in most runs: see [`Waiter::few`].
+const LOT_MAX: usize = 4;
 /// Pauses of a run, at most.
 const PAUSES: u32 = 80;
 
@@ -89,6 +91,8 @@ pub struct Scheduler {
     state: Mutex<State>,
     /// One for each thread: it has the turn.
     bells: Vec<Condvar>,
+    /// Things that are done at once, at most.
+    lot: usize,
 }
 
 thread_local! {
@@ -146,6 +150,11 @@ impl<F: Fn()> Waiter for Turn<F> {
             scheduler.publication(me, there);
         }
     }
+
+    fn few(&self, most: usize) -> usize {
+        let scheduler = SCHEDULED.with_borrow(Option::clone);
+        scheduler.map_or(most, |(scheduler, _)| most.min(scheduler.lot))
+    }
 }
 
 impl Scheduler {
@@ -162,6 +171,10 @@ impl Scheduler {
             }
         };
         let pauses = Pauses::draw(&mut random);
+        let lot = match random.random_range(0..3) {
+            0 => usize::MAX,
+            _ => random.random_range(1..=LOT_MAX),
+        };
         Arc::new(Scheduler {
             state: Mutex::new(State {
                 random,
@@ -175,6 +188,7 @@ impl Scheduler {
                 silences: 0,
             }),
             bells: (0..threads).map(|_| Condvar::new()).collect(),
+            lot,
         })
     }
 

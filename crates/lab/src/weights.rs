@@ -68,13 +68,20 @@ const WEIGHTS: [(Kind, [u16; 9]); 25] = [
     (Kind::Leave,      [     10,    14,       14,    14,    14,     14,          14,     14,     14]),
 ];
 
-/// A call of a profile.
-pub(crate) fn draw(profile: Profile, random: &mut StdRng) -> Kind {
-    let column = profile as usize;
-    let all: u16 = WEIGHTS.iter().map(|(_, weights)| weights[column]).sum();
-    let mut pick = random.random_range(0..all);
-    for (kind, weights) in WEIGHTS {
-        match pick.checked_sub(weights[column]) {
+/// Kinds of calls, and how often each comes in comparison with the others.
+pub(crate) type Weights = [(Kind, u16); WEIGHTS.len()];
+
+/// Those of a profile.
+pub(crate) fn of(profile: Profile) -> Weights {
+    WEIGHTS.map(|(kind, weights)| (kind, weights[profile as usize]))
+}
+
+/// One of them.
+pub(crate) fn draw(weights: &Weights, random: &mut StdRng) -> Kind {
+    let all = weights.iter().map(|(_, weight)| weight).sum();
+    let mut pick: u16 = random.random_range(0..all);
+    for &(kind, weight) in weights {
+        match pick.checked_sub(weight) {
             None => return kind,
             Some(left) => pick = left,
         }

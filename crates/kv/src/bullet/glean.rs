@@ -29,6 +29,7 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::halt::Halt;
 use crate::heap::{Claim, Txn};
+use crate::seam::few;
 use crate::stripe::Patience;
 use everdram_pm::{Flushed, LINE, Lane};
 use std::sync::atomic::Ordering;
@@ -274,7 +275,7 @@ impl Gleaner {
     /// [`Error::Halted`]: a gleaner died, perhaps with the row locked.
     pub(super) fn lock_row(&mut self, engine: &Bullet, hash: u64) -> Result<usize, Error> {
         let row = engine.back.row(hash);
-        if self.staged.len() >= TOGETHER
+        if self.staged.len() >= few!(TOGETHER)
             || self.txn.room() < engine.geometry.words_a_key()
             || self.holds(row)
         {

@@ -1,7 +1,7 @@
 //! What nobody can find any more, and what readers may still be looking at.
 
 use crate::epoch::Epochs;
-use crate::seam::publishes;
+use crate::seam::{few, publishes};
 use std::collections::VecDeque;
 
 /// Things that were taken out of the readers' sight wait for a stamp together, so many of them.
@@ -36,13 +36,13 @@ impl<T> Retired<T> {
     /// Whether it is time for [`Retired::take`].
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.fresh.len() >= TOGETHER
+        self.fresh.len() >= few!(TOGETHER)
     }
 
     /// Calls `free` with what nobody can be looking at any more, as far as that is known or cheap to find out.
     pub(super) fn take(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
         // Asking interrupts every core, so it is done for many at once.
-        self.take_if(epochs, self.waiting.len() > WAITING_MAX, free);
+        self.take_if(epochs, self.waiting.len() >= few!(WAITING_MAX), free);
     }
 
     /// As [`Retired::take`], after finding out.

@@ -3,6 +3,7 @@
 use super::entry::{ENTRY_HEAD, Entry, EntryHead, RecordAt};
 use super::log::Logs;
 use crate::error::{Error, corrupt};
+use crate::seam::few;
 use everdram_pm::LINE;
 
 /// Bytes read at once: what hides the latency of one read behind many entries.
@@ -75,7 +76,7 @@ impl<'a> Entries<'a> {
     /// [`Error::Corrupt`], without the path.
     pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, Error> {
         self.are_all = self.are_all || self.position >= self.limit;
-        if self.are_all || self.operations >= LOT {
+        if self.are_all || self.operations >= few!(LOT) {
             return Ok(None);
         }
         let at = self.logs.place(self.cursor.log, self.position);

@@ -18,6 +18,7 @@ use super::{Viper, bump_shared};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::seam::few;
 use crate::stripe::StripeId;
 use std::sync::atomic::{Ordering, fence};
 
@@ -120,7 +121,7 @@ fn move_records(
     };
     let mut moved = Vec::with_capacity(live.len());
     let mut result = Ok(());
-    for group in live.chunks(GROUP) {
+    for group in live.chunks(few!(GROUP)) {
         result = move_group(viper, session, info, (at, &image), group, &mut moved);
         // Also what was submitted before a failure.
         let committed = session.commit_pending();

@@ -160,6 +160,22 @@ impl ViperSession {
         before == after
     }
 
+    /// Waits for whoever is changing a key of the stripe now.
+    #[cold]
+    pub(super) fn pass_writer(&self, stripe: StripeId) -> Result<(), Error> {
+        let stripes = &self.engine.stripes;
+        let word = stripes.word(stripe);
+        if !Stripes::is_word_locked(word) || stripes.held_by(stripe, self.id) {
+            return Ok(());
+        }
+        let mut patience = Patience::new();
+        while stripes.word(stripe) == word {
+            self.engine.healthy()?;
+            patience.wait();
+        }
+        Ok(())
+    }
+
     /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not to be
     /// seen: half a batch, or a value that is being changed in place, and is not durable before the lock is
     /// given back.

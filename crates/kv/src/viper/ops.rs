@@ -311,6 +311,7 @@ impl ViperSession {
         // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
         // readers leave.
         let mut met = Met::default();
+        let mut dying = Vec::new();
         let next = {
             let ViperSession {
                 engine,
@@ -326,6 +327,7 @@ impl ViperSession {
                 let mut buffer = Vec::new();
                 if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
                     let key = reader.key(&record, scratch, &mut buffer)?.to_vec();
+                    dying.push(engine.stripe(engine.hash(&key)));
                     match look_again(engine, &pin, &key, scratch)? {
                         Some((.., found)) => record = found,
                         None => return Ok(()),
@@ -345,6 +347,10 @@ impl ViperSession {
                 }
             })
         };
+        // Their marks may have been stored just now, and are fenced before the stripe is given back.
+        for stripe in dying {
+            self.pass_writer(stripe)?;
+        }
         self.engine.pass_publications()?;
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.

@@ -17,6 +17,7 @@ use super::retired::free_passed;
 use super::session::ViperSession;
 use super::victims::{Goal, victims};
 use crate::error::Error;
+use crate::seam::few;
 use crate::stripe::Patience;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
             }
             free = Some(now);
         }
-        let step = compactor.step(viper, Goal::Threshold, ROUND)?;
+        let step = compactor.step(viper, Goal::Threshold, few!(ROUND))?;
         let freed = compactor.freed;
         drop(compactor);
         match step {

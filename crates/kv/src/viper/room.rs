@@ -17,6 +17,7 @@ use super::record;
 use super::session::ViperSession;
 use super::victims::{Goal, growth};
 use crate::error::Error;
+use crate::seam::few;
 use crate::stripe::Patience;
 use std::sync::atomic::Ordering;
 
@@ -66,14 +67,14 @@ impl Viper {
         if !self.reclaim_background {
             return Ok(Step::Nothing);
         }
-        let step = self.compactor().step(self, Goal::Room, STRIDE)?;
+        let step = self.compactor().step(self, Goal::Room, few!(STRIDE))?;
         self.tight.store(step != Step::Nothing, Ordering::Relaxed);
         Ok(step)
     }
 
     /// One step towards a pool with hardly any garbage and no more room than it needs, for times when nobody writes.
     pub(super) fn make_dense(&self) -> Result<Step, Error> {
-        let step = self.compactor().step(self, Goal::Dense, STRIDE)?;
+        let step = self.compactor().step(self, Goal::Dense, few!(STRIDE))?;
         if step == Step::Nothing {
             self.give_room_back()?;
         }

@@ -31,6 +31,7 @@ use super::session::ViperSession;
 use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
+use crate::seam::few;
 use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
 use parking_lot::Mutex;
@@ -114,7 +115,7 @@ pub(super) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Erro
         keys: Vec::new(),
     };
     for _ in 0..count {
-        let share = work.blocks.len().saturating_sub(SHARE);
+        let share = work.blocks.len().saturating_sub(few!(SHARE));
         let share = work.blocks.split_off(share);
         if share.is_empty() {
             free_unreached(viper, &mut work)?;
@@ -482,6 +483,36 @@ mod tests {
             verification.join().unwrap();
         });
         assert_eq!((unverified(&viper), viper.len()), (0, 1000));
+    }
+
+    /// Whoever is not shown a key that is just being removed is told that it has gone, which must be durable by then.
+    #[test]
+    fn an_iteration_waits_for_the_removal_that_it_has_seen() {
+        let viper = restarted();
+        let mut user = ViperSession::new(Arc::clone(&viper)).unwrap();
+        let key = 1_u32.to_le_bytes();
+        let hash = viper.hash(&key);
+        let stripe = viper.stripe(hash);
+        user.acquire(stripe).unwrap();
+        let (old, _) = user.find(hash, &key).unwrap().unwrap();
+        user.mark(&old).unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reader = ViperSession::new(Arc::clone(&viper)).unwrap();
+                let (mut cursor, mut keys) = (0, 0);
+                loop {
+                    cursor = reader.scan(cursor, 64, &mut |_, _, _| keys += 1).unwrap();
+                    if cursor == 0 {
+                        return keys;
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!reader.is_finished(), "shown before it was fenced");
+            let _ordered = user.settle_and_fence();
+            user.give_back(stripe);
+            assert_eq!(reader.join().unwrap(), 999);
+        });
     }
 
     /// A checkpoint that is made while compaction runs may know a record's copy, which lies outside of the stable blocks, and

@@ -4,6 +4,7 @@
 
 use super::Viper;
 use super::blocks::State;
+use crate::seam::few;
 
 /// What compaction is after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(super) fn victims(viper: &Viper, goal: Goal) -> Vec<u32> {
         if !room.is_over(threshold) {
             return Vec::new();
         }
-        let count = (viper.blocks.total() as usize / GENERATION).max(GENERATION);
+        let count = (viper.blocks.total() as usize / GENERATION).max(few!(GENERATION));
         if count < found.len() {
             found.select_nth_unstable_by(count, |one, other| other.cmp(one));
             found.truncate(count);

@@ -23,4 +23,4 @@ pub use rustix::io::Errno;
 pub(crate) use spare::{Spare, does_this_thread_simulate, this_thread_simulates};
 pub(crate) use tap::TapRef;
 pub use tap::{Actor, Event, Perform, Site, Source, StoreKind, Tap};
-pub use waiting::{Waiter, step, wait_as, waiting};
+pub use waiting::{Waiter, few, step, wait_as, waiting};

@@ -15,6 +15,11 @@ pub trait Waiter {
 
     /// The calling thread is about to store something to DRAM that others go by, there; it can go on, and so could another.
     fn step(&self, _there: &'static Location<'static>) {}
+
+    /// How many things to do at once, of so many that would be good for speed.
+    fn few(&self, most: usize) -> usize {
+        most
+    }
 }
 
 thread_local! {
@@ -57,6 +62,22 @@ pub fn step() {
     if IS_SCHEDULED.get() {
         take_step(Location::caller());
     }
+}
+
+/// How many things the calling thread is to do at once, of so many that would be good for speed: all of them, unless it is scheduled.
+#[inline(always)]
+#[must_use]
+pub fn few(most: usize) -> usize {
+    match IS_SCHEDULED.get() {
+        true => take_few(most),
+        false => most,
+    }
+}
+
+#[cold]
+fn take_few(most: usize) -> usize {
+    let waiter = WAITER.with_borrow(Option::clone);
+    waiter.map_or(most, |waiter| waiter.few(most))
 }
 
 #[cold]

@@ -1,0 +1,182 @@
+//! What the calls of one run are like: how often each kind comes, and which keys.
+//!
+//! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and there are only a few keys. What takes two
+//! rare calls one after the other is met in a run where both are frequent, or where nothing else gets in between.
+
+use crate::call::{Call, Exec, Key, ValueId, Values};
+use crate::profile::Profile;
+use crate::weights::{self, Kind, Weights};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+/// Events for which a call lets others go on, at most.
+const MOST_EVENTS: u32 = 200;
+/// One in so many runs has the profile's own mix.
+const PLAIN_ONE_IN: u32 = 4;
+/// What the weight of a kind is multiplied by, drawn for each.
+const FACTORS: [u16; 6] = [0, 0, 1, 1, 2, 8];
+/// A batch has several keys.
+const KEYS_MIN: usize = 2;
+
+/// See the module text.
+pub(crate) struct Mix {
+    profile: Profile,
+    weights: Weights,
+    /// The first two are met more often than the others.
+    keys: Vec<Key>,
+}
+
+impl Mix {
+    /// Every call and key of a profile.
+    pub(crate) fn plain(profile: Profile) -> Mix {
+        Mix {
+            profile,
+            weights: weights::of(profile),
+            keys: (0..profile.keys() as Key).collect(),
+        }
+    }
+
+    /// Some of them.
+    pub(crate) fn draw(profile: Profile, random: &mut StdRng) -> Mix {
+        let mut mix = Mix::plain(profile);
+        if random.random_range(0..PLAIN_ONE_IN) == 0 {
+            return mix;
+        }
+        for (kind, weight) in &mut mix.weights {
+            let factor = FACTORS[random.random_range(0..FACTORS.len())];
+            // Without a write there is nothing to see.
+            *weight *= if *kind == Kind::Put { 1 } else { factor };
+        }
+        mix.keys.shuffle(random);
+        mix.keys
+            .truncate(random.random_range(KEYS_MIN..=profile.keys()));
+        mix
+    }
+
+    /// One call.
+    pub(crate) fn call(&self, random: &mut StdRng, values: &mut Values, now: u64) -> Call {
+        let key = self.key(random);
+        let (salt, linger) = (random.random(), random.random_range(1..MOST_EVENTS));
+        let value = |random: &mut StdRng, values: &mut Values| {
+            let bytes = self.length(random);
+            values.make(bytes, salt)
+        };
+        match weights::draw(&self.weights, random) {
+            Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
+            Kind::Get => Call::Get(key),
+            Kind::Delete => Call::Delete(key),
+            Kind::Swap => Call::Swap(key, value(random, values)),
+            Kind::Take => Call::Take(key),
+            Kind::Append => Call::Append(key, value(random, values)),
+            Kind::Add => Call::Add(key, salt % 1000),
+            Kind::Many => Call::Many(self.some_keys(random)),
+            Kind::Probe => Call::Probe(key),
+            Kind::Scan => Call::Scan(linger),
+            Kind::RandomKey => Call::RandomKey,
+            Kind::Guarded => Call::Guarded(key, value(random, values), linger),
+            Kind::Exec => Call::Exec(Exec {
+                reads: self.some_keys(random),
+                parts: match random.random_range(0..6) {
+                    0 => Vec::new(),
+                    _ => self.several(random, values),
+                },
+                linger,
+                is_over_all: salt % 8 == 0,
+            }),
+            Kind::Batch => Call::Batch(self.several(random, values)),
+            Kind::Pipeline => Call::Pipeline(self.several(random, values)),
+            Kind::Slow => Call::Slow(self.several(random, values), linger),
+            Kind::Clear => Call::Clear,
+            Kind::Tend => Call::Tend,
+            Kind::Turn => Call::Turn(1 + salt % 100),
+            Kind::Reclaim => Call::Reclaim,
+            Kind::Checkpoint => Call::Checkpoint,
+            Kind::Advance => Call::Advance(random.random_range(1..60)),
+            Kind::Kill => Call::Kill,
+            Kind::Reopen => Call::Reopen,
+            Kind::Leave => Call::Leave,
+        }
+    }
+
+    /// A call that only looks.
+    pub(crate) fn look(&self, random: &mut StdRng) -> Call {
+        match random.random_range(0..12) {
+            0..5 => Call::Get(self.key(random)),
+            5..9 => Call::Many(self.some_keys(random)),
+            9 => Call::Probe(self.key(random)),
+            10 => Call::Scan(random.random_range(1..MOST_EVENTS)),
+            _ => Call::RandomKey,
+        }
+    }
+
+    fn key(&self, random: &mut StdRng) -> Key {
+        let keys = match random.random_range(0..3) {
+            0 => KEYS_MIN,
+            _ => self.keys.len(),
+        };
+        self.keys[random.random_range(0..keys)]
+    }
+
+    fn some_keys(&self, random: &mut StdRng) -> Vec<Key> {
+        let count = random.random_range(1..4);
+        (0..count).map(|_| self.key(random)).collect()
+    }
+
+    fn several(&self, random: &mut StdRng, values: &mut Values) -> Vec<(Key, Option<ValueId>)> {
+        let mut keys = self.keys.clone();
+        let count = random.random_range(KEYS_MIN..=4.min(keys.len()));
+        // Now and then nothing but removals, of keys that may be gone already.
+        let puts = random.random_range(0..8) > 0;
+        let mut parts = Vec::new();
+        for _ in 0..count {
+            let key = keys.swap_remove(random.random_range(0..keys.len()));
+            let value = (puts && random.random_range(0..5) > 0).then(|| {
+                let salt = random.random();
+                let length = self.length(random);
+                values.make(length, salt)
+            });
+            parts.push((key, value));
+        }
+        parts
+    }
+
+    fn expiry(&self, random: &mut StdRng, now: u64) -> u64 {
+        let percent = match self.profile {
+            Profile::Expiry => 66,
+            _ => 4,
+        };
+        match random.random_range(0..100) < percent {
+            true => now + random.random_range(1..120),
+            false => 0,
+        }
+    }
+
+    /// A length in bytes for a value.
+    fn length(&self, random: &mut StdRng) -> usize {
+        let pick = random.random_range(0..100);
+        if pick >= 98 && self.profile != Profile::Growth {
+            // Longer than a block, in every profile.
+            return random.random_range(430..1600);
+        }
+        match self.profile {
+            Profile::Fixed => match pick {
+                0..90 => 48,
+                _ => random.random_range(0..100),
+            },
+            Profile::Variable | Profile::Batch | Profile::Narrow | Profile::Threads => match pick {
+                0..5 => 0,
+                5..80 => random.random_range(1..150),
+                _ => random.random_range(150..420),
+            },
+            Profile::Expiry => random.random_range(4..80),
+            Profile::Reclamation => random.random_range(20..260),
+            Profile::Growth => random.random_range(200..420),
+            Profile::Large => match pick {
+                0..30 => random.random_range(1..200),
+                30..70 => random.random_range(430..900),
+                _ => random.random_range(900..3000),
+            },
+        }
+    }
+}
