@@ -243,7 +243,8 @@ pub trait EngineSession: Send {
     /// the word before, or `None` if the key is absent. In place, the version stays as it is.
     ///
     /// # Errors
-    /// [`Error::WordOutside`] if `at` is not a multiple of 8 or the word is not inside the value.
+    /// [`Error::WordOutside`] if `at` is not a multiple of 8 or the word is not inside the value; it says how long that is, so it depends on
+    /// [`EngineSession::last_read`] as any answer does.
     fn update_word(
         &mut self,
         key: &[u8],

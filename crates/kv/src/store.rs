@@ -280,9 +280,8 @@ impl Session {
         at: usize,
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<u64>, Error> {
-        let before = self.inner.update_word(key, at, change)?;
-        self.finish()?;
-        Ok(before)
+        let before = self.inner.update_word(key, at, change);
+        self.finish_word(before)
     }
 
     /// Puts `suffix` at the end of a value; durable on return. Returns its length in bytes after that. See
@@ -302,9 +301,8 @@ impl Session {
     /// # Errors
     /// See [`EngineSession::increment`].
     pub fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
-        let after = self.inner.increment(key, at, by)?;
-        self.finish()?;
-        Ok(after)
+        let after = self.inner.increment(key, at, by);
+        self.finish_word(after)
     }
 
     /// Applies all or none, also across a crash; durable on return.
@@ -400,6 +398,14 @@ impl Session {
     /// The engine's session, with every operation a door needs.
     pub fn engine(&mut self) -> &mut dyn EngineSession {
         &mut *self.inner
+    }
+
+    /// As [`Session::finish`], also if the answer is that the value is too short.
+    fn finish_word(&mut self, said: Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
+        if let Ok(_) | Err(Error::WordOutside { .. }) = &said {
+            self.finish()?;
+        }
+        said
     }
 
     fn finish(&mut self) -> Result<(), Error> {

@@ -77,7 +77,7 @@ impl Mix {
             Kind::Guarded => Call::Guarded(key, value(random, values), linger),
             Kind::Exec => Call::Exec(Exec {
                 reads: self.some_keys(random),
-                parts: match random.random_range(0..6) {
+                parts: match random.random_range(0..3) {
                     0 => Vec::new(),
                     _ => self.several(random, values),
                 },

@@ -35,10 +35,11 @@ impl Model {
             }
             Model::Disk(..) => matches!(
                 step,
-                Step::Disk {
-                    step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
-                    ..
-                }
+                Step::Outage(_)
+                    | Step::Disk {
+                        step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
+                        ..
+                    }
             ),
         }
     }
@@ -51,6 +52,10 @@ impl Model {
                 let muted =
                     mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));
                 sectors.step(id, step, muted);
+                None
+            }
+            (Model::Disk(sectors, _), Step::Outage(held)) => {
+                sectors.lose(held);
                 None
             }
             _ => None,

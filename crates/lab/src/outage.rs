@@ -1,4 +1,4 @@
-//! Power that fails in the middle of a run on memory: some of what was open then is there, and the next process goes on with that.
+//! Power that fails in the middle of a run: some of what was open then is there, and the next process goes on with that.
 //!
 //! Crash points of a run show what one failure leaves. What recovery has to make of *that*, so that a second one finds it in order, shows only where
 //! somebody went on in between.
@@ -10,7 +10,7 @@ use crate::profile;
 use crate::trace::{StepId, Trace};
 use std::ops::ControlFlow;
 
-/// Of what an outage can leave, these are counted: nothing, everything, everything up to each step, each choice of each line with
+/// Of what an outage can leave, these are counted: nothing, everything, everything up to each step, each choice of each line or sector with
 /// nothing else and with everything else.
 const EFFORT: Effort = Effort {
     exhaustive: 64,

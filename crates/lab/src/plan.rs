@@ -54,8 +54,8 @@ pub enum Fault {
     /// The process dies before an event, after so many: on files a write, a sync or a change of the directory, on
     /// memory a store, a flush or a fence. The next one finds in caches what the medium may not have.
     Kill(u32),
-    /// On memory, power fails before an event, after so many, and leaves this one of what it can leave; see [`crate::outage`]. The next process
-    /// goes on with that.
+    /// Power fails before an event, after so many, and leaves this one of what it can leave; see [`crate::outage`]. The next process goes on
+    /// with that.
     Outage(u32, u32),
     /// The disk is full after so many bytes.
     Room(u64),
@@ -98,14 +98,15 @@ impl Plan {
             Manner::Turns => 1,
             Manner::Threads { .. } => 3,
         };
-        let fault = match (medium, random.random_range(0..5)) {
+        let fault = match (medium, random.random_range(0..6)) {
             (Medium::File, 0 | 3) => Fault::Sync(random.random_range(4..80 * more)),
             (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
             (Medium::File, 2) => Fault::Kill(random.random_range(4..200 * more)),
             (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600 * more)),
-            (Medium::Pmem, 3) => {
+            (Medium::Pmem, 3..5) => {
                 Fault::Outage(random.random_range(10..600 * more), random.random())
             }
+            (Medium::File, 4) => Fault::Outage(random.random_range(4..200 * more), random.random()),
             _ => Fault::None,
         };
         Plan {

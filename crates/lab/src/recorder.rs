@@ -88,9 +88,7 @@ impl Recorder {
             Fault::None => {}
             Fault::Sync(after) => self.faults.fail_sync_after(after),
             Fault::Kill(after) => self.death.after(medium, after),
-            Fault::Outage(after, _) if medium == Medium::Pmem => self.death.after(medium, after),
-            // Sectors are looked at one run at a time.
-            Fault::Outage(..) => {}
+            Fault::Outage(after, _) => self.death.after(medium, after),
             Fault::Room(bytes) => self.faults.room(bytes),
         }
     }
@@ -165,7 +163,7 @@ impl Recorder {
     }
 
     /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down what the next process does, which
-    /// finds that.
+    /// finds that: its files have numbers of their own.
     pub fn lost(&self, left: impl FnOnce(&Trace) -> (Held, Image)) -> Image {
         let _stored = self.death.bury();
         let mut record = self.record.lock();

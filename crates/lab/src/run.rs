@@ -181,7 +181,7 @@ impl Driver<'_> {
     pub(crate) fn bury(&mut self) -> Result<(), Error> {
         self.begin_another();
         let left = match self.plan.fault {
-            Fault::Outage(_, kept) if self.plan.medium == Medium::Pmem => {
+            Fault::Outage(_, kept) => {
                 let capacity = self.world.ground.profile.capacity();
                 let left = |trace: &_| outage(self.start, trace, capacity, kept);
                 Some(self.recorder.lost(left))
@@ -190,7 +190,7 @@ impl Driver<'_> {
         };
         let ears = ears(self.recorder, self.plan.medium);
         let next = match left {
-            Some(memory) => World::open(&self.world.ground, memory, &ears)?,
+            Some(image) => World::open(&self.world.ground, image, &ears)?,
             None => self.world.reopened(&ears)?,
         };
         self.replace(next);

@@ -12,6 +12,7 @@
 //! Between two syncs the images only get more, so it is enough to look just before each, and at the end.
 
 use crate::image::Files;
+use crate::outage::Held;
 use crate::trace::{DiskStep, StepId};
 use crate::unit::{self, Unit};
 use std::collections::BTreeMap;
@@ -145,6 +146,23 @@ impl Sectors {
             }
             DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. } => {}
         }
+    }
+
+    /// Everything that was open is decided: places held this, and what is not named is as it was written last. The files that are left have new
+    /// numbers, in the same order.
+    pub fn lose(&mut self, held: &Held) {
+        let units = self.units();
+        let choice = |unit: &Unit| {
+            let held = held.iter().find(|(place, _)| *place == unit.place);
+            let of_bytes = |(_, bytes): &(u64, Box<[u8]>)| {
+                unit.choices
+                    .iter()
+                    .position(|choice| choice.bytes == *bytes)
+            };
+            held.and_then(of_bytes).unwrap_or(unit.newest())
+        };
+        let pick: Vec<usize> = units.iter().map(choice).collect();
+        *self = Sectors::new(&self.image(&units, &pick));
     }
 
     /// What a crash at this moment leaves open.

@@ -171,6 +171,8 @@ impl ViperSession {
                 return Ok(None);
             }
             Err(error) => {
+                // That the value is too short is an answer, too.
+                self.set_last_read(Ticket(self.engine.stripes.stamp(stripe)));
                 self.give_back(stripe);
                 return Err(error);
             }

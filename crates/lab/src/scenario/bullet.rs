@@ -53,7 +53,20 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
     killed.chain(drawn).collect()
 }
 
-const STORIES: [Story; 10] = [
+const STORIES: [Story; 11] = [
+    Story {
+        name: "half a record of a transaction, and what another one lacks",
+        profile: Profile::Variable,
+        before: gleaned,
+        // All but a word that the next one has, too.
+        fault: |last| Fault::Outage(last, 42),
+        fence: ("heap/txn.rs", 2),
+        after: |values| {
+            let mut calls: Calls = (0..6).map(|key| (0, put(values, 5 - key, 90))).collect();
+            calls.push((0, Call::Reclaim));
+            calls
+        },
+    },
     Story {
         name: "a ledger in caches",
         profile: Profile::Variable,

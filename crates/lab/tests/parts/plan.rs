@@ -53,8 +53,10 @@ fn media_differ_in_their_faults_alone() {
         let kind = (Medium::File, discriminant(&fault));
         assert!(kinds.contains(&kind), "{fault:?} is never drawn");
     }
-    let outage = (Medium::Pmem, discriminant(&Fault::Outage(0, 0)));
-    assert!(kinds.contains(&outage), "an outage is never drawn");
+    for medium in Medium::ALL {
+        let outage = (medium, discriminant(&Fault::Outage(0, 0)));
+        assert!(kinds.contains(&outage), "an outage is never drawn");
+    }
 }
 
 type IsCall = fn(&Call) -> bool;
