@@ -31,7 +31,7 @@ pub struct Campaign {
     pub by_hand: bool,
     /// How each run is examined.
     pub scrutiny: Scrutiny,
-    /// Threads that examine; 0: one for each core.
+    /// Threads that examine; 0: two for each core.
     pub workers: usize,
     /// When to stop.
     pub limit: Limit,
@@ -48,6 +48,12 @@ const FEWER: u64 = 16;
 /// One in so many runs makes more calls by this factor.
 const LONG_ONE_IN: u64 = 5;
 const LONG: usize = 3;
+/// One in so many of the others makes fewer by this one: what takes three calls at one moment is met most often where there are hardly any
+/// others, and there are ten such runs for each long one.
+const BRIEF_ONE_IN: u64 = 2;
+const BRIEF: usize = 5;
+/// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a core waits meanwhile.
+const WORKERS: usize = 2;
 
 /// When a campaign stops; whichever comes first.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +176,7 @@ impl Campaign {
                 && self.limit.time.is_none_or(|time| begun.elapsed() < time)
         };
         let workers = match self.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => WORKERS * std::thread::available_parallelism().map_or(1, usize::from),
             asked => asked,
         };
         let written = Mutex::new(self.written());
@@ -241,8 +247,9 @@ impl Campaign {
 
     /// The run of a seed.
     fn drawn(&self, medium: Medium, profile: Profile, seed: u64) -> Job {
-        let calls = match seed % LONG_ONE_IN {
-            0 => LONG * self.calls,
+        let calls = match (seed % LONG_ONE_IN, seed % BRIEF_ONE_IN) {
+            (0, _) => LONG * self.calls,
+            (_, 1) => self.calls.div_ceil(BRIEF),
             _ => self.calls,
         };
         let mut scrutiny = Scrutiny {

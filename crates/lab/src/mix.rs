@@ -9,6 +9,7 @@ use crate::weights::{self, Kind, Weights};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use std::ops::Range;
 
 /// Events for which a call lets others go on, at most.
 const MOST_EVENTS: u32 = 200;
@@ -16,6 +17,10 @@ const MOST_EVENTS: u32 = 200;
 const PLAIN_ONE_IN: u32 = 4;
 /// What the weight of a kind is multiplied by, drawn for each.
 const FACTORS: [u16; 6] = [0, 0, 1, 1, 2, 8];
+/// Writes that a store has seen before a brief run.
+const PAST: Range<usize> = 8..48;
+/// Calls of a run for each key, at least.
+const CALLS_A_KEY: usize = 4;
 /// A batch has several keys.
 const KEYS_MIN: usize = 2;
 
@@ -37,8 +42,8 @@ impl Mix {
         }
     }
 
-    /// Some of them.
-    pub(crate) fn draw(profile: Profile, random: &mut StdRng) -> Mix {
+    /// Some of them, for a run of so many calls.
+    pub(crate) fn draw(profile: Profile, calls: usize, random: &mut StdRng) -> Mix {
         let mut mix = Mix::plain(profile);
         if random.random_range(0..PLAIN_ONE_IN) == 0 {
             return mix;
@@ -49,15 +54,36 @@ impl Mix {
             *weight *= if *kind == Kind::Put { 1 } else { factor };
         }
         mix.keys.shuffle(random);
-        mix.keys
-            .truncate(random.random_range(KEYS_MIN..=profile.keys()));
+        let most = (calls / CALLS_A_KEY).clamp(KEYS_MIN, profile.keys());
+        mix.keys.truncate(random.random_range(KEYS_MIN..=most));
         mix
+    }
+
+    /// What a store goes through before calls that matter: some blocks are full, and a process has ended.
+    pub(crate) fn past(&self, random: &mut StdRng, values: &mut Values) -> Vec<Call> {
+        let writes = random.random_range(PAST);
+        let mut calls: Vec<Call> = (0..writes)
+            .map(|_| match random.random_range(0..8) {
+                0 => Call::Delete(self.key(random)),
+                _ => {
+                    let bytes = self.length(random);
+                    Call::Put(self.key(random), values.make(bytes, random.random()), 0)
+                }
+            })
+            .collect();
+        calls.push(match random.random::<bool>() {
+            true => Call::Kill,
+            false => Call::Reopen,
+        });
+        calls
     }
 
     /// One call.
     pub(crate) fn call(&self, random: &mut StdRng, values: &mut Values, now: u64) -> Call {
         let key = self.key(random);
-        let (salt, linger) = (random.random(), random.random_range(1..MOST_EVENTS));
+        let salt = random.random();
+        // While somebody lingers, what others do becomes durable.
+        let linger = random.random_range(0..2) * random.random_range(1..MOST_EVENTS);
         let value = |random: &mut StdRng, values: &mut Values| {
             let bytes = self.length(random);
             values.make(bytes, salt)

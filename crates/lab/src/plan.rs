@@ -61,8 +61,11 @@ pub enum Fault {
     Room(u64),
 }
 
+/// Runs of fewer calls may have a past.
+const BRIEF: usize = 20;
+
 impl Plan {
-    /// Draws `count` calls, the same ones for every engine.
+    /// Draws `count` calls, the same ones for every engine, and for a brief run what came before them.
     #[must_use]
     pub fn draw(
         engine: EngineKind,
@@ -78,21 +81,25 @@ impl Plan {
         // In every other run of threads the last session only looks.
         let looks = manner != Manner::Turns && random.random::<bool>();
         let looker = looks.then_some(profile.sessions() - 1);
-        let mix = Mix::draw(profile, &mut random);
-        let calls = (0..count)
-            .map(|_| {
-                let session = random.random_range(0..profile.sessions());
-                let call = match looker == Some(session) {
-                    true => mix.look(&mut random),
-                    false => mix.call(&mut random, &mut values, now),
-                };
-                let session = session as u32;
-                if let Call::Advance(by) = call {
-                    now += by;
-                }
-                (session, call)
-            })
-            .collect();
+        let mix = Mix::draw(profile, count, &mut random);
+        let past = match count < BRIEF && random.random::<bool>() {
+            true => mix.past(&mut random, &mut values),
+            false => Vec::new(),
+        };
+        let past = past.into_iter().map(|call| (0, call));
+        let calls = (0..count).map(|_| {
+            let session = random.random_range(0..profile.sessions());
+            let call = match looker == Some(session) {
+                true => mix.look(&mut random),
+                false => mix.call(&mut random, &mut values, now),
+            };
+            let session = session as u32;
+            if let Call::Advance(by) = call {
+                now += by;
+            }
+            (session, call)
+        });
+        let calls = past.chain(calls).collect();
         // There are more events where jobs run beside the calls.
         let more = match manner {
             Manner::Turns => 1,

@@ -124,7 +124,9 @@ pub fn event() {
 
 /// Lets others go on for so many events, if this thread is scheduled.
 pub fn linger(events: u32) {
-    if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
+    if events > 0
+        && let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone)
+    {
         scheduler.rest(me, events);
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Flags {
     /// How deep crashes nest: 1 is a crash, 2 one more during recovery or the use after it, 3 another one after that
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
-    /// Threads that examine images; 0 is one for each core
+    /// Threads that examine images; 0 is two for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=THREADS))]
     threads: u16,
     /// Do again what this file says, which an earlier run has written when it found something; --budget and --depth
