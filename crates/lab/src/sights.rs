@@ -12,8 +12,6 @@ use crate::history::State;
 pub(crate) struct Sights {
     /// By key, sorted.
     keys: Vec<Vec<Held>>,
-    /// Whether there was no key at some moment.
-    was_empty: bool,
 }
 
 impl Sights {
@@ -21,7 +19,6 @@ impl Sights {
     pub(crate) fn new(visible: &State) -> Sights {
         let mut sights = Sights {
             keys: vec![Vec::new(); visible.len()],
-            was_empty: false,
         };
         sights.look(visible);
         sights
@@ -29,7 +26,6 @@ impl Sights {
 
     /// The store is in this state now.
     pub(crate) fn look(&mut self, visible: &State) {
-        self.was_empty |= visible.iter().all(Option::is_none);
         for (seen, held) in self.keys.iter_mut().zip(visible) {
             if let Err(place) = seen.binary_search(held) {
                 seen.insert(place, *held);
@@ -40,7 +36,8 @@ impl Sights {
     /// Whether the call may have been told this.
     pub(crate) fn explain(&self, told: Option<&Outcome>, values: &Values) -> bool {
         match told {
-            Some(Outcome::Key(None)) => self.was_empty,
+            // It looks at one key after the other, as iterations do.
+            Some(Outcome::Key(None)) => self.keys.iter().all(|seen| seen.contains(&None)),
             Some(Outcome::Key(Some(key))) => self.of(*key).iter().any(Option::is_some),
             Some(Outcome::Visited(visited)) => self.explain_visits(visited, values),
             _ => false,

@@ -5,6 +5,7 @@ use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::limits::check_key;
 use crate::stripe::{Patience, StripeId, Stripes};
+use std::sync::atomic::{Ordering, fence};
 
 impl BulletSession {
     /// Looks a key up: what it has, and the length of its value.
@@ -20,6 +21,41 @@ impl BulletSession {
             // The session reads what it has submitted.
             self.commit_pending()?;
         }
+        let before = into.as_ref().map_or(0, |into| into.len());
+        loop {
+            let found = self.read_once(hash, stripe, key, into.as_deref_mut());
+            // What was read is older than what is looked at now. A batch may have begun to be published meanwhile, and others see it when all
+            // of it can be seen.
+            fence(Ordering::Acquire);
+            if !self.is_being_published(stripe) {
+                return found;
+            }
+            if let Some(into) = &mut into {
+                into.truncate(before);
+            }
+            let mut patience = Patience::new();
+            while self.is_being_published(stripe) {
+                patience.wait();
+            }
+        }
+    }
+
+    /// Whether somebody else is publishing a batch with keys of the stripe.
+    #[inline]
+    fn is_being_published(&self, stripe: StripeId) -> bool {
+        let stripes = &self.engine.stripes;
+        Stripes::is_word_publishing(stripes.word(stripe)) && !stripes.held_by(stripe, self.id)
+    }
+
+    /// One look at a key.
+    #[inline]
+    fn read_once(
+        &mut self,
+        hash: u64,
+        stripe: StripeId,
+        key: &[u8],
+        mut into: Option<&mut Vec<u8>>,
+    ) -> Result<Option<(Found, u64)>, Error> {
         let BulletSession {
             engine,
             slot,
@@ -28,13 +64,6 @@ impl BulletSession {
             ..
         } = self;
         let word = engine.stripes.word(stripe);
-        if Stripes::is_word_publishing(word) && !engine.stripes.held_by(stripe, self.id) {
-            // Others see a batch when all of it can be seen.
-            let mut patience = Patience::new();
-            while Stripes::is_word_publishing(engine.stripes.word(stripe)) {
-                patience.wait();
-            }
-        }
         let reading = engine.gates.as_ref().map(|gates| gates.read(stripe));
         slot.hold();
         let found = match engine.system.has_front() {
