@@ -329,7 +329,8 @@ pub trait EngineSession: Send {
     /// As [`EngineSession::get`].
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
 
-    /// A live key picked at random into `into` (cleared first); `false` if the store is empty.
+    /// A live key picked at random into `into` (cleared first); `false` if there is none. It looks at one key after the other, as
+    /// iterations do: each was absent at some moment of the call.
     ///
     /// # Errors
     /// As [`EngineSession::get`].

@@ -18,9 +18,6 @@ test_each_engine!(
     an_idle_store_does_not_compact,
     a_weaker_class_survives_a_crash_after_creation,
     a_batch_without_room_changes_nothing,
-    a_batch_that_finds_nothing_to_do_waits_for_what_it_found,
-    a_commit_waits_for_all_that_was_answered,
-    that_a_value_is_too_short_is_an_answer,
     keys_of_a_batch_that_share_a_bucket_are_all_there,
     a_batch_that_is_too_long_for_a_log_counts_its_keys_once,
     a_cleared_store_counts_no_keys,
@@ -285,59 +282,6 @@ fn a_batch_without_room_changes_nothing(engine: EngineKind) {
     assert_eq!(session.get(b"a").unwrap().as_deref(), Some(&b"after"[..]));
     assert_eq!(store.len(), 1);
     bed.verify(&store);
-}
-
-/// A batch that only removed keys which were absent already had nothing to write, and was acknowledged without
-/// waiting for the removal that had made them absent: of another session, and not durable yet. After a crash the
-/// keys were back.
-fn a_batch_that_finds_nothing_to_do_waits_for_what_it_found(engine: EngineKind) {
-    each_bed(engine, |bed| {
-        let store = bed.open();
-        let (mut first, mut second) = (store.session().unwrap(), store.session().unwrap());
-        first.put(b"key", b"value").unwrap();
-        first.submit_delete(b"key").unwrap();
-        let removed = first.commit().unwrap();
-        let nothing = second
-            .engine()
-            .batch(&[BatchOp::Delete { key: b"key" }])
-            .unwrap();
-        assert!(nothing >= removed, "{nothing:?} is before {removed:?}");
-    });
-}
-
-/// Of several removals that were submitted together, those that had found nothing waited for nothing: what had removed their keys may have
-/// been another session, and not durable yet.
-fn a_commit_waits_for_all_that_was_answered(engine: EngineKind) {
-    each_bed(engine, |bed| {
-        let store = bed.open();
-        let (mut first, mut second) = (store.session().unwrap(), store.session().unwrap());
-        first.put(b"key", b"value").unwrap();
-        first.submit_delete(b"key").unwrap();
-        let removed = first.commit().unwrap();
-        assert!(!second.submit_delete(b"key").unwrap());
-        assert!(!second.submit_delete(b"another").unwrap());
-        let nothing = second.commit().unwrap();
-        assert!(nothing >= removed, "{nothing:?} is before {removed:?}");
-    });
-}
-
-/// Whoever was told that a value had no such word was told its length, and that was waited for by nobody: another session's put of it may not
-/// have been durable yet.
-fn that_a_value_is_too_short_is_an_answer(engine: EngineKind) {
-    each_bed(engine, |bed| {
-        let store = bed.open();
-        let (mut first, mut second) = (store.session().unwrap(), store.session().unwrap());
-        first.put(b"key", b"more than a word").unwrap();
-        first.submit_put(b"key", b"short").unwrap();
-        let shortened = first.commit().unwrap();
-        let refused = second.engine().update_word(b"key", 0, &mut |word| word + 1);
-        assert!(
-            matches!(refused, Err(Error::WordOutside { len: 5, .. })),
-            "{refused:?}"
-        );
-        let seen = second.engine().last_read();
-        assert!(seen >= shortened, "{seen:?} is before {shortened:?}");
-    });
 }
 
 /// New keys of one batch that fall into one bucket were each given the slot that was vacant before the batch.
