@@ -158,10 +158,10 @@ fn a_process_may_die_anywhere() {
 #[test]
 fn threads_stop_at_a_fault_and_others_go_on() {
     let mut open = [0; 4];
-    for seed in 0..8 {
+    for seed in 0..16 {
         for (kind, (medium, fault)) in [
-            (Medium::Pmem, Fault::Kill(40 + 20 * seed as u32)),
-            (Medium::File, Fault::Kill(4 + 2 * seed as u32)),
+            (Medium::Pmem, Fault::Kill(40 + 10 * seed as u32)),
+            (Medium::File, Fault::Kill(4 + seed as u32)),
             (Medium::File, Fault::Sync(4 + seed as u32)),
             (Medium::File, Fault::Room(20_000 * seed)),
         ]
