@@ -9,6 +9,7 @@ use crate::settings::usage;
 use crate::terminal::{Tone, paint, row};
 use crate::units::{count, time};
 use anyhow::Context;
+use everdram_lab::campaign::Campaign;
 use everdram_lab::crash::Found;
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::explain::{Explanation, explain};
@@ -91,7 +92,9 @@ pub(super) fn judge(
 fn keep(found: &Found, file: &Path, depth: u32) -> Kept {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let directory = file.parent().unwrap_or(Path::new(""));
-    Kept::new(found, directory, &format!("{stem}.again"), depth)
+    // What the run was drawn with is not in a plan.
+    let drawn = (Campaign::default().calls, depth);
+    Kept::new(found, directory, &format!("{stem}.again"), drawn)
 }
 
 pub(super) fn read(file: &Path) -> anyhow::Result<Saved> {

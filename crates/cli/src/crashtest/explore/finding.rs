@@ -42,19 +42,20 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Saves the plan of what was found at `depth`.
-    pub(super) fn new(found: &Found, directory: &Path, stem: &str, depth: u32) -> Kept {
+    /// Saves the plan of what was found at `depth`, where the runs of a campaign make so many `calls`: some of them more, some fewer.
+    pub(super) fn new(
+        found: &Found,
+        directory: &Path,
+        stem: &str,
+        (calls, depth): (usize, u32),
+    ) -> Kept {
         let plan = &found.plan;
         Kept {
             file: PlanFile::create(directory, stem, &plan_text::write(&replay::save(found))),
             trouble: None,
             search: format!(
-                "everdram crashtest --engine {} --medium {} --profile {} --seed {} --ops {} --depth {depth} --runs 1",
-                plan.engine,
-                plan.medium,
-                plan.profile,
-                plan.seed,
-                plan.calls.len()
+                "everdram crashtest --engine {} --medium {} --profile {} --seed {} --ops {calls} --depth {depth} --runs 1",
+                plan.engine, plan.medium, plan.profile, plan.seed,
             ),
             is_threaded: matches!(plan.manner, Manner::Threads { .. }),
         }
@@ -115,8 +116,12 @@ pub(super) fn follow(
         "everdram-crash-{}-{}-{}-{}",
         plan.engine, plan.medium, plan.profile, plan.seed
     );
-    let depth = campaign.scrutiny.depth;
-    let mut kept = Kept::new(&Found::from(finding), directory, &stem, depth);
+    let mut kept = Kept::new(
+        &Found::from(finding),
+        directory,
+        &stem,
+        (campaign.calls, campaign.scrutiny.depth),
+    );
     let mut found = small(finding, &ground, &campaign.scrutiny, stop, quiet);
     kept.replace(&found);
     let followed = Followed {
