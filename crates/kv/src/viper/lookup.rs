@@ -164,16 +164,12 @@ impl ViperSession {
     #[cold]
     pub(super) fn pass_writer(&self, stripe: StripeId) -> Result<(), Error> {
         let stripes = &self.engine.stripes;
-        let word = stripes.word(stripe);
-        if !Stripes::is_word_locked(word) || stripes.held_by(stripe, self.id) {
-            return Ok(());
+        match stripes.held_by(stripe, self.id) {
+            true => Ok(()),
+            false => stripes
+                .pass(stripe, self.id, || self.engine.healthy())
+                .map(drop),
         }
-        let mut patience = Patience::new();
-        while stripes.word(stripe) == word {
-            self.engine.healthy()?;
-            patience.wait();
-        }
-        Ok(())
     }
 
     /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not to be
