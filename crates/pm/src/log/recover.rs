@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
     /// Applies the run to the region; returns it with all valid frames, and writes to no file. Frames that
     /// should be in the run and are not make an error.
     fn apply_run(&mut self, dirty: &DirtyPages) -> Result<(Run, Vec<Found>), Error> {
-        let mut found = self.scan()?;
+        let (mut found, buried) = self.scan()?;
         let checkpoint = self.options.checkpoint_lsn;
         if !checkpoint.is_multiple_of(BLOCK) {
             return Err(self.corrupt(
@@ -163,31 +163,39 @@ impl<'a> Reader<'a> {
         }
         found.extend(self.behind(&run)?);
         let inside = self.inside_leftovers(&found)?;
-        found.extend(inside);
+        found.extend(inside.into_iter().chain(buried));
         Ok((run, found))
     }
 
     /// What looks like a frame inside of a frame that is left over, and would count once that one is wiped.
     fn inside_leftovers(&mut self, found: &[Found]) -> Result<Vec<Found>, Error> {
-        let segment_bytes = self.options.setup.segment_bytes;
         let mut inside = Vec::new();
         for leftover in found.iter().filter(|frame| !frame.accepted) {
             self.load(leftover.file)?;
-            let begins = leftover.lsn % segment_bytes;
-            let first = (begins / BLOCK + 1) * BLOCK;
-            for offset in (first..begins + leftover.bytes).step_by(BLOCK as usize) {
-                let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-                let seen = Header::peek(bytes).filter(|seen| seen.lsn % segment_bytes == offset);
-                inside.extend(seen.map(|Header { lsn, .. }| Found {
-                    lsn,
-                    durable: 0,
-                    bytes: 0,
-                    file: leftover.file,
-                    accepted: false,
-                }));
-            }
+            let begins = leftover.lsn % self.options.setup.segment_bytes;
+            inside.extend(self.inside(leftover.file, begins, leftover.bytes));
         }
         Ok(inside)
+    }
+
+    /// What looks like a frame at or behind the checkpoint, inside of the frame of so many bytes that begins at an offset
+    /// of the file that is loaded.
+    fn inside(&self, file: usize, begins: u64, bytes: u64) -> impl Iterator<Item = Found> {
+        let segment_bytes = self.options.setup.segment_bytes;
+        let first = (begins / BLOCK + 1) * BLOCK;
+        let blocks = (first..begins + bytes).step_by(BLOCK as usize);
+        blocks.filter_map(move |offset| {
+            let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
+            let lsn = Header::peek(bytes)?.lsn;
+            let counts = lsn % segment_bytes == offset && lsn >= self.options.checkpoint_lsn;
+            counts.then_some(Found {
+                lsn,
+                durable: 0,
+                bytes: 0,
+                file,
+                accepted: false,
+            })
+        })
     }
 
     /// The frame that was torn in the block where the run ends.
@@ -241,9 +249,10 @@ impl<'a> Reader<'a> {
 
     /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too. What lies inside of
     /// a frame that verifies is none, wherever that frame is: a group may store what looks like a frame, because it was
-    /// one once.
-    fn scan(&mut self) -> Result<Vec<Found>, Error> {
-        let mut found = Vec::new();
+    /// one once. Second: what looks so inside of a frame before the checkpoint, and would count once a later segment is
+    /// written over the beginning of that one.
+    fn scan(&mut self) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        let (mut found, mut buried) = (Vec::new(), Vec::new());
         let LogOptions {
             checkpoint_lsn,
             secret,
@@ -270,13 +279,19 @@ impl<'a> Reader<'a> {
                     });
                 }
                 offset = match verified {
-                    Some((_, _, body)) => offset + (HEADER + body.len()) as u64,
+                    Some((header, _, body)) => {
+                        let bytes = (HEADER + body.len()) as u64;
+                        if header.lsn < *checkpoint_lsn {
+                            buried.extend(self.inside(file, offset, bytes));
+                        }
+                        offset + bytes
+                    }
                     None => (offset / BLOCK + 1) * BLOCK,
                 };
             }
         }
         found.sort_by_key(|frame| frame.lsn);
-        Ok(found)
+        Ok((found, buried))
     }
 
     /// Extends the run by one frame; `false` at its end.
