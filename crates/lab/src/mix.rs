@@ -4,7 +4,7 @@
 //! rare calls one after the other is met in a run where both are frequent, or where nothing else gets in between.
 
 use crate::call::{Call, Exec, Key, ValueId, Values};
-use crate::profile::Profile;
+use crate::profile::{Profile, VALUE_FIXED};
 use crate::weights::{self, Kind, Weights};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -17,8 +17,10 @@ const MOST_EVENTS: u32 = 200;
 const PLAIN_ONE_IN: u32 = 4;
 /// What the weight of a kind is multiplied by, drawn for each.
 const FACTORS: [u16; 6] = [0, 0, 1, 1, 2, 8];
+/// Kinds beside puts of a mix that has hardly any.
+const PAIR: Range<usize> = 2..5;
 /// Writes that a store has seen before a brief run.
-const PAST: Range<usize> = 8..48;
+const PAST: Range<usize> = 8..64;
 /// Calls of a run for each key, at least.
 const CALLS_A_KEY: usize = 4;
 /// A batch has several keys.
@@ -48,10 +50,9 @@ impl Mix {
         if random.random_range(0..PLAIN_ONE_IN) == 0 {
             return mix;
         }
-        for (kind, weight) in &mut mix.weights {
-            let factor = FACTORS[random.random_range(0..FACTORS.len())];
-            // Without a write there is nothing to see.
-            *weight *= if *kind == Kind::Put { 1 } else { factor };
+        match random.random::<bool>() {
+            true => mix.keep_some(random),
+            false => mix.vary(random),
         }
         mix.keys.shuffle(random);
         let most = (calls / CALLS_A_KEY).clamp(KEYS_MIN, profile.keys());
@@ -59,14 +60,35 @@ impl Mix {
         mix
     }
 
+    /// Makes some kinds of calls frequent, and leaves some out.
+    fn vary(&mut self, random: &mut StdRng) {
+        for (kind, weight) in &mut self.weights {
+            let factor = FACTORS[random.random_range(0..FACTORS.len())];
+            // Without a write there is nothing to see.
+            *weight *= if *kind == Kind::Put { 1 } else { factor };
+        }
+    }
+
+    /// Leaves nothing but puts and a few other kinds, which come as often: two rare ones meet as often as two frequent ones.
+    fn keep_some(&mut self, random: &mut StdRng) {
+        let mut kept = self.weights.map(|(kind, _)| kind);
+        let count = random.random_range(PAIR);
+        let (kept, _) = kept.partial_shuffle(random, count);
+        for (kind, weight) in &mut self.weights {
+            *weight = u16::from(*kind == Kind::Put || kept.contains(kind));
+        }
+    }
+
     /// What a store goes through before calls that matter: some blocks are full, and a process has ended.
     pub(crate) fn past(&self, random: &mut StdRng, values: &mut Values) -> Vec<Call> {
         let writes = random.random_range(PAST);
+        // Those of one length fill blocks of one kind.
+        let length = random.random::<bool>().then(|| self.length(random));
         let mut calls: Vec<Call> = (0..writes)
             .map(|_| match random.random_range(0..8) {
                 0 => Call::Delete(self.key(random)),
                 _ => {
-                    let bytes = self.length(random);
+                    let bytes = length.unwrap_or_else(|| self.length(random));
                     Call::Put(self.key(random), values.make(bytes, random.random()), 0)
                 }
             })
@@ -187,9 +209,10 @@ impl Mix {
         }
         match self.profile {
             Profile::Fixed => match pick {
-                0..90 => 48,
+                0..90 => VALUE_FIXED as usize,
                 _ => random.random_range(0..100),
             },
+            Profile::Threads if pick < 40 => VALUE_FIXED as usize,
             Profile::Variable | Profile::Batch | Profile::Narrow | Profile::Threads => match pick {
                 0..5 => 0,
                 5..80 => random.random_range(1..150),

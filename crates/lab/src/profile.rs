@@ -8,6 +8,8 @@ use rand::{RngExt, SeedableRng};
 
 /// Bytes of a key that is longer than a block.
 const LONG_KEY: usize = 1500;
+/// Bytes of a value that lies in a slot, where there are any.
+pub(crate) const VALUE_FIXED: u32 = 48;
 /// Key locks: each image is opened with its own.
 const STRIPES: usize = 64;
 /// Jobs of the store that may need a session at the same time.
@@ -126,7 +128,11 @@ impl Profile {
         // Every few blocks, whenever somebody tends the store, and at a close.
         options.checkpoint_bytes = 8 << 10;
         options.reclaim_background = true;
-        options.fixed = (self == Profile::Fixed).then_some((8, 48));
+        options.fixed = match self {
+            Profile::Fixed => Some((8, VALUE_FIXED)),
+            Profile::Threads => Some((2, VALUE_FIXED)),
+            _ => None,
+        };
         options.reclaim_threshold = match self {
             Profile::Reclamation => 0.05,
             _ => 0.25,

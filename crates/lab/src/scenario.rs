@@ -32,6 +32,10 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             name: "a segment of the log that only caches know".into(),
             plan: cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
         });
+        all.extend((0..64).map(|kept| Scenario {
+            name: "half a batch of the log, and what the next one writes there".into(),
+            plan: half_a_batch(plan(engine, medium, Profile::Variable, batches), kept),
+        }));
     }
     all
 }
@@ -63,7 +67,17 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         name: name.into(),
         plan: plan(engine, medium, profile, story),
     });
-    let cut_off: [(&'static str, Story, &[Call]); 4] = [
+    let cut_off: [(&'static str, Story, &[Call]); 6] = [
+        (
+            "a removal in a pool that was closed before",
+            removal_after_a_close,
+            &[],
+        ),
+        (
+            "an addition in a pool that was closed before",
+            addition_after_a_close,
+            &[],
+        ),
         ("a removal is read before it is verified", removal, &[]),
         ("an addition is read before it is verified", addition, &[]),
         ("a removal is verified and read", removal, &[Call::Tend]),
@@ -181,6 +195,20 @@ fn removal(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
+/// As [`removal`], by a process that has found the pool closed.
+fn removal_after_a_close(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.extend([(0, Call::Reopen), (0, Call::Delete(0))]);
+    calls
+}
+
+/// As [`addition`], by a process that has found the pool closed.
+fn addition_after_a_close(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.extend([(0, Call::Reopen), (0, Call::Add(0, 1))]);
+    calls
+}
+
 /// Key 0 is changed in place, in the end.
 fn addition(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = covered(values);
@@ -193,6 +221,33 @@ fn much(values: &mut Values) -> Vec<(u32, Call)> {
     (0..40)
         .map(|number| (0, put(values, number % 6, WIDE)))
         .collect()
+}
+
+/// What is written last is as long as what the next process writes.
+fn batches(values: &mut Values) -> Vec<(u32, Call)> {
+    let (first, wide) = (put(values, 2, SMALL), part(values, 1, WIDE));
+    let parts = vec![part(values, 0, SMALL), wide];
+    vec![(0, first), (0, Call::Pipeline(parts))]
+}
+
+/// Power fails in the last sync of a plan and leaves some sectors of a batch. The next process looks, and writes what
+/// has the same bytes in the others.
+fn half_a_batch(mut plan: Plan, kept: u32) -> Plan {
+    let ground = Ground::of(&plan);
+    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let of_disk = calls
+        .filter(|step| matches!(step, Step::Disk { .. }))
+        .count();
+    plan.fault = Fault::Outage(of_disk as u32 - 1, kept);
+    let Some((_, Call::Pipeline(parts))) = plan.calls.last().cloned() else {
+        unreachable!("the plan ends with a pipeline");
+    };
+    let again = vec![part(&mut plan.values, 0, SMALL), parts[1]];
+    plan.calls
+        .extend([(0, Call::Get(0)), (0, Call::Pipeline(again))]);
+    plan
 }
 
 /// The process dies when it has made and filled a segment of the log, before the segment's name is durable. The next process finds it, and

@@ -296,6 +296,10 @@ impl Scheduler {
         while state.turn != me {
             let heard = (state.events, state.waits);
             let silent = self.bells[me].wait_for(state, SILENCE).timed_out();
+            if state.threads[me] == Status::Blocked {
+                // The turn came and was taken again while the machine had no time for this thread: it blocks nowhere.
+                state.threads[me] = Status::Ready;
+            }
             let rests = matches!(state.threads[me], Status::Resting(until) if until > state.events);
             // Who is silent may wait for what somebody holds who rests.
             let may_take = !rests || state.ready(Some(state.turn)).is_empty();

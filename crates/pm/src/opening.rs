@@ -450,8 +450,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     let superblock = found.superblock.clone();
     let header = Arc::new(Header::adopt(carrier, path, found)?);
     header.update(|superblock| {
-        superblock.incarnation += 1;
-        superblock.clean = false;
+        superblock.begin();
         superblock.medium = medium;
     })?;
     let secret = superblock.secret();

@@ -188,6 +188,12 @@ const fn medium_code(medium: Medium) -> u32 {
 }
 
 impl Superblock {
+    /// Says that a process has the pool open from now on, which may end without closing it.
+    pub(crate) fn begin(&mut self) {
+        self.incarnation += 1;
+        self.clean = false;
+    }
+
     /// The superblock of a pool that is being created.
     pub(crate) fn new(
         medium: Medium,

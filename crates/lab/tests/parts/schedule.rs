@@ -132,3 +132,27 @@ fn a_thread_that_waits_lets_others_run() {
         assert!(ended, "seed {seed}: threads hang");
     }
 }
+
+#[test]
+fn who_sleeps_through_a_turn_gets_another_one() {
+    let late = 2 * Duration::from_millis(100);
+    for seed in 0..4 {
+        let scheduler = Scheduler::new(2, profile::random(seed, 3));
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (sleeper, done) = (Arc::clone(&scheduler), Arc::clone(&is_done));
+        let sleeps = std::thread::spawn(move || {
+            // As if the machine had no time for this thread: it is given the turn, and loses it again.
+            std::thread::sleep(late);
+            sleeper.begin(1);
+            done.store(true, Ordering::SeqCst);
+            sleeper.end(1);
+        });
+        scheduler.begin(0);
+        while !is_done.load(Ordering::SeqCst) {
+            // Says that all wait for each other, in the end.
+            scheduler.wait(0);
+        }
+        scheduler.end(0);
+        sleeps.join().expect("a thread that comes late");
+    }
+}

@@ -80,10 +80,7 @@ pub fn open(image: &[u8], capacity: u64, tap: Option<TapRef>) -> Result<Arc<Pool
     region.set_len(superblock.image_bytes);
     region.blank_behind(superblock.image_bytes);
     let header = Arc::new(Header::adopt(carrier, path, found)?);
-    header.update(|superblock| {
-        superblock.incarnation += 1;
-        superblock.clean = false;
-    })?;
+    header.update(Superblock::begin)?;
     Ok(Arc::new(Pool {
         log: None,
         region,
