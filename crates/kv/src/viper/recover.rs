@@ -252,12 +252,7 @@ fn apply_journals(
                 && version > floor
             {
                 found.version_max = found.version_max.max(version);
-                let stamp = Stamp {
-                    version,
-                    moves: u16::MAX,
-                    first: false,
-                };
-                bury(viper, session, key, stamp, found)?;
+                bury(viper, session, key, removal(version), found)?;
             }
         }
     }
@@ -304,6 +299,15 @@ fn put_again(
     Ok(())
 }
 
+/// The stamp of what a removal with this version takes.
+pub(super) fn removal(version: u64) -> Stamp {
+    Stamp {
+        version,
+        moves: u16::MAX,
+        first: false,
+    }
+}
+
 // ---- step 3: the dead ---------------------------------------------------------------------------------
 
 fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Result<(), Error> {
@@ -324,7 +328,7 @@ fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Re
 }
 
 /// Takes `key` out of the index if its record is not newer than `stamp`.
-fn bury(
+pub(super) fn bury(
     viper: &Viper,
     session: &ViperSession,
     key: &[u8],

@@ -3,16 +3,18 @@
 //! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same blocks, but some of them look as if
 //! they were in use: pieces of values that a free list knew to be free, and what the batch itself had written when the crash came.
 //! As a rule nobody reaches them and they are freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
-//! pieces, it is marked before that.
+//! pieces, it is marked before that. So are journals of batches that are finished, but whose marks the crash took: what shows that a key
+//! which one of them puts is gone again may be a dead record, whose own key lies in such pieces.
 
 use super::Viper;
 use super::record::{RecordKind, Stamp};
-use super::recover::{at_old, free_unreached, mark_losers, reached_pieces};
+use super::recover::{at_old, bury, free_unreached, mark_losers, reached_pieces, removal};
 use super::recover_scan::Found;
 use super::room::blocks_at_most;
 use super::session::ViperSession;
 use super::{batch::JournalOp, recover::journal_payload, recover::parsed};
 use crate::error::Error;
+use std::collections::HashMap;
 
 /// Whether there is room for what the journals put; the pool grows for it if it can.
 ///
@@ -55,7 +57,8 @@ pub(super) fn free_first(
     found: &mut Found,
 ) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
     mark_losers(viper, session, found)?;
-    let buried = long_keys(viper, found)?;
+    let mut buried = long_keys(viper, found)?;
+    buried.extend(mark_finished(viper, session, found)?);
     let mut reached = reached_pieces(viper, session, found)?;
     for &at in &found.journals {
         if let Some(chain) = at_old(viper, at)?.chain {
@@ -67,6 +70,72 @@ pub(super) fn free_first(
         found.overflow.retain(|(block, _)| reached.contains(block));
     }
     Ok(buried)
+}
+
+/// Marks the journals of finished batches, for good, and forgets them: all that one puts has a record, alive or dead, that is
+/// as new. Returns what they remove.
+fn mark_finished(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+    let dead = newest_dead(viper, found)?;
+    let mut removed = Vec::new();
+    let mut finished = Vec::new();
+    for at in std::mem::take(&mut found.journals) {
+        let payload = journal_payload(viper, at)?;
+        let ops = parsed(at, &payload)?;
+        let mut is_finished = true;
+        for op in &ops {
+            if let JournalOp::Put { key, version, .. } = op {
+                let current = session.find(viper.hash(key), key)?;
+                let newest = current.map(|(old, _)| old.stamp.version);
+                let newest = newest.max(dead.get(*key).copied());
+                is_finished &= newest.is_some_and(|newest| newest >= *version);
+            }
+        }
+        if !is_finished {
+            found.journals.push(at);
+            continue;
+        }
+        for op in ops {
+            match op {
+                JournalOp::Put { version, .. } => {
+                    found.version_max = found.version_max.max(version);
+                }
+                JournalOp::Delete { key, version } => {
+                    found.version_max = found.version_max.max(version);
+                    bury(viper, session, key, removal(version), found)?;
+                    removed.push((key.to_vec(), removal(version)));
+                }
+                JournalOp::Clear { .. } => {}
+            }
+        }
+        finished.push(at);
+    }
+    mark_losers(viper, session, found)?;
+    for at in finished {
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
+    }
+    let _ordered = session.settle_and_fence();
+    Ok(removed)
+}
+
+/// The newest version of each key that a dead record shows.
+fn newest_dead(viper: &Viper, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Error> {
+    let (mut newest, mut scratch) = (HashMap::new(), Vec::new());
+    for &at in &found.dead {
+        let reader = viper.reader();
+        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        if let Ok(key) = reader.key(&record, &scratch, &mut buffer) {
+            let version = newest.entry(key.to_vec()).or_default();
+            *version = record.stamp.version.max(*version);
+        }
+    }
+    Ok(newest)
 }
 
 /// The keys of dead records that lie in pieces, as far as they are there.
