@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A write is whole or an error; a short write is continued, an interrupted call repeated. A failed sync
-//!   is never repeated: the kernel may have dropped what it could not write and would report success.
+//!   is never repeated: the kernel may have dropped what it could not write and would report success. It tells of that
+//!   once, and not to whoever syncs the same file next: so syncs of a file take turns, and behind one that failed all fail.
 //! - Files are opened without following symbolic links, and with mode 0600.
 //! - With feature `faults` each call first asks the [`faults`] registered for the file's directory, and
 //!   tells them what it overwrote, so that a test can take un-synced writes back. Without the feature
@@ -20,6 +21,8 @@ pub(crate) use directory::Directory;
 use crate::error::Error;
 #[cfg(feature = "lab")]
 use crate::lab::DiskFile;
+use crate::lock::lock;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
@@ -27,7 +30,14 @@ use system::SystemFile;
 
 /// A regular file, addressed by offset.
 #[derive(Debug)]
-pub(crate) enum File {
+pub(crate) struct File {
+    inner: Inner,
+    /// What a sync has failed with. Held during each sync.
+    failed: Mutex<Option<Errno>>,
+}
+
+#[derive(Debug)]
+enum Inner {
     /// A file of the system.
     System(SystemFile),
     /// A file of the lab's disk.
@@ -38,10 +48,10 @@ pub(crate) enum File {
 /// Calls a method of whatever the file is.
 macro_rules! of {
     ($file:expr, $method:ident($($argument:expr),*)) => {
-        match $file {
-            File::System(file) => file.$method($($argument),*),
+        match &$file.inner {
+            Inner::System(file) => file.$method($($argument),*),
             #[cfg(feature = "lab")]
-            File::Simulated(file) => file.$method($($argument),*),
+            Inner::Simulated(file) => file.$method($($argument),*),
         }
     };
 }
@@ -49,17 +59,33 @@ macro_rules! of {
 impl File {
     /// Opens the file for reading and writing; creates it if `create` and there is none.
     pub(crate) fn open(path: &Path, create: bool) -> Result<File, Error> {
-        SystemFile::open(path, create).map(File::System)
+        SystemFile::open(path, create).map(File::system)
     }
 
     /// Opens the file for reading only: every write is refused by the system.
     pub(crate) fn open_to_read(path: &Path) -> Result<File, Error> {
-        SystemFile::open_to_read(path).map(File::System)
+        SystemFile::open_to_read(path).map(File::system)
     }
 
     /// Takes over an open file.
     pub(crate) fn wrap(inner: fs::File, path: &Path) -> File {
-        File::System(SystemFile::wrap(inner, path))
+        File::system(SystemFile::wrap(inner, path))
+    }
+
+    fn system(file: SystemFile) -> File {
+        File {
+            inner: Inner::System(file),
+            failed: Mutex::new(None),
+        }
+    }
+
+    /// A file of the lab's disk.
+    #[cfg(feature = "lab")]
+    pub(crate) fn simulated(file: DiskFile) -> File {
+        File {
+            inner: Inner::Simulated(file),
+            failed: Mutex::new(None),
+        }
     }
 
     /// The open file, for mapping and locking.
@@ -67,10 +93,10 @@ impl File {
     /// # Panics
     /// If it is a file of the lab's disk: a lab pool has its image copied, never mapped.
     pub(crate) fn inner(&self) -> &fs::File {
-        match self {
-            File::System(file) => file.inner(),
+        match &self.inner {
+            Inner::System(file) => file.inner(),
             #[cfg(feature = "lab")]
-            File::Simulated(_) => unreachable!("a file of the lab's disk is never mapped"),
+            Inner::Simulated(_) => unreachable!("a file of the lab's disk is never mapped"),
         }
     }
 
@@ -98,13 +124,21 @@ impl File {
     /// Makes written bytes durable, and what is needed to read them back (`fdatasync`).
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn data_sync(&self) -> Result<(), Errno> {
-        of!(self, data_sync())
+        let mut failed = self.turn()?;
+        of!(self, data_sync()).inspect_err(|errno| *failed = Some(*errno))
     }
 
     /// Makes everything about the file durable (`fsync`).
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn sync(&self) -> Result<(), Errno> {
-        of!(self, sync())
+        let mut failed = self.turn()?;
+        of!(self, sync()).inspect_err(|errno| *failed = Some(*errno))
+    }
+
+    /// Waits until nobody syncs the file; the error of a sync that has failed.
+    fn turn(&self) -> Result<MutexGuard<'_, Option<Errno>>, Errno> {
+        let failed = lock(&self.failed);
+        failed.map_or(Ok(failed), Err)
     }
 
     /// Backs `at .. at + bytes` with disk space, growing the file where it ends earlier. New bytes are zero.
@@ -116,29 +150,29 @@ impl File {
     /// Whether the first `bytes` are there without a hole, as far as the file system can tell quickly: it may say no, and
     /// [`File::allocate`] finds nothing to do.
     pub(crate) fn is_whole(&self, bytes: u64) -> bool {
-        match self {
-            File::System(file) => file.is_whole(bytes),
+        match &self.inner {
+            Inner::System(file) => file.is_whole(bytes),
             #[cfg(feature = "lab")]
-            File::Simulated(_) => false,
+            Inner::Simulated(_) => false,
         }
     }
 
     /// Gives the room of `at .. at + bytes` back to the file system. The range reads as zeros then; until the file is
     /// synced, a crash may leave any part of it as it was.
     pub(crate) fn punch(&self, at: u64, bytes: u64) -> Result<(), Errno> {
-        match self {
-            File::System(file) => file.punch(at, bytes),
+        match &self.inner {
+            Inner::System(file) => file.punch(at, bytes),
             #[cfg(feature = "lab")]
-            File::Simulated(_) => Err(Errno::OPNOTSUPP),
+            Inner::Simulated(_) => Err(Errno::OPNOTSUPP),
         }
     }
 
     /// Bytes of the medium that the file occupies.
     pub(crate) fn backed_bytes(&self) -> Result<u64, Errno> {
-        match self {
-            File::System(file) => file.backed_bytes(),
+        match &self.inner {
+            Inner::System(file) => file.backed_bytes(),
             #[cfg(feature = "lab")]
-            File::Simulated(file) => file.len(),
+            Inner::Simulated(file) => file.len(),
         }
     }
 

@@ -69,7 +69,7 @@ impl Directory {
         #[cfg(feature = "lab")]
         if let Some(disk) = &self.disk {
             return match disk.open(name, &path, create) {
-                Ok(file) => Ok(File::Simulated(file)),
+                Ok(file) => Ok(File::simulated(file)),
                 Err(source) => Err(Error::Io {
                     path,
                     what: "opening the file",

@@ -2,6 +2,7 @@
 
 use super::super::Shared;
 use crate::error::Error;
+use crate::io::File;
 use crate::io::faults::Faults;
 use crate::superblock::{DATA_AT, PAGE};
 use crate::{Medium, MediumChoice, Pool, PoolOptions};
@@ -104,4 +105,23 @@ fn the_superblock_takes_nothing_after_the_log_failed() {
     assert!(header.update(|superblock| superblock.clean = true).is_err());
     assert!(header.guard(|| Ok(())).is_err());
     assert_eq!(bench.faults.calls(), calls, "something was tried again");
+}
+
+/// A checkpoint's sync of the image failed, and with it went what the superblock had just written to the same file. The
+/// kernel told the checkpoint, and nobody else: the superblock's own sync succeeded, so the other copy was written over,
+/// too, and a power failure left none.
+#[test]
+fn a_sync_that_has_failed_fails_for_all_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::install(directory.path());
+    let file = File::open(&directory.path().join("image"), true).unwrap();
+    file.pwrite_all(0, b"one copy").unwrap();
+    faults.fail_sync_after(0);
+    let failed = file.data_sync();
+    assert!(failed.is_err());
+    faults.fail_sync_after(u64::MAX);
+    let calls = faults.calls();
+    assert_eq!(file.data_sync(), failed);
+    assert_eq!(file.sync(), failed);
+    assert_eq!(faults.calls(), calls, "the kernel was asked again");
 }
