@@ -26,6 +26,8 @@ pub struct Space {
     pub blocks: u64,
     /// Free blocks with which a write of a few bytes finds room, whatever its key is.
     pub blocks_to_write: u64,
+    /// Whether what is free lies in so many places that a write may find no room all the same.
+    pub is_scattered: bool,
     /// Blocks that may be in use in a store without keys, after reclamation and one more write; those of a checkpoint of
     /// the index do not count.
     pub blocks_left: u64,

@@ -306,8 +306,13 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
             Written::Yes => {}
             // That a full store can be emptied is shown by removing. And a long key may need lines in a row, which the free
             // ones need not be.
-            Written::NoRoom if is_full(world) || name.len() > SHORT => {}
-            Written::NoRoom => return Err("overwriting a key found no room, and there is".into()),
+            Written::NoRoom(_) if is_full(world) || name.len() > SHORT => {}
+            Written::NoRoom(why) => {
+                let free = world.opened.engine().stats().blocks_free;
+                return Err(format!(
+                    "overwriting a key found no room, and {free} blocks are free: {why}"
+                ));
+            }
         }
     }
     for &key in present.iter().skip(1).step_by(2) {
@@ -344,7 +349,8 @@ fn tidy(world: &mut World) -> Result<(), Wrong> {
 fn is_full(world: &World) -> bool {
     let stats = world.opened.engine().stats();
     let options = &world.ground.options;
-    stats.blocks_free < world.opened.space().blocks_to_write
+    let space = world.opened.space();
+    (stats.blocks_free < space.blocks_to_write || space.is_scattered)
         && stats.pool_bytes + options.chunk_bytes > world.ground.profile.capacity()
 }
 
@@ -357,7 +363,7 @@ pub fn write(world: &World) -> Result<(), Wrong> {
     let key = world.ground.profile.key(0);
     match overwrite(&mut *session, &key)? {
         Written::Yes => remove(&mut *session, &key).map_err(failed("removing a key")),
-        Written::NoRoom => Err("an empty store has no room for a key".into()),
+        Written::NoRoom(why) => Err(format!("an empty store has no room for a key: {why}")),
     }
 }
 
@@ -402,7 +408,8 @@ fn remove(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Error> {
 /// What became of a write.
 enum Written {
     Yes,
-    NoRoom,
+    /// Why not.
+    NoRoom(String),
 }
 
 /// Gives a key a value, and reads it back.
@@ -414,7 +421,7 @@ fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<Written, Wro
     };
     match put(session) {
         Ok(()) => {}
-        Err(Error::NoSpace(_)) => return Ok(Written::NoRoom),
+        Err(Error::NoSpace(why)) => return Ok(Written::NoRoom(why)),
         Err(error) => return Err(format!("writing a key failed: {error}")),
     }
     let mut value = Vec::new();

@@ -158,6 +158,13 @@ impl Bullet {
         }
     }
 
+    /// Whether so few chunks are wholly free that nothing is put while the logs hold anything.
+    #[cfg(feature = "lab")]
+    pub(super) fn is_scattered(&self) -> bool {
+        let heap = &self.back.heap;
+        heap.free_whole_bytes() < 2 * self.needed() + heap.chunk_bytes()
+    }
+
     /// Whether there is room for what is in the logs, and for so many bytes besides. What is in the logs has still to find room, in one piece for
     /// each object, so only chunks that are wholly free count for it: no object of a log is longer than half of one, or little. What the
     /// other bytes are for takes its room now, or fails.

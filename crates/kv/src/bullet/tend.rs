@@ -349,6 +349,7 @@ impl Recovered for Bullet {
             block_bytes: everdram_pm::LINE,
             blocks: heap / everdram_pm::LINE,
             blocks_to_write: 4 * chunks,
+            is_scattered: self.is_scattered(),
             // The arrays, some lines of chains, headers of chunks, and the last write.
             blocks_left: lines + 8 + chunks + linked + later,
         }

@@ -98,6 +98,7 @@ pub(super) fn space(viper: &Viper) -> crate::lab::Space {
         // Those kept for compaction, and what a key takes that is longer than a block: three, and one for what points
         // to them.
         blocks_to_write: RESERVE as u64 + 3 + 1,
+        is_scattered: false,
         // One of each kind that was open when space was reclaimed, and the next one if what was written then did not fit
         // into it.
         blocks_left: 3 + 1,
