@@ -82,7 +82,7 @@ impl Plan {
         let looks = manner != Manner::Turns && random.random::<bool>();
         let looker = looks.then_some(profile.sessions() - 1);
         let mix = Mix::draw(profile, count, &mut random);
-        let past = match count < BRIEF && random.random::<bool>() {
+        let past = match (1..BRIEF).contains(&count) && random.random::<bool>() {
             true => mix.past(&mut random, &mut values),
             false => Vec::new(),
         };

@@ -269,7 +269,7 @@ fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The process dies before the last event of a plan on memory, the fence: what the last call has stored is in caches. The
+/// The process dies before the last fence of a plan on memory: what the last call has stored is in caches. The
 /// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
     let ground = Ground::of(&plan);
@@ -283,8 +283,9 @@ fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
         )
     };
     let events: Vec<&Step> = calls.filter(is_event).collect();
-    assert!(matches!(events.last(), Some(Step::Fence { .. })));
-    plan.fault = Fault::Kill(events.len() as u32 - 1);
+    let is_fence = |step: &&Step| matches!(step, Step::Fence { .. });
+    let last = events.iter().rposition(is_fence).expect("a fence");
+    plan.fault = Fault::Kill(last as u32);
     let read = Call::Get(0);
     plan.calls
         .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));
