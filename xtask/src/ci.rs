@@ -84,6 +84,9 @@ const LAB: [Step; 3] = [
     ),
 ];
 
+/// Bugs that are planted, a few of them each day: whether the lab still has teeth.
+const MUTANTS: Step = Step::check("planted bugs", 1200, "xtask mutants --quick");
+
 /// Everything.
 pub(crate) fn ci() -> ExitCode {
     let mut tally = Tally::bounded(CI_MAX);
@@ -95,6 +98,7 @@ pub(crate) fn ci() -> ExitCode {
     tally.run_unless(fuzz_lacks.as_deref(), &[CLIPPY_FUZZ]);
     test_with(&mut tally);
     LAB.iter().for_each(|step| tally.run(step));
+    tally.run(&MUTANTS);
     tally.run_unless(sanitizers::miri_lacks().as_deref(), &MIRI);
     tally.run_unless(sanitizers::tsan_lacks().as_deref(), &TSAN);
     tally.fuzz(fuzz_lacks);

@@ -10,6 +10,15 @@ macro_rules! publishes {
     };
 }
 
+/// Stands between two looks of a read, where another thread may have changed what the first one has shown. The same as
+/// `publishes!`, for readers: they stay in the store while others go on.
+macro_rules! looks {
+    () => {
+        #[cfg(feature = "lab")]
+        everdram_pm::lab::step();
+    };
+}
+
 /// How many things are done at once where more are only faster: that many, and fewer in some runs of the lab, whose workloads are so short that
 /// nothing else would happen in the middle of what takes hundreds of them.
 macro_rules! few {
@@ -23,4 +32,5 @@ macro_rules! few {
 }
 
 pub(crate) use few;
+pub(crate) use looks;
 pub(crate) use publishes;

@@ -2,7 +2,7 @@
 
 use crate::examine::{Examiner, Scrutiny, Totals, Violation};
 use crate::image::Medium;
-use crate::plan::Plan;
+use crate::plan::{Manner, Plan};
 use crate::profile::Profile;
 use crate::run::{self, Run};
 use crate::scenario;
@@ -41,17 +41,32 @@ pub struct Campaign {
 
 /// Images of a run, if nobody says otherwise.
 pub const IMAGES: u64 = 300;
-/// One in so many runs has all of its images, some at each crash point. The others have fewer by this factor, so that more runs are
+/// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so that more runs are
 /// seen: in many of them what goes wrong shows in an answer.
-const WHOLE_ONE_IN: u64 = 6;
 const FEWER: u64 = 16;
-/// One in so many runs makes more calls by this factor.
-const LONG_ONE_IN: u64 = 5;
+/// A long run makes more calls by this factor, and a brief one fewer: what takes three calls at one moment is met most often
+/// where there are hardly any others.
 const LONG: usize = 3;
-/// One in so many of the others makes fewer by this one: what takes three calls at one moment is met most often where there are hardly any
-/// others, and there are ten such runs for each long one.
-const BRIEF_ONE_IN: u64 = 2;
 const BRIEF: usize = 5;
+/// In turns. There are many encounters, which take little time each.
+const SHAPES: [(Shape, bool); 16] = [
+    (Shape::Long, true),
+    (Shape::Encounter, false),
+    (Shape::Brief, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Usual, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Long, false),
+    (Shape::Encounter, true),
+    (Shape::Brief, false),
+    (Shape::Encounter, false),
+    (Shape::Usual, true),
+    (Shape::Encounter, false),
+    (Shape::Brief, false),
+];
 /// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a core waits meanwhile.
 const WORKERS: usize = 2;
 
@@ -215,10 +230,8 @@ impl Campaign {
         let scenarios = media.flat_map(|medium| of(medium).unwrap_or_default());
         let ours = scenarios.filter(|scenario| self.profiles.contains(&scenario.plan.profile));
         let jobs = ours.map(|scenario| Job {
-            scrutiny: Scrutiny {
-                seed: scenario.plan.seed,
-                ..self.scrutiny.clone()
-            },
+            // There are many of the same story.
+            scrutiny: self.scrutiny_of(&scenario.plan, scenario.plan.manner == Manner::Turns),
             plan: scenario.plan,
         });
         let mut jobs: Vec<Job> = jobs.collect();
@@ -247,23 +260,33 @@ impl Campaign {
 
     /// The run of a seed.
     fn drawn(&self, medium: Medium, profile: Profile, seed: u64) -> Job {
-        let calls = match (seed % LONG_ONE_IN, seed % BRIEF_ONE_IN) {
-            (0, _) => LONG * self.calls,
-            (_, 1) => self.calls.div_ceil(BRIEF),
-            _ => self.calls,
+        let (shape, is_whole) = SHAPES[(seed % SHAPES.len() as u64) as usize];
+        let draw = |calls| Plan::draw(self.engine, medium, profile, seed, calls);
+        let plan = match shape {
+            Shape::Long => draw(LONG * self.calls),
+            Shape::Usual => draw(self.calls),
+            Shape::Brief => draw(self.calls.div_ceil(BRIEF)),
+            Shape::Encounter => Plan::meeting(self.engine, medium, profile, seed),
         };
+        Job {
+            scrutiny: self.scrutiny_of(&plan, is_whole),
+            plan,
+        }
+    }
+
+    /// How a run is examined: with all of its images, or some.
+    fn scrutiny_of(&self, plan: &Plan, is_whole: bool) -> Scrutiny {
         let mut scrutiny = Scrutiny {
-            seed,
+            seed: plan.seed,
             ..self.scrutiny.clone()
         };
         if let Some(images) = &mut scrutiny.images
-            && !seed.is_multiple_of(WHOLE_ONE_IN)
+            && !is_whole
         {
             *images /= FEWER;
             scrutiny.each = 0;
         }
-        let plan = Plan::draw(self.engine, medium, profile, seed, calls);
-        Job { plan, scrutiny }
+        scrutiny
     }
 
     /// How pools of this campaign are opened.
@@ -296,6 +319,10 @@ impl Campaign {
         };
         let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
         examiner.heard = Some(heard);
+        if let Manner::Stops(..) = plan.manner {
+            // What came before has been looked at in other runs.
+            examiner.from = run.met();
+        }
         match examiner.run(&mut run) {
             Ok(()) => (examiner.totals, None),
             Err(violation) => {
@@ -309,6 +336,16 @@ impl Campaign {
             }
         }
     }
+}
+
+/// What a run is like.
+#[derive(Clone, Copy)]
+enum Shape {
+    Long,
+    Usual,
+    Brief,
+    /// See [`crate::encounter`].
+    Encounter,
 }
 
 /// A run to be examined, and how.

@@ -211,7 +211,8 @@ impl<'a> Examiner<'a> {
             own,
         } = &mut run.record;
         let images = self.scrutiny.images;
-        let mut purse = images.map(|images| Purse::new(images, trace, own, self.scrutiny.each));
+        let each = self.scrutiny.each;
+        let mut purse = images.map(|images| Purse::new(images, (trace, self.from), own, each));
         let (mut changed, mut told) = (true, false);
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
@@ -239,7 +240,9 @@ impl<'a> Examiner<'a> {
                     return Ok(());
                 }
             }
-            if let Some(purse) = &mut purse {
+            if let Some(purse) = &mut purse
+                && id >= self.from
+            {
                 purse.pass(id, step);
             }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
@@ -438,7 +441,7 @@ impl<'a> Examiner<'a> {
             own,
         } = aftermath(self.ground, image, values, is_used).map_err(|wrong| (wrong, Vec::new()))?;
         let images = self.scrutiny.images.map(|_| self.scrutiny.nested_images);
-        let mut purse = images.map(|images| Purse::new(images, &trace, &own, 0));
+        let mut purse = images.map(|images| Purse::new(images, (&trace, 0), &own, 0));
         if let Some(followed) = self.followed {
             followed(&trace);
         }

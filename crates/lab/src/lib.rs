@@ -65,6 +65,7 @@ mod caller;
 pub mod campaign;
 pub mod crash;
 pub mod death;
+mod encounter;
 pub mod examine;
 pub mod explain;
 mod explain_disk;

@@ -21,6 +21,15 @@ const FACTORS: [u16; 6] = [0, 0, 1, 1, 2, 8];
 const PAIR: Range<usize> = 2..5;
 /// Writes that a store has seen before a brief run.
 const PAST: Range<usize> = 8..64;
+/// Changes after a checkpoint, fewer than so many.
+const LATER: usize = 4;
+/// One in so many pools is nearly full before: each key has such a share of its part of the room.
+const FULL_ONE_IN: u32 = 8;
+const FULL_PERCENT: Range<u64> = 60..110;
+/// Of the writes, one in so many is a removal.
+const REMOVALS_ONE_IN: u32 = 8;
+/// Lengths of values in runs where all are alike: many records fill a page, or some, or one; or a value is longer than a page.
+const LENGTHS: [Range<usize>; 4] = [0..24, 90..130, 350..420, 440..900];
 /// Calls of a run for each key, at least.
 const CALLS_A_KEY: usize = 4;
 /// A batch has several keys.
@@ -28,10 +37,12 @@ const KEYS_MIN: usize = 2;
 
 /// See the module text.
 pub(crate) struct Mix {
-    profile: Profile,
+    pub(crate) profile: Profile,
     weights: Weights,
     /// The first two are met more often than the others.
     keys: Vec<Key>,
+    /// Lengths of values, where they are not those of the profile.
+    lengths: Option<Range<usize>>,
 }
 
 impl Mix {
@@ -41,6 +52,7 @@ impl Mix {
             profile,
             weights: weights::of(profile),
             keys: (0..profile.keys() as Key).collect(),
+            lengths: None,
         }
     }
 
@@ -57,6 +69,9 @@ impl Mix {
         mix.keys.shuffle(random);
         let most = (calls / CALLS_A_KEY).clamp(KEYS_MIN, profile.keys());
         mix.keys.truncate(random.random_range(KEYS_MIN..=most));
+        if profile != Profile::Fixed && random.random::<bool>() {
+            mix.lengths = Some(LENGTHS[random.random_range(0..LENGTHS.len())].clone());
+        }
         mix
     }
 
@@ -79,30 +94,81 @@ impl Mix {
         }
     }
 
-    /// What a store goes through before calls that matter: some blocks are full, and a process has ended.
+    /// What a store goes through before calls that matter: some blocks are full, and most often a process has ended.
     pub(crate) fn past(&self, random: &mut StdRng, values: &mut Values) -> Vec<Call> {
         let writes = random.random_range(PAST);
         // Those of one length fill blocks of one kind.
         let length = random.random::<bool>().then(|| self.length(random));
-        let mut calls: Vec<Call> = (0..writes)
-            .map(|_| match random.random_range(0..8) {
-                0 => Call::Delete(self.key(random)),
-                _ => {
-                    let bytes = length.unwrap_or_else(|| self.length(random));
-                    Call::Put(self.key(random), values.make(bytes, random.random()), 0)
-                }
-            })
-            .collect();
-        calls.push(match random.random::<bool>() {
-            true => Call::Kill,
-            false => Call::Reopen,
-        });
+        let mut calls: Vec<Call> = Vec::new();
+        if random.random_range(0..FULL_ONE_IN) == 0 {
+            let each = self.profile.capacity() / self.profile.keys() as u64;
+            for key in 0..self.profile.keys() as Key {
+                let bytes = each * random.random_range(FULL_PERCENT) / 100;
+                calls.push(Call::Put(
+                    key,
+                    values.make(bytes as usize, random.random()),
+                    0,
+                ));
+            }
+        }
+        let last = self.keys[self.keys.len() - 1];
+        // Where everything after the first writes is of one key, the others lie in blocks that are full.
+        let is_buried = random.random::<bool>();
+        let mut put = |key: Key, random: &mut StdRng| {
+            let bytes = length.unwrap_or_else(|| self.length(random));
+            Call::Put(key, values.make(bytes, random.random()), 0)
+        };
+        if is_buried {
+            calls.extend(self.keys.iter().map(|&key| put(key, random)));
+        }
+        for _ in 0..writes {
+            let key = match is_buried {
+                true => last,
+                false => self.key(random),
+            };
+            calls.push(match random.random_range(0..REMOVALS_ONE_IN) {
+                0 if !is_buried => Call::Delete(key),
+                _ => put(key, random),
+            });
+        }
+        if random.random_range(0..3) == 0 {
+            calls.push(Call::Checkpoint);
+            // What has changed since then is found by whoever comes next.
+            for _ in 0..random.random_range(0..LATER) {
+                let key = self.key(random);
+                calls.push(match random.random::<bool>() {
+                    true => Call::Delete(key),
+                    false => put(key, random),
+                });
+            }
+        }
+        match random.random_range(0..4) {
+            0 | 1 => {}
+            2 => calls.push(Call::Kill),
+            _ => calls.push(Call::Reopen),
+        }
         calls
+    }
+
+    /// Two keys that are met often.
+    pub(crate) fn pair(&self) -> [Key; 2] {
+        [self.keys[0], self.keys[1]]
     }
 
     /// One call.
     pub(crate) fn call(&self, random: &mut StdRng, values: &mut Values, now: u64) -> Call {
-        let key = self.key(random);
+        let kind = weights::draw(&self.weights, random);
+        self.of_kind(kind, self.key(random), (random, values), now)
+    }
+
+    /// One call of some kind, of a key if it is of one.
+    pub(crate) fn of_kind(
+        &self,
+        kind: Kind,
+        key: Key,
+        (random, values): (&mut StdRng, &mut Values),
+        now: u64,
+    ) -> Call {
         let salt = random.random();
         // While somebody lingers, what others do becomes durable.
         let linger = random.random_range(0..2) * random.random_range(1..MOST_EVENTS);
@@ -110,7 +176,7 @@ impl Mix {
             let bytes = self.length(random);
             values.make(bytes, salt)
         };
-        match weights::draw(&self.weights, random) {
+        match kind {
             Kind::Put => Call::Put(key, value(random, values), self.expiry(random, now)),
             Kind::Get => Call::Get(key),
             Kind::Delete => Call::Delete(key),
@@ -202,6 +268,9 @@ impl Mix {
 
     /// A length in bytes for a value.
     fn length(&self, random: &mut StdRng) -> usize {
+        if let Some(lengths) = &self.lengths {
+            return random.random_range(lengths.clone());
+        }
         let pick = random.random_range(0..100);
         if pick >= 98 && self.profile != Profile::Growth {
             // Longer than a block, in every profile.

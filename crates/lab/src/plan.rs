@@ -1,12 +1,14 @@
 //! A plan: everything that decides a run, so that it can be run again.
 
 use crate::call::{Call, Values};
+use crate::encounter;
 use crate::image::Medium;
 use crate::mix::Mix;
 use crate::profile::{self, Profile};
 use crate::world::CLOCK_START;
 use everdram::EngineKind;
 use rand::RngExt;
+use rand::rngs::StdRng;
 
 /// A run to be.
 #[derive(Clone, Debug)]
@@ -40,6 +42,17 @@ pub enum Manner {
         /// Which jobs.
         jobs: u8,
     },
+    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs, where each session stops after so
+    /// many events (0: not at all) until those after it have come as far as they can.
+    Stops([u32; SESSIONS_THAT_STOP]),
+}
+
+impl Manner {
+    /// Whether sessions are threads.
+    #[must_use]
+    pub fn is_threaded(self) -> bool {
+        self != Manner::Turns
+    }
 }
 
 /// What goes wrong with a disk in a run.
@@ -61,10 +74,23 @@ pub enum Fault {
     Room(u64),
 }
 
+/// Sessions where they stop.
+pub const SESSIONS_THAT_STOP: usize = 3;
+/// One in so many runs has a fault of each kind, more or less.
+const FAULT_ONE_IN: u32 = 6;
 /// Runs of fewer calls may have a past.
 const BRIEF: usize = 20;
 
 impl Plan {
+    /// Sessions that it may have.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        match self.manner {
+            Manner::Stops(..) => SESSIONS_THAT_STOP,
+            _ => self.profile.sessions(),
+        }
+    }
+
     /// Draws `count` calls, the same ones for every engine, and for a brief run what came before them.
     #[must_use]
     pub fn draw(
@@ -76,46 +102,10 @@ impl Plan {
     ) -> Plan {
         let mut random = profile::random(seed, 1);
         let mut values = Values::default();
-        let mut now = CLOCK_START;
-        let manner = profile.manner(seed);
-        // In every other run of threads the last session only looks.
-        let looks = manner != Manner::Turns && random.random::<bool>();
-        let looker = looks.then_some(profile.sessions() - 1);
         let mix = Mix::draw(profile, count, &mut random);
-        let past = match (1..BRIEF).contains(&count) && random.random::<bool>() {
-            true => mix.past(&mut random, &mut values),
-            false => Vec::new(),
-        };
-        let past = past.into_iter().map(|call| (0, call));
-        let calls = (0..count).map(|_| {
-            let session = random.random_range(0..profile.sessions());
-            let call = match looker == Some(session) {
-                true => mix.look(&mut random),
-                false => mix.call(&mut random, &mut values, now),
-            };
-            let session = session as u32;
-            if let Call::Advance(by) = call {
-                now += by;
-            }
-            (session, call)
-        });
-        let calls = past.chain(calls).collect();
-        // There are more events where jobs run beside the calls.
-        let more = match manner {
-            Manner::Turns => 1,
-            Manner::Threads { .. } => 3,
-        };
-        let fault = match (medium, random.random_range(0..6)) {
-            (Medium::File, 0 | 3) => Fault::Sync(random.random_range(4..80 * more)),
-            (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
-            (Medium::File, 2) => Fault::Kill(random.random_range(4..200 * more)),
-            (Medium::Pmem, 0..3) => Fault::Kill(random.random_range(10..600 * more)),
-            (Medium::Pmem, 3..5) => {
-                Fault::Outage(random.random_range(10..600 * more), random.random())
-            }
-            (Medium::File, 4) => Fault::Outage(random.random_range(4..200 * more), random.random()),
-            _ => Fault::None,
-        };
+        let manner = profile.manner(seed);
+        let calls = in_a_row(&mix, (manner, count), &mut random, &mut values);
+        let fault = fault((medium, manner), FAULT_ONE_IN, &mut random);
         Plan {
             engine,
             medium,
@@ -127,4 +117,76 @@ impl Plan {
             fault,
         }
     }
+
+    /// Draws an encounter: few calls, in the middle of which sessions stop for each other, and what came before them.
+    #[must_use]
+    pub fn meeting(engine: EngineKind, medium: Medium, profile: Profile, seed: u64) -> Plan {
+        let mut random = profile::random(seed, 1);
+        let mut values = Values::default();
+        let mix = Mix::draw(profile, BRIEF, &mut random);
+        let (manner, calls) = encounter::draw(&mix, &mut random, &mut values);
+        // Mostly it is enough that the power fails in the end.
+        let fault = fault((medium, manner), 2 * FAULT_ONE_IN, &mut random);
+        Plan {
+            engine,
+            medium,
+            profile,
+            manner,
+            seed,
+            calls,
+            values,
+            fault,
+        }
+    }
+}
+
+/// What goes wrong with the medium: each kind in so many runs, and mostly nothing.
+fn fault((medium, manner): (Medium, Manner), one_in: u32, random: &mut StdRng) -> Fault {
+    // Events that a medium hears of, and syncs among them. There are more where jobs run beside the calls, and few in an encounter.
+    let (events, syncs) = match manner {
+        Manner::Turns => (200, 80),
+        Manner::Threads { .. } => (600, 240),
+        Manner::Stops(..) => (40, 16),
+    };
+    let mut after = |events: u32| random.random_range(events / 50..events);
+    let (of_disk, of_memory, sync) = (after(events), after(3 * events), after(syncs));
+    match (medium, random.random_range(0..one_in)) {
+        (Medium::File, 0 | 3) => Fault::Sync(sync),
+        (Medium::File, 1) => Fault::Room(random.random_range(80_000..260_000)),
+        (Medium::File, 2) => Fault::Kill(of_disk),
+        (Medium::Pmem, 0..3) => Fault::Kill(of_memory),
+        (Medium::Pmem, 3..5) => Fault::Outage(of_memory, random.random()),
+        (Medium::File, 4) => Fault::Outage(of_disk, random.random()),
+        _ => Fault::None,
+    }
+}
+
+/// So many calls, of sessions by chance, and what came before them.
+fn in_a_row(
+    mix: &Mix,
+    (manner, count): (Manner, usize),
+    random: &mut StdRng,
+    values: &mut Values,
+) -> Vec<(u32, Call)> {
+    let mut now = CLOCK_START;
+    // In every other run of threads the last session only looks.
+    let looks = manner != Manner::Turns && random.random::<bool>();
+    let looker = looks.then_some(mix.profile.sessions() - 1);
+    let past = match (1..BRIEF).contains(&count) && random.random::<bool>() {
+        true => mix.past(random, values),
+        false => Vec::new(),
+    };
+    let past = past.into_iter().map(|call| (0, call));
+    let calls = (0..count).map(|_| {
+        let session = random.random_range(0..mix.profile.sessions());
+        let call = match looker == Some(session) {
+            true => mix.look(random),
+            false => mix.call(random, values, now),
+        };
+        if let Call::Advance(by) = call {
+            now += by;
+        }
+        (session as u32, call)
+    });
+    past.chain(calls).collect()
 }

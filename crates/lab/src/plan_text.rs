@@ -93,6 +93,7 @@ pub fn write(saved: &Saved) -> String {
     let threads = match plan.manner {
         Manner::Turns => String::new(),
         Manner::Threads { jobs } => format!("threads {jobs}\n"),
+        Manner::Stops([first, second, third]) => format!("stops {first} {second} {third}\n"),
     };
     let mut text = format!(
         "{TITLE}\nengine {}\nmedium {}\nprofile {}\n{threads}seed {}\nfault {fault}\n",
@@ -230,12 +231,13 @@ pub fn read(text: &str) -> Result<Saved, TextError> {
     let medium: Medium = third.named("medium", MEDIUM)?;
     let profile: Profile = next("`profile NAME`")?.named("profile", &profiles())?;
     let fifth = next("`seed N`")?;
-    let (manner, sixth) = match fifth.line.starts_with("threads") {
-        true => {
+    let (manner, sixth) = match fifth.line.split_whitespace().next() {
+        Some("threads") => {
             let jobs = fifth.named("threads", "`threads N`, N below 256")?;
             (Manner::Threads { jobs }, next("`seed N`")?)
         }
-        false => (Manner::Turns, fifth),
+        Some("stops") => (fifth.stops()?, next("`seed N`")?),
+        _ => (Manner::Turns, fifth),
     };
     let seed = sixth.named("seed", "`seed N`, N a number")?;
     let fault = next("`fault none`")?.fault()?;
@@ -310,7 +312,7 @@ impl Reading {
     }
 
     fn call(&mut self, mut words: Words<'_>) -> Result<(), TextError> {
-        let sessions = self.plan.profile.sessions() as u64;
+        let sessions = self.plan.sessions() as u64;
         let expected = format!("`call sN NAME ...` with N below {sessions}");
         let session = words.marked('s', &expected)?;
         if session >= sessions || self.plan.calls.len() >= CALLS {

@@ -1,6 +1,6 @@
 //! A line of a plan's text, word by word: what is expected there, and what is found.
 
-use crate::plan::Fault;
+use crate::plan::{Fault, Manner, SESSIONS_THAT_STOP};
 use crate::plan_text::TextError;
 use everdram::EngineKind;
 use std::str::{FromStr, SplitWhitespace};
@@ -120,6 +120,17 @@ impl<'a> Words<'a> {
             true => Ok(engine),
             false => Err(wrong),
         }
+    }
+
+    pub(crate) fn stops(mut self) -> Result<Manner, TextError> {
+        let expected = "`stops N N N`, after how many events each session stops";
+        self.next();
+        let mut stops = [0; SESSIONS_THAT_STOP];
+        for stop in &mut stops {
+            *stop = self.small_number(expected)?;
+        }
+        self.end(expected)?;
+        Ok(Manner::Stops(stops))
     }
 
     pub(crate) fn fault(mut self) -> Result<Fault, TextError> {

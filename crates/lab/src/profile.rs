@@ -105,6 +105,11 @@ impl Profile {
         bytes
     }
 
+    /// The key that is longer than a block, where there is one.
+    pub(crate) fn long_key(self) -> Option<Key> {
+        (0..self.keys() as Key).find(|&key| self.key(key).len() == LONG_KEY)
+    }
+
     /// How the pool is opened: the smallest geometry, no background work.
     #[must_use]
     pub fn options(self) -> Options {
@@ -146,6 +151,16 @@ impl Profile {
         match self {
             Profile::Growth | Profile::Large => 160 << 10,
             _ => 128 << 10,
+        }
+    }
+
+    /// Segments of the redo log. With few, checkpoints come often, and segments are used again instead of being made anew; with many, what
+    /// is in memory only stays so for longer: a checkpoint of the image writes whole pages.
+    #[must_use]
+    pub fn log_segments(self) -> u64 {
+        match self {
+            Profile::Fixed | Profile::Variable | Profile::Batch | Profile::Reclamation => 64,
+            _ => 8,
         }
     }
 

@@ -25,15 +25,20 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
-    /// So many images for a trace; `own`: steps of the store's own work, in order. `each`: of every point, at least.
-    pub(crate) fn new(images: u64, trace: &[Step], own: &[StepId], each: u64) -> Purse {
+    /// So many images for a trace from a step on; `own`: steps of the store's own work, in order. `each`: of every point, at least.
+    pub(crate) fn new(
+        images: u64,
+        (trace, from): (&[Step], StepId),
+        own: &[StepId],
+        each: u64,
+    ) -> Purse {
         let mut purse = Purse {
             images,
             weight: 0,
             own: own.to_vec(),
             each,
         };
-        let steps = trace.iter().enumerate();
+        let steps = trace.iter().enumerate().skip(from as usize);
         purse.weight = steps
             .filter(|(_, step)| may_be_point(step))
             .map(|(id, _)| purse.weight_of(id as StepId))

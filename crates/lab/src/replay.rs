@@ -47,7 +47,7 @@ pub fn save(found: &Found) -> Saved {
 #[must_use]
 pub fn replay(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, go_on: GoOn<'_>) -> Replay {
     let attempts = match saved.plan.manner {
-        Manner::Threads { .. } => THREADED_RUNS,
+        Manner::Threads { .. } | Manner::Stops(..) => THREADED_RUNS,
         Manner::Turns => 1,
     };
     let mut other = None;

@@ -9,6 +9,7 @@ use crate::outage::outage;
 use crate::plan::{Fault, Manner, Plan};
 use crate::recorder::{Record, Recorder};
 use crate::schedule;
+use crate::trace::{Step, StepId};
 use crate::world::{CLOCK_START, Ears, Ground, Numbers, World};
 use everdram::lab::Job;
 use everdram::{EngineSession, Error};
@@ -25,6 +26,19 @@ pub struct Run {
     pub record: Record,
     /// What the program saw in the end.
     pub end: Image,
+}
+
+impl Run {
+    /// The step in which another session than the first makes its first call.
+    #[must_use]
+    pub fn met(&self) -> StepId {
+        let Record { trace, history, .. } = &self.record;
+        let is_others = |step: &Step| match step {
+            Step::Invoke(call) => history.entries[*call as usize].planned_session() > 0,
+            _ => false,
+        };
+        trace.iter().position(is_others).unwrap_or(0) as StepId
+    }
 }
 
 impl Numbers for Recorder {
@@ -54,6 +68,8 @@ pub(crate) struct Driver<'a> {
     pub(crate) killed: u32,
     /// Whether a process was started again because the disk had failed.
     pub(crate) was_struck: bool,
+    /// Whether the fault of an encounter counts its events already.
+    pub(crate) was_armed: bool,
 }
 
 /// Runs a plan, from an empty pool. `loads`: writes down what is read, too.
@@ -66,8 +82,8 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     let start = ground
         .create(plan.seed)
         .map_err(|error| error.to_string())?;
-    let turn =
-        matches!(plan.manner, Manner::Threads { .. }).then(|| Arc::new(schedule::event) as _);
+    let is_threaded = plan.manner.is_threaded();
+    let turn = is_threaded.then(|| Arc::new(schedule::event) as _);
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
     let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
         Ok(world) => world,
@@ -82,7 +98,9 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
         Err(error) => return Err(format!("opening a new pool: {error}")),
     };
     // A pool that cannot be made has nothing to lose.
-    recorder.arm(plan.medium, plan.fault);
+    if !matches!(plan.manner, Manner::Stops(..)) {
+        recorder.arm(plan.medium, plan.fault);
+    }
     let end = drive(plan, &start, &recorder, world)?;
     Ok(Run {
         start,
@@ -110,10 +128,11 @@ pub(crate) fn drive(
         sessions: Vec::new(),
         killed: 0,
         was_struck: false,
+        was_armed: false,
     };
     let outcome = match plan.manner {
         Manner::Turns => driver.in_turns(),
-        Manner::Threads { .. } => driver.in_threads(),
+        Manner::Threads { .. } | Manner::Stops(..) => driver.in_threads(),
     };
     let end = driver.world.killed();
     let Driver {

@@ -10,6 +10,7 @@ use crate::world::Ground;
 use everdram::EngineKind;
 
 mod bullet;
+mod meetings;
 
 /// A run with a name.
 #[derive(Clone, Debug)]
@@ -25,17 +26,17 @@ pub struct Scenario {
 pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = match engine {
         EngineKind::Bullet => bullet::all(medium),
-        _ => viper(engine, medium),
+        _ => {
+            let mut all = viper(engine, medium);
+            all.extend(meetings::all(engine, medium));
+            all
+        }
     };
     if medium == Medium::File {
         all.push(Scenario {
             name: "a segment of the log that only caches know".into(),
             plan: cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
         });
-        all.extend((0..64).map(|kept| Scenario {
-            name: "half a batch of the log, and what the next one writes there".into(),
-            plan: half_a_batch(plan(engine, medium, Profile::Variable, batches), kept),
-        }));
     }
     all
 }
@@ -94,7 +95,12 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     told.chain(read).collect()
 }
 
-fn plan(engine: EngineKind, medium: Medium, profile: Profile, story: Story) -> Plan {
+fn plan(
+    engine: EngineKind,
+    medium: Medium,
+    profile: Profile,
+    story: impl FnOnce(&mut Values) -> Vec<(u32, Call)>,
+) -> Plan {
     let mut values = Values::default();
     let calls = story(&mut values);
     Plan {
@@ -221,33 +227,6 @@ fn much(values: &mut Values) -> Vec<(u32, Call)> {
     (0..40)
         .map(|number| (0, put(values, number % 6, WIDE)))
         .collect()
-}
-
-/// What is written last is as long as what the next process writes.
-fn batches(values: &mut Values) -> Vec<(u32, Call)> {
-    let (first, wide) = (put(values, 2, SMALL), part(values, 1, WIDE));
-    let parts = vec![part(values, 0, SMALL), wide];
-    vec![(0, first), (0, Call::Pipeline(parts))]
-}
-
-/// Power fails in the last sync of a plan and leaves some sectors of a batch. The next process looks, and writes what
-/// has the same bytes in the others.
-fn half_a_batch(mut plan: Plan, kept: u32) -> Plan {
-    let ground = Ground::of(&plan);
-    let run = run::run(&plan, &ground, false).expect("a plan that runs");
-    let calls = run.record.trace.iter();
-    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
-    let of_disk = calls
-        .filter(|step| matches!(step, Step::Disk { .. }))
-        .count();
-    plan.fault = Fault::Outage(of_disk as u32 - 1, kept);
-    let Some((_, Call::Pipeline(parts))) = plan.calls.last().cloned() else {
-        unreachable!("the plan ends with a pipeline");
-    };
-    let again = vec![part(&mut plan.values, 0, SMALL), parts[1]];
-    plan.calls
-        .extend([(0, Call::Get(0)), (0, Call::Pipeline(again))]);
-    plan
 }
 
 /// The process dies when it has made and filled a segment of the log, before the segment's name is durable. The next process finds it, and

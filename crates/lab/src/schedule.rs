@@ -1,8 +1,9 @@
 //! A scheduler that lets one thread run at a time and decides at every event who is next, from a seed.
 //!
-//! Two ways to decide: at random, where a thread keeps the turn with some probability; and by priorities that
+//! Three ways to decide: at random, where a thread keeps the turn with some probability; by priorities that
 //! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few switches
-//! at the right places. In most runs threads also stop on purpose, at a few of the places where they publish something in DRAM, now and
+//! at the right places; and by [stops](Scheduler::with_stops), where each thread is left once, at one event of its own, until the others have
+//! come as far as they can. In most runs of the first two kinds threads also stop on purpose, at a few of the places where they publish something in DRAM, now and
 //! then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
 //! nothing to do for a while, or holds something for a while on purpose, rests for so many events of others.
 //!
@@ -25,10 +26,12 @@ use std::time::Duration;
 
 /// How long the thread with the turn may be silent.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Events of a run among which priorities change.
-const EVENTS: u64 = 4000;
+/// Events of a run among which priorities change: runs are of very different lengths.
+const EVENTS: [u64; 4] = [80, 300, 1200, 4000];
 /// Times that threads wait in a row before those are woken who rest.
 const WAITS_OF_RESTING: u64 = 64;
+/// Of the times that a thread waits where others have stopped, in one of so many any of these goes on.
+const WAITS_OF_STOPS: u32 = 8;
 /// How long a thread sleeps that waits while no other has the turn to come.
 const MOMENT: Duration = Duration::from_millis(1);
 /// What such a sleep counts.
@@ -57,6 +60,8 @@ enum Way {
     Random(u32),
     /// The highest runs; at these events the running thread becomes the lowest.
     Priorities { of: Vec<u64>, changes: Vec<u64> },
+    /// Events until each thread stops; 0: it has stopped, `None`: it does so no more.
+    Stops(Vec<Option<u32>>),
 }
 
 /// Where threads stop before they publish something.
@@ -167,12 +172,26 @@ impl Scheduler {
             Way::Random([2, 4, 12, 40][random.random_range(0..4)])
         } else {
             let depth = random.random_range(1..12);
+            let events = EVENTS[random.random_range(0..EVENTS.len())];
             Way::Priorities {
                 of: (0..threads).map(|_| priority(&mut random)).collect(),
-                changes: (0..depth).map(|_| random.random_range(0..EVENTS)).collect(),
+                changes: (0..depth).map(|_| random.random_range(0..events)).collect(),
             }
         };
         let pauses = Pauses::draw(&mut random);
+        Scheduler::that_goes(way, pauses, threads, random)
+    }
+
+    /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second one, and so forth; the last one to
+    /// its end, and then the others to theirs, in an order of chance. Whoever has to wait for somebody lets him go on.
+    #[must_use]
+    pub fn with_stops(threads: usize, stops: &[u32], random: StdRng) -> Arc<Scheduler> {
+        let of = |thread: usize| stops.get(thread).copied().filter(|&stop| stop > 0);
+        let way = Way::Stops((0..threads).map(of).collect());
+        Scheduler::that_goes(way, Pauses::NONE, threads, random)
+    }
+
+    fn that_goes(way: Way, pauses: Pauses, threads: usize, mut random: StdRng) -> Arc<Scheduler> {
         let lot = match random.random_range(0..3) {
             0 => usize::MAX,
             _ => random.random_range(1..=LOT_MAX),
@@ -317,6 +336,13 @@ impl Scheduler {
 }
 
 impl Pauses {
+    const NONE: Pauses = Pauses {
+        places: 0,
+        one_in: 1,
+        anywhere: None,
+        left: 0,
+    };
+
     fn draw(random: &mut StdRng) -> Pauses {
         let (places, one_in) = match random.random_range(0..4) {
             0 => (0, 1),
@@ -408,7 +434,40 @@ impl State {
                 }
                 self.turn = self.highest(None).unwrap_or(me);
             }
+            Way::Stops(of) => {
+                if let Some(left) = &mut of[me]
+                    && let Some(fewer) = left.checked_sub(1)
+                {
+                    *left = fewer;
+                    if fewer == 0 {
+                        self.turn = self.first(None).unwrap_or(me);
+                    }
+                }
+            }
         }
+    }
+
+    /// Who is next among those who are ready where each one stops once: the first that has not stopped, or one that has, which then goes on.
+    fn first(&mut self, except: Option<usize>) -> Option<usize> {
+        let ready = self.ready(except);
+        let Way::Stops(of) = &mut self.way else {
+            return None;
+        };
+        let going = ready.iter().find(|&&thread| of[thread] != Some(0));
+        // Those who go on may wait for one who has stopped.
+        let anyone = self.waits > 0 && self.random.random_range(0..WAITS_OF_STOPS) == 0;
+        let next = match anyone && !ready.is_empty() {
+            true => ready[self.random.random_range(0..ready.len())],
+            false => match going {
+                Some(going) => *going,
+                None if ready.is_empty() => return None,
+                None => ready[self.random.random_range(0..ready.len())],
+            },
+        };
+        if of[next] == Some(0) {
+            of[next] = None;
+        }
+        Some(next)
     }
 
     /// Who has the highest priority among those who are ready.
@@ -436,6 +495,7 @@ impl State {
         }
         self.turn = match &self.way {
             Way::Priorities { .. } => self.highest(Some(me)).unwrap_or(me),
+            Way::Stops(_) => self.first(Some(me)).unwrap_or(me),
             Way::Random(_) => others[self.random.random_range(0..others.len())],
         };
     }

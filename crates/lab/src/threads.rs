@@ -44,11 +44,17 @@ impl Driver<'_> {
         while !left.is_empty() {
             let end = left.iter().position(|(_, call)| call.outlives_process());
             let end = end.unwrap_or(left.len());
-            if end == 0 {
+            let is_past = matches!(self.plan.manner, Manner::Stops(..)) && left[0].0 == 0;
+            if end == 0 || is_past {
                 let (session, call) = left.remove(0);
                 self.alone(session, &call)
                     .map_err(|error| format!("{call:?} failed: {error}"))?;
                 continue;
+            }
+            if matches!(self.plan.manner, Manner::Stops(..)) && !self.was_armed {
+                // What came before has been seen by others.
+                self.recorder.arm(self.plan.medium, self.plan.fault);
+                self.was_armed = true;
             }
             let rest = self.together(&left[..end])?;
             left.splice(..end, rest);
@@ -64,8 +70,9 @@ impl Driver<'_> {
 
     /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its disk had failed.
     fn together(&mut self, calls: &[(u32, Call)]) -> Result<Vec<(u32, Call)>, String> {
-        let Manner::Threads { jobs: chosen } = self.plan.manner else {
-            return Err("a plan without threads".into());
+        let chosen = match self.plan.manner {
+            Manner::Threads { jobs } => jobs,
+            Manner::Stops(..) | Manner::Turns => 0,
         };
         let mut random = profile::random(self.plan.seed, 10 + u64::from(self.killed));
         let count = calls.iter().map(|(session, _)| *session as usize + 1).max();
@@ -78,7 +85,11 @@ impl Driver<'_> {
             .filter(|(number, _)| runs(chosen, *number))
             .map(|(_, job)| (job, random.random_range(1..PAUSE)))
             .collect();
-        let scheduler = Scheduler::new(sessions.len() + work.len(), random);
+        let threads = sessions.len() + work.len();
+        let scheduler = match self.plan.manner {
+            Manner::Stops(stops) => Scheduler::with_stops(threads, &stops, random),
+            _ => Scheduler::new(threads, random),
+        };
         let crew = Crew {
             plan: self.plan,
             recorder: self.recorder,
@@ -188,7 +199,8 @@ impl Crew<'_> {
         let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
         for (_, call) in mine {
             // Who only looks would be done before the others have begun.
-            if random.random_range(0..3) == 0 {
+            if matches!(self.plan.manner, Manner::Threads { .. }) && random.random_range(0..3) == 0
+            {
                 linger(random.random_range(1..BETWEEN));
             }
             if self.is_struck() || self.failed.lock().is_some() {

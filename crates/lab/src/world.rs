@@ -176,7 +176,7 @@ impl World {
     fn open_files(ground: &Ground, disk: Arc<lab::Disk>, ears: &Ears) -> Result<World, Error> {
         let options = lab::FileOptions {
             capacity: ground.profile.capacity(),
-            log_bytes: LOG_BYTES,
+            log_bytes: ground.profile.log_segments() * SEGMENT_BYTES,
             segment_bytes: SEGMENT_BYTES,
             durability: everdram::Durability::Always,
             break_write_ahead: ground.break_write_ahead,
@@ -281,9 +281,6 @@ impl World {
 
 /// Bytes of a segment of the redo log: a few blocks, so that logs wrap.
 const SEGMENT_BYTES: u64 = 8 << 10;
-/// Bytes of redo log: so few that checkpoints come often, and so many that segments are used again instead of
-/// being made anew.
-const LOG_BYTES: u64 = 8 * SEGMENT_BYTES;
 
 /// Numbers of values, for [`perform`].
 pub trait Numbers {

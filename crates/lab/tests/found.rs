@@ -6,7 +6,9 @@ use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny};
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
+use everdram_lab::plan_text;
 use everdram_lab::profile::Profile;
+use everdram_lab::replay::replay;
 use everdram_lab::world::Ground;
 
 /// A plan of these calls, by session.
@@ -142,4 +144,23 @@ fn what_a_killed_process_left_in_caches_is_made_durable() {
         calls
     });
     judge(&plan);
+}
+
+/// In a full pool, recovery frees pieces of dead records before it finishes batches. The crash had taken the mark of a
+/// finished batch's journal, which put a key that had been removed since; only a dead record showed that, and its own key, longer than a
+/// page, lay in such a piece. Recovery put the key again over that piece and was crashed, and the next one had nothing that showed the removal.
+#[test]
+fn a_key_that_was_removed_stays_so_in_a_full_pool() {
+    let text = include_str!("found/removed-key-in-a-full-pool.plan");
+    let saved = plan_text::read(text).unwrap();
+    let ground = Ground::of(&saved.plan);
+    let replayed = replay(&saved, &ground, &Scrutiny::default(), &|| true);
+    assert!(
+        replayed.is_exact,
+        "the store's steps are others now, so that the saved crash cannot happen: have one found again by \
+         `cargo xtask mutants --only viper-journals-of-finished-batches-left-in-a-full-pool`"
+    );
+    if let Some(found) = replayed.found {
+        panic!("{}", found.wrong);
+    }
 }

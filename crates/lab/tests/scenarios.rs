@@ -5,6 +5,7 @@ use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny};
 use everdram_lab::explore::Effort;
 use everdram_lab::image::Medium;
+use everdram_lab::plan::Manner;
 use everdram_lab::scenario;
 use everdram_lab::world::Ground;
 
@@ -28,7 +29,13 @@ fn no_crash_of_a_scenario_loses_anything() {
                 };
                 (scrutiny.nested_one_in, scrutiny.lazy) = (16, 0);
             }
+            let is_meeting = matches!(plan.manner, Manner::Stops(_));
+            if is_meeting {
+                // There are many of each story.
+                (scrutiny.images, scrutiny.each) = (Some(20), 0);
+            }
             let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+            examiner.from = if is_meeting { run.met() } else { 0 };
             let outcome = examiner.run(&mut run);
             println!(
                 "{engine}, {medium}, {name}: {} images",

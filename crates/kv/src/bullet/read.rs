@@ -4,6 +4,7 @@ use super::session::{BulletSession, INLINE_MAX, bump};
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::limits::check_key;
+use crate::seam::looks;
 use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
@@ -24,6 +25,7 @@ impl BulletSession {
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
+            looks!();
             // What was read is older than what is looked at now. A batch may have begun to be published meanwhile, and others see it when all
             // of it can be seen.
             fence(Ordering::Acquire);
@@ -70,6 +72,7 @@ impl BulletSession {
             true => engine.front.find(hash, key),
             false => None,
         };
+        looks!();
         let mut looked_behind = false;
         let result = match &found {
             Some(node) if !engine.is_live(node) => Ok(None),

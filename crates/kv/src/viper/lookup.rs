@@ -12,6 +12,7 @@ use crate::epoch::{Pin, Slot};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::limits::check_key;
+use crate::seam::looks;
 use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
@@ -61,6 +62,7 @@ impl ViperSession {
         let pin = slot.pin();
         let record = match engine.index.candidates(hash, &pin).next() {
             Some(location) => {
+                looks!();
                 let at = location.get() * UNIT;
                 // What the block table says of it takes a while, too.
                 engine.reader().prefetch(at);
@@ -69,6 +71,7 @@ impl ViperSession {
             None => None,
         };
         drop(pin);
+        looks!();
         // What was read is older than what is looked at now.
         fence(Ordering::Acquire);
         let stripe = engine.stripe(hash);
@@ -215,6 +218,7 @@ impl ViperSession {
         if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
             return Ok(Look::Dead);
         }
+        looks!();
         engine.refuse_locked_page(&spot)?;
         if engine.is_expired(record.expires_at_ms) {
             return Ok(Look::Absent);
@@ -409,6 +413,7 @@ fn find(
     let reader = engine.reader();
     let mut damage = None;
     for location in engine.index.candidates(hash, pin) {
+        looks!();
         let at = location.get() * UNIT;
         match aim {
             // What the block table says of it takes a while, too.

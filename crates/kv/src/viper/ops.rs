@@ -12,6 +12,7 @@ use crate::engine::{EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::check_key;
+use crate::seam::looks;
 use crate::seen::Met;
 use crate::stripe::{GiveBack, StripeId, Stripes};
 use everdram_pm::Ordered;
@@ -106,6 +107,7 @@ impl ViperSession {
         let pin = slot.pin();
         let all = hashes.iter().map(|&(hash, _)| hash);
         ahead.start(engine, &pin, all, What::Whole);
+        looks!();
         let (mut newest, mut misses) = (Ticket::NONE, 0);
         for ((key, &(hash, _)), &at) in keys.iter().zip(hashes).zip(ahead.places()) {
             let mut one = None;
@@ -323,6 +325,7 @@ impl ViperSession {
             } = self;
             let pin = slot.pin();
             let mut one = |location: crate::index::Location| -> Result<(), Error> {
+                looks!();
                 let reader = engine.reader();
                 let spot = reader.spot(location.get() * UNIT)?;
                 let mut record = reader.load(&spot, scratch)?;
@@ -375,6 +378,7 @@ impl ViperSession {
             let Some(location) = engine.index.random(rand::random(), &pin) else {
                 break;
             };
+            looks!();
             let reader = engine.reader();
             let spot = reader.spot(location.get() * UNIT)?;
             let record = reader.load(&spot, scratch).map_err(|e| engine.at_path(e))?;

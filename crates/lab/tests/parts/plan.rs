@@ -69,7 +69,7 @@ fn every_profile_draws_every_call() {
         (0..40).any(|seed| {
             let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, profile, seed, 400);
             for (session, _) in &plan.calls {
-                assert!((*session as usize) < profile.sessions());
+                assert!((*session as usize) < plan.sessions());
             }
             plan.calls.iter().any(|(_, call)| is(call))
         })

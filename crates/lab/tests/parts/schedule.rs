@@ -18,7 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `body` on each thread, under a scheduler; `false` if it does not come to its end.
 fn scheduled(seed: u64, body: impl Fn(&Scheduler, usize) + Send + Sync + 'static) -> bool {
-    let scheduler = Scheduler::new(THREADS, profile::random(seed, 3));
+    run_by(Scheduler::new(THREADS, profile::random(seed, 3)), body)
+}
+
+/// As [`scheduled`].
+fn run_by(
+    scheduler: Arc<Scheduler>,
+    body: impl Fn(&Scheduler, usize) + Send + Sync + 'static,
+) -> bool {
     let body = Arc::new(body);
     let together = Arc::new(Barrier::new(THREADS));
     let (done, all_done) = mpsc::channel();
@@ -67,6 +74,51 @@ fn one_thread_runs_at_a_time() {
         let alone = (0..TRIES).any(|_| !course(seed).1);
         assert!(alone, "seed {seed}: two threads run at once, each time");
     }
+}
+
+/// The first two stop in the middle; the third comes to its end first, and each of the others then in one go.
+#[test]
+fn who_stops_goes_on_when_the_others_have_come_to_their_ends() {
+    let course = |stops: [u32; 3]| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&log);
+        let scheduler = Scheduler::with_stops(THREADS, &stops, profile::random(1, 3));
+        let ended = run_by(scheduler, move |scheduler, me| {
+            for _ in 0..4 {
+                log.lock().unwrap().push(me);
+                scheduler.event(me);
+            }
+        });
+        assert!(ended, "threads hang");
+        let mut course = std::mem::take(&mut *kept.lock().unwrap());
+        course.dedup();
+        course
+    };
+    let tries: Vec<Vec<usize>> = (0..TRIES).map(|_| course([2, 1, 0])).collect();
+    let expected = [vec![0, 1, 2, 0, 1], vec![0, 1, 2, 1, 0]];
+    assert!(
+        tries.iter().any(|course| expected.contains(course)),
+        "{tries:?}"
+    );
+    assert!((0..TRIES).any(|_| course([0, 0, 0]) == [0, 1, 2]));
+}
+
+/// Whoever waits for what somebody has who stopped lets him go on.
+#[test]
+fn nobody_waits_for_ever_for_one_who_has_stopped() {
+    let is_free = Arc::new(AtomicBool::new(false));
+    let scheduler = Scheduler::with_stops(THREADS, &[1, 0, 2], profile::random(1, 3));
+    let ended = run_by(scheduler, move |scheduler, me| {
+        if me == 0 {
+            (0..8).for_each(|_| scheduler.event(me));
+            is_free.store(true, Ordering::SeqCst);
+        }
+        while !is_free.load(Ordering::SeqCst) {
+            scheduler.event(me);
+            scheduler.wait(me);
+        }
+    });
+    assert!(ended, "threads hang");
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Again {
 fn other_way(saved: &Saved) -> String {
     let why = match (saved.crashes.is_empty(), saved.plan.manner) {
         (true, _) => "the plan names no crash",
-        (false, Manner::Threads { .. }) => {
+        (false, Manner::Threads { .. } | Manner::Stops(..)) => {
             "the threads were scheduled another way, or the code has changed, so that the saved crash cannot happen"
         }
         (false, _) => {

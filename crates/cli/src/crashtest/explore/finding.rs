@@ -10,7 +10,6 @@ use everdram_lab::campaign::{Campaign, Finding};
 use everdram_lab::crash::Found;
 use everdram_lab::examine::Scrutiny;
 use everdram_lab::explain::{Explanation, Told, explain};
-use everdram_lab::plan::Manner;
 use everdram_lab::plan_text;
 use everdram_lab::replay;
 use everdram_lab::shrink::{Patience, shrink};
@@ -57,7 +56,7 @@ impl Kept {
                 "everdram crashtest --engine {} --medium {} --profile {} --seed {} --ops {calls} --depth {depth} --runs 1",
                 plan.engine, plan.medium, plan.profile, plan.seed,
             ),
-            is_threaded: matches!(plan.manner, Manner::Threads { .. }),
+            is_threaded: plan.manner.is_threaded(),
         }
     }
 
