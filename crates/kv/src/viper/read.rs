@@ -404,11 +404,20 @@ impl<'a> Reader<'a> {
 
     /// The blocks of a chain, by their headers alone.
     pub(crate) fn chain_blocks(&self, chain: &Chain) -> Result<Vec<u32>, Error> {
-        let mut pieces = Pieces::new(self, chain);
         let mut blocks = Vec::new();
+        self.chain_blocks_into(chain, &mut blocks).map(|()| blocks)
+    }
+
+    /// As [`Reader::chain_blocks`]; `blocks` has those before the damage, too.
+    pub(super) fn chain_blocks_into(
+        &self,
+        chain: &Chain,
+        blocks: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        let mut pieces = Pieces::new(self, chain);
         while let Some(block) = pieces.next_block()? {
             blocks.push(block);
         }
-        Ok(blocks)
+        Ok(())
     }
 }

@@ -421,22 +421,23 @@ pub(super) fn reached_pieces(
     found: &Found,
 ) -> Result<HashSet<u32>, Error> {
     let mut reached = HashSet::new();
-    let mut scratch = Vec::new();
+    let (mut scratch, mut blocks) = (Vec::new(), Vec::new());
     for &at in &found.chained {
         let reader = viper.reader();
         let record = reader.load(&reader.spot(at)?, &mut scratch)?;
         if !record.kind.is_chained() || !is_current(viper, session, at, &record, &scratch)? {
             continue;
         }
-        let Some((chain, blocks)) = unreadable::blocks_of(viper, session, at, &record, &scratch)?
-        else {
-            continue;
-        };
-        for block in blocks {
-            if let Some(entry) = viper.blocks.get(block) {
+        blocks.clear();
+        let of = (&record, &scratch[..]);
+        let chain = unreadable::blocks_of(viper, session, at, of, &mut blocks)?;
+        for &block in &blocks {
+            if let Some(chain) = &chain
+                && let Some(entry) = viper.blocks.get(block)
+            {
                 entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
             }
-            // Whoever of the two is overwritten first would take the other's value with it.
+            // Whoever of the two is overwritten first would take the other's value with it, or its key.
             if !reached.insert(block) {
                 viper.tolerate(corrupt(at, "two values share a piece"))?;
             }

@@ -140,7 +140,8 @@ impl BigKeys {
     }
 }
 
-/// The overflow blocks of a current record's value. `None`: they cannot be read, which concerns that key alone.
+/// Appends the overflow blocks of a current record's value, as far as they can be read: its key may lie in the first of them. `None`:
+/// that is not all of them, which concerns that key alone.
 ///
 /// # Errors
 /// What is no damage.
@@ -148,9 +149,9 @@ pub(super) fn blocks_of(
     viper: &Viper,
     session: &ViperSession,
     at: u64,
-    record: &Record,
-    scratch: &[u8],
-) -> Result<Option<(Chain, Vec<u32>)>, Error> {
+    (record, scratch): (&Record, &[u8]),
+    blocks: &mut Vec<u32>,
+) -> Result<Option<Chain>, Error> {
     let reader = viper.reader();
     // Who salvages says beforehand which values cannot be read; otherwise their reader learns of it.
     let read = |chain: &Chain| match viper.damage {
@@ -158,8 +159,8 @@ pub(super) fn blocks_of(
         None => Ok(()),
     };
     let found = chain_of(record, scratch).and_then(|chain| {
-        let blocks = reader.chain_blocks(&chain)?;
-        read(&chain).map(|()| (chain, blocks))
+        reader.chain_blocks_into(&chain, blocks)?;
+        read(&chain).map(|()| chain)
     });
     match found {
         Ok(found) => Ok(Some(found)),
