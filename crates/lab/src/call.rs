@@ -73,6 +73,20 @@ impl Call {
         matches!(self, Call::Kill | Call::Reopen)
     }
 
+    /// Whether its caller is told of what it has read: who starts a process, or does the store's own work, reads much and is told nothing.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        !matches!(
+            self,
+            Call::Kill
+                | Call::Reopen
+                | Call::Tend
+                | Call::Turn(_)
+                | Call::Reclaim
+                | Call::Checkpoint
+        )
+    }
+
     /// Whether its answer is about more than one moment; see [`crate::history`].
     #[must_use]
     pub fn observes(&self) -> bool {

@@ -147,7 +147,7 @@ impl Linter<'_> {
                 Step::Return(call) => {
                     self.open.remove(call);
                     let entry = &record.history.entries[*call as usize];
-                    self.returned(*call, !entry.call.outlives_process());
+                    self.returned(*call, entry.call.tells());
                 }
                 Step::Death | Step::Outage(_) => {
                     self.dead = id as StepId;
@@ -185,16 +185,19 @@ impl Linter<'_> {
         Ok(())
     }
 
-    /// A call has returned. `answers`: somebody was told what it has read; who starts a process reads all of the pool, and is told
-    /// nothing of it.
+    /// A call has returned. `answers`: somebody was told of what it has read.
     fn returned(&mut self, call: u32, answers: bool) {
         let read = self.read.remove(&call).unwrap_or_default();
         for (line, atom) in self.lines.loose() {
             if atom.is_late() {
                 continue;
             }
-            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it.
-            if self.open.is_empty() && atom.step >= self.dead {
+            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it. A read that goes beyond what
+            // it looks for may come to it.
+            if atom.step < self.dead {
+                continue;
+            }
+            if self.open.is_empty() {
                 count(&mut self.lints.dirty_at_acknowledgement, atom.site);
             }
             // Words are marks and states; that they are read says nothing about what is answered.

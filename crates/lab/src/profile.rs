@@ -159,7 +159,7 @@ impl Profile {
     #[must_use]
     pub fn log_segments(self) -> u64 {
         match self {
-            Profile::Fixed | Profile::Variable | Profile::Batch | Profile::Reclamation => 64,
+            Profile::Fixed | Profile::Batch | Profile::Reclamation => 64,
             _ => 8,
         }
     }

@@ -84,14 +84,10 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         ("a removal is verified and read", removal, &[Call::Tend]),
         ("an addition is verified and read", addition, &[Call::Tend]),
     ];
-    let read =
-        cut_off
-            .into_iter()
-            .filter(|_| medium == Medium::Pmem)
-            .map(|(name, story, between)| Scenario {
-                name: name.into(),
-                plan: cut_off_and_read(plan(engine, medium, Profile::Fixed, story), between),
-            });
+    let read = cut_off.into_iter().map(|(name, story, between)| Scenario {
+        name: name.into(),
+        plan: cut_off_and_read(plan(engine, medium, Profile::Fixed, story), between),
+    });
     told.chain(read).collect()
 }
 
@@ -248,22 +244,30 @@ fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The process dies before the last fence of a plan on memory: what the last call has stored is in caches. The
+/// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches. The
 /// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
     let ground = Ground::of(&plan);
     let run = run::run(&plan, &ground, false).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
-    let is_event = |step: &&Step| {
+    let of_memory = |step: &&Step| {
         matches!(
             step,
             Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
         )
     };
-    let events: Vec<&Step> = calls.filter(is_event).collect();
-    let is_fence = |step: &&Step| matches!(step, Step::Fence { .. });
-    let last = events.iter().rposition(is_fence).expect("a fence");
+    let events: Vec<&Step> = match plan.medium {
+        Medium::Pmem => calls.filter(of_memory).collect(),
+        Medium::File => calls
+            .filter(|step| matches!(step, Step::Disk { .. }))
+            .collect(),
+    };
+    let makes_durable = |step: &&Step| match step {
+        Step::Disk { step, .. } => matches!(step, DiskStep::Sync { .. }),
+        step => matches!(step, Step::Fence { .. }),
+    };
+    let last = events.iter().rposition(makes_durable).expect("a fence");
     plan.fault = Fault::Kill(last as u32);
     let read = Call::Get(0);
     plan.calls
