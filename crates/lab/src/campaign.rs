@@ -1,11 +1,14 @@
 //! Many runs, examined by several workers until time or images are enough.
 
 use crate::examine::{Examiner, Scrutiny, Totals, Violation};
+use crate::found;
 use crate::image::Medium;
 use crate::plan::{Manner, Plan};
+use crate::plan_text::Saved;
 use crate::profile::Profile;
+use crate::replay::replay;
 use crate::run::{self, Run};
-use crate::scenario;
+use crate::scenario::{self, Scenario};
 use crate::world::Ground;
 use everdram::EngineKind;
 use parking_lot::Mutex;
@@ -226,15 +229,26 @@ impl Campaign {
     fn written(&self) -> Vec<Job> {
         let media = self.media.iter().filter(|_| self.by_hand);
         // Some are made by running others. A store in which those do not run is found out by what is drawn.
-        let of = |&medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
-        let scenarios = media.flat_map(|medium| of(medium).unwrap_or_default());
-        let ours = scenarios.filter(|scenario| self.profiles.contains(&scenario.plan.profile));
-        let jobs = ours.map(|scenario| Job {
-            // There are many of the same story.
-            scrutiny: self.scrutiny_of(&scenario.plan, scenario.plan.manner == Manner::Turns),
-            plan: scenario.plan,
+        let of = |medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
+        let jobs = media.flat_map(|&medium| {
+            let again = found::all(self.engine, medium)
+                .into_iter()
+                .map(|saved| Job {
+                    scrutiny: self.scrutiny_of(&saved.plan, true),
+                    plan: saved.plan.clone(),
+                    saved: Some(saved),
+                });
+            let scenarios = of(medium).unwrap_or_default().into_iter();
+            let by_hand = scenarios.map(|Scenario { plan, .. }| Job {
+                // There are many of the same story.
+                scrutiny: self.scrutiny_of(&plan, plan.manner == Manner::Turns),
+                plan,
+                saved: None,
+            });
+            again.chain(by_hand).collect::<Vec<Job>>()
         });
-        let mut jobs: Vec<Job> = jobs.collect();
+        let ours = jobs.filter(|job| self.profiles.contains(&job.plan.profile));
+        let mut jobs: Vec<Job> = ours.collect();
         jobs.reverse();
         jobs
     }
@@ -271,6 +285,7 @@ impl Campaign {
         Job {
             scrutiny: self.scrutiny_of(&plan, is_whole),
             plan,
+            saved: None,
         }
     }
 
@@ -299,7 +314,11 @@ impl Campaign {
 
     fn examine(
         &self,
-        Job { plan, scrutiny }: Job,
+        Job {
+            plan,
+            scrutiny,
+            saved,
+        }: Job,
         go_on: &(dyn Fn() -> bool + Sync),
         heard: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
@@ -313,6 +332,17 @@ impl Campaign {
                 run: None,
             })
         };
+        if let Some(saved) = saved {
+            let replayed = replay(&saved, &ground, &scrutiny, go_on);
+            let finding = replayed.found.map(|found| Finding {
+                violation: Violation::of(&found.crashes, &found.wrong),
+                plan: found.plan,
+                wrong: found.wrong,
+                after: 0,
+                run: found.run.map(Arc::new),
+            });
+            return (replayed.totals, finding);
+        }
         let mut run = match execute(&plan, &ground) {
             Ok(run) => run,
             Err(wrong) => return (Totals::default(), finding(None, wrong)),
@@ -352,6 +382,8 @@ enum Shape {
 struct Job {
     plan: Plan,
     scrutiny: Scrutiny,
+    /// The crash to have once more, if there was one.
+    saved: Option<Saved>,
 }
 
 /// Enters into the tally what a run adds, as it goes.

@@ -49,6 +49,19 @@ pub struct Found {
 }
 
 impl Violation {
+    /// The first of these crashes, and those in its recovery; `None`: there is none.
+    #[must_use]
+    pub fn of(crashes: &[Crash], wrong: &Wrong) -> Option<Violation> {
+        let pair = |crash: &Crash| (crash.step, crash.held.clone());
+        let (first, inner) = crashes.split_first()?;
+        Some(Violation {
+            step: first.step,
+            picked: first.held.clone(),
+            nested: inner.iter().map(pair).collect(),
+            wrong: wrong.clone(),
+        })
+    }
+
     /// The crash, and those in its recovery.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {

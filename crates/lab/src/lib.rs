@@ -72,6 +72,7 @@ mod explain_disk;
 mod explain_memory;
 pub mod explore;
 pub mod fault;
+pub mod found;
 pub mod history;
 pub mod image;
 pub mod judge;

@@ -4,6 +4,7 @@ use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
 use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::found::REMOVED_KEY_IN_A_FULL_POOL;
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::plan_text;
@@ -151,8 +152,7 @@ fn what_a_killed_process_left_in_caches_is_made_durable() {
 /// page, lay in such a piece. Recovery put the key again over that piece and was crashed, and the next one had nothing that showed the removal.
 #[test]
 fn a_key_that_was_removed_stays_so_in_a_full_pool() {
-    let text = include_str!("found/removed-key-in-a-full-pool.plan");
-    let saved = plan_text::read(text).unwrap();
+    let saved = plan_text::read(REMOVED_KEY_IN_A_FULL_POOL).unwrap();
     let ground = Ground::of(&saved.plan);
     let replayed = replay(&saved, &ground, &Scrutiny::default(), &|| true);
     assert!(

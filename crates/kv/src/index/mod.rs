@@ -67,7 +67,7 @@ pub(crate) use growth::Rehash;
 pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
 
 use crate::epoch::{Epochs, Pin};
-use crate::seam::publishes;
+use crate::seam::{few, publishes};
 use arena::Arena;
 use candidates::Candidates;
 use directory::Directory;
@@ -180,13 +180,16 @@ impl Index {
         rehash: Rehash<'_>,
         _after: &Ordered,
     ) -> Result<(), IndexError> {
-        publishes!();
         let seen = self.approach(hash);
+        publishes!();
+        // No run of the lab fills a segment: in some of them each grows before it is full.
+        let mut is_early = few!(2) == 1;
         loop {
             let (_held, line, home) = self.own(hash, seen);
-            if self.put(line, &home, home.entry(location)) {
+            if !is_early && self.put(line, &home, home.entry(location)) {
                 return Ok(());
             }
+            is_early = false;
             self.grow(hash, rehash)?;
         }
     }
@@ -240,8 +243,9 @@ impl Index {
 
     #[inline]
     fn exchange(&self, hash: KeyHash, old: Location, new: Option<Location>) -> bool {
+        let seen = self.approach(hash);
         publishes!();
-        let (_held, line, home) = self.own(hash, self.approach(hash));
+        let (_held, line, home) = self.own(hash, seen);
         let (old, new) = (home.entry(old), new.map(|new| home.entry(new)));
         for step in 0..PROBE_BUCKETS {
             let Some(bucket) = self.bucket(line, &home, step) else {

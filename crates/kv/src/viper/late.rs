@@ -95,6 +95,7 @@ impl LateMarks {
     /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced has a newer
     /// record that keeps its elders dead.
     pub(super) fn take_if_removed(&self) -> Option<Taken<'_>> {
+        publishes!();
         let mut in_flight = lock(&self.in_flight);
         let removed = self.removed.swap(false, Ordering::SeqCst);
         let is_wanted = removed || in_flight.lots.iter().any(|lot| lot.removed);
@@ -103,6 +104,7 @@ impl LateMarks {
 
     /// Takes all notes.
     pub(super) fn take_all(&self) -> Taken<'_> {
+        publishes!();
         let mut in_flight = lock(&self.in_flight);
         let removed = self.removed.swap(false, Ordering::SeqCst);
         self.take(&mut in_flight, removed)

@@ -415,26 +415,32 @@ fn find(
     for location in engine.index.candidates(hash, pin) {
         looks!();
         let at = location.get() * UNIT;
+        // What the block table says of it takes a while, too.
         match aim {
-            // What the block table says of it takes a while, too.
             Aim::Read => reader.prefetch(at),
             Aim::Edit(word) => {
                 let region = engine.pool.region();
                 region.prefetch_to_write(at.wrapping_add(word));
             }
-            Aim::Mark => {}
+            Aim::Mark => reader.prefetch_start(at),
         }
         match offered(engine, at, key, scratch, aim) {
             Ok(None) => {}
             Ok(Some((spot, record))) => return Ok(Some((location, spot, record))),
             // The key may have been put again since, and have another entry.
-            Err(error) => drop(damage.get_or_insert(error)),
+            Err(error) => keep(&mut damage, error),
         }
     }
     match damage {
         None => Ok(None),
-        Some(error) => Err(engine.at_path(error)),
+        Some(error) => Err(engine.at_path(*error)),
     }
+}
+
+/// Keeps the first of several errors: apart, and in a box, because look-ups hardly ever meet one.
+#[cold]
+fn keep(damage: &mut Option<Box<Error>>, error: Error) {
+    damage.get_or_insert_with(|| Box::new(error));
 }
 
 /// The record at a place that the index has offered, if it is one of `key`.

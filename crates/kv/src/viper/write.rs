@@ -12,6 +12,7 @@ use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
 use crate::error::Error;
 use crate::index::Location;
+use crate::seam::publishes;
 use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
 
@@ -348,6 +349,7 @@ fn set_mark<T>(
 ) -> Result<T, Error> {
     let MarkPlace { at, bit, epoch, .. } = place;
     let secret = pool.secret();
+    publishes!();
     let mut word = pool.region().load_word(at);
     loop {
         let bits = match place.verified == Some(word) {

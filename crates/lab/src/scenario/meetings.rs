@@ -59,7 +59,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 5] = [
+const MEETINGS: [Meeting; 6] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         profile: Profile::Batch,
@@ -72,7 +72,7 @@ const MEETINGS: [Meeting; 5] = [
             let others = vec![(1, Call::Delete(0)), (1, Call::Reclaim), last];
             [before, others, vec![(0, Call::Checkpoint)]]
         },
-        stops: [1..8, 0..1, 0..1],
+        stops: [1..12, 0..1, 0..1],
         times: 1,
     },
     Meeting {
@@ -116,7 +116,7 @@ const MEETINGS: [Meeting; 5] = [
             ];
             [before, others, last]
         },
-        stops: [18..28, 0..1, 2..4],
+        stops: [18..34, 0..1, 2..4],
         times: 12,
     },
     Meeting {
@@ -131,6 +131,21 @@ const MEETINGS: [Meeting; 5] = [
         },
         stops: [4..40, 0..1, 0..1],
         times: 1,
+    },
+    Meeting {
+        name: "marks are being fenced when one is set",
+        profile: Profile::Batch,
+        story: |values| {
+            let mut before = vec![(0, put(values, 0, SMALL))];
+            before.extend([1, 2, 4, 5, 5, 5].map(|key| (0, put(values, key, WIDE))));
+            before.extend([(0, put(values, 6, SMALL)), (0, Call::Delete(6))]);
+            let mut others = vec![(1, put(values, 0, SMALL)), (1, Call::Delete(0))];
+            others.extend([5, 5, 5].map(|key| (1, put(values, key, WIDE))));
+            others.extend([(1, Call::Reclaim), (1, put(values, 5, WIDE))]);
+            [before, others, vec![(0, Call::Reclaim)]]
+        },
+        stops: [3..8, 14..26, 0..1],
+        times: 3,
     },
 ];
 
