@@ -8,7 +8,7 @@ use crate::plan_text::Saved;
 use crate::profile::Profile;
 use crate::replay::replay;
 use crate::run::{self, Run};
-use crate::scenario::{self, Scenario};
+use crate::scenario;
 use crate::world::Ground;
 use everdram::EngineKind;
 use parking_lot::Mutex;
@@ -239,10 +239,9 @@ impl Campaign {
                     saved: Some(saved),
                 });
             let scenarios = of(medium).unwrap_or_default().into_iter();
-            let by_hand = scenarios.map(|Scenario { plan, .. }| Job {
-                // There are many of the same story.
-                scrutiny: self.scrutiny_of(&plan, plan.manner == Manner::Turns),
-                plan,
+            let by_hand = scenarios.map(|scenario| Job {
+                scrutiny: self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many),
+                plan: scenario.plan,
                 saved: None,
             });
             again.chain(by_hand).collect::<Vec<Job>>()

@@ -19,6 +19,20 @@ pub struct Scenario {
     pub name: String,
     /// What is called.
     pub plan: Plan,
+    /// Whether there are so many of the same story that some images of each are enough.
+    pub is_one_of_many: bool,
+}
+
+impl Scenario {
+    /// One of its own.
+    #[must_use]
+    pub fn new(name: impl Into<String>, plan: Plan) -> Scenario {
+        Scenario {
+            name: name.into(),
+            plan,
+            is_one_of_many: false,
+        }
+    }
 }
 
 /// All of them, on one medium.
@@ -33,10 +47,10 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         }
     };
     if medium == Medium::File {
-        all.push(Scenario {
-            name: "a segment of the log that only caches know".into(),
-            plan: cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
-        });
+        all.push(Scenario::new(
+            "a segment of the log that only caches know",
+            cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
+        ));
     }
     all
 }
@@ -64,10 +78,9 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             marks_of_the_dead,
         ),
     ];
-    let told = stories.into_iter().map(|(name, profile, story)| Scenario {
-        name: name.into(),
-        plan: plan(engine, medium, profile, story),
-    });
+    let told = stories
+        .into_iter()
+        .map(|(name, profile, story)| Scenario::new(name, plan(engine, medium, profile, story)));
     let cut_off: [(&'static str, Story, &[Call]); 6] = [
         (
             "a removal in a pool that was closed before",
@@ -84,9 +97,9 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         ("a removal is verified and read", removal, &[Call::Tend]),
         ("an addition is verified and read", addition, &[Call::Tend]),
     ];
-    let read = cut_off.into_iter().map(|(name, story, between)| Scenario {
-        name: name.into(),
-        plan: cut_off_and_read(plan(engine, medium, Profile::Fixed, story), between),
+    let read = cut_off.into_iter().map(|(name, story, between)| {
+        let plan = plan(engine, medium, Profile::Fixed, story);
+        Scenario::new(name, cut_off_and_read(plan, between))
     });
     told.chain(read).collect()
 }

@@ -15,7 +15,7 @@ fn no_crash_of_a_scenario_loses_anything() {
         .iter()
         .flat_map(|engine| Medium::ALL.map(|medium| (engine, medium)))
     {
-        for scenario::Scenario { name, plan } in scenario::all(engine, medium) {
+        for scenario::Scenario { name, plan, .. } in scenario::all(engine, medium) {
             let ground = Ground::of(&plan);
             let mut run = execute(&plan, &ground).unwrap();
             let mut scrutiny = Scrutiny::default();

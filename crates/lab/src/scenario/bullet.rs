@@ -38,17 +38,13 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         ),
         ("gleaners take turns", Profile::Threads, turns),
     ];
-    let drawn = drawn.into_iter().map(|(name, profile, story)| Scenario {
-        name: name.into(),
-        plan: plan(EngineKind::Bullet, medium, profile, story),
+    let drawn = drawn.into_iter().map(|(name, profile, story)| {
+        Scenario::new(name, plan(EngineKind::Bullet, medium, profile, story))
     });
     let killed = STORIES
         .iter()
         .filter(|_| medium == Medium::Pmem)
-        .map(|story| Scenario {
-            name: story.name.into(),
-            plan: killed(story),
-        });
+        .map(|story| Scenario::new(story.name, killed(story)));
     // The short ones first.
     killed.chain(drawn).collect()
 }

@@ -26,10 +26,18 @@ const EIGHTH: usize = 90;
 /// A value of several blocks.
 const LONG: usize = 1400;
 
+/// More runs of a story than this have few images each.
+const MANY: u64 = 20;
+
 /// All of them, on one medium.
 pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = Vec::new();
     for meeting in MEETINGS {
+        let count: u64 = meeting
+            .stops
+            .iter()
+            .map(|stops| stops.len() as u64)
+            .product();
         for stops in product(&meeting.stops) {
             for time in 0..meeting.times {
                 let mut plan = plan(engine, medium, meeting.profile, |values| {
@@ -41,6 +49,7 @@ pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
                 all.push(Scenario {
                     name: meeting.name.into(),
                     plan,
+                    is_one_of_many: count * meeting.times > MANY,
                 });
             }
         }
@@ -59,7 +68,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 6] = [
+const MEETINGS: [Meeting; 7] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         profile: Profile::Batch,
@@ -147,7 +156,29 @@ const MEETINGS: [Meeting; 6] = [
         stops: [3..8, 14..26, 0..1],
         times: 3,
     },
+    Meeting {
+        name: "blocks wait for a reader while others are chosen",
+        profile: Profile::Reclamation,
+        story: |values| {
+            let mut before = vec![(0, put(values, 0, SMALL))];
+            before.extend(round(values));
+            let mut others: Calls = (0..2).flat_map(|_| round(values)).collect();
+            others.push((1, Call::Delete(0)));
+            others.extend((0..3).flat_map(|_| round(values)));
+            others.iter_mut().for_each(|(session, _)| *session = 1);
+            [before, others, vec![(0, Call::Get(0))]]
+        },
+        stops: [2..6, 0..1, 0..1],
+        times: 4,
+    },
 ];
+
+/// What fills a block and makes garbage of another one, and a round of compaction.
+fn round(values: &mut Values) -> Calls {
+    let mut calls: Calls = [1, 2, 3].map(|key| (0, put(values, key, WIDE))).into();
+    calls.push((0, Call::Tend));
+    calls
+}
 
 /// Key 0 lies in a block that is full.
 fn buried(values: &mut Values) -> Calls {
