@@ -40,7 +40,8 @@
 //! 4. *What a crash may leave.* [`history`] is durable linearizability.
 //! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery and the use that comes
 //!    after it (`aftermath`); [`explore`] chooses images, [`lazy`] lets recovery's own reads choose; [`judge`](mod@judge) decides about one.
-//! 6. *Many runs.* [`campaign`] goes on until time or images are enough; [`scenario`] has runs written by hand.
+//! 6. *Many runs.* [`campaign`] goes on until time or images are enough; [`scenario`] has runs written by hand, [`found`] crashes
+//!    that were found once.
 //! 7. *Of what was found:* [`crash`] builds one particular image again, [`shrink`](mod@shrink) makes it small,
 //!    [`explain`](mod@explain) says it in words, [`plan_text`] writes it down and [`replay`](mod@replay) does it
 //!    again.
