@@ -149,6 +149,8 @@ pub struct Tally {
     pub findings: Vec<Finding>,
     /// What was examined last.
     pub latest: Option<(Medium, Profile)>,
+    /// Why there are no runs by hand, medium by medium: some are made by running others.
+    pub unmade: Vec<String>,
 }
 
 /// What was done on one medium with one profile.
@@ -197,7 +199,9 @@ impl Campaign {
             0 => WORKERS * std::thread::available_parallelism().map_or(1, usize::from),
             asked => asked,
         };
-        let written = Mutex::new(self.written());
+        let (written, unmade) = self.written();
+        tally.lock().unmade = unmade;
+        let written = Mutex::new(written);
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
@@ -225,10 +229,10 @@ impl Campaign {
         tally.into_inner()
     }
 
-    /// The runs written by hand, the first one last.
-    fn written(&self) -> Vec<Job> {
+    /// The runs written by hand, the first one last, and why there are none where they cannot be made.
+    fn written(&self) -> (Vec<Job>, Vec<String>) {
         let media = self.media.iter().filter(|_| self.by_hand);
-        // Some are made by running others. A store in which those do not run is found out by what is drawn.
+        let mut unmade = Vec::new();
         let of = |medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
         let jobs = media.flat_map(|&medium| {
             let again = found::all(self.engine, medium)
@@ -238,8 +242,11 @@ impl Campaign {
                     plan: saved.plan.clone(),
                     saved: Some(saved),
                 });
-            let scenarios = of(medium).unwrap_or_default().into_iter();
-            let by_hand = scenarios.map(|scenario| Job {
+            let scenarios = of(medium).unwrap_or_else(|why| {
+                unmade.push(format!("{medium}: {why}"));
+                Vec::new()
+            });
+            let by_hand = scenarios.into_iter().map(|scenario| Job {
                 scrutiny: self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many),
                 plan: scenario.plan,
                 saved: None,
@@ -249,7 +256,7 @@ impl Campaign {
         let ours = jobs.filter(|job| self.profiles.contains(&job.plan.profile));
         let mut jobs: Vec<Job> = ours.collect();
         jobs.reverse();
-        jobs
+        (jobs, unmade)
     }
 
     /// What to examine next: media and profiles in turn, each with its own seeds.

@@ -40,12 +40,9 @@ impl Scenario {
 pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = match engine {
         EngineKind::Bullet => bullet::all(medium),
-        _ => {
-            let mut all = viper(engine, medium);
-            all.extend(meetings::all(engine, medium));
-            all
-        }
+        _ => viper(engine, medium),
     };
+    all.extend(meetings::all(engine, medium));
     if medium == Medium::File {
         all.push(Scenario::new(
             "a segment of the log that only caches know",

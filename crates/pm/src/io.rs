@@ -137,6 +137,9 @@ impl File {
 
     /// Waits until nobody syncs the file; the error of a sync that has failed.
     fn turn(&self) -> Result<MutexGuard<'_, Option<Errno>>, Errno> {
+        // Another thread's sync may come between a write and its own.
+        #[cfg(feature = "lab")]
+        crate::lab::step();
         let failed = lock(&self.failed);
         failed.map_or(Ok(failed), Err)
     }

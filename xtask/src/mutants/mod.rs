@@ -14,7 +14,7 @@ use plan::Mutant;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Percent of the mutants that must be caught, not counting those that are excused.
+/// Percent of the mutants that must be caught. One that is excused counts as not caught.
 const SCORE: usize = 95;
 /// The same of a sample, which may have the hardest in it.
 const QUICK_SCORE: usize = 80;
@@ -197,7 +197,7 @@ impl Score {
         let name = mutant.name.clone();
         match (verdict, &mutant.excused) {
             (Verdict::Trouble(_), _) => self.troubles.push(name),
-            // It need not be caught, and does not help the score if it is.
+            // Nobody knows whether it is always caught if it is now.
             (_, Some(reason)) => self.excused.push(format!("{name}: {reason}")),
             (Verdict::Caught(..), None) => self.caught += 1,
             (Verdict::Survived, None) => self.survivors.push(name),
@@ -217,10 +217,10 @@ impl Score {
         if !self.troubles.is_empty() {
             println!("not asked: {}", self.troubles.join(" "));
         }
-        let all = self.caught + self.survivors.len();
-        let percent = (self.caught * 100).checked_div(all).unwrap_or(100);
-        println!("score: {} of {all}, {percent} %", self.caught);
-        percent >= least && self.troubles.is_empty()
+        let all = self.caught + self.survivors.len() + self.excused.len();
+        let percent = (self.caught * 100) as f64 / all.max(1) as f64;
+        println!("score: {} of {all} caught, {percent:.1} %", self.caught);
+        percent >= least as f64 && self.troubles.is_empty()
     }
 }
 
@@ -265,17 +265,23 @@ mod tests {
     }
 
     #[test]
-    fn what_survives_counts_unless_it_is_excused() {
-        let all = named(&["a", "b", "c"]);
-        let mut score = Score::default();
-        score.enter(&all[0], Verdict::Caught(Duration::ZERO, "x".into()));
+    fn what_survives_counts_excused_or_not() {
+        let [caught, survivor] = &named(&["a", "b"])[..] else {
+            unreachable!("two names")
+        };
         let excused = Mutant {
             excused: Some("so".into()),
-            ..named(&["b"]).remove(0)
+            ..named(&["c"]).remove(0)
         };
-        score.enter(&excused, Verdict::Survived);
-        assert!(score.print(SCORE));
-        score.enter(&all[2], Verdict::Survived);
-        assert!(!score.print(SCORE));
+        for missed in [survivor, &excused] {
+            let mut score = Score::default();
+            for _ in 0..19 {
+                score.enter(caught, Verdict::Caught(Duration::ZERO, "x".into()));
+            }
+            score.enter(missed, Verdict::Survived);
+            assert!(score.print(SCORE), "one of twenty");
+            score.enter(missed, Verdict::Survived);
+            assert!(!score.print(SCORE), "two of twenty-one");
+        }
     }
 }

@@ -155,7 +155,7 @@ fn explore(campaign: &Campaign, directory: &Path, stop: &AtomicBool, json: bool)
         .collect();
     let is_interrupted = stop.load(Ordering::Relaxed);
     let end = match report::not_reached(campaign, &tally)[..] {
-        _ if !followed.is_empty() => End::Wrong,
+        _ if !followed.is_empty() || !tally.unmade.is_empty() => End::Wrong,
         _ if is_interrupted => End::Interrupted,
         [] => End::Sound,
         _ => End::TooSoon,

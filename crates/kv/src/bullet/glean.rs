@@ -29,7 +29,7 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::halt::Halt;
 use crate::heap::{Claim, Txn};
-use crate::seam::few;
+use crate::seam::{few, looks};
 use crate::stripe::Patience;
 use everdram_pm::{Flushed, LINE, Lane};
 use std::sync::atomic::Ordering;
@@ -240,7 +240,10 @@ impl Gleaner {
             // What it was before the row was locked, another gleaner may have applied, and removed, meanwhile.
             shown = engine.front.find(hash, key);
             match wants(shown) {
-                Some(node) => self.apply_node(engine, &node, key, row)?,
+                Some(node) => {
+                    looks!();
+                    self.apply_node(engine, &node, key, row)?;
+                }
                 None => engine.back.unlock(row),
             }
         }

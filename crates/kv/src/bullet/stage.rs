@@ -137,23 +137,32 @@ impl Gleaner {
                 (place, old.map(|old| (place.object, old.bytes())))
             }
         };
+        let named = match state.value {
+            Value::Object(at) => match engine.linked.lock().remove(&at) {
+                Some(bytes) => Some((at, bytes)),
+                // Everything was removed since the caller looked, and whoever gleaned the record has given the object up.
+                None => return Ok(false),
+            },
+            Value::Here(_) | Value::Node(_) => None,
+        };
         let trace = match head.is_tombstone {
             true => {
                 if old.is_some() {
                     back.change(&mut self.txn, place.slot, 0);
                 }
+                self.later.extend(named);
                 None
             }
-            false => self.stage_value(engine, state, key, &place, depth)?,
+            false => {
+                let staged = self.stage_value(engine, state, key, &place, depth);
+                if staged.is_err() {
+                    engine.linked.lock().extend(named);
+                }
+                staged?
+            }
         };
         if let Some((at, bytes)) = old {
             back.heap.retract(&mut self.txn, at, bytes);
-        }
-        if let Value::Object(at) = state.value
-            && let Some(bytes) = engine.linked.lock().remove(&at)
-            && head.is_tombstone
-        {
-            self.later.push((at, bytes));
         }
         self.staged.push(Staged {
             node: state.node,
@@ -232,5 +241,63 @@ pub(super) fn head_of(node: &Node) -> ObjectHead {
         expires_at_ms: node.expires_at_ms,
         key_bytes: node.key_bytes,
         value_bytes: node.value_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::{BulletSession, INLINE_MAX};
+    use super::*;
+    use crate::engine::{Engine, EngineSession};
+    use crate::kind::EngineKind;
+    use crate::options::{BulletOptions, Options};
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// One gleaner looks at a node. Everything is removed, and another one gleans the node's record and gives its object up. The first
+    /// one goes on.
+    #[test]
+    fn an_object_that_was_given_up_does_not_get_into_the_table() {
+        let options = Options {
+            max_bytes: 64 << 20,
+            reclaim_background: false,
+            bullet: BulletOptions {
+                logs: 2,
+                depth: 4,
+                ..BulletOptions::default()
+            },
+            ..Options::default()
+        };
+        let words = super::super::geometry(&options).unwrap();
+        let pool = Pool::heap(32 << 20, EngineKind::Bullet.number(), words);
+        let engine = Bullet::over(pool, Path::new("heap"), &options).unwrap();
+        let mut session = BulletSession::new(Arc::clone(&engine)).unwrap();
+        session.put(b"key", &[1; INLINE_MAX + 1], 0).unwrap();
+        let _ = session.commit().unwrap();
+        let mut gleaner = engine.take_gleaner().unwrap();
+        gleaner.slot.hold();
+        let hash = engine.hash(b"key");
+        let node = engine.front.find(hash, b"key").unwrap();
+        let row = gleaner.lock_row(&engine, hash).unwrap();
+
+        let _ = session.clear().unwrap();
+        let mut other = engine.take_gleaner().unwrap();
+        while !engine.is_tidy() {
+            engine.step(&mut other, true).unwrap();
+        }
+
+        let state = State::of_node(&engine, &node);
+        assert!(!gleaner.stage(&engine, &state, b"key", row).unwrap());
+        engine.back.unlock(row);
+        gleaner.commit(&engine);
+        gleaner.slot.unhold();
+        engine.put_back(gleaner);
+        engine.put_back(other);
+        engine.give_back_all();
+        session.put(b"key", &[2; INLINE_MAX + 1], 0).unwrap();
+        let _ = session.commit().unwrap();
+        engine.glean_all().unwrap();
+        assert_eq!(engine.check().unwrap().findings, []);
     }
 }

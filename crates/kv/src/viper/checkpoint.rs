@@ -35,6 +35,7 @@ use super::record::Chain;
 use super::session::ViperSession;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
+use crate::seam::looks;
 use everdram_pm::lock::lock;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
 use std::sync::Arc;
@@ -371,8 +372,10 @@ impl Covered {
             let word = page_word(viper.pool.secret(), at, info.kind, info.epoch);
             covered.words.resize(covered.words.len().max(number + 1), 0);
             covered.words[number] = word;
-            let limit = limit.map(|bytes| Limit { block, bytes });
-            covered.limits.extend(limit);
+            if let Some(bytes) = limit {
+                covered.limits.push(Limit { block, bytes });
+                looks!();
+            }
         }
         covered
     }

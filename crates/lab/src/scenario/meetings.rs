@@ -3,7 +3,7 @@
 use super::{FIXED, SMALL, Scenario, WIDE, part, plan, put};
 use crate::call::{Call, Values};
 use crate::image::Medium;
-use crate::plan::Manner;
+use crate::plan::{Fault, Manner};
 use crate::profile::Profile;
 use everdram::EngineKind;
 use std::ops::Range;
@@ -12,6 +12,7 @@ type Calls = Vec<(u32, Call)>;
 
 struct Meeting {
     name: &'static str,
+    engine: EngineKind,
     profile: Profile,
     /// What session 0 has done before, what the others do, and what session 0 does.
     story: fn(&mut Values) -> [Calls; 3],
@@ -19,6 +20,8 @@ struct Meeting {
     stops: [Range<u32>; 3],
     /// Each of them so often: other things are left to chance, too.
     times: u64,
+    /// Syncs that succeed from there on before one fails, on files; none: all do.
+    syncs: Range<u32>,
 }
 
 /// Some records fill a block of its own size.
@@ -26,32 +29,43 @@ const EIGHTH: usize = 90;
 /// A value of several blocks.
 const LONG: usize = 1400;
 
+/// What [`Meeting::syncs`] mostly is.
+const NO_FAULT: Range<u32> = 0..0;
+
 /// More runs of a story than this have few images each.
 const MANY: u64 = 20;
 
 /// All of them, on one medium.
 pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = Vec::new();
-    for meeting in MEETINGS {
-        let count: u64 = meeting
-            .stops
-            .iter()
-            .map(|stops| stops.len() as u64)
-            .product();
-        for stops in product(&meeting.stops) {
-            for time in 0..meeting.times {
-                let mut plan = plan(engine, medium, meeting.profile, |values| {
-                    (meeting.story)(values).concat()
-                });
-                plan.manner = Manner::Stops(stops);
+    let ours = |meeting: &Meeting| {
+        meeting.engine == engine && (medium == Medium::File || meeting.syncs.is_empty())
+    };
+    for meeting in MEETINGS.into_iter().filter(ours) {
+        let all_stops = product(&meeting.stops);
+        let mut faults: Vec<Fault> = meeting.syncs.map(Fault::Sync).collect();
+        if faults.is_empty() {
+            faults.push(Fault::None);
+        }
+        let count = (all_stops.len() * faults.len()) as u64 * meeting.times;
+        for (stops, fault, time) in all_stops.iter().flat_map(|stops| {
+            let times = move |fault| (0..meeting.times).map(move |time| (stops, fault, time));
+            faults.iter().flat_map(times)
+        }) {
+            let mut plan = plan(engine, medium, meeting.profile, |values| {
+                (meeting.story)(values).concat()
+            });
+            (plan.manner, plan.fault) = (Manner::Stops(*stops), *fault);
+            plan.seed += 1000 * time;
+            if *fault == Fault::None {
                 // Who goes on first when all have stopped is drawn.
-                plan.seed += stops.iter().map(|&stop| u64::from(stop)).sum::<u64>() + 1000 * time;
-                all.push(Scenario {
-                    name: meeting.name.into(),
-                    plan,
-                    is_one_of_many: count * meeting.times > MANY,
-                });
+                plan.seed += stops.iter().map(|&stop| u64::from(stop)).sum::<u64>();
             }
+            all.push(Scenario {
+                name: meeting.name.into(),
+                plan,
+                is_one_of_many: count > MANY,
+            });
         }
     }
     all
@@ -68,9 +82,10 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 7] = [
+const MEETINGS: [Meeting; 10] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
+        engine: EngineKind::Viper,
         profile: Profile::Batch,
         story: |values| {
             let mut before = vec![(0, put(values, 0, SMALL))];
@@ -83,9 +98,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [1..12, 0..1, 0..1],
         times: 1,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "a removed record is verified while somebody reads it",
+        engine: EngineKind::Viper,
         profile: Profile::Fixed,
         story: |values| {
             let mut before = buried(values);
@@ -99,9 +116,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [1..12, 0..1, 0..1],
         times: 1,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "an iteration comes to a record that is being removed",
+        engine: EngineKind::Viper,
         profile: Profile::Fixed,
         story: |values| {
             let mut before = buried(values);
@@ -110,9 +129,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [1..20, 0..1, 0..1],
         times: 1,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "pieces are let go of while their block is being emptied",
+        engine: EngineKind::Viper,
         profile: Profile::Variable,
         story: |values| {
             let mut before = vec![(0, put(values, 7, SMALL)), (0, put(values, 4, SMALL))];
@@ -127,9 +148,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [18..34, 0..1, 2..4],
         times: 12,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "a block is emptied that has the journal of a batch",
+        engine: EngineKind::Viper,
         profile: Profile::Batch,
         story: |values| {
             let mut before = vec![(0, put(values, 5, SMALL))];
@@ -140,9 +163,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [4..40, 0..1, 0..1],
         times: 1,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "marks are being fenced when one is set",
+        engine: EngineKind::Viper,
         profile: Profile::Batch,
         story: |values| {
             let mut before = vec![(0, put(values, 0, SMALL))];
@@ -155,9 +180,11 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [3..8, 14..26, 0..1],
         times: 3,
+        syncs: NO_FAULT,
     },
     Meeting {
         name: "blocks wait for a reader while others are chosen",
+        engine: EngineKind::Viper,
         profile: Profile::Reclamation,
         story: |values| {
             let mut before = vec![(0, put(values, 0, SMALL))];
@@ -170,6 +197,60 @@ const MEETINGS: [Meeting; 7] = [
         },
         stops: [2..6, 0..1, 0..1],
         times: 4,
+        syncs: NO_FAULT,
+    },
+    Meeting {
+        name: "a block becomes full and is emptied while blocks are listed",
+        engine: EngineKind::Viper,
+        profile: Profile::Reclamation,
+        story: |values| {
+            let before = vec![(0, put(values, 4, WIDE))];
+            let mut first = vec![(0, Call::Get(4)), (0, put(values, 0, SMALL))];
+            // Two more blocks that are half garbage: what is moved fills a block as well.
+            first.extend([4, 5, 4, 6, 4, 4].map(|key| (0, put(values, key, WIDE))));
+            first.extend([(0, Call::Tend), (0, put(values, 1, SMALL))]);
+            let others = vec![
+                (1, Call::Checkpoint),
+                (2, Call::Get(4)),
+                (2, Call::Delete(0)),
+            ];
+            [before, others, first]
+        },
+        stops: [1..3, 1..3, 1..3],
+        times: 20,
+        syncs: NO_FAULT,
+    },
+    Meeting {
+        name: "everything is removed while a long key is being gleaned",
+        engine: EngineKind::Bullet,
+        profile: Profile::Reclamation,
+        story: |values| {
+            let long = |values: &mut Values| put(values, 7, WIDE);
+            let before = vec![(0, long(values))];
+            let first = vec![(1, long(values)), (1, Call::Reclaim)];
+            let mut others = vec![(2, Call::Clear), (2, Call::Tend)];
+            others.extend((0..2).map(|_| (2, long(values))));
+            others.push((2, Call::Reclaim));
+            [before, first, others]
+        },
+        stops: [0..1, 8..32, 0..1],
+        times: 1,
+        syncs: NO_FAULT,
+    },
+    Meeting {
+        name: "a sync fails while a pool grows",
+        engine: EngineKind::Bullet,
+        profile: Profile::Growth,
+        story: |values| {
+            let before = (0..14).map(|key| (0, put(values, key, WIDE))).collect();
+            let others = vec![(1, Call::Checkpoint)];
+            [before, others, vec![(0, put(values, 14, WIDE))]]
+        },
+        // Between the write of a superblock's copy and its sync; what happens until then depends on the seed.
+        stops: [340..350, 0..1, 0..1],
+        times: 2,
+        // The first is the growing pool's own, then two of logs.
+        syncs: 3..4,
     },
 ];
 

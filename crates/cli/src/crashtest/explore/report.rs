@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The columns behind the medium and the profile, with their widths. Nested are images of crashes in a recovery, or in
 /// the use after it.
 const COLUMNS: [(&str, usize); 8] = [
-    ("runs", 7),
-    ("calls", 9),
+    ("runs", 9),
+    ("calls", 11),
     ("crash points", 13),
     ("images", 12),
     ("unique", 12),
@@ -136,12 +136,15 @@ impl Done<'_> {
                 format_args!("{} of {all}: {}", left.len(), names.join(", ")),
             );
         }
+        for why in &self.tally.unmade {
+            row("no runs by hand", why);
+        }
         match self.end {
             End::Sound => println!("{}", paint(Tone::Good, "sound: no violation")),
             End::Interrupted => println!("interrupted: no violation until then"),
             End::TooSoon => println!("too little time: not everything was looked at"),
             End::Wrong => {
-                let found = self.tally.findings.len();
+                let found = self.tally.findings.len() + self.tally.unmade.len();
                 println!("{}", paint(Tone::Bad, &format!("violations: {found}")));
             }
         }
@@ -168,6 +171,7 @@ impl Done<'_> {
             "not_reached": not_reached(self.campaign, self.tally).iter().map(kind).collect::<Vec<_>>(),
             "time_ns": nanoseconds(self.took),
             "images_each_second": rate(sum.totals.judged, self.took),
+            "unmade": self.tally.unmade,
             "findings": followed.iter().map(Followed::to_json).collect::<Vec<_>>(),
             "complete": !self.is_interrupted && self.end != End::TooSoon,
             "sound": self.end == End::Sound,
