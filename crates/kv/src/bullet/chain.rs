@@ -27,9 +27,12 @@ impl Gleaner {
         key: &[u8],
     ) -> Result<(), Error> {
         let is_stale = || {
-            // Another node may have come, and may be applied: a removal, of which the back says nothing any more (B5).
+            // Another node may have come, and may be applied: a removal, of which the back says nothing any more (B5). Or everything was
+            // removed, and what is put into the table now nobody sweeps.
             let shown = engine.front.find(node.hash, key);
-            shown.is_none_or(|shown| shown.at != node.at) || engine.front.is_applied(node.at)
+            shown.is_none_or(|shown| shown.at != node.at)
+                || engine.front.is_applied(node.at)
+                || node.lsn <= engine.floor()
         };
         let row = self.lock_row(engine, node.hash)?;
         if is_stale() {

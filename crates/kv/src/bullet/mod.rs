@@ -424,6 +424,27 @@ impl Bullet {
     }
 }
 
+#[cfg(test)]
+impl Bullet {
+    /// A small engine in heap memory, without background threads.
+    fn in_memory(front_bytes: Option<u64>) -> Arc<Bullet> {
+        let options = Options {
+            max_bytes: 64 << 20,
+            reclaim_background: false,
+            bullet: crate::options::BulletOptions {
+                logs: 2,
+                depth: 4,
+                front_bytes,
+                ..Default::default()
+            },
+            ..Options::default()
+        };
+        let words = geometry(&options).unwrap();
+        let pool = Pool::heap(32 << 20, crate::kind::EngineKind::Bullet.number(), words);
+        Bullet::over(pool, Path::new("heap"), &options).unwrap()
+    }
+}
+
 /// Where the areas and logs are; makes room for them in a new pool.
 fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
     let extents = pool.extents(LOGS_OWNER);

@@ -104,7 +104,9 @@ impl BulletSession {
                             // A clock that was seen under a lock may count a write that nobody sees yet.
                             if !Stripes::is_word_locked(word) && engine.system.has_front() {
                                 let clock = Stripes::version_of(word);
-                                engine.fill(slot, claim, clock, at, &head, key, &into[from..]);
+                                let value = is_asked.then_some(&into[from..]);
+                                looks!();
+                                engine.fill(slot, claim, clock, at, &head, key, value);
                             }
                             Some((head.lsn, head.expires_at_ms, u64::from(head.value_bytes)))
                         })

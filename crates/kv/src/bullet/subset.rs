@@ -51,7 +51,8 @@ struct Passed {
 
 impl Bullet {
     /// Puts what was found behind into the front, unless the key's row is being written or was written since its clock showed `clock`,
-    /// or there is no room. A value that stays in the pool, since it is long, is not looked at.
+    /// or there is no room. `value`: as far as it was read. One that stays in the pool, since it is long, is not looked at; a key whose short
+    /// value was not read stays behind, too.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which names them all"
@@ -64,8 +65,16 @@ impl Bullet {
         at: u64,
         head: &ObjectHead,
         key: &[u8],
-        value: &[u8],
+        value: Option<&[u8]>,
     ) {
+        let is_long = head.value_bytes as usize > INLINE_MAX;
+        let value = match value {
+            Some(value) => value,
+            None if is_long => &[],
+            // Whether there is room is for no second look to say: there may be some by now.
+            None => return,
+        };
+        assert!(is_long || value.len() == head.value_bytes as usize);
         let stripe = self.stripe(head.hash);
         if self.read_only
             || self.front.budget.is_exceeded()
@@ -76,11 +85,7 @@ impl Bullet {
         let (place, node) = self.front.locate(head.hash, key);
         if node.is_none() && self.stripes.version(stripe) == clock && head.lsn > self.floor() {
             let mut node = Node {
-                object: if head.value_bytes as usize > INLINE_MAX {
-                    at
-                } else {
-                    0
-                },
+                object: if is_long { at } else { 0 },
                 marks: self.front.marks_of(head.hash),
                 ..node_of(head)
             };
@@ -245,5 +250,44 @@ impl Bullet {
         }
         self.stripes.unlock(stripe);
         place.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::BulletSession;
+    use super::*;
+    use crate::engine::{Engine, EngineSession};
+    use std::sync::Arc;
+
+    /// Somebody asks whether a key is there while the budget is exceeded, so the value is not read; then others evict, and there is room.
+    #[test]
+    fn a_value_that_was_not_read_is_not_kept() {
+        let engine = Bullet::in_memory(Some(1));
+        let mut session = BulletSession::new(Arc::clone(&engine)).unwrap();
+        session.put(b"key", b"value", 0).unwrap();
+        let _ = session.commit().unwrap();
+        engine.glean_all().unwrap();
+        let hash = engine.hash(b"key");
+        while engine.front.find(hash, b"key").is_some() {
+            engine.front.weigh();
+            engine.keep_budget(&session.slot);
+        }
+        let (at, head) = engine
+            .back
+            .find(hash, b"key", &mut Vec::new())
+            .unwrap()
+            .unwrap();
+        let clock = engine.stripes.version(engine.stripe(hash));
+        engine.front.budget.weighed(0);
+        assert!(!engine.front.budget.is_exceeded());
+        for value in [None, Some(&b"value"[..])] {
+            engine.fill(&session.slot, &mut None, clock, at, &head, b"key", value);
+            assert_eq!(engine.front.find(hash, b"key").is_some(), value.is_some());
+            let mut got = Vec::new();
+            assert!(session.get(b"key", &mut got).unwrap().is_some());
+            assert_eq!(got, b"value");
+        }
+        assert_eq!(engine.check().unwrap().findings, []);
     }
 }

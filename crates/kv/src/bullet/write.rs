@@ -261,7 +261,8 @@ impl BulletSession {
     }
 
     fn drop_object(&mut self, node: &Node) {
-        if let Some(bytes) = self.engine.linked.lock().remove(&node.object) {
+        let named = self.engine.linked.lock().remove(&node.object);
+        if let Some(bytes) = named {
             self.engine
                 .back
                 .heap
