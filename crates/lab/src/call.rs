@@ -26,7 +26,7 @@ pub enum Call {
     Take(Key),
     /// Puts a value behind the one that is there; answers with the length of both.
     Append(Key, ValueId),
-    /// Adds to the first word of a value, in place where the engine can; answers with the word before.
+    /// Adds to a word of a value, in place where the engine can; answers with the word before. See [`word_of`].
     Add(Key, u64),
     /// Reads several keys as of one moment.
     Many(Vec<Key>),
@@ -64,6 +64,12 @@ pub enum Call {
     Reopen,
     /// The session is closed; its next call opens another one.
     Leave,
+}
+
+/// Where the word is to which so much is added: the first one of the value, or the second.
+#[must_use]
+pub fn word_of(by: u64) -> usize {
+    (by / 2 % 2) as usize * 8
 }
 
 impl Call {
@@ -203,10 +209,10 @@ impl Values {
         self.bytes.get(number as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// The value that adding to the first word of another makes; `None` if it has no such word.
+    /// The value that adding to a word of another makes; `None` if it has no such word.
     pub fn added(&mut self, number: ValueId, by: u64) -> Option<(u64, ValueId)> {
         let mut bytes = self.bytes(number).to_vec();
-        let word = bytes.first_chunk_mut::<8>()?;
+        let word = bytes.get_mut(word_of(by)..)?.first_chunk_mut::<8>()?;
         let before = u64::from_le_bytes(*word);
         *word = before.wrapping_add(by).to_le_bytes();
         Some((before, self.number(&bytes)))

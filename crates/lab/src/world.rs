@@ -1,6 +1,6 @@
 //! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
 
-use crate::call::{Call, Exec, Held, Key, Outcome};
+use crate::call::{Call, Exec, Held, Key, Outcome, word_of};
 use crate::history::State;
 use crate::image::{Image, Medium};
 use crate::plan::Plan;
@@ -383,10 +383,11 @@ fn attempt(
         Call::Add(key, by) => {
             let key = profile.key(*key);
             // A log may say what the word became, or what was added.
+            let at = word_of(*by);
             let before = match by % 2 {
-                0 => session.update_word(&key, 0, &mut |word| word.wrapping_add(*by)),
+                0 => session.update_word(&key, at, &mut |word| word.wrapping_add(*by)),
                 _ => {
-                    let after = session.increment(&key, 0, *by);
+                    let after = session.increment(&key, at, *by);
                     after.map(|word| word.map(|word| word.wrapping_sub(*by)))
                 }
             };

@@ -489,10 +489,10 @@ mod tests {
             let _ordered = session.settle_and_fence();
             let viper = Arc::clone(&session.engine);
             let reader = viper.reader();
-            let spot = reader
+            let mut spot = reader
                 .spot(location.get() * super::super::read::UNIT)
                 .unwrap();
-            let record = reader.load(&spot, &mut session.scratch).unwrap();
+            let record = reader.load(&mut spot, &mut session.scratch).unwrap();
             let mut into = b"before".to_vec();
             let refused = reader.value(&record, &session.scratch, &mut into);
             assert!(

@@ -39,6 +39,8 @@ impl ViperSession {
             return Err(error);
         }
         let result = self.held(|session| session.commit_these(&mut pending));
+        // Half a commit must not be built upon: the engine halts before anybody else gets the stripes, and the next open sorts it out.
+        let result = result.map(|done| done.map_err(|error| self.engine.halt(error)));
         let ordered = self.unfenced.last();
         for write in &pending {
             self.engine.stripes.release(write.stripe, &ordered);
@@ -49,10 +51,7 @@ impl ViperSession {
         if self.keys.capacity() > SCRATCH_KEEP {
             self.keys = Vec::new();
         }
-        // Half a commit must not be built upon: the engine halts, and the next open sorts it out.
-        result
-            .unwrap_or_else(|panic| resume_unwind(panic))
-            .map_err(|error| self.engine.halt(error))
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Does something while nobody takes the block away that a record lies in which it marks: from before the first mark

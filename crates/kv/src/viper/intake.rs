@@ -149,7 +149,7 @@ impl<'a> Intake<'a> {
     fn compete(&mut self, one: &Waiting) -> Result<bool, Error> {
         let (viper, new) = (self.viper, location(one.at)?);
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(one.at)?, &mut self.scratch)?;
+        let record = reader.load(&mut reader.spot(one.at)?, &mut self.scratch)?;
         let mut buffer = Vec::new();
         let key = reader.key(&record, &self.scratch, &mut buffer)?.to_vec();
         // Nobody else has the key's stripe: nobody else has the part.

@@ -2,6 +2,7 @@
 
 use super::blocks::State;
 use super::layout::Kind;
+use super::ops::SNAPSHOT_TRIES;
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::ViperSession;
@@ -113,6 +114,7 @@ impl ViperSession {
         let stripe = self.engine.stripe(hash);
         self.before_read(stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
+        let mut tries = 0;
         loop {
             let earlier = self.engine.stripes.word(stripe);
             let look = self.read_once(hash, key, into.as_deref_mut())?;
@@ -134,6 +136,17 @@ impl ViperSession {
                 self.give_way(stripe, word)?;
                 continue;
             }
+            // Words of a value that are edited one after the other may have been read between the edits.
+            if edited && word != earlier && !self.engine.stripes.held_by(stripe, self.id) {
+                if let Some(into) = &mut into {
+                    into.truncate(before);
+                }
+                tries += 1;
+                match tries > SNAPSHOT_TRIES {
+                    true => return self.read_locked(key, into),
+                    false => continue,
+                }
+            }
             self.last_read = self.ticket_of(stripe);
             let shared = self.shared();
             bump(&shared.gets, 1);
@@ -146,6 +159,19 @@ impl ViperSession {
             let version = if edited { clock } else { record.stamp.version };
             return Ok(Some(Seen { record, version }));
         }
+    }
+
+    /// As [`ViperSession::read`], while nobody else changes keys of the stripe: they have been changed all the time.
+    #[cold]
+    fn read_locked(
+        &mut self,
+        key: &[u8],
+        into: Option<&mut Vec<u8>>,
+    ) -> Result<Option<Seen>, Error> {
+        let locked = self.lock_all(std::iter::once(key))?;
+        let seen = self.read(key, into);
+        self.engine.stripes.unlock_all(&locked);
+        seen
     }
 
     /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word was `before`,
@@ -453,7 +479,8 @@ fn offered(
     aim: Aim,
 ) -> Result<Option<(Spot, Record)>, Error> {
     let reader = engine.reader();
-    let spot = reader.spot(at)?;
+    let mut spot = reader.spot(at)?;
+    looks!();
     if let Aim::Mark = aim {
         reader.prefetch_mark(&spot);
     }
@@ -463,7 +490,8 @@ fn offered(
         return Ok(Some((spot, record)));
     }
     // A record of another key is verified as well: damage to the key must not read as absence.
-    let record = reader.load(&spot, scratch)?;
+    // What it is by then counts: from the moment when the block is opened for edits, a value may be one that is not durable.
+    let record = reader.load(&mut spot, scratch)?;
     let is_of_key = reader.is_of(&record, scratch, key)?;
     Ok(is_of_key.then_some((spot, record)))
 }

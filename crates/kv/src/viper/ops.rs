@@ -19,7 +19,7 @@ use everdram_pm::Ordered;
 use std::sync::atomic::{Ordering, fence};
 
 /// Attempts at a lock-free snapshot of several keys before taking their locks.
-const SNAPSHOT_TRIES: usize = 8;
+pub(super) const SNAPSHOT_TRIES: usize = 8;
 
 /// A record to change a word of, and its value.
 pub(super) type WordFound = (Old, Record, Vec<u8>);
@@ -327,8 +327,8 @@ impl ViperSession {
             let mut one = |location: crate::index::Location| -> Result<(), Error> {
                 looks!();
                 let reader = engine.reader();
-                let spot = reader.spot(location.get() * UNIT)?;
-                let mut record = reader.load(&spot, scratch)?;
+                let mut spot = reader.spot(location.get() * UNIT)?;
+                let mut record = reader.load(&mut spot, scratch)?;
                 let mut buffer = Vec::new();
                 if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
                     let key = reader.key(&record, scratch, &mut buffer)?.to_vec();
@@ -380,8 +380,10 @@ impl ViperSession {
             };
             looks!();
             let reader = engine.reader();
-            let spot = reader.spot(location.get() * UNIT)?;
-            let record = reader.load(&spot, scratch).map_err(|e| engine.at_path(e))?;
+            let mut spot = reader.spot(location.get() * UNIT)?;
+            let record = reader
+                .load(&mut spot, scratch)
+                .map_err(|e| engine.at_path(e))?;
             if engine.is_expired(record.expires_at_ms)
                 || spot.info.state == State::Unverified && engine.has_died(&spot, &record)?
             {

@@ -9,6 +9,7 @@ use super::chain::Pieces;
 use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
 use crate::error::{Error, REMEDY};
+use crate::seam::looks;
 use everdram_pm::{Pool, Region};
 use std::path::PathBuf;
 
@@ -151,7 +152,17 @@ impl<'a> Reader<'a> {
         if scratch.len() < bytes {
             scratch.resize(bytes, 0);
         }
-        self.region().load(spot.at, &mut scratch[..bytes]);
+        let whole = &mut scratch[..bytes];
+        match shape {
+            // Its words may change while they are copied, one by one.
+            Some(shape) if spot.info.kind == Kind::FixedEdited => {
+                let (start, rest) = whole.split_at_mut((shape.value_at() + 8).min(bytes));
+                self.region().load(spot.at, start);
+                looks!();
+                self.region().load(spot.at + start.len() as u64, rest);
+            }
+            _ => self.region().load(spot.at, whole),
+        }
         match shape {
             Some(shape) => record::parse_slot(shape, &scratch[..bytes]),
             None => record::parse(&scratch[..bytes]),
@@ -252,9 +263,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies and verifies.
+    /// Copies and verifies. The spot says afterwards what the block was when that was done.
     #[inline(always)]
-    pub(crate) fn load(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+    pub(crate) fn load(&self, spot: &mut Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         let record = self.copy(spot, scratch)?;
         if self.verify(spot, &record, scratch) {
             Ok(record)
@@ -265,11 +276,12 @@ impl<'a> Reader<'a> {
 
     /// The block may have been opened for in-place updates between resolving the spot and copying.
     #[cold]
-    fn load_again(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
+    fn load_again(&self, spot: &mut Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         let fresh = self.spot(spot.at)?;
         if fresh.info.kind != spot.info.kind {
             let record = self.copy(&fresh, scratch)?;
             if self.verify(&fresh, &record, scratch) {
+                *spot = fresh;
                 return Ok(record);
             }
         }

@@ -183,7 +183,7 @@ fn forget_records(viper: &Viper) -> Result<(), Error> {
 pub(super) fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
     let reader = viper.reader();
     let mut scratch = Vec::new();
-    let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+    let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
     let mut payload = Vec::new();
     reader.value(&record, &scratch, &mut payload)?;
     Ok(payload)
@@ -314,7 +314,7 @@ fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Re
     let mut scratch = Vec::new();
     for at in std::mem::take(&mut found.dead) {
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
         // A long key lay in pieces that are gone with the value; nothing older of it can be left, because
         // pieces are let go only after the older copies' marks were fenced.
@@ -424,7 +424,7 @@ pub(super) fn reached_pieces(
     let (mut scratch, mut blocks) = (Vec::new(), Vec::new());
     for &at in &found.chained {
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         if !record.kind.is_chained() || !is_current(viper, session, at, &record, &scratch)? {
             continue;
         }

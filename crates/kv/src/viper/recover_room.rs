@@ -128,7 +128,7 @@ fn newest_dead(viper: &Viper, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Er
     let (mut newest, mut scratch) = (HashMap::new(), Vec::new());
     for &at in &found.dead {
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
         if let Ok(key) = reader.key(&record, &scratch, &mut buffer) {
             let version = newest.entry(key.to_vec()).or_default();
@@ -143,7 +143,7 @@ fn long_keys(viper: &Viper, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Erro
     let (mut keys, mut scratch) = (Vec::new(), Vec::new());
     for &at in &found.dead {
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(at)?, &mut scratch)?;
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
         if record.kind == RecordKind::BigKey
             && let Ok(key) = reader.key(&record, &scratch, &mut buffer)

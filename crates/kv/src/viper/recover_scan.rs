@@ -243,15 +243,14 @@ impl Scan<'_> {
                     .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             Kind::Overflow => {
+                // If nothing reaches it, it may have begun another life already. Its pieces say themselves of which life they are.
+                let begun = begun_epoch(secret, at, epoch, tail);
                 entry.set(Info {
                     state: State::Overflow,
                     kind,
-                    epoch,
+                    epoch: begun,
                 });
-                // If nothing reaches it, it may have begun another life already.
-                self.found
-                    .overflow
-                    .push((block, begun_epoch(secret, at, epoch, tail)));
+                self.found.overflow.push((block, begun));
             }
             _ => self.records(block, at, kind, epoch, image)?,
         }

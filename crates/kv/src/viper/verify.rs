@@ -276,7 +276,7 @@ impl Verifier {
         // Pieces are let go with their record, and used again when no reader is left.
         let pin = session.slot.pin();
         let reader = viper.reader();
-        let record = reader.load(&reader.spot(place.get() * UNIT)?, &mut session.scratch)?;
+        let record = reader.load(&mut reader.spot(place.get() * UNIT)?, &mut session.scratch)?;
         let blocks =
             chain_of(&record, &session.scratch).and_then(|chain| reader.chain_blocks(&chain));
         drop(pin);
