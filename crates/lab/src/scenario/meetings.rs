@@ -82,7 +82,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 12] = [
+const MEETINGS: [Meeting; 11] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -251,18 +251,6 @@ const MEETINGS: [Meeting; 12] = [
         times: 2,
         // The first is the growing pool's own, then two of logs.
         syncs: 3..4,
-    },
-    Meeting {
-        name: "a value is read while its block is opened for edits",
-        engine: EngineKind::Viper,
-        profile: Profile::Fixed,
-        story: |values| {
-            let others = vec![(1, Call::Add(0, 2))];
-            [buried(values), others, vec![(0, Call::Get(0))]]
-        },
-        stops: [1..10, 1..24, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
     },
     Meeting {
         name: "two words of a value are edited while it is read",
