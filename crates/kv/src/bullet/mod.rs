@@ -200,7 +200,7 @@ impl Bullet {
         ));
         let (ledger, books, mut back) = recover::open_parts(
             &pool,
-            &geometry,
+            (&geometry, &geometry.logs_from(logs_at)),
             options,
             &redo,
             &mut found,
@@ -428,7 +428,14 @@ impl Bullet {
 impl Bullet {
     /// A small engine in heap memory, without background threads.
     fn in_memory(front_bytes: Option<u64>) -> Arc<Bullet> {
-        let options = Options {
+        let options = Bullet::small(front_bytes);
+        let words = geometry(&options).unwrap();
+        let pool = Pool::heap(32 << 20, crate::kind::EngineKind::Bullet.number(), words);
+        Bullet::over(pool, Path::new("heap"), &options).unwrap()
+    }
+
+    fn small(front_bytes: Option<u64>) -> Options {
+        Options {
             max_bytes: 64 << 20,
             reclaim_background: false,
             bullet: crate::options::BulletOptions {
@@ -438,10 +445,7 @@ impl Bullet {
                 ..Default::default()
             },
             ..Options::default()
-        };
-        let words = geometry(&options).unwrap();
-        let pool = Pool::heap(32 << 20, crate::kind::EngineKind::Bullet.number(), words);
-        Bullet::over(pool, Path::new("heap"), &options).unwrap()
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::root::open_ledger;
 use super::salvage;
 use super::session::INLINE_MAX;
 use crate::broken::Hole;
-use crate::crl::{Entry, Ledger, Replay};
+use crate::crl::{Entry, Ledger, Replay, Shape};
 use crate::damage::Damage;
 use crate::error::{Error, corrupt};
 use crate::found::Found;
@@ -95,13 +95,13 @@ struct Lot {
 /// [`Error::Corrupt`] and what the medium says, without the path.
 pub(super) fn open_parts(
     pool: &Arc<Pool>,
-    geometry: &Geometry,
+    (geometry, logs): (&Geometry, &Shape),
     options: &Options,
     redo: &Arc<Redo>,
     found: &mut Found,
     damage: Option<&Arc<Damage>>,
 ) -> Result<(Ledger, Books, Back), Error> {
-    let (ledger, books) = match open_ledger(pool, redo, found, geometry.logs as usize) {
+    let (ledger, books) = match open_ledger(pool, redo, found, logs) {
         Err(error) => (salvage::without_ledger(damage, error)?, Books::default()),
         Ok(opened) => opened,
     };

@@ -15,7 +15,7 @@ use super::back::Back;
 use super::books::Books;
 use super::layout::Geometry;
 use super::table::{Array, Table};
-use crate::crl::{LEDGERS_AT, Ledger};
+use crate::crl::{LEDGERS_AT, Ledger, Shape};
 use crate::error::{Error, corrupt};
 use crate::found::Found;
 use crate::heap::Redo;
@@ -62,15 +62,15 @@ pub(super) fn open_ledger(
     pool: &Pool,
     redo: &Redo,
     found: &mut Found,
-    logs: usize,
+    logs: &Shape,
 ) -> Result<(Ledger, Books), Error> {
-    let Some(ledger) = Ledger::find(pool, found, logs)? else {
+    let Some(ledger) = Ledger::find(pool, found, logs.count)? else {
         let root = ROOT_WORDS.map(|at| pool.region().load_word(at));
-        if root != [0; 4] || !redo.is_blank() {
+        if root != [0; 4] || !redo.is_blank() || !logs.is_blank(pool) {
             return Err(corrupt(LEDGERS_AT, "both ledgers are damaged"));
         }
         redo.format(&mut found.lane);
-        return Ok((Ledger::first(&mut found.lane, logs), Books::default()));
+        return Ok((Ledger::first(&mut found.lane, logs.count), Books::default()));
     };
     let books = Books::from_words(ledger.notes);
     match books.is_sound() {
@@ -109,5 +109,37 @@ impl Back {
         }
         let done = if old == Array::NONE { 0 } else { done };
         Ok(Table::new(current, old, done))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Bullet;
+    use super::super::session::BulletSession;
+    use super::*;
+    use crate::engine::EngineSession;
+    use everdram_pm::{ROOT_AT, ROOT_BYTES};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Nothing is left that says how far the logs were reclaimed, and what is in them must not be taken for what a new pool has.
+    #[test]
+    fn a_pool_that_lost_all_but_its_logs_is_not_a_new_one() {
+        let engine = Bullet::in_memory(None);
+        let mut session = BulletSession::new(Arc::clone(&engine)).unwrap();
+        session.put(b"key", b"value", 0).unwrap();
+        let _ = session.commit().unwrap();
+        let pool = Arc::clone(&engine.pool);
+        let areas_at = super::super::logs_extent(&pool, &engine.geometry).unwrap();
+        let areas_bytes = engine.geometry.logs_from(0).at;
+        // Killed.
+        std::mem::forget((session, engine));
+        let mut lane = pool.lane();
+        for (at, bytes) in [(ROOT_AT, ROOT_BYTES), (areas_at, areas_bytes)] {
+            let dirty = lane.store(at, &vec![0; bytes as usize]);
+            let _ = lane.flush(dirty);
+        }
+        let opened = Bullet::over(pool, Path::new("heap"), &Bullet::small(None)).map(drop);
+        assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
     }
 }

@@ -142,18 +142,12 @@ impl<V: Volatile> Journal<V> {
             _ => return damaged(0, "the extent of the logs has another size than they"),
         };
         let mut found = Found::new(pool.lane());
+        let shape = Shape { at, ..shape };
         let ledger = match Ledger::find(&pool, &mut found, shape.count)? {
             Some(ledger) => ledger,
-            None => {
-                let logs = (0..shape.count as u64).map(|log| at + log * shape.log_bytes);
-                let mut words = logs.map(|log| pool.region().load_word(log));
-                if words.any(|word| word != 0) {
-                    return damaged(LEDGERS_AT, "both ledgers are damaged");
-                }
-                Ledger::first(&mut found.lane, shape.count)
-            }
+            None if shape.is_blank(&pool) => Ledger::first(&mut found.lane, shape.count),
+            None => return damaged(LEDGERS_AT, "both ledgers are damaged"),
         };
-        let shape = Shape { at, ..shape };
         let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
         let stripes = Stripes::new(STRIPES);
         found.settle();

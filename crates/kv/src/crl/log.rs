@@ -66,6 +66,15 @@ pub(crate) struct Shape {
     pub(crate) spared: u64,
 }
 
+impl Shape {
+    /// Whether nothing was ever appended: an entry begins with its check, also behind the end of a lap. A pool without a ledger in which this
+    /// is not so has lost it.
+    pub(crate) fn is_blank(&self, pool: &Pool) -> bool {
+        let mut logs = (0..self.count as u64).map(|log| self.at + log * self.log_bytes);
+        logs.all(|log| pool.region().load_word(log) == 0)
+    }
+}
+
 /// All logs.
 pub(crate) struct Logs {
     pub(super) pool: Arc<Pool>,
