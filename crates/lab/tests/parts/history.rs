@@ -128,8 +128,8 @@ fn wrong_answers_are_errors() {
     }
     let right = [
         (Call::Get(1), Outcome::Value(Some(2))),
-        (Call::Add(1, 2), Outcome::Word(Some(2))),
-        (Call::Swap(1, 5), Outcome::Value(Some(4))),
+        (Call::Add(1, 4), Outcome::Word(Some(2))),
+        (Call::Swap(1, 5), Outcome::Value(Some(6))),
         (Call::Delete(1), Outcome::Was(true)),
         (Call::Add(1, 1), Outcome::Word(None)),
         (put(2, 1), NEW),

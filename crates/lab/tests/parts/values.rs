@@ -34,17 +34,25 @@ fn made_values_have_their_length_and_differ() {
 }
 
 #[test]
-fn adding_changes_the_first_word() {
+fn adding_changes_one_of_two_words() {
     let mut values = Values::default();
     let bytes = [u64::MAX.to_le_bytes(), *b"the rest"].concat();
     let number = values.number(&bytes);
-    let (before, sum) = values.added(number, 3).unwrap();
+    let (before, sum) = values.added(number, 4).unwrap();
     assert_eq!(before, u64::MAX);
     assert_eq!(
         values.bytes(sum),
-        [2u64.to_le_bytes(), *b"the rest"].concat()
+        [3u64.to_le_bytes(), *b"the rest"].concat()
+    );
+    let (before, sum) = values.added(number, 2).unwrap();
+    assert_eq!(before, u64::from_le_bytes(*b"the rest"));
+    assert_eq!(
+        values.bytes(sum),
+        [u64::MAX.to_le_bytes(), *b"vhe rest"].concat()
     );
     assert_eq!(values.added(number, 0), Some((u64::MAX, number)));
     let short = values.number(b"7 bytes");
     assert_eq!(values.added(short, 1), None);
+    let of_one_word = values.number(&[0; 15]);
+    assert_eq!(values.added(of_one_word, 2), None);
 }
