@@ -115,7 +115,8 @@ pub(crate) struct Bullet {
     passed_lsn: AtomicU64,
     /// Gleaners that nobody uses now.
     gleaners: Mutex<Vec<Gleaner>>,
-    /// Objects and parcels that log records name and the table does not have yet: offset, bytes.
+    /// Objects and parcels that log records name and the table does not have yet: offset, bytes. Whoever takes one out decides what becomes of it,
+    /// and nobody else: it gets into the table, or it is freed.
     linked: Mutex<HashMap<u64, u64>>,
     /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
     later: Mutex<Vec<(u64, (u64, u64))>>,
