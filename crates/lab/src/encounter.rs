@@ -1,12 +1,12 @@
 //! Few calls that meet: what goes wrong with two or three threads mostly takes hardly more calls than that, and one switch between them at the
 //! right event.
 //!
-//! Each session stops once, somewhere ([`Manner::Stops`]), in the middle of calls that were drawn, or that follow a pattern in which features of
+//! Each session stops once, somewhere, and now and then one does so twice ([`Manner::Stops`]), in the middle of calls that were drawn, or that follow a pattern in which features of
 //! the store meet. What goes wrong shows in an answer, or in what is left when power fails in what follows.
 
 use crate::call::{Call, Key, Values};
 use crate::mix::Mix;
-use crate::plan::Manner;
+use crate::plan::{Manner, SESSIONS_THAT_STOP, Stops};
 use crate::profile::Profile;
 use crate::weights::Kind;
 use crate::world::CLOCK_START;
@@ -18,6 +18,8 @@ use std::ops::Range;
 const CALLS: Range<usize> = 3..10;
 /// Events after which a session stops, at most.
 const STOPS: [u32; 4] = [12, 50, 200, 800];
+/// In one of so many encounters a session stops twice.
+const AGAIN_ONE_IN: u32 = 3;
 /// One in so many calls of a pattern is left out, or another one comes before it.
 const CHANGED_ONE_IN: u32 = 10;
 /// Most of them are of patterns.
@@ -109,7 +111,10 @@ pub(crate) fn draw(
         }
         false => 0,
     };
-    let manner = Manner::Stops([stop(true), stop(false), stop(false)]);
+    let manner = Manner::Stops(Stops {
+        first: [stop(true), stop(false), stop(false)],
+        ..Stops::default()
+    });
     let past = mix.past(random, values);
     let mut met = match random.random_range(0..DRAWN_ONE_IN) {
         0 => drawn(mix, random, values),
@@ -119,6 +124,16 @@ pub(crate) fn draw(
     met.sort_by_key(|(session, _)| *session == 0);
     let past = past.into_iter().map(|call| (0, call));
     (manner, past.chain(met).collect())
+}
+
+/// Where they stop once more: in most encounters nobody does.
+pub(crate) fn draw_again(random: &mut StdRng) -> [u32; SESSIONS_THAT_STOP] {
+    let mut again = [0; SESSIONS_THAT_STOP];
+    if random.random_range(0..AGAIN_ONE_IN) == 0 {
+        let most = STOPS[random.random_range(0..STOPS.len())];
+        again[random.random_range(0..SESSIONS_THAT_STOP)] = random.random_range(1..=most);
+    }
+    again
 }
 
 fn drawn(mix: &Mix, random: &mut StdRng, values: &mut Values) -> Vec<(u32, Call)> {

@@ -42,9 +42,18 @@ pub enum Manner {
         /// Which jobs.
         jobs: u8,
     },
-    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs, where each session stops after so
-    /// many events (0: not at all) until those after it have come as far as they can.
-    Stops([u32; SESSIONS_THAT_STOP]),
+    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs, where each session stops
+    /// until those after it have come as far as they can.
+    Stops(Stops),
+}
+
+/// Where each session stops, by session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// After so many events; 0: not at all.
+    pub first: [u32; SESSIONS_THAT_STOP],
+    /// After so many events more, when it has gone on; 0: not again.
+    pub again: [u32; SESSIONS_THAT_STOP],
 }
 
 impl Manner {
@@ -124,7 +133,10 @@ impl Plan {
         let mut random = profile::random(seed, 1);
         let mut values = Values::default();
         let mix = Mix::draw(profile, BRIEF, &mut random);
-        let (manner, calls) = encounter::draw(&mix, &mut random, &mut values);
+        let (mut manner, calls) = encounter::draw(&mix, &mut random, &mut values);
+        if let Manner::Stops(stops) = &mut manner {
+            stops.again = encounter::draw_again(&mut profile::random(seed, 8));
+        }
         // Mostly it is enough that the power fails in the end.
         let fault = fault((medium, manner), 2 * FAULT_ONE_IN, &mut random);
         Plan {

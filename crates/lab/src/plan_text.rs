@@ -5,7 +5,9 @@
 //! engine viper                   the same if there is no such line
 //! medium pmem
 //! profile variable
-//! threads 3                      if sessions call at the same time: the store's jobs beside them, bit i for job i
+//! threads 3                      if sessions call at the same time: the store's jobs beside them, bit i for job i; or:
+//!                                stops 4 8 0 again 6 0 0 (each session stops after so many events, 0: not at all, and
+//!                                after so many more; without `again`: once)
 //! seed 7
 //! fault none                     or: sync 12 (one fails after so many), kill 12 (the process dies after so many
 //!                                events), outage 12 5 (power fails after so many, and leaves the fifth of what it can
@@ -24,7 +26,7 @@
 use crate::call::{Call, Exec, Key, ValueId, Values};
 use crate::crash::Crash;
 use crate::image::Medium;
-use crate::plan::{Fault, Manner, Plan};
+use crate::plan::{Fault, Manner, Plan, Stops};
 use crate::plan_words::Words;
 use crate::profile::Profile;
 use everdram::EngineKind;
@@ -93,7 +95,7 @@ pub fn write(saved: &Saved) -> String {
     let threads = match plan.manner {
         Manner::Turns => String::new(),
         Manner::Threads { jobs } => format!("threads {jobs}\n"),
-        Manner::Stops([first, second, third]) => format!("stops {first} {second} {third}\n"),
+        Manner::Stops(stops) => format!("stops {}\n", in_words(stops)),
     };
     let mut text = format!(
         "{TITLE}\nengine {}\nmedium {}\nprofile {}\n{threads}seed {}\nfault {fault}\n",
@@ -483,5 +485,14 @@ fn events(words: &mut Words<'_>) -> Result<u32, TextError> {
     match words.small_number("a number of events")? {
         events if events <= EVENTS => Ok(events),
         _ => Err(words.wrong(&format!("at most {EVENTS} events"))),
+    }
+}
+
+/// When sessions stop.
+fn in_words(stops: Stops) -> String {
+    let row = |[first, second, third]: [u32; 3]| format!("{first} {second} {third}");
+    match stops.again == Stops::default().again {
+        true => row(stops.first),
+        false => format!("{} again {}", row(stops.first), row(stops.again)),
     }
 }

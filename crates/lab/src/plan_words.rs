@@ -1,6 +1,6 @@
 //! A line of a plan's text, word by word: what is expected there, and what is found.
 
-use crate::plan::{Fault, Manner, SESSIONS_THAT_STOP};
+use crate::plan::{Fault, Manner, Stops};
 use crate::plan_text::TextError;
 use everdram::EngineKind;
 use std::str::{FromStr, SplitWhitespace};
@@ -123,10 +123,18 @@ impl<'a> Words<'a> {
     }
 
     pub(crate) fn stops(mut self) -> Result<Manner, TextError> {
-        let expected = "`stops N N N`, after how many events each session stops";
+        let expected = "`stops N N N`, after how many events each session stops, and then `again N N N` if it does so twice";
         self.next();
-        let mut stops = [0; SESSIONS_THAT_STOP];
-        for stop in &mut stops {
+        let mut stops = Stops::default();
+        for stop in &mut stops.first {
+            *stop = self.small_number(expected)?;
+        }
+        match self.next() {
+            None => return Ok(Manner::Stops(stops)),
+            Some("again") => {}
+            Some(_) => return Err(self.wrong(expected)),
+        }
+        for stop in &mut stops.again {
             *stop = self.small_number(expected)?;
         }
         self.end(expected)?;

@@ -53,7 +53,7 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
 }
 
 fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
-    let stories: [(&'static str, Profile, Story); 4] = [
+    let stories: [(&'static str, Profile, Story); 5] = [
         (
             "a compactor fences the marks of others",
             Profile::Reclamation,
@@ -73,6 +73,11 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             "recovery makes durable what it found in caches",
             Profile::Reclamation,
             marks_of_the_dead,
+        ),
+        (
+            "compaction has no room half-way through a block",
+            Profile::Growth,
+            half_emptied_in_a_full_pool,
         ),
     ];
     let told = stories
@@ -187,6 +192,23 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
         (0, Call::Reclaim),
     ]);
     calls
+}
+
+/// Two long values leave a pool hardly any room; a block more or less would be another story. The blocks that are kept for compaction take what
+/// is alive in seven blocks, and the first one of the two records in the eighth, which has little garbage: key 8. It is removed, and the block
+/// where its copy was is emptied and freed. The other one, where its original is, stays as it is.
+fn half_emptied_in_a_full_pool(values: &mut Values) -> Vec<(u32, Call)> {
+    let long = [(10, 70_000), (11, 8_000), (12, WIDE)];
+    let seven = (0..7).flat_map(|key| [(key, WIDE), (20, WIDE)]);
+    let eighth = [(8, SMALL), (20, 2 * SMALL), (9, WIDE)];
+    let next = [(13, WIDE), (20, WIDE)];
+    let all = long.into_iter().chain(seven).chain(eighth).chain(next);
+    let mut calls: Vec<_> = all.map(|(key, bytes)| put(values, key, bytes)).collect();
+    calls.extend([Call::Tend, Call::Delete(0), Call::Delete(8)]);
+    // What is moved next does not fit behind the copy.
+    calls.extend([13, 14, 13].map(|key| put(values, key, WIDE)));
+    calls.extend([Call::Reclaim, Call::Reclaim]);
+    calls.into_iter().map(|call| (0, call)).collect()
 }
 
 /// Key 0 lies in a block that is full and that a checkpoint covers.

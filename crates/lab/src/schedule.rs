@@ -2,7 +2,7 @@
 //!
 //! Three ways to decide: at random, where a thread keeps the turn with some probability; by priorities that
 //! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few switches
-//! at the right places; and by [stops](Scheduler::with_stops), where each thread is left once, at one event of its own, until the others have
+//! at the right places; and by [stops](Scheduler::with_stops), where each thread is left once or twice, at an event of its own, until the others have
 //! come as far as they can. In most runs of the first two kinds threads also stop on purpose, at a few of the places where they publish something in DRAM, now and
 //! then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
 //! nothing to do for a while, or holds something for a while on purpose, rests for so many events of others.
@@ -15,6 +15,7 @@
 //!
 //! If all threads wait for each other, none comes back: that is something wrong, too.
 
+use crate::plan::Stops;
 use everdram_pm::lab::Waiter;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::RngExt;
@@ -60,8 +61,9 @@ enum Way {
     Random(u32),
     /// The highest runs; at these events the running thread becomes the lowest.
     Priorities { of: Vec<u64>, changes: Vec<u64> },
-    /// Events until each thread stops; 0: it has stopped, `None`: it does so no more.
-    Stops(Vec<Option<u32>>),
+    /// By thread: how many events are left until it stops (0: it has stopped, `None`: it does so no more), and how many
+    /// follow until it stops again (0: it does not).
+    Stops(Vec<(Option<u32>, u32)>),
 }
 
 /// Where threads stop before they publish something.
@@ -183,10 +185,14 @@ impl Scheduler {
     }
 
     /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second one, and so forth; the last one to
-    /// its end, and then the others to theirs, in an order of chance. Whoever has to wait for somebody lets him go on.
+    /// its end, and then the others to theirs, or to where they stop again, in an order of chance. Whoever has to wait for somebody lets him go on.
     #[must_use]
-    pub fn with_stops(threads: usize, stops: &[u32], random: StdRng) -> Arc<Scheduler> {
-        let of = |thread: usize| stops.get(thread).copied().filter(|&stop| stop > 0);
+    pub fn with_stops(threads: usize, stops: Stops, random: StdRng) -> Arc<Scheduler> {
+        let Stops { first, again } = stops;
+        let of = |thread: usize| {
+            let first = first.get(thread).copied().filter(|&stop| stop > 0);
+            (first, again.get(thread).copied().unwrap_or(0))
+        };
         let way = Way::Stops((0..threads).map(of).collect());
         Scheduler::that_goes(way, Pauses::NONE, threads, random)
     }
@@ -435,7 +441,7 @@ impl State {
                 self.turn = self.highest(None).unwrap_or(me);
             }
             Way::Stops(of) => {
-                if let Some(left) = &mut of[me]
+                if let Some(left) = &mut of[me].0
                     && let Some(fewer) = left.checked_sub(1)
                 {
                     *left = fewer;
@@ -447,13 +453,13 @@ impl State {
         }
     }
 
-    /// Who is next among those who are ready where each one stops once: the first that has not stopped, or one that has, which then goes on.
+    /// Who is next among those who are ready where they stop: the first that has not stopped, or one that has, which then goes on.
     fn first(&mut self, except: Option<usize>) -> Option<usize> {
         let ready = self.ready(except);
         let Way::Stops(of) = &mut self.way else {
             return None;
         };
-        let going = ready.iter().find(|&&thread| of[thread] != Some(0));
+        let going = ready.iter().find(|&&thread| of[thread].0 != Some(0));
         // Those who go on may wait for one who has stopped.
         let anyone = self.waits > 0 && self.random.random_range(0..WAITS_OF_STOPS) == 0;
         let next = match anyone && !ready.is_empty() {
@@ -464,8 +470,8 @@ impl State {
                 None => ready[self.random.random_range(0..ready.len())],
             },
         };
-        if of[next] == Some(0) {
-            of[next] = None;
+        if let (left @ Some(0), again) = &mut of[next] {
+            *left = Some(std::mem::take(again)).filter(|&more| more > 0);
         }
         Some(next)
     }

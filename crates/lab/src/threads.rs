@@ -87,7 +87,7 @@ impl Driver<'_> {
             .collect();
         let threads = sessions.len() + work.len();
         let scheduler = match self.plan.manner {
-            Manner::Stops(stops) => Scheduler::with_stops(threads, &stops, random),
+            Manner::Stops(stops) => Scheduler::with_stops(threads, stops, random),
             _ => Scheduler::new(threads, random),
         };
         let crew = Crew {

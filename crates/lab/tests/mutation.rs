@@ -18,13 +18,16 @@ const OF_FILES: [&str; 2] = [
 ];
 
 /// What makes nothing safer on memory: a checkpoint of the index is believed by its sums alone, and lost it costs time
-/// only (`checkpoint.rs`, and `chain.rs` for the fence behind its pieces).
+/// only (`checkpoint.rs`, and `chain.rs` for the fence behind its pieces). Marks that compaction without room leaves on originals (`evacuate.rs`)
+/// are listed, and flushed and fenced once more by whoever frees a block after that.
 ///
 /// And what no run comes to since a checkpoint covers whatever was written before it, and a run written by hand is missing
 /// for: the marks of a session that leaves (`session.rs`), and those that verification puts on what has lost (`verify.rs`).
-const OF_MEMORY: [&str; 5] = [
+const OF_MEMORY: [&str; 7] = [
     "kv/src/viper/checkpoint.rs",
     "kv/src/viper/chain.rs",
+    "kv/src/viper/evacuate.rs: session.mark(old)?;",
+    "kv/src/viper/evacuate.rs: let _ordered = session.settle_and_fence();",
     "kv/src/viper/session.rs: self.fence_marks();",
     "kv/src/viper/verify.rs: session.mark(&old)?;",
     "kv/src/viper/verify.rs: let _ordered = self.session.settle_and_fence();",
@@ -126,7 +129,7 @@ fn score(
 
 #[test]
 fn nothing_can_be_left_out_of_viper_on_pmem() {
-    score(EngineKind::Viper, Medium::Pmem, 35, &OF_MEMORY, 8);
+    score(EngineKind::Viper, Medium::Pmem, 35, &OF_MEMORY, 10);
 }
 
 #[test]

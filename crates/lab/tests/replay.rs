@@ -8,7 +8,7 @@ use everdram_lab::explain::{Explanation, explain};
 use everdram_lab::image::Medium;
 use everdram_lab::judge::guarded;
 use everdram_lab::lines::{Mute, Muted, key};
-use everdram_lab::plan::Plan;
+use everdram_lab::plan::{Manner, Plan, Stops};
 use everdram_lab::plan_text::{Saved, read, write};
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
@@ -75,9 +75,30 @@ fn plans_come_back_from_text() {
                 ),
                 (medium, profile, saved.plan.seed, saved.plan.fault)
             );
+            assert_eq!(again.plan.manner, saved.plan.manner);
             assert_eq!((again.crashes, again.shape), (saved.crashes, saved.shape));
         }
     }
+}
+
+#[test]
+fn encounters_come_back_from_text() {
+    let first = seed();
+    let manners = (0..20).map(|number| {
+        let mut saved = drawn(Medium::File, Profile::Batch, 7);
+        let seed = first.wrapping_add(number);
+        saved.plan = Plan::meeting(EngineKind::Bullet, Medium::File, Profile::Batch, seed);
+        let again = read(&write(&saved)).unwrap().plan;
+        assert_eq!(again.manner, saved.plan.manner);
+        assert_eq!(meaning(&again), meaning(&saved.plan));
+        again.manner
+    });
+    let stop_again = manners.filter(|manner| match manner {
+        Manner::Stops(stops) => stops.again != Stops::default().again,
+        _ => false,
+    });
+    let count = stop_again.count();
+    assert!((1..20).contains(&count), "{count} of 20 stop twice");
 }
 
 #[test]

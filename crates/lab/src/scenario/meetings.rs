@@ -3,7 +3,7 @@
 use super::{FIXED, SMALL, Scenario, WIDE, part, plan, put};
 use crate::call::{Call, Values};
 use crate::image::Medium;
-use crate::plan::{Fault, Manner};
+use crate::plan::{Fault, Manner, Stops};
 use crate::profile::Profile;
 use everdram::EngineKind;
 use std::ops::Range;
@@ -18,6 +18,8 @@ struct Meeting {
     story: fn(&mut Values) -> [Calls; 3],
     /// After so many events each session stops; 0: not at all.
     stops: [Range<u32>; 3],
+    /// After so many more it stops again, when it has gone on; 0: it does not.
+    again: [Range<u32>; 3],
     /// Each of them so often: other things are left to chance, too.
     times: u64,
     /// Syncs that succeed from there on before one fails, on files; none: all do.
@@ -29,8 +31,17 @@ const EIGHTH: usize = 90;
 /// A value of several blocks.
 const LONG: usize = 1400;
 
-/// What [`Meeting::syncs`] mostly is.
-const NO_FAULT: Range<u32> = 0..0;
+/// What a meeting is mostly like: it is had once, nobody stops twice, and nothing fails.
+const PLAIN: Meeting = Meeting {
+    name: "",
+    engine: EngineKind::Viper,
+    profile: Profile::Threads,
+    story: |_| [const { Vec::new() }; 3],
+    stops: [const { 0..1 }; 3],
+    again: [const { 0..1 }; 3],
+    times: 1,
+    syncs: 0..0,
+};
 
 /// More runs of a story than this have few images each.
 const MANY: u64 = 20;
@@ -42,7 +53,11 @@ pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         meeting.engine == engine && (medium == Medium::File || meeting.syncs.is_empty())
     };
     for meeting in MEETINGS.into_iter().filter(ours) {
-        let all_stops = product(&meeting.stops);
+        let again = product(&meeting.again);
+        let all_stops: Vec<Stops> = product(&meeting.stops)
+            .into_iter()
+            .flat_map(|first| again.iter().map(move |&again| Stops { first, again }))
+            .collect();
         let mut faults: Vec<Fault> = meeting.syncs.map(Fault::Sync).collect();
         if faults.is_empty() {
             faults.push(Fault::None);
@@ -59,7 +74,8 @@ pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             plan.seed += 1000 * time;
             if *fault == Fault::None {
                 // Who goes on first when all have stopped is drawn.
-                plan.seed += stops.iter().map(|&stop| u64::from(stop)).sum::<u64>();
+                let events = stops.first.iter().chain(&stops.again);
+                plan.seed += events.map(|&events| u64::from(events)).sum::<u64>();
             }
             all.push(Scenario {
                 name: meeting.name.into(),
@@ -82,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 11] = [
+const MEETINGS: [Meeting; 16] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -97,8 +113,7 @@ const MEETINGS: [Meeting; 11] = [
             [before, others, vec![(0, Call::Checkpoint)]]
         },
         stops: [1..12, 0..1, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "a removed record is verified while somebody reads it",
@@ -115,8 +130,7 @@ const MEETINGS: [Meeting; 11] = [
             ]
         },
         stops: [1..12, 0..1, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "an iteration comes to a record that is being removed",
@@ -128,8 +142,7 @@ const MEETINGS: [Meeting; 11] = [
             [before, vec![(1, Call::Scan(0))], vec![(0, Call::Delete(0))]]
         },
         stops: [1..20, 0..1, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "pieces are let go of while their block is being emptied",
@@ -148,7 +161,7 @@ const MEETINGS: [Meeting; 11] = [
         },
         stops: [18..34, 0..1, 2..4],
         times: 12,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "a block is emptied that has the journal of a batch",
@@ -162,8 +175,7 @@ const MEETINGS: [Meeting; 11] = [
             [before, others, vec![(0, Call::Batch(parts))]]
         },
         stops: [4..40, 0..1, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "marks are being fenced when one is set",
@@ -180,7 +192,7 @@ const MEETINGS: [Meeting; 11] = [
         },
         stops: [3..8, 14..26, 0..1],
         times: 3,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "blocks wait for a reader while others are chosen",
@@ -197,7 +209,7 @@ const MEETINGS: [Meeting; 11] = [
         },
         stops: [2..6, 0..1, 0..1],
         times: 4,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "a block becomes full and is emptied while blocks are listed",
@@ -218,7 +230,7 @@ const MEETINGS: [Meeting; 11] = [
         },
         stops: [1..3, 1..3, 1..3],
         times: 20,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "everything is removed while a long key is being gleaned",
@@ -234,8 +246,7 @@ const MEETINGS: [Meeting; 11] = [
             [before, first, others]
         },
         stops: [0..1, 8..32, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
     },
     Meeting {
         name: "a sync fails while a pool grows",
@@ -251,6 +262,7 @@ const MEETINGS: [Meeting; 11] = [
         times: 2,
         // The first is the growing pool's own, then two of logs.
         syncs: 3..4,
+        ..PLAIN
     },
     Meeting {
         name: "two words of a value are edited while it is read",
@@ -263,8 +275,80 @@ const MEETINGS: [Meeting; 11] = [
             [before, others, vec![(0, Call::Get(0))]]
         },
         stops: [1..12, 0..1, 0..1],
-        times: 1,
-        syncs: NO_FAULT,
+        ..PLAIN
+    },
+    Meeting {
+        name: "a block is emptied and used again while a commit marks in it",
+        profile: Profile::Batch,
+        story: |values| {
+            // Where key 0 is will be the middle of something else.
+            let mut before = vec![(0, put(values, 1, SMALL)), (0, put(values, 0, SMALL))];
+            before.extend([1, 2, 4, 1, 2, 4].map(|key| (0, put(values, key, WIDE))));
+            let parts = vec![(0, None), part(values, 5, SMALL)];
+            let mut others = vec![(1, Call::Reclaim)];
+            others.extend([6, 6].map(|key| (1, put(values, key, WIDE))));
+            others.push((1, Call::Get(0)));
+            [before, others, vec![(0, Call::Pipeline(parts))]]
+        },
+        stops: [1..30, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "the index grows twice while somebody goes through it",
+        profile: Profile::Growth,
+        story: |values| {
+            let before = (0..8).map(|key| (0, put(values, key, SMALL))).collect();
+            let others = (8..12).map(|key| (1, put(values, key, SMALL))).collect();
+            [before, others, vec![(0, Call::Scan(0))]]
+        },
+        stops: [1..12, 0..1, 0..1],
+        times: 10,
+        ..PLAIN
+    },
+    Meeting {
+        name: "a watched value is edited in place, and its block emptied",
+        profile: Profile::Fixed,
+        story: |values| {
+            let before = buried(values);
+            let others = vec![(1, Call::Add(0, 4)), (1, Call::Reclaim)];
+            let guarded = Call::Guarded(0, values.make(FIXED, 0), 0);
+            [before, others, vec![(0, guarded)]]
+        },
+        stops: [1..24, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "a key is read from the back while it is removed and buried",
+        engine: EngineKind::Bullet,
+        profile: Profile::Variable,
+        story: |values| {
+            let before = vec![
+                (0, put(values, 1, SMALL)),
+                (0, Call::Reclaim),
+                (0, Call::Kill),
+            ];
+            let others = vec![(1, Call::Get(1)), (1, Call::Get(1))];
+            [
+                before,
+                others,
+                vec![(0, Call::Delete(1)), (0, Call::Reclaim), (0, Call::Reclaim)],
+            ]
+        },
+        stops: [1..20, 1..12, 0..1],
+        times: 2,
+        ..PLAIN
+    },
+    Meeting {
+        name: "a block is opened for edits while somebody reads there",
+        profile: Profile::Fixed,
+        story: |values| {
+            let before = buried(values);
+            [before, vec![(1, Call::Get(0))], vec![(0, Call::Add(0, 4))]]
+        },
+        stops: [4..5, 8..10, 0..1],
+        again: [6..12, 0..1, 0..1],
+        times: 6,
+        ..PLAIN
     },
 ];
 

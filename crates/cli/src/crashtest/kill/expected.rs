@@ -48,22 +48,30 @@ pub(crate) enum Event {
 pub(crate) enum Seen {
     /// Nothing.
     Absent,
-    /// A value (or a counter's), and when it expires if that was asked.
-    Value {
-        value: u64,
-        expires_at_ms: Option<u64>,
-    },
+    /// A value (or a counter's).
+    Value { value: u64, expiry: Expiry },
     /// Bytes that nobody wrote there.
     Damaged(String),
     /// Names of a batch that are not of one write.
     Torn(String),
 }
 
+/// What was seen of a value's expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// It was not asked for.
+    Unasked,
+    /// Unix milliseconds; 0 = never.
+    At(u64),
+    /// When it was asked for, a moment after the value had been there, the key had expired.
+    Passed,
+}
+
 impl Seen {
     pub(crate) fn value(value: u64) -> Seen {
         Seen::Value {
             value,
-            expires_at_ms: None,
+            expiry: Expiry::Unasked,
         }
     }
 }
@@ -117,14 +125,14 @@ impl fmt::Display for Violation {
         }
         match &self.seen {
             Seen::Absent => f.write_str("; found was nothing"),
-            Seen::Value {
-                value,
-                expires_at_ms: None,
-            } => write!(f, "; found was the value {value}"),
-            Seen::Value {
-                value,
-                expires_at_ms: Some(at),
-            } => write!(f, "; found was the value {value}, expiring at {at} ms"),
+            Seen::Value { value, expiry } => {
+                write!(f, "; found was the value {value}")?;
+                match expiry {
+                    Expiry::Unasked => Ok(()),
+                    Expiry::At(at) => write!(f, ", expiring at {at} ms"),
+                    Expiry::Passed => f.write_str(", which had expired a moment later"),
+                }
+            }
             Seen::Damaged(what) | Seen::Torn(what) => write!(f, "; {what}"),
         }
     }
@@ -402,14 +410,14 @@ impl State {
     fn may_show(&self, seen: &Seen, moment: Moment) -> bool {
         match *seen {
             Seen::Absent => self.value == 0 || self.has_expired(moment.to_ms),
-            Seen::Value {
-                value,
-                expires_at_ms,
-            } => {
-                value != 0
-                    && self.value == value
-                    && !self.has_expired(moment.from_ms)
-                    && expires_at_ms.is_none_or(|at| at == self.expires_at_ms)
+            Seen::Value { value, expiry } => {
+                let is_expiry = match expiry {
+                    Expiry::Unasked => true,
+                    Expiry::At(at) => at == self.expires_at_ms,
+                    Expiry::Passed => self.has_expired(moment.to_ms),
+                };
+                let is_there = self.value == value && !self.has_expired(moment.from_ms);
+                value != 0 && is_there && is_expiry
             }
             Seen::Damaged(_) | Seen::Torn(_) => false,
         }

@@ -123,7 +123,7 @@ fn expiry_is_to_the_millisecond() {
     };
     let with_expiry = |at| Seen::Value {
         value: 2,
-        expires_at_ms: Some(at),
+        expiry: Expiry::At(at),
     };
     let gone = expiring_at(1000);
     assert_eq!(gone.settle(&Seen::Absent), Ok(()));
@@ -137,6 +137,25 @@ fn expiry_is_to_the_millisecond() {
     let either = expiring_at(1005);
     assert_eq!(either.settle(&Seen::Absent), Ok(()));
     assert_eq!(either.settle(&with_expiry(1005)), Ok(()));
+}
+
+/// A change of expiry leaves the value as it was: that the key had expired a moment later tells which of the two was there.
+#[test]
+fn a_value_that_expired_while_it_was_looked_at_had_an_expiry() {
+    let key = Key::new();
+    key.put();
+    key.send(Some(1), 1005);
+    let passed = Seen::Value {
+        value: 1,
+        expiry: Expiry::Passed,
+    };
+    assert_eq!(key.settle(&passed), Ok(()));
+    assert_eq!(key.0.last(0).expires_at_ms, 1005);
+    assert_eq!(key.0.is_there(0, NOW.to_ms), Some(false));
+    // And a value without one cannot have gone.
+    let lasting = Key::new();
+    lasting.put();
+    assert_eq!(lasting.settle(&passed), Err(Breach::Damaged));
 }
 
 /// A deletion, then a value that expires, then a kill before either answer: what was found is told apart from

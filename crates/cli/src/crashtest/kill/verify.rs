@@ -1,6 +1,6 @@
 //! After a restart: every key is read and judged by what the expected-state file says, and by nothing else.
 
-use super::expected::{Breach, Event, Expected, Moment, Seen};
+use super::expected::{Breach, Event, Expected, Expiry, Moment, Seen};
 use super::journal::{Journal, now_ms};
 use super::keys::{Keys, Kind};
 use super::load::{queue_read, receive_read};
@@ -145,13 +145,10 @@ impl Verifier<'_> {
 
     fn add(&self, key: usize, seen: &Seen, at_ms: u64, census: &mut Census) {
         match *seen {
-            Seen::Value {
-                value,
-                expires_at_ms,
-            } => {
+            Seen::Value { value, expiry } => {
                 census.found += self.keys.names(key, value);
                 // It was there and gone a moment later, or it will be: neither is counted for certain.
-                let is_lasting = expires_at_ms == Some(0) || !self.expires(key);
+                let is_lasting = expiry == Expiry::At(0) || !self.expires(key);
                 census.expiring += u64::from(!is_lasting);
             }
             _ => census.lingering += u64::from(self.expected.may_linger(key, at_ms)),
@@ -167,20 +164,17 @@ impl Verifier<'_> {
         if !self.expires(key) {
             return Ok(seen);
         }
-        let expires_at_ms = match client.receive()?.accepted()? {
-            Reply::Integer(-1) => Some(0),
-            // It expired between the two commands: its value was still seen.
-            Reply::Integer(-2) => None,
-            Reply::Integer(at) => Some(u64::try_from(at)?),
+        let expiry = match client.receive()?.accepted()? {
+            Reply::Integer(-1) => Expiry::At(0),
+            // It expired between the two commands if its value was still seen: nobody writes meanwhile.
+            Reply::Integer(-2) => Expiry::Passed,
+            Reply::Integer(at) => Expiry::At(u64::try_from(at)?),
             other => anyhow::bail!("PEXPIRETIME was answered {other:?}"),
         };
         Ok(match seen {
-            Seen::Value { value, .. } => Seen::Value {
-                value,
-                expires_at_ms,
-            },
-            Seen::Absent if expires_at_ms.is_some() => {
-                Seen::Damaged(format!("GET found nothing, PEXPIRETIME {expires_at_ms:?}"))
+            Seen::Value { value, .. } => Seen::Value { value, expiry },
+            Seen::Absent if expiry != Expiry::Passed => {
+                Seen::Damaged(format!("GET found nothing, PEXPIRETIME {expiry:?}"))
             }
             other => other,
         })
