@@ -123,17 +123,42 @@ impl Call {
     }
 }
 
+/// A key, and what is put there, or nothing if it is removed.
+pub type Part = (Key, Option<ValueId>);
+
 /// What a transaction does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exec {
     /// What it reads first.
     pub reads: Vec<Key>,
     /// What it puts and removes then.
-    pub parts: Vec<(Key, Option<ValueId>)>,
+    pub parts: Vec<Part>,
     /// Others may go on for so many events in between.
     pub linger: u32,
-    /// Whether it may touch all keys; otherwise only those that it names.
-    pub is_over_all: bool,
+    /// Which keys it may touch.
+    pub reach: Reach,
+}
+
+/// Which keys a transaction may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Those that it names.
+    Named,
+    /// All; and it looks which there are.
+    All,
+    /// As all, and it removes them all behind the first of its parts, of which nothing is left then.
+    Cleared,
+}
+
+impl Exec {
+    /// Its parts before it removes everything, and those that come then, or come without that.
+    #[must_use]
+    pub fn around_clear(&self) -> (&[Part], &[Part]) {
+        match self.reach {
+            Reach::Cleared => self.parts.split_at(self.parts.len().min(1)),
+            Reach::Named | Reach::All => (&[], &self.parts),
+        }
+    }
 }
 
 /// What a key holds.

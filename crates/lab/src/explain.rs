@@ -2,7 +2,7 @@
 //! of the source that stored, flushed and would have fenced it.
 
 use crate::aftermath::recovered;
-use crate::call::{Call, Held, Key, Outcome, Values};
+use crate::call::{Call, Held, Key, Outcome, Reach, Values};
 use crate::crash::{Crash, Found, Moment, Scene};
 use crate::explain_disk;
 use crate::explain_memory;
@@ -140,8 +140,13 @@ fn words(call: &Call, values: &Values) -> String {
         Call::RandomKey => "random key".into(),
         Call::Guarded(key, stored, _) => format!("watch k{key}, put k{key} = {}", value(stored)),
         Call::Exec(exec) => {
+            let first = match exec.reach {
+                Reach::Named => "get",
+                Reach::All => "scan, get",
+                Reach::Cleared => "scan, clear behind the first change, get",
+            };
             format!(
-                "transaction: get {}; {}",
+                "transaction: {first} {}; {}",
                 named(&exec.reads),
                 several(&exec.parts)
             )

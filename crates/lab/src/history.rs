@@ -12,7 +12,7 @@
 //! Calls that look at the store for longer than a moment have no moment of their own; [`crate::sights`] says what they may
 //! have been told.
 
-use crate::call::{Call, Expiry, Key, Outcome, ValueId, Values};
+use crate::call::{Call, Expiry, Key, Outcome, Reach, ValueId, Values};
 use crate::sights::Sights;
 use crate::trace::Step;
 use std::collections::HashSet;
@@ -134,7 +134,10 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             Outcome::Several(vec![seen(state, *key)])
         }
         Call::Exec(exec) => {
-            for &(key, value) in &exec.parts {
+            if exec.reach == Reach::Cleared {
+                (0..state.len()).for_each(|key| set(key as Key, None));
+            }
+            for &(key, value) in exec.around_clear().1 {
                 set(key, value.map(|value| (value, 0)));
             }
             Outcome::Several(exec.reads.iter().map(|&key| seen(state, key)).collect())

@@ -3,7 +3,7 @@
 //! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and there are only a few keys. What takes two
 //! rare calls one after the other is met in a run where both are frequent, or where nothing else gets in between.
 
-use crate::call::{Call, Exec, Key, ValueId, Values};
+use crate::call::{Call, Exec, Key, Reach, ValueId, Values};
 use crate::profile::{Profile, VALUE_FIXED};
 use crate::weights::{self, Kind, Weights};
 use rand::RngExt;
@@ -196,7 +196,11 @@ impl Mix {
                     _ => self.several(random, values),
                 },
                 linger,
-                is_over_all: salt % 8 == 0,
+                reach: match salt % 16 {
+                    0 | 8 => Reach::All,
+                    1 => Reach::Cleared,
+                    _ => Reach::Named,
+                },
             }),
             Kind::Batch => Call::Batch(self.several(random, values)),
             Kind::Pipeline => Call::Pipeline(self.several(random, values)),

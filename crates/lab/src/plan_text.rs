@@ -23,7 +23,7 @@
 //! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and sessions
 //! against the profile, lengths against limits.
 
-use crate::call::{Call, Exec, Key, ValueId, Values};
+use crate::call::{Call, Exec, Key, Reach, ValueId, Values};
 use crate::crash::Crash;
 use crate::image::Medium;
 use crate::plan::{Fault, Manner, Plan, Stops};
@@ -166,9 +166,10 @@ fn call_text(call: &Call) -> String {
         Call::RandomKey => "random".into(),
         Call::Guarded(key, value, events) => format!("guarded k{key} v{value} {events}"),
         Call::Exec(exec) => {
-            let name = match exec.is_over_all {
-                true => "exec-all",
-                false => "exec",
+            let name = match exec.reach {
+                Reach::Named => "exec",
+                Reach::All => "exec-all",
+                Reach::Cleared => "exec-clear",
             };
             let begun = names(&format!("{name} {}", exec.linger), &exec.reads);
             parts(&format!("{begun} ;"), &exec.parts)
@@ -350,8 +351,9 @@ impl Reading {
                 let (key, value) = (self.key(words)?, self.stored(words)?);
                 Call::Guarded(key, value, events(words)?)
             }
-            "exec" => Call::Exec(self.exec(words, false)?),
-            "exec-all" => Call::Exec(self.exec(words, true)?),
+            "exec" => Call::Exec(self.exec(words, Reach::Named)?),
+            "exec-all" => Call::Exec(self.exec(words, Reach::All)?),
+            "exec-clear" => Call::Exec(self.exec(words, Reach::Cleared)?),
             "slow" => {
                 let events = events(words)?;
                 Call::Slow(self.parts(words)?, events)
@@ -376,7 +378,7 @@ impl Reading {
             "leave" => Call::Leave,
             _ => {
                 let known = "put, get, delete, swap, take, append, add, many, probe, scan, random, guarded, exec, \
-                             exec-all, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
+                             exec-all, exec-clear, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
                              reopen or leave";
                 return Err(words.wrong(known));
             }
@@ -401,14 +403,14 @@ impl Reading {
         Ok(keys)
     }
 
-    fn exec(&self, words: &mut Words<'_>, is_over_all: bool) -> Result<Exec, TextError> {
+    fn exec(&self, words: &mut Words<'_>, reach: Reach) -> Result<Exec, TextError> {
         let linger = events(words)?;
         let reads = self.keys(words)?;
         Ok(Exec {
             reads,
             parts: self.any_parts(words)?,
             linger,
-            is_over_all,
+            reach,
         })
     }
 

@@ -1,13 +1,15 @@
 //! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
 
-use crate::call::{Call, Exec, Held, Key, Outcome, word_of};
+use crate::call::{Call, Exec, Held, Key, Outcome, Part, Reach, word_of};
 use crate::history::State;
 use crate::image::{Image, Medium};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::schedule::linger;
 use everdram::lab::Opened;
-use everdram::{BatchOp, Change, EngineKind, EngineSession, Error, Options, Scope, Ticket};
+use everdram::{
+    BatchOp, Change, EngineKind, EngineSession, Error, Options, Scope, Ticket, Transaction,
+};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
 use std::sync::Arc;
@@ -504,9 +506,9 @@ fn transaction(
         .chain(exec.parts.iter().map(|(key, _)| key));
     let names: Vec<Vec<u8>> = named.map(|&key| profile.key(key)).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let scope = match exec.is_over_all {
-        true => Scope::All,
-        false => Scope::Keys(&names),
+    let scope = match exec.reach {
+        Reach::Named => Scope::Keys(&names),
+        Reach::All | Reach::Cleared => Scope::All,
     };
     let mut held: Vec<Held> = Vec::new();
     let ticket = session.transaction(scope, &mut |transaction| {
@@ -517,25 +519,76 @@ fn transaction(
             held.push(found.map(|found| (numbers.number(&bytes), found.expires_at_ms)));
         }
         linger(exec.linger);
-        for &(key, value) in &exec.parts {
-            let name = profile.key(key);
-            match value {
-                Some(value) => transaction.put(&name, &numbers.bytes(value), 0)?,
-                None => drop(transaction.delete(&name)?),
-            }
-            let mut bytes = Vec::new();
-            let found = transaction.get(&name, &mut bytes)?;
-            let is_own = match value {
-                Some(value) => found.is_some() && bytes == numbers.bytes(value),
-                None => found.is_none(),
-            };
-            assert!(
-                is_own,
-                "a transaction does not see what it has written itself"
-            );
+        if exec.reach != Reach::Named {
+            shows_all_at_once(profile, transaction)?;
         }
-        Ok(())
+        let (before, after) = exec.around_clear();
+        stage(profile, transaction, before, numbers)?;
+        if exec.reach == Reach::Cleared {
+            transaction.clear()?;
+            for &name in &names {
+                let left = transaction.get(name, &mut Vec::new())?;
+                assert!(left.is_none(), "a transaction sees what it has removed");
+            }
+        }
+        stage(profile, transaction, after, numbers)
     })?;
     session.wait(ticket)?;
     Ok(Outcome::Several(held))
+}
+
+/// What a transaction over all keys is shown by an iteration is what it is shown by looking each of them up: nobody else changes them meanwhile.
+fn shows_all_at_once(profile: Profile, transaction: &mut dyn Transaction) -> Result<(), Error> {
+    let mut visited = Vec::new();
+    let mut cursor = 0;
+    loop {
+        cursor = transaction.scan(cursor, SCANNED, &mut |name, bytes, expires| {
+            visited.push((name.to_vec(), bytes, expires));
+        })?;
+        if cursor == 0 {
+            break;
+        }
+    }
+    visited.sort_unstable();
+    visited.dedup();
+    let mut there = Vec::new();
+    for key in 0..profile.keys() as Key {
+        let (name, mut value) = (profile.key(key), Vec::new());
+        if let Some(found) = transaction.get(&name, &mut value)? {
+            there.push((name, value.len() as u64, found.expires_at_ms));
+        }
+    }
+    there.sort_unstable();
+    assert_eq!(
+        visited, there,
+        "a transaction over all keys is shown others by an iteration"
+    );
+    Ok(())
+}
+
+/// Puts and removes, and looks at once what is there.
+fn stage(
+    profile: Profile,
+    transaction: &mut dyn Transaction,
+    parts: &[Part],
+    numbers: &dyn Numbers,
+) -> Result<(), Error> {
+    for &(key, value) in parts {
+        let name = profile.key(key);
+        match value {
+            Some(value) => transaction.put(&name, &numbers.bytes(value), 0)?,
+            None => drop(transaction.delete(&name)?),
+        }
+        let mut bytes = Vec::new();
+        let found = transaction.get(&name, &mut bytes)?;
+        let is_own = match value {
+            Some(value) => found.is_some() && bytes == numbers.bytes(value),
+            None => found.is_none(),
+        };
+        assert!(
+            is_own,
+            "a transaction does not see what it has written itself"
+        );
+    }
+    Ok(())
 }

@@ -98,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 16] = [
+const MEETINGS: [Meeting; 18] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -336,6 +336,34 @@ const MEETINGS: [Meeting; 16] = [
         },
         stops: [1..20, 1..12, 0..1],
         times: 2,
+        ..PLAIN
+    },
+    Meeting {
+        name: "an object is freed and its room used again while somebody reads it",
+        engine: EngineKind::Bullet,
+        profile: Profile::Variable,
+        story: |values| {
+            let before = vec![(0, put(values, 1, LONG)), (0, Call::Reclaim)];
+            let mut others = Calls::new();
+            for key in [1, 2, 3] {
+                others.extend([(1, put(values, key, LONG)), (1, Call::Reclaim)]);
+            }
+            [before, others, vec![(0, Call::Get(1))]]
+        },
+        stops: [1..16, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "keys are read while a batch of them is published",
+        engine: EngineKind::Bullet,
+        profile: Profile::Batch,
+        story: |values| {
+            let before = vec![(0, put(values, 0, SMALL)), (0, put(values, 1, SMALL))];
+            let parts = (0..2).map(|key| part(values, key, SMALL)).collect();
+            let others = [0, 1, 0].map(|key| (1, Call::Get(key))).into();
+            [before, others, vec![(0, Call::Batch(parts))]]
+        },
+        stops: [1..40, 0..1, 0..1],
         ..PLAIN
     },
     Meeting {
