@@ -240,6 +240,7 @@ impl Campaign {
                 .map(|saved| Job {
                     scrutiny: self.scrutiny_of(&saved.plan, true),
                     plan: saved.plan.clone(),
+                    is_by_hand: true,
                     saved: Some(saved),
                 });
             let scenarios = of(medium).unwrap_or_else(|why| {
@@ -249,6 +250,7 @@ impl Campaign {
             let by_hand = scenarios.into_iter().map(|scenario| Job {
                 scrutiny: self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many),
                 plan: scenario.plan,
+                is_by_hand: true,
                 saved: None,
             });
             again.chain(by_hand).collect::<Vec<Job>>()
@@ -291,6 +293,7 @@ impl Campaign {
         Job {
             scrutiny: self.scrutiny_of(&plan, is_whole),
             plan,
+            is_by_hand: false,
             saved: None,
         }
     }
@@ -323,6 +326,7 @@ impl Campaign {
         Job {
             plan,
             scrutiny,
+            is_by_hand,
             saved,
         }: Job,
         go_on: &(dyn Fn() -> bool + Sync),
@@ -358,6 +362,9 @@ impl Campaign {
         if let Manner::Stops(..) = plan.manner {
             // What came before has been looked at in other runs.
             examiner.from = run.met();
+        } else if is_by_hand {
+            // If a process dies in it, it is about the next one.
+            examiner.from = run.death().unwrap_or(0);
         }
         match examiner.run(&mut run) {
             Ok(()) => (examiner.totals, None),
@@ -388,6 +395,8 @@ enum Shape {
 struct Job {
     plan: Plan,
     scrutiny: Scrutiny,
+    /// Whether it was written by hand.
+    is_by_hand: bool,
     /// The crash to have once more, if there was one.
     saved: Option<Saved>,
 }

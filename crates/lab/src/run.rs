@@ -39,6 +39,14 @@ impl Run {
         };
         trace.iter().position(is_others).unwrap_or(0) as StepId
     }
+
+    /// The step in which the first process that died did so.
+    #[must_use]
+    pub fn death(&self) -> Option<StepId> {
+        let is_end = |step: &Step| matches!(step, Step::Death | Step::Outage(_));
+        let trace = &self.record.trace;
+        trace.iter().position(is_end).map(|step| step as StepId)
+    }
 }
 
 impl Numbers for Recorder {
