@@ -3,7 +3,7 @@
 use crate::examine::{Examiner, Scrutiny, Totals, Violation};
 use crate::found;
 use crate::image::Medium;
-use crate::plan::{Manner, Plan};
+use crate::plan::{Fault, Manner, Plan};
 use crate::plan_text::Saved;
 use crate::profile::Profile;
 use crate::replay::replay;
@@ -44,6 +44,8 @@ pub struct Campaign {
 
 /// Images of a run, if nobody says otherwise.
 pub const IMAGES: u64 = 300;
+/// A short run by hand that is about what a process makes of another one's death has more images by this factor.
+const MORE: u64 = 8;
 /// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so that more runs are
 /// seen: in many of them what goes wrong shows in an answer.
 const FEWER: u64 = 16;
@@ -247,11 +249,17 @@ impl Campaign {
                 unmade.push(format!("{medium}: {why}"));
                 Vec::new()
             });
-            let by_hand = scenarios.into_iter().map(|scenario| Job {
-                scrutiny: self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many),
-                plan: scenario.plan,
-                is_by_hand: true,
-                saved: None,
+            let by_hand = scenarios.into_iter().map(|scenario| {
+                let mut scrutiny = self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many);
+                if let (Some(images), true) = (&mut scrutiny.images, is_deadly(&scenario.plan)) {
+                    *images *= MORE;
+                }
+                Job {
+                    scrutiny,
+                    plan: scenario.plan,
+                    is_by_hand: true,
+                    saved: None,
+                }
             });
             again.chain(by_hand).collect::<Vec<Job>>()
         });
@@ -362,7 +370,7 @@ impl Campaign {
         if let Manner::Stops(..) = plan.manner {
             // What came before has been looked at in other runs.
             examiner.from = run.met();
-        } else if is_by_hand {
+        } else if is_by_hand && is_deadly(&plan) {
             // If a process dies in it, it is about the next one.
             examiner.from = run.death().unwrap_or(0);
         }
@@ -392,6 +400,11 @@ enum Shape {
 }
 
 /// A run to be examined, and how.
+/// Whether a process dies in it.
+fn is_deadly(plan: &Plan) -> bool {
+    matches!(plan.fault, Fault::Kill(_) | Fault::Outage(..))
+}
+
 struct Job {
     plan: Plan,
     scrutiny: Scrutiny,

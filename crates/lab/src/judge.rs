@@ -14,11 +14,13 @@ use crate::trace::name;
 use crate::unit::Unit;
 use crate::world::{CLOCK_START, Ears, Ground, World};
 use everdram::{EngineSession, Error};
-use everdram_pm::lab::Tap;
+use everdram_pm::lab::{Tap, Waiter, wait_as};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Arc;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What is wrong with an image.
 pub type Wrong = String;
@@ -109,14 +111,35 @@ pub fn judge_lazily(
     })
 }
 
-/// Runs `body`; a panic is something wrong, like any other.
+/// Times that a thread without a scheduler waits before it sleeps each time, and before it is clear that nobody comes: some seconds
+/// later.
+const WAITS: [u64; 2] = [25_000, 100_000];
+
+/// A thread that nobody schedules: what it waits for has to come by itself.
+#[derive(Default)]
+struct Alone(AtomicU64);
+
+impl Waiter for Alone {
+    fn wait(&self) {
+        let [awake, most] = WAITS;
+        let waits = self.0.fetch_add(1, Ordering::Relaxed);
+        assert!(waits < most, "it hangs: what it waits for does not come");
+        if waits >= awake {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Runs `body`; a panic is something wrong, like any other, and so is waiting for ever.
 ///
 /// # Errors
 /// As `body`, or its panic.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     hush();
     let outer = JUDGED.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(body));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        wait_as(Arc::new(Alone::default()), body)
+    }));
     JUDGED.set(outer);
     result.unwrap_or_else(|panic| {
         let text = panic

@@ -27,19 +27,21 @@ thread_local! {
     static IS_SCHEDULED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body` with this thread scheduled by `waiter`.
+/// Runs `body` with this thread scheduled by `waiter`, and then as it was before.
 pub fn wait_as<T>(waiter: Arc<dyn Waiter>, body: impl FnOnce() -> T) -> T {
-    struct Reset;
+    struct Reset(Option<Arc<dyn Waiter>>);
     impl Drop for Reset {
         fn drop(&mut self) {
-            IS_SCHEDULED.set(false);
-            WAITER.with_borrow_mut(Option::take);
+            schedule_by(self.0.take());
         }
     }
-    WAITER.with_borrow_mut(|slot| *slot = Some(waiter));
-    IS_SCHEDULED.set(true);
-    let _reset = Reset;
+    let _reset = Reset(schedule_by(Some(waiter)));
     body()
+}
+
+fn schedule_by(waiter: Option<Arc<dyn Waiter>>) -> Option<Arc<dyn Waiter>> {
+    IS_SCHEDULED.set(waiter.is_some());
+    WAITER.replace(waiter)
 }
 
 /// Lets other threads run if this one is scheduled; `false` if it is not, and has to wait its own way.
