@@ -98,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 18] = [
+const MEETINGS: [Meeting; 19] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -351,6 +351,21 @@ const MEETINGS: [Meeting; 18] = [
             [before, others, vec![(0, Call::Get(1))]]
         },
         stops: [1..16, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "the first key leaves the front while it is read",
+        engine: EngineKind::Bullet,
+        profile: Profile::Narrow,
+        story: |values| {
+            let before = vec![(0, put(values, 0, SMALL))];
+            let others = vec![(1, Call::Get(0))];
+            let mut last = vec![(0, Call::Reclaim), (0, Call::Tend)];
+            last.extend([1, 2].map(|key| (0, put(values, key, SMALL))));
+            last.push((0, Call::Tend));
+            [before, others, last]
+        },
+        stops: [30..56, 0..1, 0..1],
         ..PLAIN
     },
     Meeting {
