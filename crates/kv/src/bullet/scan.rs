@@ -11,6 +11,7 @@ use crate::epoch::Slot;
 use crate::error::Error;
 use crate::seen::Met;
 use std::collections::BTreeSet;
+use std::sync::atomic::{Ordering, fence};
 
 /// What a walk shows of a key.
 pub(super) struct Shown<'a> {
@@ -154,26 +155,38 @@ impl BulletSession {
             self.commit_pending()?;
         }
         let BulletSession { engine, slot, .. } = self;
-        let (mut shown, mut cursor) = (0, cursor);
         // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
         // readers leave.
         let mut met = Met::default();
-        loop {
-            cursor = engine
-                .walk(slot, cursor, false, &mut |one| {
-                    shown += 1;
-                    met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
-                })
-                .map_err(|error| engine.at_path(error))?;
-            if cursor == 0 || shown >= count.max(1) {
-                break;
+        let next = loop {
+            engine.pass_publications()?;
+            let floor = engine.floor();
+            let (mut shown, mut next) = (0, cursor);
+            loop {
+                next = engine
+                    .walk(slot, next, false, &mut |one| {
+                        shown += 1;
+                        met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
+                    })
+                    .map_err(|error| engine.at_path(error))?;
+                if next == 0 || shown >= count.max(1) {
+                    break;
+                }
             }
-        }
-        engine.pass_publications()?;
+            engine.pass_publications()?;
+            // What was walked through is older than what is looked at now.
+            fence(Ordering::Acquire);
+            // A transaction that removes everything may put keys again that were there before: they have been there all the time, and
+            // were not to be found for a moment.
+            if engine.floor() == floor {
+                break next;
+            }
+            met = Met::default();
+        };
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
         self.last_read = Ticket(engine.pool.fenced().0);
-        Ok(cursor)
+        Ok(next)
     }
 
     pub(super) fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {

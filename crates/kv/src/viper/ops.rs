@@ -311,10 +311,32 @@ impl ViperSession {
         visit: Visit<'_>,
     ) -> Result<u64, Error> {
         self.commit_pending()?;
-        let mut failed = Ok(());
         // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
         // readers leave.
         let mut met = Met::default();
+        let next = loop {
+            self.engine.pass_publications()?;
+            let floor = self.engine.floor.load(Ordering::Acquire);
+            let next = self.walk(cursor, count, &mut met)?;
+            self.engine.pass_publications()?;
+            // What was walked through is older than what is looked at now.
+            fence(Ordering::Acquire);
+            // A transaction that removes everything may put keys again that were there before: they have been there all the time, and
+            // were not to be found for a moment.
+            if self.engine.floor.load(Ordering::Acquire) == floor {
+                break next;
+            }
+            met = Met::default();
+        };
+        met.show(visit);
+        // Of a key that was not met, nothing tells since when it is gone.
+        self.set_last_read(Ticket(self.engine.pool.fenced().0));
+        Ok(next)
+    }
+
+    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to go on.
+    fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error> {
+        let mut failed = Ok(());
         let mut dying = Vec::new();
         let next = {
             let ViperSession {
@@ -356,10 +378,6 @@ impl ViperSession {
         for stripe in dying {
             self.pass_writer(stripe)?;
         }
-        self.engine.pass_publications()?;
-        met.show(visit);
-        // Of a key that was not met, nothing tells since when it is gone.
-        self.set_last_read(Ticket(self.engine.pool.fenced().0));
         failed.map_err(|error| self.engine.at_path(error))?;
         Ok(next)
     }

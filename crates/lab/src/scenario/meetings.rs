@@ -1,7 +1,7 @@
 //! Sessions that meet in the middle of something: each story with every event in which the first one may be left alone.
 
 use super::{FIXED, SMALL, Scenario, WIDE, part, plan, put};
-use crate::call::{Call, Values};
+use crate::call::{Call, Exec, Reach, Values};
 use crate::image::Medium;
 use crate::plan::{Fault, Manner, Stops};
 use crate::profile::Profile;
@@ -98,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 19] = [
+const MEETINGS: [Meeting; 21] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -354,6 +354,21 @@ const MEETINGS: [Meeting; 19] = [
         ..PLAIN
     },
     Meeting {
+        name: "a transaction removes everything and puts a key again, and somebody iterates",
+        profile: Profile::Batch,
+        story: cleared_and_put_again,
+        stops: [100..200, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "a transaction removes everything and puts a key again, and somebody iterates",
+        engine: EngineKind::Bullet,
+        profile: Profile::Batch,
+        story: cleared_and_put_again,
+        stops: [70..160, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
         name: "the first key leaves the front while it is read",
         engine: EngineKind::Bullet,
         profile: Profile::Narrow,
@@ -394,6 +409,19 @@ const MEETINGS: [Meeting; 19] = [
         ..PLAIN
     },
 ];
+
+/// The last one of three keys is there all the time.
+fn cleared_and_put_again(values: &mut Values) -> [Calls; 3] {
+    let before = [0, 1, 2].map(|key| (0, put(values, key, SMALL)));
+    let exec = Exec {
+        reads: Vec::new(),
+        parts: vec![part(values, 0, SMALL), part(values, 2, SMALL)],
+        linger: 0,
+        reach: Reach::Cleared,
+    };
+    let others = vec![(1, Call::Scan(0)), (1, Call::RandomKey)];
+    [before.into(), others, vec![(0, Call::Exec(exec))]]
+}
 
 /// What fills a block and makes garbage of another one, and a round of compaction.
 fn round(values: &mut Values) -> Calls {
