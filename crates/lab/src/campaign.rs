@@ -399,12 +399,12 @@ enum Shape {
     Encounter,
 }
 
-/// A run to be examined, and how.
 /// Whether a process dies in it.
 fn is_deadly(plan: &Plan) -> bool {
     matches!(plan.fault, Fault::Kill(_) | Fault::Outage(..))
 }
 
+/// A run to be examined, and how.
 struct Job {
     plan: Plan,
     scrutiny: Scrutiny,

@@ -317,7 +317,7 @@ impl ViperSession {
         let next = loop {
             self.engine.pass_publications()?;
             let floor = self.engine.floor.load(Ordering::Acquire);
-            let next = self.walk(cursor, count, &mut met)?;
+            let next = self.walk(cursor, count, &mut met);
             self.engine.pass_publications()?;
             // What was walked through is older than what is looked at now.
             fence(Ordering::Acquire);
@@ -331,7 +331,7 @@ impl ViperSession {
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
         self.set_last_read(Ticket(self.engine.pool.fenced().0));
-        Ok(next)
+        next
     }
 
     /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to go on.
