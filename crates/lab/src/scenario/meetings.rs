@@ -98,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 21] = [
+const MEETINGS: [Meeting; 23] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -369,6 +369,23 @@ const MEETINGS: [Meeting; 21] = [
         ..PLAIN
     },
     Meeting {
+        name: "everything is removed and a key put again while somebody iterates",
+        profile: Profile::Batch,
+        story: iterated_while_cleared,
+        stops: [1..12, 120..140, 0..1],
+        times: 3,
+        ..PLAIN
+    },
+    Meeting {
+        name: "everything is removed and a key put again while somebody iterates",
+        engine: EngineKind::Bullet,
+        profile: Profile::Batch,
+        story: iterated_while_cleared,
+        stops: [1..12, 76..92, 0..1],
+        times: 3,
+        ..PLAIN
+    },
+    Meeting {
         name: "the first key leaves the front while it is read",
         engine: EngineKind::Bullet,
         profile: Profile::Narrow,
@@ -421,6 +438,13 @@ fn cleared_and_put_again(values: &mut Values) -> [Calls; 3] {
     };
     let others = vec![(1, Call::Scan(0)), (1, Call::RandomKey)];
     [before.into(), others, vec![(0, Call::Exec(exec))]]
+}
+
+/// The other way round: the transaction begins when the iteration is under way.
+fn iterated_while_cleared(values: &mut Values) -> [Calls; 3] {
+    let [before, _, mut exec] = cleared_and_put_again(values);
+    exec.iter_mut().for_each(|(session, _)| *session = 1);
+    [before, exec, vec![(0, Call::Scan(0))]]
 }
 
 /// What fills a block and makes garbage of another one, and a round of compaction.
