@@ -132,9 +132,9 @@ pub trait Transaction {
     /// [`Error::KeyNotLocked`] under [`Scope::Keys`]; otherwise as [`EngineSession::scan`].
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
     /// Live keys before this transaction. Exact only over [`Scope::All`].
-    fn len(&self) -> u64;
+    fn len(&mut self) -> u64;
     /// Whether [`Transaction::len`] is 0.
-    fn is_empty(&self) -> bool {
+    fn is_empty(&mut self) -> bool {
         self.len() == 0
     }
     /// Stages the removal of every key of the store. Only in a transaction over [`Scope::All`].
@@ -358,8 +358,12 @@ pub trait Engine: Send + Sync {
     /// Registers a callback that runs (on a thread of the engine) each time more has become durable,
     /// or the pool has failed. It must be short and must not call the engine.
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
+    /// What an answer depends on that tells of all keys, like [`Engine::len`], asked for after it: everything that any session has
+    /// committed until now.
+    fn committed(&self) -> Ticket;
     /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
-    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too.
+    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too. Each session has a count of its own,
+    /// and these are added one after the other: of what is committed meanwhile, a part may be counted.
     fn len(&self) -> u64;
     /// Whether there is no key.
     fn is_empty(&self) -> bool {

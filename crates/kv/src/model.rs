@@ -191,7 +191,7 @@ impl Transaction for ModelTransaction<'_> {
         self.state.cursors.clone_from(&self.before.cursors);
         Ok(next)
     }
-    fn len(&self) -> u64 {
+    fn len(&mut self) -> u64 {
         self.before.map.len() as u64
     }
     fn clear(&mut self) -> Result<(), Error> {
@@ -446,6 +446,9 @@ impl Engine for Model {
     }
     fn request(&self, _ticket: Ticket) {}
     fn subscribe(&self, _advanced: Arc<dyn Fn() + Send + Sync>) {}
+    fn committed(&self) -> Ticket {
+        Ticket::NONE
+    }
     fn len(&self) -> u64 {
         self.state.lock().map.len() as u64
     }

@@ -65,6 +65,10 @@ impl Engine for Salvaged {
         self.engine.subscribe(advanced);
     }
 
+    fn committed(&self) -> Ticket {
+        self.engine.committed()
+    }
+
     fn len(&self) -> u64 {
         self.engine.len()
     }

@@ -149,8 +149,11 @@ impl<S: Locking> Transaction for Overlay<'_, S> {
         Ok(next)
     }
 
-    fn len(&self) -> u64 {
-        self.session.engine().len()
+    fn len(&mut self) -> u64 {
+        let engine = self.session.engine();
+        let len = engine.len();
+        self.seen = self.seen.max(engine.committed());
+        len
     }
 
     fn clear(&mut self) -> Result<(), Error> {

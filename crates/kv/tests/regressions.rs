@@ -2,10 +2,10 @@
 
 mod support;
 
-use everdram::{BatchOp, Change, EngineKind, Error, test_each_engine};
+use everdram::{BatchOp, Change, EngineKind, Error, Scope, Transaction, test_each_engine};
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::keys::independent_keys;
-use support::{Bed, Counted, each_bed};
+use support::{Bed, Counted, copy_pool, each_bed};
 
 test_each_engine!(
     compaction_ends_with_values_that_pack_badly,
@@ -17,7 +17,7 @@ test_each_engine!(
     compaction_goes_on_after_long_keys_were_cleared,
     an_idle_store_does_not_compact,
     a_weaker_class_survives_a_crash_after_creation,
-    a_batch_without_room_changes_nothing,
+    a_watch_behind_a_removal_of_ones_own_holds,
     keys_of_a_batch_that_share_a_bucket_are_all_there,
     a_batch_that_is_too_long_for_a_log_counts_its_keys_once,
     a_cleared_store_counts_no_keys,
@@ -239,13 +239,8 @@ fn a_weaker_class_survives_a_crash_after_creation(engine: EngineKind) {
         let mut options = bed.options();
         options.durability = durability;
         let store = everdram::Store::open(&path, &options).unwrap();
-        // As a crash sees it: the files as they are, copied before anything else is written.
         let copy = bed.dir.path().join(format!("{durability}-copy"));
-        std::fs::create_dir(&copy).unwrap();
-        for entry in std::fs::read_dir(&path).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-        }
+        copy_pool(&path, &copy);
         drop(store);
         everdram::Store::open(&copy, &options)
             .unwrap()
@@ -254,34 +249,22 @@ fn a_weaker_class_survives_a_crash_after_creation(engine: EngineKind) {
     }
 }
 
-/// A batch that cannot fit says so before anything happened, and everything is as it was.
-fn a_batch_without_room_changes_nothing(engine: EngineKind) {
+/// A key that was removed and watched in one turn of a server always looked as if somebody had written it meanwhile.
+fn a_watch_behind_a_removal_of_ones_own_holds(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
-    let store = bed.open_with(|options| {
-        options.max_bytes = 4 << 20;
-        options.initial_bytes = 1 << 20;
-    });
-    let mut session = store.session().unwrap();
-    session.put(b"a", b"before").unwrap();
-    let large = vec![1; 1 << 20];
-    let keys: Vec<Vec<u8>> = (0..8u8).map(|n| vec![b'a' + n]).collect();
-    let put = |key| BatchOp::Put {
-        key,
-        value: &large,
-        expires_at_ms: 0,
-    };
-    let ops: Vec<BatchOp<'_>> = keys.iter().map(|key| put(key.as_slice())).collect();
-    assert!(matches!(session.batch(&ops), Err(Error::NoSpace(_))));
-    assert_eq!(session.get(b"a").unwrap().as_deref(), Some(&b"before"[..]));
-    assert_eq!(store.len(), 1);
-    session.put(b"a", b"after").unwrap();
-    drop(session);
-    drop(store);
     let store = bed.open();
     let mut session = store.session().unwrap();
-    assert_eq!(session.get(b"a").unwrap().as_deref(), Some(&b"after"[..]));
-    assert_eq!(store.len(), 1);
-    bed.verify(&store);
+    session.put(b"k", b"before").unwrap();
+    assert!(session.submit_delete(b"k").unwrap());
+    let watched = session.engine().watch(b"k");
+    let _ = session.commit().unwrap();
+    let mut now = None;
+    let look = &mut |transaction: &mut dyn Transaction| {
+        now = Some(transaction.watch(b"k")?);
+        Ok(())
+    };
+    session.transaction(Scope::Keys(&[b"k"]), look).unwrap();
+    assert_eq!(now, Some(watched));
 }
 
 /// New keys of one batch that fall into one bucket were each given the slot that was vacant before the batch.

@@ -287,10 +287,11 @@ impl Pool {
     }
 
     /// Whoever waits for this waits for everything that any lane has fenced until now; `Lsn(0)` on media that are durable at
-    /// the fence. Takes a lock that all writers share.
+    /// the fence. `Lsn(u64::MAX)`, which never comes, once the log has failed: what was fenced since was dropped. Takes a lock
+    /// that all writers share.
     #[must_use]
     pub fn fenced(&self) -> Lsn {
-        self.log.as_ref().map_or(Lsn(0), Log::end)
+        self.log.as_ref().map_or(Lsn(0), Log::fenced)
     }
 
     /// Blocks until `lsn` may be acknowledged in the pool's durability class.

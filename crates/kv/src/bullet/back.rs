@@ -208,7 +208,8 @@ impl Back {
         };
         let split = self.table.split(self, edits, number, hash_of, dropped);
         if let Err(error) = split {
-            // Nothing of it has happened.
+            // Nothing of it has happened. What was filled will be filled again, by whoever moves the bucket.
+            edits.fence();
             edits.txn.forget();
             return Err(error);
         }
@@ -549,6 +550,14 @@ impl Edits<'_> {
         let flushed = self.flushed.take();
         self.txn.commit(self.lane, flushed);
     }
+
+    /// Before lines are given back that were written for a transaction which does not happen: on files they would come to
+    /// the log with this lane's next fence, over what somebody else has written there by then.
+    pub(super) fn fence(&mut self) {
+        if let Some(flushed) = self.flushed.take() {
+            let _ordered = self.lane.fence(flushed);
+        }
+    }
 }
 
 impl Editor for Edits<'_> {
@@ -566,6 +575,7 @@ impl Editor for Edits<'_> {
     }
 
     fn drop_line(&mut self, at: u64) {
+        self.fence();
         self.back.heap.give_back(self.lane, at, LINE);
     }
 

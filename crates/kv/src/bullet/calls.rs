@@ -180,9 +180,12 @@ impl EngineSession for BulletSession {
             return 0;
         }
         let stripe = self.engine.stripe(self.engine.hash(key));
-        let before = self.engine.stripes.word(stripe);
         let read = self.last_read;
-        let found = self.read(key, None).ok().flatten();
+        // What this session has yet to commit is no write of somebody else.
+        let committed = self.before_read(stripe);
+        let before = self.engine.stripes.word(stripe);
+        let found = committed.and_then(|()| self.read(key, None));
+        let found = found.ok().flatten();
         self.last_read = read;
         let version = found.map(|(found, _)| found.version);
         let stripes = &self.engine.stripes;

@@ -486,6 +486,10 @@ impl Engine for Bullet {
         self.pool.subscribe(advanced);
     }
 
+    fn committed(&self) -> Ticket {
+        Ticket(self.pool.fenced().0)
+    }
+
     fn len(&self) -> u64 {
         (self.keys_before + self.sum_signed(|slot| &slot.keys)).max(0) as u64
     }

@@ -18,10 +18,7 @@ impl BulletSession {
     ) -> Result<Option<(Found, u64)>, Error> {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
-        if self.is_pending() && self.engine.stripes.held_by(stripe, self.id) {
-            // The session reads what it has submitted.
-            self.commit_pending()?;
-        }
+        self.before_read(stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
@@ -40,6 +37,15 @@ impl BulletSession {
                 patience.wait();
             }
         }
+    }
+
+    /// The session reads what it has submitted.
+    #[inline]
+    pub(super) fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
+        if self.is_pending() && self.engine.stripes.held_by(stripe, self.id) {
+            self.commit_pending()?;
+        }
+        Ok(())
     }
 
     /// Whether somebody else is publishing a batch with keys of the stripe.

@@ -6,9 +6,10 @@
 use super::Bullet;
 use super::front::Node;
 use super::session::BulletSession;
-use crate::engine::{Ticket, Visit};
+use crate::engine::{Engine, Visit};
 use crate::epoch::Slot;
 use crate::error::Error;
+use crate::seam::looks;
 use crate::seen::Met;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
@@ -159,8 +160,10 @@ impl BulletSession {
         // readers leave.
         let mut met = Met::default();
         let next = loop {
-            engine.pass_publications()?;
+            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the time.
             let floor = engine.floor();
+            looks!();
+            engine.pass_publications()?;
             let (mut shown, mut next) = (0, cursor);
             loop {
                 next = engine
@@ -185,7 +188,7 @@ impl BulletSession {
         };
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
-        self.last_read = Ticket(engine.pool.fenced().0);
+        self.last_read = engine.committed();
         Ok(next)
     }
 

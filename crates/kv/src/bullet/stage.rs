@@ -212,6 +212,7 @@ impl Gleaner {
             Ok(slot) => slot,
             Err(error) => {
                 if is_new {
+                    edits.fence();
                     back.heap.give_back(&mut self.lane, at, head.bytes());
                 }
                 return Err(error);

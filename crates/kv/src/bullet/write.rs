@@ -263,6 +263,9 @@ impl BulletSession {
     fn drop_object(&mut self, node: &Node) {
         let named = self.engine.linked.lock().remove(&node.object);
         if let Some(bytes) = named {
+            // On files its lines would come to the log with this session's next fence, and replay would lay them over what
+            // somebody else has written there by then.
+            self.fence();
             self.engine
                 .back
                 .heap

@@ -15,6 +15,7 @@ use super::IndexError;
 use super::arena::Arena;
 use super::hash::KeyHash;
 use super::line::{Line, Segment};
+use crate::seam::publishes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,6 +162,7 @@ impl Directory {
         let arrays = self.changing.lock();
         if let Some(root) = arrays.first() {
             for (line, segment) in root.lines(arena).zip(segments) {
+                publishes!();
                 line.store(segment);
             }
             self.root.store(root.0, Ordering::Release);

@@ -450,7 +450,16 @@ impl ViperSession {
     fn clear_locked(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<Ticket, Error> {
         self.write_floor(clearing.floor);
         let ordered = self.settle_and_fence();
-        let forgotten = self.held(|session| session.forget_everything(clearing, stripes, &ordered));
+        let forgotten = self.held(|session| {
+            // The index is emptied piece by piece: nobody is shown that some keys have gone and others are there.
+            session.shared().publishing.begin();
+            stripes
+                .iter()
+                .for_each(|&stripe| session.engine.stripes.publish(stripe));
+            let forgotten = session.forget_everything(clearing, stripes, &ordered);
+            session.shared().publishing.end();
+            forgotten
+        });
         let forgotten = forgotten.unwrap_or_else(|panic| resume_unwind(panic));
         // The floor is in force, whether the index knows it or not.
         forgotten.map_err(|error| self.engine.halt(error))?;

@@ -189,8 +189,11 @@ impl EngineSession for ViperSession {
             return 0;
         }
         let stripe = self.engine.stripe(self.engine.hash(key));
+        // What this session has yet to commit is no write of somebody else.
+        let committed = self.before_read(stripe);
         let before = self.engine.stripes.word(stripe);
-        let found = self.read(key, None).ok().flatten();
+        let found = committed.and_then(|()| self.read(key, None));
+        let found = found.ok().flatten();
         let version = found.map(|seen| seen.version);
         let stripes = &self.engine.stripes;
         stripes.watch_number(stripe, self.id, before, version)

@@ -36,7 +36,7 @@ pub(super) struct Seen {
 impl ViperSession {
     /// Commits what a read of `stripe` would otherwise miss; waits out a batch that is being published.
     #[inline(always)]
-    fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
+    pub(super) fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
         if !self.pending.is_empty() && self.engine.stripes.held_by(stripe, self.id) {
             self.commit_pending()?;
         }

@@ -398,6 +398,10 @@ impl Engine for Viper {
         self.pool.subscribe(advanced);
     }
 
+    fn committed(&self) -> Ticket {
+        Ticket(self.pool.fenced().0)
+    }
+
     fn len(&self) -> u64 {
         let keys: i64 = self
             .slots

@@ -8,7 +8,7 @@ use super::lookup::{Aim, glance_at, locate, look_again};
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{Old, Pending, Replaced, ViperSession};
-use crate::engine::{EngineSession, Found, Ticket, Visit};
+use crate::engine::{Engine, EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
 use crate::limits::check_key;
@@ -315,8 +315,10 @@ impl ViperSession {
         // readers leave.
         let mut met = Met::default();
         let next = loop {
-            self.engine.pass_publications()?;
+            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the time.
             let floor = self.engine.floor.load(Ordering::Acquire);
+            looks!();
+            self.engine.pass_publications()?;
             let next = self.walk(cursor, count, &mut met);
             self.engine.pass_publications()?;
             // What was walked through is older than what is looked at now.
@@ -330,7 +332,7 @@ impl ViperSession {
         };
         met.show(visit);
         // Of a key that was not met, nothing tells since when it is gone.
-        self.set_last_read(Ticket(self.engine.pool.fenced().0));
+        self.set_last_read(self.engine.committed());
         next
     }
 

@@ -5,10 +5,12 @@
 //! its block is not free; and if its key is longer than a block it looks for the key in pieces that were let go of *after*
 //! the record had been moved. So a block is in the queue from the moment in which compaction begins to empty it.
 //!
-//! Something is freed when nobody can be at work in it any more: no reader that found a location in it, no writer that
-//! marked a record in it and has still to change the index. Both are pinned. Then every mark is made durable that
-//! keeps an older copy of one of its dead records dead, and the free page word is stored and fenced (V14). Pieces need no
-//! page word: recovery never looks into an overflow block that no live record leads to; but the marks of the
+//! Something is freed when nobody can be at work in it any more. For a block that is two graces, one after the other:
+//! first of writers that marked a record there and have still to change the index, which compaction does not wait for;
+//! then of readers that found a location in it, which they could until the last of these writers had gone. Both are
+//! pinned. Then every mark is made durable that keeps an older copy of one of its dead records dead, and the free page
+//! word is stored and fenced (V14). Pieces are let go of when the index has changed, so only readers are waited for. They
+//! need no page word: recovery never looks into an overflow block that no live record leads to; but the marks of the
 //! records that led to them are fenced first.
 //!
 //! Blocks are not freed after blocks that were *filled* when they were emptied: of two copies that compaction made of a
@@ -38,11 +40,21 @@ pub(super) enum Retired {
     Piece(u32, u32),
 }
 
+/// What has to end before something is free.
+#[derive(Clone, Copy, Debug)]
+enum Grace {
+    /// It is still being gathered.
+    Gathering,
+    /// Pins from before this epoch, of writers: until then the index may lead to records that they have marked.
+    Writers(u64),
+    /// Pins from before this epoch, of readers: nothing leads there any more.
+    Readers(u64),
+}
+
 /// What was retired together.
 struct Lot {
     number: u64,
-    /// The epoch after which nobody is in it; `None`: it is still being gathered.
-    grace: Option<u64>,
+    grace: Grace,
     content: Vec<Retired>,
 }
 
@@ -84,13 +96,19 @@ impl Drop for Gathering<'_> {
         debug_assert!(lot.is_some(), "what is being gathered is not in the queue");
         if let Some(lot) = lot {
             lot.content = std::mem::take(&mut self.blocks);
-            lot.grace = Some(grace);
+            lot.grace = Grace::Writers(grace);
         }
     }
 }
 
+impl Lot {
+    fn is_gathering(&self) -> bool {
+        matches!(self.grace, Grace::Gathering)
+    }
+}
+
 impl Queue {
-    fn push(&mut self, grace: Option<u64>, content: Vec<Retired>) -> u64 {
+    fn push(&mut self, grace: Grace, content: Vec<Retired>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.lots.push_back(Lot {
@@ -108,7 +126,7 @@ impl RetireQueue {
         let mut queue = lock(&self.0);
         // Under the lock, so that stamps are in the queue's order.
         let grace = epochs.advance();
-        queue.push(Some(grace), content);
+        queue.push(Grace::Readers(grace), content);
     }
 
     /// Takes a place for blocks that are about to be emptied.
@@ -116,21 +134,21 @@ impl RetireQueue {
         Gathering {
             queue: self,
             epochs,
-            number: lock(&self.0).push(None, Vec::new()),
+            number: lock(&self.0).push(Grace::Gathering, Vec::new()),
             blocks: Vec::new(),
         }
     }
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        let is_over = |lot: &Lot| lot.grace.is_some() && lot.content.is_empty();
+        let is_over = |lot: &Lot| !lot.is_gathering() && lot.content.is_empty();
         lock(&self.0).lots.iter().all(is_over)
     }
 
     /// Whether blocks wait that were emptied.
     pub(super) fn has_blocks(&self) -> bool {
         let is_block = |retired: &Retired| matches!(retired, Retired::Block(..));
-        let has_block = |lot: &Lot| lot.grace.is_none() || lot.content.iter().any(is_block);
+        let has_block = |lot: &Lot| lot.is_gathering() || lot.content.iter().any(is_block);
         lock(&self.0).lots.iter().any(has_block)
     }
 
@@ -144,16 +162,14 @@ impl RetireQueue {
 
     /// Takes what nobody is in any more, as far as everything before it is in the same case.
     fn take_passed(&self, epochs: &Epochs) -> Vec<Retired> {
-        let newest = {
-            let queue = lock(&self.0);
-            let closed = queue.lots.iter().map_while(|lot| lot.grace);
-            closed.max()
-        };
-        epochs.ask(newest);
+        self.ask(epochs);
+        if self.begin_graces_of_readers(epochs) {
+            self.ask(epochs);
+        }
         let mut queue = lock(&self.0);
-        let has_passed = |lot: &Lot| {
-            lot.grace
-                .is_some_and(|grace| epochs.is_known_to_have_passed(grace))
+        let has_passed = |lot: &Lot| match lot.grace {
+            Grace::Readers(grace) => epochs.is_known_to_have_passed(grace),
+            Grace::Gathering | Grace::Writers(_) => false,
         };
         let ready = queue.lots.iter().take_while(|lot| has_passed(lot)).count();
         queue
@@ -163,13 +179,41 @@ impl RetireQueue {
             .collect()
     }
 
+    /// Finds out which graces are over, of those that are next.
+    fn ask(&self, epochs: &Epochs) {
+        let newest = {
+            let queue = lock(&self.0);
+            let next = queue.lots.iter().map_while(|lot| match lot.grace {
+                Grace::Writers(grace) | Grace::Readers(grace) => Some(grace),
+                Grace::Gathering => None,
+            });
+            next.max()
+        };
+        epochs.ask(newest);
+    }
+
+    /// Where no writer has to change the index any more, readers are waited for. Whether that begins for anything.
+    fn begin_graces_of_readers(&self, epochs: &Epochs) -> bool {
+        let mut queue = lock(&self.0);
+        let mut has_begun = false;
+        for lot in &mut queue.lots {
+            if let Grace::Writers(grace) = lot.grace
+                && epochs.is_known_to_have_passed(grace)
+            {
+                lot.grace = Grace::Readers(epochs.advance());
+                has_begun = true;
+            }
+        }
+        has_begun
+    }
+
     /// Hole V14: takes everything that was gathered.
     fn take_all(&self) -> Vec<Retired> {
         let mut queue = lock(&self.0);
         let ready = queue
             .lots
             .iter()
-            .take_while(|lot| lot.grace.is_some())
+            .take_while(|lot| !lot.is_gathering())
             .count();
         queue
             .lots
@@ -263,4 +307,35 @@ fn free_at_once(viper: &Viper) -> u64 {
     let blocks = blocks.len() as u64;
     bump_shared(&viper.blocks_reclaimed, blocks);
     (blocks + pieces) * viper.geometry.block_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A writer marks a record, and compaction, which sees the mark, empties the block. A reader comes before the writer has
+    /// changed the index: it finds the record there.
+    #[test]
+    fn whoever_comes_before_a_writer_has_changed_the_index_is_waited_for() {
+        let epochs = Epochs::new(2);
+        let (writer, reader) = (epochs.register().unwrap(), epochs.register().unwrap());
+        let queue = RetireQueue::default();
+        let marking = writer.pin();
+        let info = Info {
+            kind: Kind::Variable,
+            state: State::Compacting,
+            epoch: 1,
+        };
+        queue.gather(&epochs).push(0, info);
+        let reading = reader.pin();
+        assert!(queue.take_passed(&epochs).is_empty());
+        // The index has changed.
+        drop(marking);
+        assert!(queue.take_passed(&epochs).is_empty());
+        assert!(queue.take_passed(&epochs).is_empty());
+        let after = writer.pin();
+        drop(reading);
+        assert_eq!(queue.take_passed(&epochs).len(), 1);
+        drop(after);
+    }
 }

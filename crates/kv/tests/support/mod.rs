@@ -199,6 +199,15 @@ impl Bed {
     }
 }
 
+/// Makes a pool that is as a crash would leave this one: the files as they are.
+pub(crate) fn copy_pool(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
 /// The place of persistent memory that tests are asked to use by EVERDRAM_TEST_PMEM: a directory on a DAX file
 /// system, or a devdax device. A device holds one pool, so tests that use one have to run one at a time.
 fn persistent_memory() -> Option<PathBuf> {

@@ -98,7 +98,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 23] = [
+const MEETINGS: [Meeting; 25] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -383,6 +383,31 @@ const MEETINGS: [Meeting; 23] = [
         story: iterated_while_cleared,
         stops: [1..12, 76..92, 0..1],
         times: 3,
+        ..PLAIN
+    },
+    Meeting {
+        name: "a key is read while it is removed and its block emptied",
+        profile: Profile::Fixed,
+        story: |values| {
+            let before = buried(values);
+            let mut others = vec![(1, Call::Reclaim)];
+            others.extend([1, 2, 3, 4].map(|key| (1, put(values, key, FIXED))));
+            others.push((2, Call::Get(0)));
+            [before, others, vec![(0, Call::Delete(0))]]
+        },
+        stops: [1..12, 0..1, 1..16],
+        ..PLAIN
+    },
+    Meeting {
+        name: "keys are read while everything is removed",
+        profile: Profile::Growth,
+        story: |values| {
+            let before = (0..8).map(|key| (0, put(values, key, SMALL))).collect();
+            let others = (0..8).chain((0..8).rev());
+            let others = others.map(|key| (1, Call::Get(key))).collect();
+            [before, others, vec![(0, Call::Clear)]]
+        },
+        stops: [1..200, 0..1, 0..1],
         ..PLAIN
     },
     Meeting {

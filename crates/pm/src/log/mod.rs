@@ -338,6 +338,14 @@ impl Log {
         Lsn(self.shared.end())
     }
 
+    /// As [`Log::end`]; `Lsn(u64::MAX)` once the log has failed, and groups are dropped.
+    pub(crate) fn fenced(&self) -> Lsn {
+        match self.shared.is_healthy() {
+            true => self.end(),
+            false => Lsn(u64::MAX),
+        }
+    }
+
     /// The log still takes writes.
     ///
     /// # Errors

@@ -152,7 +152,9 @@ impl Keyspace for Direct<'_> {
 
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         for _ in 0..RANDOM_TRIES {
-            if !self.session.random_key(into)? {
+            let is_any = self.session.random_key(into)?;
+            self.note_read();
+            if !is_any {
                 return Ok(false);
             }
             if self.probe(into)?.is_some() {
@@ -163,7 +165,9 @@ impl Keyspace for Direct<'_> {
     }
 
     fn len(&mut self) -> u64 {
-        self.engine.len()
+        let len = self.engine.len();
+        self.note(self.engine.committed());
+        len
     }
 
     fn clear(&mut self) -> Result<(), Error> {

@@ -191,6 +191,9 @@ impl Engine for Held {
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>) {
         self.subscribers.lock().push(advanced);
     }
+    fn committed(&self) -> Ticket {
+        Ticket(self.progress.lock().committed)
+    }
     fn len(&self) -> u64 {
         self.model.len()
     }
@@ -319,6 +322,27 @@ fn a_write_is_acknowledged_when_it_is_durable() {
     expect(&mut client, "+OK\r\n$1\r\n1\r\n+PONG\r\n");
     bench.engine.change(|progress| progress.durable = 2);
     expect(&mut client, "+OK\r\n");
+}
+
+#[test]
+fn that_nothing_is_there_is_shown_when_it_is_durable() {
+    for question in ["RANDOMKEY", "DBSIZE"] {
+        let bench = Bench::new(Durability::Always);
+        let (mut writer, mut reader) = (bench.connect(), bench.connect());
+        send(&mut writer, "FLUSHALL\r\n");
+        let is_asked_for = |ticket| move |progress: &Progress| progress.requested == ticket;
+        let engine = &bench.engine;
+        engine.wait_until("the removal is committed", is_asked_for(1));
+        send(&mut reader, &format!("{question}\r\n"));
+        // The one thread comes to this write when it has dealt with the question.
+        send(&mut writer, "ECHO 1\r\nSET other 1\r\nDEL other\r\n");
+        engine.wait_until("the later write is committed", is_asked_for(2));
+        expect_silence(&mut reader);
+        engine.change(|progress| progress.durable = 2);
+        let answer = if question == "DBSIZE" { ":0" } else { "$-1" };
+        expect(&mut reader, &format!("{answer}\r\n"));
+        expect(&mut writer, "+OK\r\n$1\r\n1\r\n+OK\r\n:1\r\n");
+    }
 }
 
 #[test]

@@ -26,6 +26,11 @@ fn the_first_failed_sync_is_the_last() {
     let lost = group.close();
     assert!(matches!(open.log.wait(lost), Err(Error::Poisoned { .. })));
     assert!(matches!(open.log.healthy(), Err(Error::Poisoned { .. })));
+    assert_eq!(
+        open.log.fenced(),
+        Lsn(u64::MAX),
+        "what is fenced now is dropped"
+    );
     // The threads of the log stop, so that what is counted next is only what follows the failure. Whichever of
     // them met it first has told by then; what else fails is no news.
     assert!(matches!(open.log.close(), Err(Error::Poisoned { .. })));
