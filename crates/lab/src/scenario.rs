@@ -53,7 +53,7 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
 }
 
 fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
-    let stories: [(&'static str, Profile, Story); 6] = [
+    let stories: [(&'static str, Profile, Story); 5] = [
         (
             "a compactor fences the marks of others",
             Profile::Reclamation,
@@ -78,11 +78,6 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             "compaction has no room half-way through a block",
             Profile::Growth,
             half_emptied_in_a_full_pool,
-        ),
-        (
-            "a batch is refused half-way, and others write there",
-            Profile::Large,
-            batch_refused_half_way,
         ),
     ];
     let told = stories
@@ -138,23 +133,8 @@ type Story = fn(&mut Values) -> Vec<(u32, Call)>;
 const SMALL: usize = 40;
 /// A value that fills most of a page.
 const WIDE: usize = 400;
-/// A value of several pages, which is more than an entry of a log.
-const FAR: usize = 3000;
 /// A value of the pool's fixed size.
 const FIXED: usize = 48;
-
-/// There is room for the first part of the batch and not for the second one.
-fn batch_refused_half_way(values: &mut Values) -> Vec<(u32, Call)> {
-    const TOO_LONG: usize = 180 << 10;
-    let parts = vec![part(values, 1, FAR), part(values, 2, TOO_LONG)];
-    vec![
-        (0, put(values, 3, SMALL)),
-        (0, Call::Batch(parts)),
-        (1, put(values, 4, FAR)),
-        (0, put(values, 5, SMALL)),
-        (1, Call::Get(4)),
-    ]
-}
 
 fn put(values: &mut Values, key: Key, bytes: usize) -> Call {
     Call::Put(key, values.make(bytes, 0), 0)

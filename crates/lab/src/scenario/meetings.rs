@@ -31,6 +31,11 @@ const EIGHTH: usize = 90;
 /// A value of several blocks.
 const LONG: usize = 1400;
 
+/// More than an entry of a log takes.
+const FAR: usize = 3000;
+/// More than there is room for in any pool of the lab.
+const TOO_LONG: usize = 180 << 10;
+
 /// What a meeting is mostly like: it is had once, nobody stops twice, and nothing fails.
 const PLAIN: Meeting = Meeting {
     name: "",
@@ -98,7 +103,7 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 25] = [
+const MEETINGS: [Meeting; 26] = [
     Meeting {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
@@ -408,6 +413,20 @@ const MEETINGS: [Meeting; 25] = [
             [before, others, vec![(0, Call::Clear)]]
         },
         stops: [1..200, 0..1, 0..1],
+        ..PLAIN
+    },
+    Meeting {
+        name: "others write where a batch has been that was refused half-way",
+        engine: EngineKind::Bullet,
+        profile: Profile::Large,
+        story: |values| {
+            let before = vec![(0, put(values, 3, SMALL))];
+            let others = vec![(1, put(values, 4, FAR)), (1, Call::Get(4))];
+            let parts = vec![part(values, 1, FAR), part(values, 2, TOO_LONG)];
+            let last = vec![(0, Call::Batch(parts)), (0, put(values, 5, SMALL))];
+            [before, others, last]
+        },
+        stops: [1..60, 0..1, 0..1],
         ..PLAIN
     },
     Meeting {
