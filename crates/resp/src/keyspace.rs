@@ -75,7 +75,7 @@ pub(crate) trait Keyspace {
     /// A live key picked at random into `into` (cleared first); `false` if there is none.
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
     /// Number of keys, those included that have expired unnoticed.
-    fn len(&mut self) -> u64;
+    fn len(&mut self) -> Result<u64, Error>;
     /// Removes every key.
     fn clear(&mut self) -> Result<(), Error>;
     /// A number that never stays the same across a write of `key`.

@@ -164,10 +164,12 @@ impl Keyspace for Direct<'_> {
         Ok(false)
     }
 
-    fn len(&mut self) -> u64 {
+    fn len(&mut self) -> Result<u64, Error> {
+        // What this connection has written just before counts.
+        let own = self.session.commit()?;
         let len = self.engine.len();
-        self.note(self.engine.committed());
-        len
+        self.note(own.max(self.engine.committed()));
+        Ok(len)
     }
 
     fn clear(&mut self) -> Result<(), Error> {

@@ -239,8 +239,8 @@ impl Keyspace for Inside<'_> {
         Ok(seen > 0)
     }
 
-    fn len(&mut self) -> u64 {
-        self.len
+    fn len(&mut self) -> Result<u64, Error> {
+        Ok(self.len)
     }
 
     fn clear(&mut self) -> Result<(), Error> {

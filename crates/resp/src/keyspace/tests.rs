@@ -114,7 +114,7 @@ fn scans_inside_see_the_transaction() {
             assert_eq!(inside.scan(0, EVERY_KEY, &mut |_| true, &mut all)?, 0);
             all.sort();
             assert_eq!(all, [b"new", b"old"]);
-            assert_eq!(inside.len(), 2);
+            assert_eq!(inside.len().unwrap(), 2);
             let mut page = Vec::new();
             inside.scan(0, 1, &mut |key| key == b"new", &mut page)?;
             assert_eq!(page, [b"new"], "no page may miss it");
@@ -125,7 +125,7 @@ fn scans_inside_see_the_transaction() {
             inside.put(b"old", b"", 0)?;
             all.clear();
             inside.scan(0, EVERY_KEY, &mut |_| true, &mut all)?;
-            assert_eq!((inside.len(), all), (1, vec![b"old".to_vec()]));
+            assert_eq!((inside.len().unwrap(), all), (1, vec![b"old".to_vec()]));
             Ok(())
         });
         assert!(work.expect("a transaction"));

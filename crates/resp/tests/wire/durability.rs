@@ -10,6 +10,7 @@ use std::net::TcpStream;
 test_each_engine!(
     pipelines_of_many_connections_count_together,
     replies_of_all_kinds_keep_their_order,
+    what_a_connection_has_just_written_counts,
     everything_acknowledged_is_there_after_the_server_has_gone,
 );
 
@@ -29,6 +30,15 @@ fn pipeline(server: &Running, requests: String) -> BufReader<TcpStream> {
     let mut writer = Raw(client.0.try_clone().expect("a second handle"));
     std::thread::spawn(move || writer.send(requests));
     BufReader::new(client.0)
+}
+
+fn what_a_connection_has_just_written_counts(engine: EngineKind) {
+    let server = start(engine, Settings::default());
+    let requests = "SET a 1\r\nDBSIZE\r\nSET b 1\r\nSET b 2\r\nDBSIZE\r\nDEL a\r\nDBSIZE\r\n";
+    let mut reader = pipeline(&server, requests.into());
+    for expected in ["+OK", ":1", "+OK", "+OK", ":2", ":1", ":1"] {
+        assert_eq!(line(&mut reader), expected);
+    }
 }
 
 fn pipelines_of_many_connections_count_together(engine: EngineKind) {

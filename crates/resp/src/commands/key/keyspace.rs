@@ -13,8 +13,10 @@ pub(crate) fn dbsize(ctx: &mut Context<'_>) {
              {percent} % done"
         ));
     }
-    let count = ctx.keys.len();
-    ctx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    match ctx.keys.len() {
+        Ok(count) => ctx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX)),
+        Err(error) => ctx.fail(&error),
+    }
 }
 
 /// There is one database, so this is FLUSHDB. ASYNC and SYNC are the same: the removal is one record
