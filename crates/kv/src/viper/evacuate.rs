@@ -3,11 +3,10 @@
 //! A record is copied under its key's lock, from the private copy of the block that was just verified: records do not
 //! change once they are published. Where values may have been changed in place, it is read again under the lock.
 //!
-//! Dead records are left where they are, without a look at the index: whoever set a mark that is seen here is pinned
-//! until the index has followed, and the block is freed after that pin and after those of readers who came before it
-//! ended. They are tombstones of whatever is older
-//! than they are. Dropping them is safe: at most one copy of a key is unmarked, and [`Viper::fence_marks`] makes the
-//! marks of all others durable first.
+//! Dead records are left where they are, without a look at the index: whoever set a mark that is seen here is
+//! pinned until the index has followed, and the block is freed after that pin and after those of readers who came
+//! before it ended. They are tombstones of whatever is older than they are. Dropping them is safe: at most one copy
+//! of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable first.
 
 use super::blocks::{Block, Info, State};
 use super::layout::Kind;
