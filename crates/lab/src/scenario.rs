@@ -103,7 +103,11 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         let plan = plan(engine, medium, Profile::Fixed, story);
         Scenario::new(name, cut_off_and_read(plan, between))
     });
-    told.chain(read).collect()
+    let begun = (medium == Medium::Pmem)
+        .then(|| lives_that_were_begun(plan(engine, medium, Profile::Batch, first_of_a_block)));
+    told.chain(read)
+        .chain(begun.into_iter().flatten())
+        .collect()
 }
 
 fn plan(
@@ -133,6 +137,10 @@ type Story = fn(&mut Values) -> Vec<(u32, Call)>;
 const SMALL: usize = 40;
 /// A value that fills most of a page.
 const WIDE: usize = 400;
+/// A value whose record, with a short key, fills a line.
+const LINE: usize = 38;
+/// What a power failure can leave of three such records is tried so often.
+const LIVES: u32 = 64;
 /// A value of the pool's fixed size.
 const FIXED: usize = 48;
 
@@ -279,8 +287,17 @@ fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
 /// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches. The
 /// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
-    let ground = Ground::of(&plan);
-    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    plan.fault = Fault::Kill(before_the_last_fence(&plan));
+    let read = Call::Get(0);
+    plan.calls
+        .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));
+    plan
+}
+
+/// Events of a plan before its last fence, or sync.
+fn before_the_last_fence(plan: &Plan) -> u32 {
+    let ground = Ground::of(plan);
+    let run = run::run(plan, &ground, false).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
     let of_memory = |step: &&Step| {
@@ -299,12 +316,31 @@ fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
         Step::Disk { step, .. } => matches!(step, DiskStep::Sync { .. }),
         step => matches!(step, Step::Fence { .. }),
     };
-    let last = events.iter().rposition(makes_durable).expect("a fence");
-    plan.fault = Fault::Kill(last as u32);
-    let read = Call::Get(0);
-    plan.calls
-        .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));
-    plan
+    events.iter().rposition(makes_durable).expect("a fence") as u32
+}
+
+/// Records of one line each, the first ones of a block.
+fn first_of_a_block(values: &mut Values) -> Vec<(u32, Call)> {
+    let parts = (0..3).map(|key| part(values, key, LINE)).collect();
+    vec![(0, Call::Pipeline(parts))]
+}
+
+/// Power fails before the fence of the first records of a block, and leaves each of what it can leave: some of the records, and not the word that
+/// opens the block. Its next life has the same lines. One record in the first of them must not be followed by what was cut off.
+fn lives_that_were_begun(plan: Plan) -> impl Iterator<Item = Scenario> {
+    let before = before_the_last_fence(&plan);
+    (0..LIVES).map(move |kept| {
+        let mut plan = plan.clone();
+        plan.fault = Fault::Outage(before, kept);
+        let next = put(&mut plan.values, 3, LINE);
+        plan.calls
+            .extend([(0, Call::Many(vec![0, 1, 2])), (0, next)]);
+        Scenario {
+            name: "a block is opened again that a power failure cut short".into(),
+            plan,
+            is_one_of_many: true,
+        }
+    })
 }
 
 /// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
