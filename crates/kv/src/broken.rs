@@ -5,7 +5,7 @@
 //! feature the option is not there, and the engine is never broken.
 
 #[cfg(feature = "broken")]
-use crate::kind::EngineKind;
+use crate::engine::kind::EngineKind;
 
 /// One hole, by its number in `docs/engines.md`, and what is left out to open it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! What can go wrong, for callers: bad input, a full or failing medium, damaged bytes. Bugs are assertions.
 
-use crate::kind::{EngineKind, refusal};
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::engine::kind::{EngineKind, refusal};
+use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::path::{Path, PathBuf};
 
 /// Why an operation was refused or failed. Nothing changed unless the text says otherwise.

@@ -2,8 +2,8 @@
 //! rest. A journal has a pool and no engine ([`crate::crl`]).
 
 use crate::crl;
+use crate::engine::open;
 use crate::error::Error;
-use crate::opening;
 use crate::options::{Create, Options, Progress};
 use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Pool;
@@ -66,7 +66,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
         }
         _ => {
             let options = to_look();
-            let engine = opening::recovered(opening::pool(path, &options)?, path, &options)?;
+            let engine = open::recovered(open::pool(path, &options)?, path, &options)?;
             inspection.stats = engine.stats();
             engine.describe(&mut inspection);
             engine.name()
@@ -99,8 +99,8 @@ pub fn check(
         progress,
         ..to_look()
     };
-    let opened = opening::pool(path, &options)
-        .and_then(|pool| opening::recovered(pool, path, &options))
+    let opened = open::pool(path, &options)
+        .and_then(|pool| open::recovered(pool, path, &options))
         .and_then(|engine| Ok((engine.name(), engine.check()?)));
     match opened {
         Err(error) if error.is_damage() => check_damaged(path, options, error),
@@ -118,7 +118,7 @@ fn check_damaged(
         salvage: true,
         ..options
     };
-    let engine = opening::open(path, &options)?.engine;
+    let engine = open::open(path, &options)?.engine;
     let mut report = engine.check()?;
     if report.findings.is_empty() {
         report.findings.push(Finding::new(0, error.to_string()));

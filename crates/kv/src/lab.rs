@@ -2,8 +2,8 @@
 //! threads, and with the smallest pages that the layout allows, so that a few operations reach every border.
 
 use crate::engine::Engine;
+use crate::engine::open::{self, Recovered};
 use crate::error::Error;
-use crate::opening::{self, Recovered};
 use crate::options::Options;
 use everdram_pm::Pool;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// # Errors
 /// As opening a store with these options.
 pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
-    opening::identity(options)
+    open::identity(options)
 }
 
 /// How an engine uses the room of a pool, which it takes in blocks: what its [`crate::Stats`] have to agree with.
@@ -102,7 +102,7 @@ pub fn open(pool: Arc<Pool>, options: &Options) -> Result<Opened, Error> {
     let mut options = options.clone();
     options.seed = Some(pool.secret().sum(&pool.incarnation().to_le_bytes()));
     Ok(Opened {
-        engine: opening::recovered(pool, Path::new("lab"), &options)?,
+        engine: open::recovered(pool, Path::new("lab"), &options)?,
         cursor: 0,
     })
 }

@@ -3,10 +3,10 @@
 #[cfg(feature = "broken")]
 use crate::broken::Hole;
 use crate::bullet::BulletSystem;
-use crate::chance::Chance;
+use crate::concurrency::stripes::STRIPES;
+use crate::engine::kind::EngineKind;
+use crate::engine::random::Chance;
 use crate::error::Error;
-use crate::kind::EngineKind;
-use crate::stripe::STRIPES;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,12 +4,12 @@
 //! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
 //! [`Session::wait`]) gives the waiting into the caller's hands.
 
-use crate::damage::Damage;
+use crate::engine::damage::Damage;
 use crate::engine::{
     BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+    open,
 };
 use crate::error::Error;
-use crate::opening;
 use crate::options::Options;
 use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Report;
@@ -44,7 +44,7 @@ impl Store {
     /// untouched then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
-        let opened = opening::open(path.as_ref(), options)?;
+        let opened = open::open(path.as_ref(), options)?;
         Ok(Store {
             open: Arc::new(Open {
                 engine: opened.engine,

@@ -31,7 +31,7 @@ fn lint(engine: EngineKind, often: &[&str]) {
 /// knowing whether that was done before, or for another word of the line; everything else flushes once.
 #[test]
 fn nothing_of_viper_is_dirty_when_it_is_acknowledged() {
-    let often = ["marks.rs", "recover_scan.rs", "verify.rs", "session.rs"];
+    let often = ["marks.rs", "recovery/scan.rs", "verify.rs", "session.rs"];
     lint(EngineKind::Viper, &often);
 }
 

@@ -18,19 +18,19 @@ const OF_FILES: [&str; 2] = [
 ];
 
 /// What makes nothing safer on memory: a checkpoint of the index is believed by its sums alone, and lost it costs time
-/// only (`checkpoint.rs`, and `chain.rs` for the fence behind its pieces). Marks that compaction without room leaves on originals (`evacuate.rs`)
+/// only (`checkpoint/`, and `chain.rs` for the fence behind its pieces). Marks that compaction without room leaves on originals (`relocate.rs`)
 /// are listed, and flushed and fenced once more by whoever frees a block after that.
 ///
 /// And what no run comes to since a checkpoint covers whatever was written before it, and a run written by hand is missing
 /// for: the marks of a session that leaves (`session.rs`), and those that verification puts on what has lost (`verify.rs`).
 const OF_MEMORY: [&str; 7] = [
-    "kv/src/viper/checkpoint.rs",
+    "kv/src/viper/checkpoint/mod.rs",
     "kv/src/viper/chain.rs",
-    "kv/src/viper/evacuate.rs: session.mark(old)?;",
-    "kv/src/viper/evacuate.rs: let _ordered = session.settle_and_fence();",
+    "kv/src/viper/compaction/relocate.rs: session.mark(old)?;",
+    "kv/src/viper/compaction/relocate.rs: let _ordered = session.settle_and_fence();",
     "kv/src/viper/session.rs: self.fence_marks();",
-    "kv/src/viper/verify.rs: session.mark(&old)?;",
-    "kv/src/viper/verify.rs: let _ordered = self.session.settle_and_fence();",
+    "kv/src/viper/checkpoint/verify.rs: session.mark(&old)?;",
+    "kv/src/viper/checkpoint/verify.rs: let _ordered = self.session.settle_and_fence();",
 ];
 
 /// What nobody misses in Bullet: the record of a transaction that a power loss tore is ended for good. It would be in force if a second power loss tore the

@@ -8,10 +8,10 @@ use super::layout::{Opcode, Operation, RecordAt};
 use super::session::{BulletSession, bump_signed};
 use super::write::{Change, Pending};
 use crate::broken::Hole;
+use crate::concurrency::stripes::StripeId;
+use crate::engine::limits::{check_key, check_value};
 use crate::engine::{BatchOp, Engine, Ticket};
 use crate::error::Error;
-use crate::limits::{check_key, check_value};
-use crate::stripe::StripeId;
 use std::collections::HashMap;
 
 impl BulletSession {

@@ -4,7 +4,7 @@
 
 use super::Bullet;
 use super::front::Node;
-use super::glean::Gleaner;
+use super::gleaner::Gleaner;
 use crate::broken::Hole;
 
 impl Bullet {

@@ -26,13 +26,13 @@
 //! Every check is keyed with the pool's secret and covers the place it is at.
 
 use super::session::INLINE_MAX;
+use crate::concurrency::stripes::LSN_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, RecordAt, word_at};
 use crate::crl::{LOGS_MAX, Shape};
+use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::Error;
 use crate::heap::Redo;
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::options::BulletOptions;
-use crate::stripe::LSN_MAX;
 use everdram_pm::{LINE, Secret};
 
 /// Owner of the extent of redo areas and logs.

@@ -2,88 +2,72 @@
 //!
 //! # The story of one put
 //! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it holds anything ([`crate::crl`]).
-//! 2. It takes its key's stripe ([`crate::stripe`]), which is the lock of a row of buckets and the clock that LSNs come from, and
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), which is the lock of a row of buckets and the clock that LSNs come from, and
 //!    finds the key's node in the front ([`front`]).
 //! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
 //!    writes the key's new node, which nobody can see yet.
 //! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second fence.
 //! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given back, and the log.
 //! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that the front has, in a
-//!    transaction ([`glean`]). When that is done for everything up to the end of an epoch, one record in the pool says so
+//!    transaction ([`gleaner`]). When that is done for everything up to the end of an epoch, one record in the pool says so
 //!    ([`pass`]), and the logs have room again.
 //!
 //! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back only if the front is not all
-//! there is: after a restart, or since something was evicted from it ([`subset`]).
+//! there is: after a restart, or since something was evicted from it ([`front::eviction`]).
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
 mod back;
+mod baselines;
 mod batch;
-mod books;
-mod budget;
 mod calls;
-mod chain;
 mod check;
-mod direct;
 mod front;
-mod gates;
-mod gathered;
-mod ghosts;
-mod glean;
+mod gleaner;
 mod holes;
 mod layout;
-mod parcel;
-mod pass;
+mod maintenance;
+mod overflow_record;
 mod read;
 mod recover;
 mod retired;
-mod roles;
-mod room;
-mod root;
 mod salvage;
 mod scan;
 mod session;
-mod stage;
-mod subset;
-mod sweep;
-mod system;
 mod table;
-mod tend;
-mod trace;
-mod words;
 mod write;
 
-use crate::background::Background;
 use crate::broken::Opened;
+use crate::concurrency::epoch::Epochs;
+use crate::concurrency::stripes::{StripeId, Stripes};
 use crate::crl::Logs;
-use crate::damage::Damage;
+use crate::engine::background::Background;
+use crate::engine::damage::Damage;
+use crate::engine::halt::Halt;
+use crate::engine::model::system_clock;
+use crate::engine::persist_on_read::Found;
 use crate::engine::{Engine, EngineSession, Ticket};
-use crate::epoch::Epochs;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
-use crate::halt::Halt;
 use crate::heap::Redo;
-use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, FrontStats, Stats};
-use crate::stripe::{StripeId, Stripes};
 use back::Back;
+use back::root::ROOT_WORDS;
+pub use baselines::BulletSystem;
+use baselines::reader_locks::Gates;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
 use front::{Front, Node};
-use gates::Gates;
-use glean::Gleaner;
+use gleaner::Gleaner;
+use gleaner::roles::Roles;
 use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
 use parking_lot::{Mutex, RwLock};
 use retired::Retired;
-use roles::Roles;
-use root::ROOT_WORDS;
 use session::{BulletSession, Counters};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-pub use system::BulletSystem;
 
 /// Sessions the engine keeps for itself: gleaners, and the sweep of expired keys.
 const OWN_SESSIONS: usize = AREAS_MAX as usize + 4;
@@ -123,7 +107,7 @@ pub(crate) struct Bullet {
     /// Nodes that sessions left when they ended.
     retired_nodes: Mutex<Retired<(u64, u64)>>,
     /// Held by who moves buckets.
-    growing_front: Mutex<tend::FrontGrowth>,
+    growing_front: Mutex<maintenance::FrontGrowth>,
     growing_back: Mutex<()>,
     /// Read by who changes the back, written by who must see it at rest.
     working: RwLock<()>,
@@ -134,7 +118,7 @@ pub(crate) struct Bullet {
     floor: AtomicU64,
     /// Up to this LSN, what does not count is not there any more.
     swept: AtomicU64,
-    sweep: Mutex<sweep::Sweep>,
+    sweep: Mutex<gleaner::sweep::Sweep>,
     /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
     expiries: AtomicBool,
     /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see `room.rs`.
@@ -188,7 +172,7 @@ impl Bullet {
             ));
         }
         let begun = std::time::Instant::now();
-        let damage = crate::opening::damage_of(&pool, options);
+        let damage = crate::engine::open::damage_of(&pool, options);
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
         let mut found = Found::new(pool.lane());
         let broken = Opened::by(options);
@@ -431,7 +415,11 @@ impl Bullet {
     fn in_memory(front_bytes: Option<u64>) -> Arc<Bullet> {
         let options = Bullet::small(front_bytes);
         let words = geometry(&options).unwrap();
-        let pool = Pool::heap(32 << 20, crate::kind::EngineKind::Bullet.number(), words);
+        let pool = Pool::heap(
+            32 << 20,
+            crate::engine::kind::EngineKind::Bullet.number(),
+            words,
+        );
         Bullet::over(pool, Path::new("heap"), &options).unwrap()
     }
 
@@ -467,7 +455,7 @@ fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
 
 impl Engine for Bullet {
     fn name(&self) -> &'static str {
-        crate::kind::EngineKind::Bullet.name()
+        crate::engine::kind::EngineKind::Bullet.name()
     }
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {

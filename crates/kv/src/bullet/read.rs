@@ -1,11 +1,11 @@
 //! Looking keys up: in the front, and behind it if it is not all there is.
 
 use super::session::{BulletSession, INLINE_MAX, bump};
+use crate::concurrency::seam::looks;
+use crate::concurrency::stripes::{Patience, StripeId, Stripes};
+use crate::engine::limits::check_key;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
-use crate::limits::check_key;
-use crate::seam::looks;
-use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
 impl BulletSession {

@@ -8,22 +8,21 @@
 //! reclaimed ([`crate::crl`], B1). Records that only say what changed
 //! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
 
-use super::Bullet;
 use super::back::Back;
-use super::books::{Books, Sum};
+use super::back::root::open_ledger;
 use super::front::Node;
+use super::gleaner::counters::{Books, Sum};
 use super::layout::{
     Geometry, Named, ObjectHead, Opcode, Operation, RecordAt, are_sound, operations, word_at,
 };
-use super::parcel::read_parcel;
-use super::root::open_ledger;
-use super::salvage;
+use super::overflow_record::read_parcel;
 use super::session::INLINE_MAX;
+use super::{Bullet, salvage};
 use crate::broken::Hole;
 use crate::crl::{Entry, Ledger, Replay, Shape};
-use crate::damage::Damage;
+use crate::engine::damage::Damage;
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
 use crate::heap::{Claim, Redo};
 use crate::options::Options;
 use everdram_pm::Pool;

@@ -1,7 +1,7 @@
 //! What nobody can find any more, and what readers may still be looking at.
 
-use crate::epoch::Epochs;
-use crate::seam::{few, publishes};
+use crate::concurrency::epoch::Epochs;
+use crate::concurrency::seam::{few, publishes};
 use std::collections::VecDeque;
 
 /// Things that were taken out of the readers' sight wait for a stamp together, so many of them.

@@ -14,7 +14,7 @@ use super::front::Node;
 use super::layout::{HEAP_OWNER, Named, Opcode, Operation, operations};
 use super::recover::{Recovery, node_of};
 use crate::crl::{Entry, Ledger};
-use crate::damage::{Damage, Doubt};
+use crate::engine::damage::{Damage, Doubt};
 use crate::error::Error;
 use crate::stats::Finding;
 use everdram_pm::LINE;

@@ -6,11 +6,11 @@
 use super::Bullet;
 use super::front::Node;
 use super::session::BulletSession;
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::seam::looks;
+use crate::engine::seen::Met;
 use crate::engine::{Engine, Visit};
-use crate::epoch::Slot;
 use crate::error::Error;
-use crate::seam::looks;
-use crate::seen::Met;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 

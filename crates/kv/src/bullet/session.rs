@@ -9,18 +9,18 @@
 
 use super::Bullet;
 use super::front::Node;
+use super::gleaner::roles::Role;
 use super::layout::ObjectHead;
+use super::maintenance::Work;
 use super::retired::Retired;
-use super::roles::Role;
 use super::table::{LINE, Place};
-use super::tend::Work;
 use super::write::{PENDING_MAX, Pending};
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::stripes::{Patience, Publishing, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
-use crate::epoch::Slot;
 use crate::error::Error;
 use crate::heap::Claim;
-use crate::stripe::{Patience, Publishing, StripeId};
 use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, Lane, Ordered};
 use std::sync::Arc;

@@ -21,7 +21,7 @@
 //! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, what they find stays what it is.
 //! - A bucket that has moved is not changed any more where it was.
 
-use crate::seam::publishes;
+use crate::concurrency::seam::publishes;
 use everdram_pm::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 

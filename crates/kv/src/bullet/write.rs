@@ -1,14 +1,14 @@
 //! From a change to a record in a log, and from the fence to the front: a session's path of writing.
 
+use super::front::back_hint::Trace;
 use super::front::{Node, TOUCHED};
 use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
-use super::parcel::write_parcel;
+use super::overflow_record::write_parcel;
 use super::session::{BulletSession, INLINE_MAX, Seen, bump, bump_signed};
 use super::table::Place;
-use super::trace::Trace;
 use crate::broken::Hole;
+use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
-use crate::stripe::StripeId;
 use everdram_pm::{Flushed, Written};
 use std::sync::atomic::Ordering;
 
@@ -276,7 +276,7 @@ impl BulletSession {
     /// Writes the object of a state that is too large for the log.
     #[cold]
     fn write_object(&mut self, node: &Node, key: &[u8], value: &[u8]) -> Result<Named, Error> {
-        let head = super::stage::head_of(node);
+        let head = super::gleaner::stage::head_of(node);
         self.engine.spare(head.bytes())?;
         let mut bytes = Vec::new();
         let (back, lane) = (&self.engine.back, &mut self.lane);

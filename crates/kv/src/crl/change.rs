@@ -9,8 +9,8 @@
 //! ```
 
 use super::entry::{ENTRY_HEAD, Entry, word_at};
-use crate::limits::KEY_BYTES_MAX;
-use crate::stripe::LSN_MAX;
+use crate::concurrency::stripes::LSN_MAX;
+use crate::engine::limits::KEY_BYTES_MAX;
 use everdram_pm::LINE;
 
 const HEAD: usize = 16;

@@ -2,8 +2,8 @@
 
 use super::entry::{ENTRY_HEAD, Entry, EntryHead, RecordAt};
 use super::log::Logs;
+use crate::concurrency::seam::few;
 use crate::error::{Error, corrupt};
-use crate::seam::few;
 use everdram_pm::LINE;
 
 /// Bytes read at once: what hides the latency of one read behind many entries.

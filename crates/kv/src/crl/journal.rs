@@ -3,7 +3,7 @@
 //!
 //! # The story of one put
 //! 1. The writer takes a log that has room, so that it waits for room before it holds anything.
-//! 2. It takes its key's stripe ([`crate::stripe`]), over all that follows: so the order of a key's LSNs, of its entries, and of what the map shows is one.
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), over all that follows: so the order of a key's LSNs, of its entries, and of what the map shows is one.
 //! 3. It appends an entry, fences it, and waits until it is durable. Then the map shows it.
 //!
 //! # Room
@@ -24,12 +24,12 @@ use super::log::{Logs, Shape};
 use super::recover::Replay;
 use super::writer::Writer;
 use crate::broken::Opened;
+use crate::concurrency::stripes::{STRIPES, StripeId, Stripes};
+use crate::engine::halt::Halt;
+use crate::engine::open;
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
-use crate::halt::Halt;
-use crate::opening;
 use crate::options::Options;
-use crate::stripe::{STRIPES, StripeId, Stripes};
 use crossbeam_utils::CachePadded;
 use everdram_pm::Pool;
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ impl<V: Volatile> Journal<V> {
         if options.read_only {
             return Err(Error::Options("a journal is opened to write".into()));
         }
-        let pool = opening::pool_of(path, options, identity(options)?, vec![NUMBER])?;
+        let pool = open::pool_of(path, options, identity(options)?, vec![NUMBER])?;
         Journal::over(pool, map).map_err(|error| error.at_path(path))
     }
 

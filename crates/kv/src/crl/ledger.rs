@@ -14,8 +14,8 @@
 //! on what it says before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
 
 use super::entry::{is_epoch, word_at};
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
 use everdram_pm::{LINE, Lane, Pool, ROOT_AT, ROOT_BYTES, Secret};
 
 /// Logs there may be.

@@ -24,7 +24,7 @@ use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
 use super::pass::Pass;
 use crate::broken::Opened;
-use crate::seam::publishes;
+use crate::concurrency::seam::publishes;
 use crossbeam_utils::CachePadded;
 use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, LINE, Lane, Pool};

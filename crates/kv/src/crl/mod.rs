@@ -42,26 +42,25 @@
 mod change;
 mod cursor;
 mod entry;
-mod guess;
+mod estimate;
 mod holes;
+mod inspect;
 mod journal;
 mod ledger;
 mod log;
 mod pass;
 mod recover;
-mod survey;
 mod writer;
 
 pub(crate) use cursor::{Cursor, Entries, Next};
 pub(crate) use entry::{ENTRY_HEAD, Entry, RecordAt, word_at};
+pub(crate) use inspect::{NAME as JOURNAL_NAME, check, describe, pool};
 pub(crate) use journal::NUMBER as JOURNAL;
 pub(crate) use ledger::{LEDGERS_AT, LOGS_MAX, Ledger, Notes};
 pub(crate) use log::{Group, Logs, Shape};
 pub(crate) use pass::{Back, Step};
 pub(crate) use recover::Replay;
-pub(crate) use survey::{NAME as JOURNAL_NAME, check, describe, pool};
 
 #[doc(hidden)]
-pub use journal::identity;
-pub use journal::{Journal, Volatile};
+pub use journal::{Journal, Volatile, identity};
 pub use writer::Writer;

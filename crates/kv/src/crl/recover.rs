@@ -10,8 +10,8 @@ use super::cursor::{Cursor, Next};
 use super::entry::Entry;
 use super::log::Logs;
 use crate::broken::Hole;
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
 use everdram_pm::LINE;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

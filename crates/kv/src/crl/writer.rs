@@ -6,9 +6,9 @@ use super::journal::{Journal, Volatile};
 use super::ledger::Notes;
 use super::log::Group;
 use super::pass::{Back, Step};
+use crate::concurrency::stripes::{Patience, StripeId};
+use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
-use crate::limits::KEY_BYTES_MAX;
-use crate::stripe::{Patience, StripeId};
 use everdram_pm::{Flushed, Lane};
 use std::sync::atomic::Ordering;
 

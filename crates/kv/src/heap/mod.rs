@@ -23,16 +23,15 @@ mod lines;
 mod tests;
 mod txn;
 
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
 use everdram_pm::lock::lock;
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
 use lines::Lines;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-pub(crate) use lines::Claim;
-pub(crate) use lines::Lines as Books;
+pub(crate) use lines::{Claim, Lines as Books};
 pub(crate) use txn::{Redo, Txn};
 
 /// Bytes of a run in front of its object.

@@ -1,7 +1,8 @@
 //! What must hold of [`Lines`], whoever takes and gives back in whatever order.
 
 use super::lines::{Claim, Lines};
-use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -147,7 +148,7 @@ mod records {
     use super::super::{Heap, Redo};
     use super::memory::{Memory, Moment};
     use crate::broken::Opened;
-    use crate::found::Found;
+    use crate::engine::persist_on_read::Found;
     use everdram_pm::lab::{Seed, create, open};
     use everdram_pm::{LINE, Pool};
     use std::ops::Range;

@@ -18,8 +18,8 @@
 //! name the same bit, and a bit has its own history. The area is used again only after the record in it was retired (B12).
 
 use crate::broken::{Hole, Opened};
+use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
-use crate::found::Found;
 use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 use super::IndexError;
 use super::entry::Bucket;
 use super::shape::PAGES_MAX;
-use crate::epoch::Epochs;
+use crate::concurrency::epoch::Epochs;
 use everdram_pm::{Dram, DramLine, DramRefused};
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -211,12 +211,12 @@ mod tests {
     use super::super::hash::Hasher;
     use super::super::{DEPTH_FIRST, FOUND};
     use super::*;
-    use crate::chance::Chance;
-    use crate::epoch::Epochs;
+    use crate::concurrency::epoch::Epochs;
+    use crate::engine::random::Chance;
     use crate::index::growth::rehash_by;
     use std::sync::Arc;
 
-    fn index(hasher: Hasher) -> (Index, crate::epoch::Slot) {
+    fn index(hasher: Hasher) -> (Index, crate::concurrency::epoch::Slot) {
         let epochs = Epochs::new(1);
         let slot = epochs.register().unwrap();
         (
@@ -225,7 +225,7 @@ mod tests {
         )
     }
 
-    fn filled(count: u64) -> (Index, crate::epoch::Slot) {
+    fn filled(count: u64) -> (Index, crate::concurrency::epoch::Slot) {
         let (index, slot) = index(Hasher::new(&Chance::default()));
         for number in 1..=count {
             let hash = index.hash(&number.to_le_bytes());

@@ -3,8 +3,8 @@
 
 use super::growth::rehash_by;
 use super::{DEPTH_FIRST, FOUND, Hasher, Index, KeyHash, Location};
-use crate::chance::Chance;
-use crate::epoch::Epochs;
+use crate::concurrency::epoch::Epochs;
+use crate::engine::random::Chance;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -15,7 +15,7 @@ use super::IndexError;
 use super::arena::Arena;
 use super::hash::KeyHash;
 use super::line::{Line, Segment};
-use crate::seam::publishes;
+use crate::concurrency::seam::publishes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -215,7 +215,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::epoch::Epochs;
+    use crate::concurrency::epoch::Epochs;
     use crate::index::arena::Pages;
     use crate::index::shape::Shape;
 

@@ -5,7 +5,7 @@
 //! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they live on as long as
 //! restarts begin with a checkpoint, and are drawn anew when one does not.
 
-use crate::chance::Chance;
+use crate::engine::random::Chance;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 /// The secret of XXH3.

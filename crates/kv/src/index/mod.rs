@@ -11,7 +11,7 @@
 //! * [`copy`]: the whole index as a row of entries, for a checkpoint, and back.
 //! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes as a rule, all counted.
 //! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them any
-//!   more ([`crate::epoch`]).
+//!   more ([`crate::concurrency::epoch`]).
 //!
 //! # What it costs
 //! The way to an entry is three loads, each needing the one before: the directory's root, which stays in the
@@ -66,8 +66,8 @@ pub(crate) use entry::Location;
 pub(crate) use growth::Rehash;
 pub(crate) use hash::{Hasher, KeyHash, SECRET_BYTES};
 
-use crate::epoch::{Epochs, Pin};
-use crate::seam::{few, publishes};
+use crate::concurrency::epoch::{Epochs, Pin};
+use crate::concurrency::seam::{few, publishes};
 use arena::Arena;
 use candidates::Candidates;
 use directory::Directory;

@@ -11,7 +11,7 @@ use super::hash::KeyHash;
 use super::line::Segment;
 use super::shape::PAGES_MAX;
 use super::{Index, PROBE_BUCKETS};
-use crate::epoch::Pin;
+use crate::concurrency::epoch::Pin;
 
 /// Draws before a walk to the next entry takes the place of a draw.
 const DRAWS: u32 = 256;

@@ -13,18 +13,18 @@
 //! first. While the keys are published one by one, their stripes say so and readers wait: nobody sees half
 //! a batch.
 
-use super::blocks::State;
+use super::block_table::State;
+use super::compaction::retired::Retired;
+use super::compaction::space::blocks_at_most;
 use super::index_error;
 use super::layout::{floor_word, word_at};
 use super::record::{RecordKind, Stamp};
-use super::retired::Retired;
-use super::room::blocks_at_most;
 use super::session::{Old, Pending, Replaced, ViperSession};
+use crate::concurrency::stripes::{GiveBack, StripeId, VERSION_MAX};
+use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX, check_key, check_value};
 use crate::engine::{BatchOp, Ticket};
 use crate::error::Error;
 use crate::index::KeyHash;
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX, check_key, check_value};
-use crate::stripe::{GiveBack, StripeId, VERSION_MAX};
 use everdram_pm::{Ordered, ROOT_AT};
 use std::collections::HashMap;
 use std::panic::resume_unwind;

@@ -1,14 +1,14 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
 use super::session::{Pending, Replaced, SCRATCH_KEEP, ViperSession};
+use crate::concurrency::stripes::{GiveBack, StripeId};
+use crate::engine::limits::{check_key, check_value};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
+    transaction,
 };
 use crate::error::Error;
 use crate::index::KeyHash;
-use crate::limits::{check_key, check_value};
-use crate::stripe::{GiveBack, StripeId};
-use crate::transaction;
 use everdram_pm::Lsn;
 
 impl EngineSession for ViperSession {

@@ -6,7 +6,7 @@
 //! Values are large, so nobody copies one without need: it is streamed from where the caller has it, and read
 //! to where the caller wants it, and verified there.
 
-use super::blocks::{Info, State};
+use super::block_table::{Info, State};
 use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
 use super::read::{Reader, corrupt};
 use super::record::Chain;
@@ -325,7 +325,7 @@ mod tests {
     use super::super::{Viper, layout::Geometry};
     use super::*;
     use crate::engine::EngineSession;
-    use crate::kind::EngineKind;
+    use crate::engine::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;
     use std::path::Path;
@@ -393,7 +393,7 @@ mod tests {
         read(session, &chain, &mut found).unwrap();
         assert!(found == [b"before", &whole[..]].concat());
         viper.retire_chain(chain);
-        super::super::reclaim::reclaim_all(&viper).unwrap();
+        crate::viper::compaction::reclaim_all(&viper).unwrap();
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `check`: walks the whole pool and verifies every checksum and invariant; changes nothing.
 
 use super::Viper;
-use super::blocks::{Info, State};
+use super::block_table::{Info, State};
 use super::chain::Pieces;
 use super::lookup::{location, look_up};
 use super::read::{chain_of, corrupt};
-use super::salvage::walk_damaged;
-use super::scan_page::{BlockWalk, Visited, copy_block};
-use crate::epoch::Slot;
+use super::recovery::block_walk::{BlockWalk, Visited, copy_block};
+use super::recovery::salvage::walk_damaged;
+use crate::concurrency::epoch::Slot;
 use crate::error::Error;
 use crate::stats::{CheckReport, Finding};
 use std::sync::atomic::Ordering;

@@ -13,7 +13,7 @@
 //! Clients spread over DIMMs (section 3.1): each block starts at the page that its number and epoch pick, and
 //! recovery walks the pages in the same order.
 
-use super::blocks::{Blocks, Info, State};
+use super::block_table::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
 use super::session::SCRATCH_KEEP;
 use everdram_pm::{Flushed, LINE, Lane, Ordered, Written};

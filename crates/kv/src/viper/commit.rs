@@ -5,17 +5,17 @@
 //! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
-use super::ahead::What;
 use super::lookup::rehash_all;
+use super::prefetch::What;
 use super::record::RecordKind;
 use super::session::{
     PANICKED, PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at,
 };
 use super::{bump, index_error};
 use crate::broken::Hole;
+use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::stripe::StripeId;
 use everdram_pm::Ordered;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;

@@ -1,13 +1,13 @@
 //! A forger, for fuzzing (feature `fuzzing`): it knows a pool's key and makes every check of viper's format hold
 //! over whatever bytes it is told to, so that what lies behind the checks is fuzzed, too.
 
-use super::blocks::OWNER;
+use super::block_table::OWNER;
 use super::layout::{
     ChainHead, GRAIN, Geometry, Kind, MARKS_PER_WORD, floor_word, mark_word, page_word,
     parse_page_word, tail_word, word_at,
 };
 use super::record::{self, RecordKind, Stamp};
-use super::scan_page::BlockWalk;
+use super::recovery::block_walk::BlockWalk;
 use everdram_pm::{ROOT_AT, Secret};
 
 /// The owner of viper's extents.

@@ -4,7 +4,7 @@
 //! program. Whatever is done differently in a broken engine is behind that question.
 
 use super::Viper;
-use super::blocks::State;
+use super::block_table::State;
 use super::layout::{Kind, MARKS_PER_WORD, mark_word};
 use super::lookup::rehash;
 use super::read::{Page, Spot, UNIT, corrupt};

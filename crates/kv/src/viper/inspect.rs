@@ -1,7 +1,7 @@
 //! What viper tells about its pool: geometry, blocks and how full they are.
 
 use super::Viper;
-use super::blocks::State;
+use super::block_table::State;
 use super::layout::Kind;
 use crate::inspect::{Inspection, KindCount};
 

@@ -27,8 +27,8 @@
 //! Every check is keyed with the pool's secret and covers the byte offset and the epoch of the block, which
 //! grows each time the block is reused: bytes of an earlier life, or of another place, never verify (V10).
 
+use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
-use crate::limits::KEY_BYTES_MAX;
 use everdram_pm::{LINE, Secret};
 
 /// What a block holds; the low byte of its page words.

@@ -1,6 +1,6 @@
 //! The read path of a session: from a key to its verified record, under a pin, and what the answer depends on.
 
-use super::blocks::State;
+use super::block_table::State;
 use super::layout::Kind;
 use super::ops::SNAPSHOT_TRIES;
 use super::read::{Spot, UNIT};
@@ -8,13 +8,13 @@ use super::record::Record;
 use super::session::ViperSession;
 use super::{Viper, bump};
 use crate::broken::Hole;
+use crate::concurrency::epoch::{Pin, Slot};
+use crate::concurrency::seam::looks;
+use crate::concurrency::stripes::{Patience, StripeId, Stripes};
+use crate::engine::limits::check_key;
 use crate::engine::{Found, Ticket};
-use crate::epoch::{Pin, Slot};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::limits::check_key;
-use crate::seam::looks;
-use crate::stripe::{Patience, StripeId, Stripes};
 use std::sync::atomic::{Ordering, fence};
 
 /// What one look for a key finds.

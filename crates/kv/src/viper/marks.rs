@@ -1,11 +1,11 @@
 //! Making durable what keeps elders dead: marks that sessions left in the cache.
 //!
-//! A session lists its last marks ([`SlotShared`](super::SlotShared)), or notes the page of each ([`super::late`]). Whoever is
+//! A session lists its last marks ([`SlotShared`](super::SlotShared)), or notes the page of each ([`super::deferred_marks`]). Whoever is
 //! about to drop dead records, or to let a restart do without reading them, comes here first.
 
 use super::Viper;
-use super::blocks::State;
-use super::late::Taken;
+use super::block_table::State;
+use super::deferred_marks::Taken;
 use super::session::ViperSession;
 use crate::error::Error;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Viper (PVLDB 14, 2021): records in DIMM-aligned pages in persistent memory, a volatile index in DRAM.
 //!
 //! # The story of one put
-//! 1. The session takes its key's lock ([`crate::stripe`]) and asks the index's memory to come.
+//! 1. The session takes its key's lock ([`crate::concurrency::stripes`]) and asks the index's memory to come.
 //! 2. It builds the new record, with the next version, in the block it owns ([`claim`]): in DRAM at first, then
 //!    streamed past the cache in whole lines.
 //! 3. While the record is on its way, it finds the current one through the index. Then one fence covers the
 //!    record ([`commit`]). A torn record does not verify, so there is no valid bit and no second fence.
 //! 4. It swings the index entry from the old record to the new one; only now can others read it.
 //! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the session
-//!    itself after 64 of them, makes marks durable; on files they stay for longer ([`late`]). If a crash loses one,
+//!    itself after 64 of them, makes marks durable; on files they stay for longer ([`deferred_marks`]). If a crash loses one,
 //!    recovery sees two records and the higher version wins.
 //! 6. The lock is given back. On files the caller then waits for the log to be durable.
 //!
@@ -17,73 +17,58 @@
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
-#[cfg(all(test, feature = "lab"))]
-mod acknowledged;
-mod ahead;
-mod background;
 mod batch;
-mod blocks;
+mod block_table;
 mod calls;
 mod chain;
 mod check;
 mod checkpoint;
 mod claim;
 mod commit;
-mod evacuate;
+mod compaction;
+mod deferred_marks;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod holes;
-mod hollow;
 mod inspect;
-mod intake;
-mod late;
 mod layout;
 mod lookup;
+mod maintenance;
 mod marks;
 mod ops;
+mod prefetch;
 mod read;
-mod reclaim;
 mod record;
-mod recover;
-mod recover_room;
-mod recover_scan;
-mod restart;
-mod retired;
-mod room;
-mod salvage;
-mod scan_page;
+mod recovery;
 mod session;
 #[cfg(test)]
 mod tests;
 mod transaction;
-mod unreadable;
-mod verify;
-mod victims;
 mod write;
 
-use crate::background::Background;
-use crate::chance::Chance;
-use crate::damage::Damage;
+use crate::concurrency::epoch::Epochs;
+use crate::concurrency::stripes::{Patience, Publishing, StripeId, Stripes};
+use crate::engine::background::Background;
+use crate::engine::damage::Damage;
+use crate::engine::halt::Halt;
+use crate::engine::model::system_clock;
+use crate::engine::random::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
-use crate::epoch::Epochs;
 use crate::error::Error;
-use crate::halt::Halt;
 use crate::index::{Hasher, Index, KeyHash};
-use crate::model::system_clock;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
-use crate::stripe::{Patience, Publishing, StripeId, Stripes};
-use blocks::{Blocks, State};
+use block_table::{Blocks, State};
 use claim::Claim;
+use compaction::Compactor;
+use compaction::retired::{RetireQueue, Retired};
 use crossbeam_utils::CachePadded;
+use deferred_marks::LateMarks;
 use everdram_pm::{Lsn, Pool};
-use late::LateMarks;
 use layout::Geometry;
 use parking_lot::Mutex;
 use read::Reader;
-use reclaim::Compactor;
 use record::Chain;
-use retired::{RetireQueue, Retired};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -173,13 +158,13 @@ pub(crate) struct Viper {
     tight: AtomicBool,
     blocks_reclaimed: AtomicU64,
     bytes_moved: AtomicU64,
-    recovery: Mutex<recover::Summary>,
+    recovery: Mutex<recovery::Summary>,
     /// The index checkpoint that the pool has; held by who writes one.
     checkpoint: Mutex<checkpoint::Kept>,
     checkpoint_bytes: u64,
-    verification: verify::Verification,
+    verification: checkpoint::verify::Verification,
     /// Whether there are values whose pieces do not verify.
-    unreadable: unreadable::Unreadable,
+    unreadable: recovery::unreadable::Unreadable,
     /// What is missing, if the pool is being salvaged.
     damage: Option<Arc<Damage>>,
     background: Background,
@@ -214,7 +199,7 @@ impl Viper {
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
         let blocks = Blocks::new(Arc::clone(&pool), geometry, bytes_max, options.chunk_bytes);
-        for extent in pool.extents(blocks::OWNER) {
+        for extent in pool.extents(block_table::OWNER) {
             blocks.add_range(extent.at, extent.bytes);
         }
         let reader = Reader {
@@ -224,7 +209,7 @@ impl Viper {
         };
         // Who only looks reads everything: what looking is for.
         let checkpoint = (!pool.is_read_only())
-            .then(|| restart::find(&reader))
+            .then(|| checkpoint::load::find(&reader))
             .flatten();
         let hasher = match &checkpoint {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
@@ -261,9 +246,9 @@ impl Viper {
             recovery: Mutex::default(),
             checkpoint: Mutex::default(),
             checkpoint_bytes: options.checkpoint_bytes,
-            verification: verify::Verification::default(),
-            unreadable: unreadable::Unreadable::default(),
-            damage: crate::opening::damage_of(&pool, options),
+            verification: checkpoint::verify::Verification::default(),
+            unreadable: recovery::unreadable::Unreadable::default(),
+            damage: crate::engine::open::damage_of(&pool, options),
             background: Background::default(),
             keeper: Background::default(),
             reclaim_background: options.reclaim_background,
@@ -274,7 +259,7 @@ impl Viper {
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             pool,
         });
-        recover::recover(&viper, options, checkpoint).map_err(|error| viper.at_path(error))?;
+        recovery::recover(&viper, options, checkpoint).map_err(|error| viper.at_path(error))?;
         if viper.blocks.total() == 0 && !viper.pool.is_read_only() {
             let bytes = options.initial_bytes / viper.geometry.block_bytes;
             viper.blocks.grow(bytes.max(1))?;
@@ -460,7 +445,7 @@ impl Engine for Viper {
 
     fn verify(&self) -> Result<(), Error> {
         match self.myself() {
-            Some(viper) => verify::verify_all(&viper),
+            Some(viper) => checkpoint::verify::verify_all(&viper),
             None => Ok(()),
         }
     }
@@ -480,7 +465,7 @@ impl Engine for Viper {
     }
 
     fn reclaim(&self) -> Result<u64, Error> {
-        reclaim::reclaim_all(self).map_err(|error| self.at_path(error))
+        compaction::reclaim_all(self).map_err(|error| self.at_path(error))
     }
 
     fn close(&self) -> Result<(), Error> {

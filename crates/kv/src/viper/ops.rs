@@ -1,20 +1,20 @@
 //! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
 
-use super::ahead::{NOWHERE, What};
-use super::blocks::{Info, State};
+use super::block_table::{Info, State};
 use super::bump;
 use super::layout::{Kind, page_word};
 use super::lookup::{Aim, glance_at, locate, look_again};
+use super::prefetch::{NOWHERE, What};
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::{Old, Pending, Replaced, ViperSession};
+use crate::concurrency::seam::looks;
+use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
+use crate::engine::limits::check_key;
+use crate::engine::seen::Met;
 use crate::engine::{Engine, EngineSession, Found, Ticket, Visit};
 use crate::error::Error;
 use crate::index::KeyHash;
-use crate::limits::check_key;
-use crate::seam::looks;
-use crate::seen::Met;
-use crate::stripe::{GiveBack, StripeId, Stripes};
 use everdram_pm::Ordered;
 use std::sync::atomic::{Ordering, fence};
 

@@ -4,12 +4,12 @@
 //! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
 
-use super::blocks::{Blocks, Info, State};
+use super::block_table::{Blocks, Info, State};
 use super::chain::Pieces;
 use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
+use crate::concurrency::seam::looks;
 use crate::error::{Error, REMEDY};
-use crate::seam::looks;
 use everdram_pm::{Pool, Region};
 use std::path::PathBuf;
 

@@ -8,18 +8,18 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
-use super::ahead::{Ahead, NOWHERE};
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
 use super::lookup::{Aim, Hit, locate, look_up, peek_at};
+use super::prefetch::{Ahead, NOWHERE};
 use super::read::{MarkPlace, chain_of};
 use super::record::{Chain, Record, Stamp};
 use super::{SlotShared, Viper};
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::stripes::StripeId;
 use crate::engine::Ticket;
-use crate::epoch::Slot;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use crate::stripe::StripeId;
 use everdram_pm::{Lane, Lsn, Written};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,10 +2,10 @@
 
 use super::Viper;
 use super::session::ViperSession;
+use crate::concurrency::stripes::{StripeId, Stripes};
+use crate::engine::transaction::Locking;
 use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
-use crate::stripe::{StripeId, Stripes};
-use crate::transaction::Locking;
 use std::sync::Arc;
 
 impl Locking for ViperSession {

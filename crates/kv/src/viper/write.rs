@@ -10,9 +10,9 @@ use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
+use crate::concurrency::seam::publishes;
 use crate::error::Error;
 use crate::index::Location;
-use crate::seam::publishes;
 use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
 
@@ -323,7 +323,7 @@ impl ViperSession {
             Err(Error::NoSpace(why)) if !self.compaction => {
                 // Compaction needs key locks: this session may hold none.
                 self.commit_pending()?;
-                match super::reclaim::reclaim_all(&self.engine) {
+                match super::compaction::reclaim_all(&self.engine) {
                     // Even if nothing was freed here: another thread may have made all the room there was to make.
                     Ok(_) => match write(self) {
                         Err(Error::NoSpace(_)) if super::checkpoint::give_way(&self.engine) => {

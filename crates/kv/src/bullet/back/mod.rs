@@ -1,0 +1,589 @@
+//! The back: the persistent hash table, whose objects are in the heap (section 2.2).
+//!
+//! It has the shape of the front ([`Table`]); what differs is what the paper says differs: places are offsets, and whatever changes, changes
+//! in a transaction. An object is written once and never changed; a newer state of a key is a new object in the same slot.
+//!
+//! Readers take no lock. Gleaners lock rows of buckets, and those locks are in DRAM (B10).
+
+pub(super) mod root;
+
+use super::front::back_hint::Trace;
+use super::front::padded;
+use super::layout::{Geometry, HEAP_OWNER, OBJECT_HEAD, ObjectHead};
+use super::salvage::tolerate;
+use super::table::{
+    Array, Editor, LINE, LINK_AT, Memory, Place, Table, sealed, slot_word, unsealed,
+};
+use crate::concurrency::seam::publishes;
+use crate::concurrency::stripes::Patience;
+use crate::engine::damage::Damage;
+use crate::engine::halt::Halt;
+use crate::engine::persist_on_read::Found;
+use crate::error::{Error, corrupt};
+use crate::heap::{Claim, Heap, Redo, Txn};
+use everdram_pm::{Flushed, Lane, Pool};
+use root::{ROOT_WORDS, Root};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// Bytes of an object that are read at once, before its length is known.
+const GLANCE: u64 = 256;
+
+impl Memory for Back {
+    type Damage = Error;
+
+    #[inline]
+    fn line(&self, at: u64) -> Result<[u64; 8], Error> {
+        unsealed(self.pool.secret(), at, self.words(at))
+            .ok_or_else(|| corrupt(at, "a bucket of the back table is damaged"))
+    }
+
+    fn follow(&self, link: u64) -> Result<(), Error> {
+        if self.heap.is_published(link, LINE) {
+            return Ok(());
+        }
+        let what = "a bucket of the back table goes on in what is none of its lines";
+        self.doubt_books(corrupt(link, what))
+    }
+
+    fn circle(&self, at: u64) -> Error {
+        corrupt(at, "a bucket of the back table goes in a circle")
+    }
+
+    fn prefetch(&self, at: u64) {
+        self.pool.region().prefetch::<1>(at);
+    }
+}
+
+/// See the module text.
+pub(super) struct Back {
+    pub(super) pool: Arc<Pool>,
+    pub(super) heap: Heap,
+    pub(super) table: Table,
+    /// A lock for so many buckets.
+    rows: Box<[AtomicBool]>,
+    /// Objects in the table, about.
+    pub(super) objects: AtomicI64,
+    /// The heap knows which objects the table has; in `hikv-ht` it does not.
+    pub(super) has_books: bool,
+    /// Why the engine takes no more writes, if it does not: rows may be locked for ever then.
+    pub(super) halted: Halt,
+    /// The table was made just now: there is nothing in it.
+    pub(super) is_new: bool,
+    /// What is missing, if the pool is being salvaged.
+    pub(super) damage: Option<Arc<Damage>>,
+    /// It is being salvaged, and nothing says where the table is: this one is empty.
+    pub(super) has_lost_table: bool,
+    /// What is missing has been noted.
+    pub(super) is_known: AtomicBool,
+}
+
+impl Back {
+    /// Opens the heap and the table; makes the table if there is none. After transactions have been recovered.
+    pub(super) fn open(
+        pool: &Arc<Pool>,
+        geometry: &Geometry,
+        sizes: [u64; 2],
+        found: &mut Found,
+        redo: &Redo,
+        txn: &mut Txn,
+        damage: Option<&Arc<Damage>>,
+    ) -> Result<Back, Error> {
+        let heap = Heap::open(
+            Arc::clone(pool),
+            found,
+            HEAP_OWNER,
+            geometry.chunk_lines,
+            sizes,
+            |error| tolerate(damage, error),
+        )?;
+        let mut back = Back {
+            pool: Arc::clone(pool),
+            heap,
+            table: Table::new(Array::NONE, Array::NONE, 0),
+            rows: (0..1_usize << geometry.depth.min(13))
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            objects: AtomicI64::new(0),
+            has_books: true,
+            halted: Halt::default(),
+            is_new: false,
+            damage: damage.cloned(),
+            has_lost_table: false,
+            is_known: AtomicBool::new(false),
+        };
+        let words = ROOT_WORDS.map(|at| pool.region().load_word(at));
+        if words == [0; 4] && !redo.has_run() {
+            back.is_new = true;
+            back.make_table(geometry.depth, &mut found.lane, txn)?;
+            return Ok(back);
+        }
+        match back.find_table(geometry, words) {
+            Ok(table) => back.table = table,
+            Err(error) => {
+                tolerate(damage, error)?;
+                // Objects are looked for in the heap.
+                back.has_lost_table = true;
+                back.make_table(1, &mut found.lane, txn)?;
+            }
+        }
+        Ok(back)
+    }
+
+    fn make_table(&mut self, depth: u32, lane: &mut Lane, txn: &mut Txn) -> Result<(), Error> {
+        let array = self.array(depth, lane)?;
+        let mut lines = Vec::with_capacity(64 * LINE as usize);
+        let mut flushed = None;
+        for bucket in (array.at()..array.at() + array.bytes()).step_by(LINE as usize) {
+            lines.extend_from_slice(&self.sealed_bytes(bucket, [0; 8]));
+            if lines.len() == lines.capacity() || bucket + LINE == array.at() + array.bytes() {
+                flushed = Some(lane.stream(bucket + LINE - lines.len() as u64, &lines));
+                lines.clear();
+            }
+        }
+        self.heap.publish(txn, array.at(), array.bytes());
+        self.set_root(txn, array, Array::NONE, 0);
+        txn.commit(lane, flushed);
+        self.table = Table::new(array, Array::NONE, 0);
+        Ok(())
+    }
+
+    /// A new array, which nothing refers to yet. Nobody looks at a bucket of it that has not been filled.
+    fn array(&self, depth: u32, lane: &mut Lane) -> Result<Array, Error> {
+        let mut claim = None;
+        let at = self.heap.take(lane, &mut claim, LINE << depth);
+        self.heap.let_go(&mut claim);
+        Ok(Array::new(at?, depth))
+    }
+
+    fn set_root(&self, txn: &mut Txn, current: Array, old: Array, done: u64) {
+        let words = Root { current, old, done }.to_words(self.pool.secret());
+        for (at, word) in ROOT_WORDS.into_iter().zip(words) {
+            txn.set(at, word);
+        }
+    }
+
+    /// Begins to double the array.
+    pub(super) fn start_growth(&self, lane: &mut Lane, txn: &mut Txn) -> Result<(), Error> {
+        let old = self.table.current();
+        let array = self.array(old.depth() + 1, lane)?;
+        self.heap.publish(txn, array.at(), array.bytes());
+        self.set_root(txn, array, old, 0);
+        txn.commit(lane, None);
+        self.table.start(array);
+        Ok(())
+    }
+
+    /// All buckets have moved: the old array goes. It is to be given back when no reader can be looking at it.
+    pub(super) fn finish_growth(&self, lane: &mut Lane, txn: &mut Txn, old: Array) {
+        self.heap.retract(txn, old.at(), old.bytes());
+        self.set_root(txn, self.table.current(), Array::NONE, 0);
+        txn.commit(lane, None);
+        self.table.finish();
+    }
+
+    /// Moves the next bucket, whose row the caller holds; in a transaction of its own. Lines of the chain go to `dropped`.
+    pub(super) fn move_bucket(
+        &self,
+        edits: &mut Edits<'_>,
+        number: u64,
+        dropped: &mut Vec<u64>,
+    ) -> Result<(), Error> {
+        let from = dropped.len();
+        if self.table.lines(self, number)? * 2 + 8 > edits.txn.room() {
+            return Err(Error::NoSpace(
+                "a bucket of the back table is longer than a transaction".into(),
+            ));
+        }
+        let Some((old, _)) = self.table.moving() else {
+            panic!("a bucket is moved from no array");
+        };
+        let hash_of = |at| {
+            let head = self.read_head(at, &mut Vec::new())?;
+            match head.hash >> (64 - old.depth()) == number {
+                true => Ok(head.hash),
+                false => Err(corrupt(
+                    at,
+                    "an object of the back table is in the wrong bucket",
+                )),
+            }
+        };
+        let split = self.table.split(self, edits, number, hash_of, dropped);
+        if let Err(error) = split {
+            // Nothing of it has happened. What was filled will be filled again, by whoever moves the bucket.
+            edits.fence();
+            edits.txn.forget();
+            return Err(error);
+        }
+        for line in &dropped[from..] {
+            self.heap.retract(edits.txn, *line, LINE);
+        }
+        self.set_root(edits.txn, self.table.current(), old, number + 1);
+        edits.commit();
+        self.table.moved();
+        Ok(())
+    }
+
+    fn words(&self, at: u64) -> [u64; 8] {
+        let mut bytes = [0; LINE as usize];
+        if at.is_multiple_of(LINE) && self.pool.region().contains(at, LINE) {
+            self.pool.region().load(at, &mut bytes);
+        }
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        words
+    }
+
+    fn sealed_bytes(&self, at: u64, words: [u64; 8]) -> [u8; LINE as usize] {
+        let mut bytes = [0; LINE as usize];
+        let words = sealed(self.pool.secret(), at, words);
+        for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// Lets a transaction change a slot or a link. The caller holds the row, has looked at the line, and the transaction has changed nothing
+    /// else in it.
+    pub(super) fn change(&self, txn: &mut Txn, at: u64, word: u64) {
+        let (check_at, check) = self.check_with(at, word);
+        if at != check_at {
+            txn.set(at, word);
+        }
+        txn.set(check_at, check);
+    }
+
+    /// As [`Back::change`], at once and not atomically; durable with the next fence.
+    pub(super) fn change_in_place(&self, lane: &mut Lane, at: u64, word: u64) -> Flushed {
+        let (check_at, check) = self.check_with(at, word);
+        let changed = lane.store_word(at, word);
+        let checked = lane.store_word(check_at, check);
+        let flushed = lane.flush(changed);
+        flushed.and(lane.flush(checked))
+    }
+
+    /// The last word of a line, and where it is, after a word of the line has become `word`.
+    fn check_with(&self, at: u64, word: u64) -> (u64, u64) {
+        let line_at = at & !(LINE - 1);
+        let mut words = self.seen_words(line_at);
+        words[((at - line_at) / 8) as usize] = word;
+        let words = sealed(self.pool.secret(), line_at, words);
+        (line_at + LINK_AT, words[(LINK_AT / 8) as usize])
+    }
+
+    /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is sound. Its memory is taken to be
+    /// in the caches; see [`Back::fetch`].
+    #[inline]
+    pub(super) fn has(&self, hash: u64, trace: &Trace) -> bool {
+        let line_at = trace.slot & !(LINE - 1);
+        let words = self.seen_words(line_at);
+        let slot = words[((trace.slot - line_at) / 8) as usize];
+        slot == slot_word(hash, trace.object)
+            && unsealed(self.pool.secret(), line_at, words).is_some()
+    }
+
+    /// Fetches the lines of these slots, which are going to be changed.
+    pub(super) fn fetch(&self, slots: &[u64]) {
+        self.pool.region().fetch_each_to_write(slots);
+    }
+
+    /// The words of a line that has been looked at, and is in the caches.
+    #[inline]
+    fn seen_words(&self, line_at: u64) -> [u64; 8] {
+        std::array::from_fn(|nth| self.pool.region().load_word(line_at + nth as u64 * 8))
+    }
+
+    /// Looks into a bucket once more, if something is wrong with it, while nobody changes it: whoever looks into one that is being changed may see
+    /// some of its words as they were, and some as they are.
+    #[inline]
+    fn at_rest<T>(
+        &self,
+        hash: u64,
+        mut look: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match look() {
+            Err(Error::Corrupt { .. }) => self.locked(hash, look),
+            seen => seen,
+        }
+    }
+
+    #[cold]
+    fn locked<T>(&self, hash: u64, mut look: impl FnMut() -> T) -> T {
+        let row = self.row(hash);
+        let mut patience = Patience::new();
+        while !self.try_lock(row) {
+            if self.halted.is_set() {
+                return look();
+            }
+            patience.wait();
+        }
+        let seen = look();
+        self.unlock(row);
+        seen
+    }
+
+    /// The row of a hash.
+    pub(super) fn row(&self, hash: u64) -> usize {
+        (hash >> (64 - self.rows.len().ilog2())) as usize
+    }
+
+    pub(super) fn try_lock(&self, row: usize) -> bool {
+        let row = &self.rows[row];
+        !row.load(Ordering::Relaxed) && !row.swap(true, Ordering::Acquire)
+    }
+
+    pub(super) fn unlock(&self, row: usize) {
+        publishes!();
+        self.rows[row].store(false, Ordering::Release);
+    }
+
+    /// The head of the object at `at`; `bytes` holds the first bytes of it then, as many as were read.
+    #[inline]
+    fn read_head(&self, at: u64, bytes: &mut Vec<u8>) -> Result<ObjectHead, Error> {
+        let region = self.pool.region();
+        let readable = region.len().saturating_sub(at).min(GLANCE);
+        bytes.clear();
+        if at.is_multiple_of(LINE) && readable >= LINE {
+            region.load_behind(at, readable, bytes);
+        }
+        match ObjectHead::read(self.pool.secret(), at, bytes) {
+            Some(head) if region.contains(at, head.bytes()) => Ok(head),
+            _ => Err(corrupt(at, "an object of the back table is damaged")),
+        }
+    }
+
+    /// As [`Back::read_head`], if the object is of this key.
+    #[inline]
+    fn object_of(
+        &self,
+        at: u64,
+        hash: u64,
+        key: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<ObjectHead>, Error> {
+        let head = self.read_head(at, bytes)?;
+        if head.hash != hash {
+            return Ok(None);
+        }
+        self.read_up_to(at, head.value_at(), bytes);
+        let rest = bytes.get(OBJECT_HEAD as usize..).unwrap_or(&[]);
+        let found = rest.get(..head.key_bytes as usize).unwrap_or(&[]);
+        if found == key {
+            return Ok(Some(head));
+        }
+        self.is_hash_of(&head, at, found).map(|()| None)
+    }
+
+    /// Makes sure that a key is the one that the object's head was made for.
+    fn is_hash_of(&self, head: &ObjectHead, at: u64, key: &[u8]) -> Result<(), Error> {
+        match self.pool.secret().sum(key) == head.hash {
+            true => Ok(()),
+            false => Err(corrupt(at, "the key of an object is damaged")),
+        }
+    }
+
+    /// Reads on, so that the first `wanted` bytes of the object are there.
+    fn read_up_to(&self, at: u64, wanted: u64, bytes: &mut Vec<u8>) {
+        let have = bytes.len() as u64;
+        if have < wanted {
+            self.pool
+                .region()
+                .load_behind(at + have, wanted - have, bytes);
+        }
+    }
+
+    /// The key's object, for readers under a pin: where it is, and its head.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        key: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<(u64, ObjectHead)>, Error> {
+        self.at_rest(hash, || {
+            self.table.find(self, hash, |at| {
+                let head = self.object_of(at, hash, key, bytes)?;
+                Ok(head.map(|head| (at, head)))
+            })
+        })
+    }
+
+    /// The key's object and its place in the table, for whoever holds the row.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path. The object is the table's own otherwise, and may be taken out of it.
+    pub(super) fn locate(
+        &self,
+        hash: u64,
+        key: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Place, Option<ObjectHead>), Error> {
+        let mut found = None;
+        let place = self.table.locate(self, hash, |at| {
+            found = self.object_of(at, hash, key, bytes)?;
+            Ok(found.is_some())
+        })?;
+        if let Some(head) = &found
+            && self.has_books
+            && !self.heap.is_published(place.object, head.bytes())
+        {
+            let what = "the table has an object that the heap says is free";
+            return Err(corrupt(place.object, what));
+        }
+        Ok((place, found))
+    }
+
+    /// The head of an object that the table or a log record names, and its key behind `key`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(super) fn head(&self, at: u64, key: &mut Vec<u8>) -> Result<ObjectHead, Error> {
+        let head = self.read_head(at, &mut Vec::new())?;
+        let before = key.len();
+        let region = self.pool.region();
+        region.load_behind(at + OBJECT_HEAD, padded(head.key_bytes), key);
+        key.truncate(before + head.key_bytes as usize);
+        self.is_hash_of(&head, at, &key[before..])?;
+        Ok(head)
+    }
+
+    /// Appends the value of a found object to `into`, once it verifies. `bytes`: what [`Back::find`] left there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path; `into` is as it was.
+    #[inline]
+    pub(super) fn value(
+        &self,
+        at: u64,
+        head: &ObjectHead,
+        bytes: &mut Vec<u8>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.read_up_to(at, head.checked_bytes(), bytes);
+        let object = bytes.get(..head.checked_bytes() as usize).unwrap_or(&[]);
+        if ObjectHead::check_of(self.pool.secret(), at, object) != head.check {
+            return Err(corrupt(at, "the checksum of an object does not match"));
+        }
+        let value = object.get(head.value_at() as usize..).unwrap_or(&[]);
+        into.extend_from_slice(value.get(..head.value_bytes as usize).unwrap_or(&[]));
+        Ok(())
+    }
+
+    /// As [`Back::value`], of an object that is named, not found.
+    ///
+    /// # Errors
+    /// As [`Back::value`].
+    pub(super) fn value_at(
+        &self,
+        at: u64,
+        bytes: &mut Vec<u8>,
+        into: &mut Vec<u8>,
+    ) -> Result<ObjectHead, Error> {
+        let mut key = Vec::new();
+        let head = self.head(at, &mut key)?;
+        bytes.clear();
+        self.value(at, &head, bytes, into)?;
+        Ok(head)
+    }
+
+    /// Writes an object that nothing refers to yet; returns where it is.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`].
+    pub(super) fn write(
+        &self,
+        head: &ObjectHead,
+        key: &[u8],
+        value: &[u8],
+        lane: &mut Lane,
+        claim: &mut Option<Claim>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(u64, Flushed), Error> {
+        let at = self.heap.take(lane, claim, head.bytes())?;
+        head.write(self.pool.secret(), at, key, value, bytes);
+        let flushed = lane.stream(at, bytes);
+        Ok((at, flushed))
+    }
+
+    /// Calls `each` with the offset of every object of the bucket at `cursor`; see [`Table::visit`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(super) fn visit(&self, cursor: u64, each: impl FnMut(u64)) -> Result<u64, Error> {
+        let mut objects = Vec::new();
+        let next = self.at_rest(cursor, || {
+            objects.clear();
+            self.table.visit(self, cursor, |at| objects.push(at))
+        })?;
+        objects.into_iter().for_each(each);
+        Ok(next)
+    }
+
+    /// Whether there are more objects than the array has room for without long chains.
+    pub(super) fn is_crowded(&self) -> bool {
+        let objects = self.objects.load(Ordering::Relaxed).max(0) as u64;
+        objects > 5 << self.table.current().depth()
+    }
+}
+
+/// Changes the back in a transaction.
+pub(super) struct Edits<'a> {
+    pub(super) back: &'a Back,
+    pub(super) lane: &'a mut Lane,
+    pub(super) txn: &'a mut Txn,
+    pub(super) claim: &'a mut Option<Claim>,
+    /// What was written for the transaction, outside of its record.
+    pub(super) flushed: &'a mut Option<Flushed>,
+}
+
+impl Edits<'_> {
+    /// Remembers what the commit has to fence first.
+    pub(super) fn wrote(&mut self, flushed: Flushed) {
+        flushed.join(self.flushed);
+    }
+
+    /// Commits what there is to commit.
+    pub(super) fn commit(&mut self) {
+        let flushed = self.flushed.take();
+        self.txn.commit(self.lane, flushed);
+    }
+
+    /// Before lines are given back that were written for a transaction which does not happen: on files they would come to
+    /// the log with this lane's next fence, over what somebody else has written there by then.
+    pub(super) fn fence(&mut self) {
+        if let Some(flushed) = self.flushed.take() {
+            let _ordered = self.lane.fence(flushed);
+        }
+    }
+}
+
+impl Editor for Edits<'_> {
+    type Error = Error;
+
+    fn set(&mut self, at: u64, word: u64) {
+        self.back.change(self.txn, at, word);
+    }
+
+    fn line(&mut self, words: [u64; 8]) -> Result<u64, Error> {
+        let at = self.back.heap.take(self.lane, self.claim, LINE)?;
+        self.back.heap.publish(self.txn, at, LINE);
+        self.fill(at, words);
+        Ok(at)
+    }
+
+    fn drop_line(&mut self, at: u64) {
+        self.fence();
+        self.back.heap.give_back(self.lane, at, LINE);
+    }
+
+    fn fill(&mut self, at: u64, words: [u64; 8]) {
+        let bytes = self.back.sealed_bytes(at, words);
+        let flushed = self.lane.stream(at, &bytes);
+        self.wrote(flushed);
+    }
+}

@@ -1,0 +1,101 @@
+//! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on (section 2.3).
+//!
+//! It finds them by going back from the newest, whose place the key's node has, from record to record by `prev`, through whichever logs they
+//! are in. All of them are still there, in a pool that was written without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the
+//! key's row. The chain ends where the back's LSN says that it has the rest, or where nothing verifies.
+
+use crate::bullet::Bullet;
+use crate::bullet::front::Node;
+use crate::bullet::gleaner::Gleaner;
+use crate::bullet::gleaner::stage::State;
+use crate::bullet::layout::{ObjectHead, Opcode, RecordAt, operations};
+use crate::crl::{Cursor, Next};
+use crate::error::Error;
+
+/// A record of a key that is older than its node.
+struct Older {
+    head: ObjectHead,
+    value: Vec<u8>,
+}
+
+impl Gleaner {
+    /// Applies what the key's logs have before the node's own record, each record in a transaction; no row is held.
+    pub(in crate::bullet) fn apply_older(
+        &mut self,
+        engine: &Bullet,
+        node: &Node,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let is_stale = || {
+            // Another node may have come, and may be applied: a removal, of which the back says nothing any more (B5). Or everything was
+            // removed, and what is put into the table now nobody sweeps.
+            let shown = engine.front.find(node.hash, key);
+            shown.is_none_or(|shown| shown.at != node.at)
+                || engine.front.is_applied(node.at)
+                || node.lsn <= engine.floor()
+        };
+        let row = self.lock_row(engine, node.hash)?;
+        if is_stale() {
+            engine.back.unlock(row);
+            return Ok(());
+        }
+        let located = engine.back.locate(node.hash, key, &mut self.bytes);
+        let applied = located.map(|(_, head)| head.map_or(0, |head| head.lsn));
+        let chain = applied.map(|applied| older(engine, node, key, applied));
+        engine.back.unlock(row);
+        let chain = chain?;
+        for Older { head, value } in chain.iter().rev() {
+            let row = self.lock_row(engine, node.hash)?;
+            let staged = match is_stale() {
+                true => Ok(false),
+                false => self.stage(engine, &State::of_value(*head, value), key, row),
+            };
+            if !matches!(staged, Ok(true)) {
+                engine.back.unlock(row);
+            }
+            staged?;
+        }
+        Ok(())
+    }
+}
+
+/// The key's records before that of its node, the newest first, down to those up to LSN `applied`.
+fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
+    let mut chain = Vec::new();
+    let mut record = RecordAt(node.record);
+    let mut before = node.lsn + 1;
+    while let Some((log, position)) = record.place() {
+        let mut cursor = Cursor::of_one(log);
+        let Next::Entry(entry, ..) =
+            cursor.next(&engine.logs, position, position + engine.logs.log_bytes())
+        else {
+            break;
+        };
+        let found =
+            operations(entry.bytes, entry.operations).find(|operation| operation.key == key);
+        let Some(operation) =
+            found.filter(|found| found.lsn < before && found.lsn > applied.max(engine.floor()))
+        else {
+            break;
+        };
+        (before, record) = (operation.lsn, operation.prev);
+        let head = ObjectHead {
+            check: 0,
+            hash: node.hash,
+            lsn: operation.lsn,
+            is_tombstone: operation.opcode == Opcode::Remove,
+            has_lentry: engine.system.has_transaction(),
+            expires_at_ms: operation.expires_at_ms,
+            key_bytes: key.len() as u32,
+            value_bytes: operation.payload.len() as u32,
+        };
+        // What says only what changed is in the node's state; a removal and the node's own record need no step of their own.
+        if operation.lsn < node.lsn && operation.opcode == Opcode::Put {
+            chain.push(Older {
+                head,
+                value: operation.payload.to_vec(),
+            });
+        }
+    }
+    chain
+}

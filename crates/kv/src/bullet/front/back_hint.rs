@@ -1,0 +1,93 @@
+//! What a node remembers of the back: where its key's slot and object are, so that a gleaner need not look for them.
+//!
+//! A read of persistent memory costs more than all else that a gleaner does for a key. So when it has applied a node it leaves there where, and a
+//! put that replaces an applied node takes that over. From an applied node: one that is not may be being applied, and
+//! what it remembers going out of date.
+//!
+//! ```text
+//! first word    0 applied | 1..7 depth of the array | 8..64 slot, in units of 8 bytes; 0: nothing is remembered
+//! second word   0..22 lines of the object | 22..64 the object, in units of 64 bytes
+//! ```
+//!
+//! What is remembered is true as long as the key's bucket has not moved to another array, which the depth tells, and the key has not left the
+//! back: for that, a removal has to be applied first, and a put that replaces a removal remembers nothing.
+
+use crate::bullet::table::LINE;
+
+/// The back has the node's state, or a newer one.
+pub(in crate::bullet) const APPLIED: u64 = 1;
+const DEPTH_SHIFT: u32 = 1;
+const DEPTH_MASK: u64 = 63;
+const SLOT_SHIFT: u32 = 8;
+const LINES_BITS: u32 = 22;
+
+/// See the module text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bullet) struct Trace {
+    /// Depth of the array that the slot belongs to.
+    pub(in crate::bullet) depth: u32,
+    /// Offset of the slot.
+    pub(in crate::bullet) slot: u64,
+    /// Offset of the object in it.
+    pub(in crate::bullet) object: u64,
+    /// Lines of the object.
+    lines: u64,
+}
+
+impl Trace {
+    /// `None`: it cannot be told in two words.
+    pub(in crate::bullet) fn new(depth: u32, slot: u64, object: u64, bytes: u64) -> Option<Trace> {
+        let lines = bytes.div_ceil(LINE);
+        (lines < 1 << LINES_BITS).then_some(Trace {
+            depth,
+            slot,
+            object,
+            lines,
+        })
+    }
+
+    /// Bytes of the object, up to the end of its last line.
+    pub(in crate::bullet) fn bytes(&self) -> u64 {
+        self.lines * LINE
+    }
+
+    /// As two words, the first without [`APPLIED`].
+    #[inline]
+    pub(in crate::bullet) fn to_words(self) -> [u64; 2] {
+        let place = ((self.slot / 8) << SLOT_SHIFT) | u64::from(self.depth) << DEPTH_SHIFT;
+        [place, ((self.object / LINE) << LINES_BITS) | self.lines]
+    }
+
+    /// What two words say. `None`: nothing is remembered.
+    #[inline]
+    pub(in crate::bullet) fn of_words([place, object]: [u64; 2]) -> Option<Trace> {
+        let slot = (place >> SLOT_SHIFT) * 8;
+        (slot != 0).then_some(Trace {
+            depth: (place >> DEPTH_SHIFT & DEPTH_MASK) as u32,
+            slot,
+            object: (object >> LINES_BITS) * LINE,
+            lines: object & ((1 << LINES_BITS) - 1),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_was_said() {
+        for (depth, slot, object, bytes) in
+            [(1, 8, 64, 1), (40, (1 << 47) - 8, (1 << 48) - 64, 160)]
+        {
+            let trace = Trace::new(depth, slot, object, bytes).unwrap();
+            let [place, word] = trace.to_words();
+            assert_eq!(Trace::of_words([place, word]), Some(trace));
+            assert_eq!(Trace::of_words([place | APPLIED, word]), Some(trace));
+            assert_eq!(place & APPLIED, 0);
+            assert_eq!(trace.bytes(), bytes.next_multiple_of(64));
+        }
+        assert_eq!(Trace::of_words([APPLIED, 0]), None);
+        assert_eq!(Trace::new(1, 8, 64, 1 << 28), None);
+    }
+}

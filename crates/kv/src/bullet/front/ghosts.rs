@@ -1,0 +1,72 @@
+//! Which keys have left the front not long ago: who is asked for again so soon should not have left.
+//!
+//! A table of marks, one for each hash that falls on its place; the next one that falls there takes it. So what is remembered is about as
+//! many keys as there are places, and nobody has to forget anything. A wrong guess costs nothing but room for one node.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One place for so many bytes of budget.
+const BYTES_A_PLACE: u64 = 256;
+const PLACES_MAX: u64 = 1 << 26;
+
+/// See the module text.
+pub(in crate::bullet) struct Ghosts(Box<[AtomicU32]>);
+
+impl Ghosts {
+    /// For a front with this budget; without one, nobody leaves.
+    pub(in crate::bullet) fn new(budget: Option<u64>) -> Ghosts {
+        let places = budget.map_or(0, |bytes| {
+            (bytes / BYTES_A_PLACE)
+                .clamp(1, PLACES_MAX)
+                .next_power_of_two()
+        });
+        Ghosts((0..places).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Bytes of the table.
+    pub(in crate::bullet) fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+
+    /// The place of a hash, and its mark there: never 0.
+    fn place(&self, hash: u64) -> Option<(&AtomicU32, u32)> {
+        let place = hash as usize & self.0.len().wrapping_sub(1);
+        Some((self.0.get(place)?, (hash >> 32) as u32 | 1))
+    }
+
+    /// The key of this hash has left.
+    pub(in crate::bullet) fn add(&self, hash: u64) {
+        if let Some((place, mark)) = self.place(hash) {
+            place.store(mark, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the key of this hash has left not long ago.
+    pub(in crate::bullet) fn has(&self, hash: u64) -> bool {
+        self.place(hash)
+            .is_some_and(|(place, mark)| place.load(Ordering::Relaxed) == mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_left_last_is_remembered() {
+        let ghosts = Ghosts::new(Some(64 << 10));
+        let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        assert!(!ghosts.has(0) && !ghosts.has(hash(1)));
+        (0..100_000).for_each(|number| ghosts.add(hash(number)));
+        let known = |from: u64| (from..from + 100).filter(|n| ghosts.has(hash(*n))).count();
+        assert_eq!(known(0), 0);
+        assert!(known(99_900) > 60, "{}", known(99_900));
+    }
+
+    #[test]
+    fn without_a_budget_nobody_leaves() {
+        let ghosts = Ghosts::new(None);
+        ghosts.add(7);
+        assert!(!ghosts.has(7) && ghosts.bytes() == 0);
+    }
+}

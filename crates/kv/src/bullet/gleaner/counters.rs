@@ -1,0 +1,60 @@
+//! The books: what the ledger says besides how far the logs are reclaimed, and what a log's records change of it.
+
+use crate::bullet::layout::{Keys, Opcode, Operation, word_at};
+use crate::concurrency::stripes::LSN_MAX;
+use crate::crl::Notes;
+
+/// See the module text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::bullet) struct Books {
+    /// Keys that came less keys that went, of all records before the heads.
+    pub(in crate::bullet) keys: u64,
+    /// No LSN of a record before the heads is greater.
+    pub(in crate::bullet) lsn_max: u64,
+    /// LSNs up to this one do not count (FLUSHALL).
+    pub(in crate::bullet) floor: u64,
+    /// Up to this LSN, what does not count is not in the back any more.
+    pub(in crate::bullet) swept: u64,
+}
+
+impl Books {
+    pub(in crate::bullet) fn to_words(self) -> Notes {
+        [self.keys, self.lsn_max, self.floor, self.swept]
+    }
+
+    pub(in crate::bullet) fn from_words([keys, lsn_max, floor, swept]: Notes) -> Books {
+        Books {
+            keys,
+            lsn_max,
+            floor,
+            swept,
+        }
+    }
+
+    /// Whether an engine can have written them.
+    pub(in crate::bullet) fn is_sound(&self) -> bool {
+        let lsns = [self.lsn_max, self.floor, self.swept];
+        lsns.into_iter().all(|lsn| lsn <= LSN_MAX)
+    }
+}
+
+/// How a log's records up to some position change the books.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::bullet) struct Sum {
+    pub(in crate::bullet) keys: i64,
+    pub(in crate::bullet) lsn_max: u64,
+}
+
+impl Sum {
+    /// Counts an operation.
+    pub(in crate::bullet) fn add(&mut self, operation: &Operation<'_>) {
+        self.lsn_max = self.lsn_max.max(operation.lsn);
+        let more = match (operation.opcode, operation.keys) {
+            (Opcode::Clear, _) => (word_at(operation.payload, 0) as i64).wrapping_neg(),
+            (_, Keys::More) => 1,
+            (_, Keys::Fewer) => -1,
+            (_, Keys::Same) => 0,
+        };
+        self.keys = self.keys.wrapping_add(more);
+    }
+}

@@ -1,0 +1,462 @@
+//! A gleaner: takes log records in the order of a log, and applies what they did to the back (section 2.3).
+//!
+//! A record is applied by bringing the back's object of its key to the state that the front has. That state contains the record, and
+//! everything before and perhaps after it: write collapsing (section 4.4) for every kind of operation, not only for puts. It is
+//! durable, since the front shows only what is; and the object carries its LSN in the transaction that puts it into the table, so nothing is
+//! applied twice, also when a crash leaves some of a log applied and all of it in the log (B1, B4).
+//!
+//! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record that is not durably
+//! applied (B3): who meets a row that another gleaner has locked waits for it, and holds none meanwhile.
+//!
+//! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older record of it that is
+//! still in a log is passed over, also after the key was removed from both tables (B5).
+//!
+//! Nor has a record anything to be applied after which the key was put or removed: the newer record says all there is, is durable, and is
+//! reclaimed in no earlier epoch. A key that is written all the time is applied when it is left alone, or when the newest record that says
+//! all is gleaned. After a change that builds on older records ([`Node::is_edit`]) those are applied.
+
+pub(super) mod apply_batch;
+pub(super) mod counters;
+pub(super) mod pass;
+pub(super) mod roles;
+pub(super) mod space;
+pub(super) mod stage;
+pub(super) mod sweep;
+
+use super::Bullet;
+use super::back::Edits;
+use super::front::Node;
+use super::layout::{Named, Opcode, Operation, RecordAt, operations, word_at};
+use super::overflow_record::read_parcel;
+use super::retired::Retired;
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::seam::{few, looks};
+use crate::concurrency::stripes::Patience;
+use crate::crl::{Cursor, Entries};
+use crate::engine::halt::Halt;
+use crate::error::Error;
+use crate::heap::{Claim, Txn};
+use apply_batch::Gathered;
+use counters::Sum;
+use everdram_pm::{Flushed, LINE, Lane};
+use stage::{Staged, State};
+use std::sync::atomic::Ordering;
+
+/// Keys that one transaction brings up to date, at most.
+const TOGETHER: usize = 48;
+/// What one thread needs to glean with.
+pub(super) struct Gleaner {
+    pub(super) lane: Lane,
+    pub(super) txn: Txn,
+    pub(super) claim: Option<Claim>,
+    pub(super) slot: Slot,
+    pub(super) flushed: Option<Flushed>,
+    pub(super) staged: Vec<Staged>,
+    pub(super) cursor: Cursor,
+    gathered: Gathered,
+    /// Slots of the back that are being fetched for it.
+    slots: Vec<u64>,
+    /// Of what it has applied since the log's cursor moved.
+    sum: Sum,
+    key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
+    /// Objects that log records may still name: offset, bytes.
+    pub(super) later: Vec<(u64, u64)>,
+    /// Removed keys whose nodes are still in the front: hash and key.
+    unburied: Vec<(u64, Vec<u8>)>,
+    /// Objects of the back that only readers may be looking at: offset, bytes.
+    pub(super) objects: Retired<(u64, u64)>,
+    /// Nodes of the front: offset, bytes.
+    pub(super) nodes: Retired<(u64, u64)>,
+    halted: Halt,
+}
+
+impl Drop for Gleaner {
+    /// One that dies half-way leaves rows locked, for which nobody must wait.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.halted.set("a gleaner panicked");
+        }
+    }
+}
+
+impl Gleaner {
+    /// `None`: there are as many as there may be.
+    pub(super) fn new(engine: &Bullet) -> Option<Gleaner> {
+        Some(Gleaner {
+            lane: engine.pool.lane(),
+            txn: engine.redo.txn()?,
+            claim: None,
+            slot: engine.epochs.register()?,
+            flushed: None,
+            staged: Vec::new(),
+            cursor: Cursor::new(0),
+            gathered: Gathered::default(),
+            slots: Vec::new(),
+            sum: Sum::default(),
+            key: Vec::new(),
+            value: Vec::new(),
+            bytes: Vec::new(),
+            later: Vec::new(),
+            unburied: Vec::new(),
+            objects: Retired::default(),
+            nodes: Retired::default(),
+            halted: engine.halted.clone(),
+        })
+    }
+
+    /// Applies entries of a log, whose gleaner the caller is.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Corrupt`].
+    pub(super) fn glean(
+        &mut self,
+        engine: &Bullet,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Error> {
+        self.sum = Sum::default();
+        // Nodes that are staged are told, after the commit, that they are applied.
+        self.slot.hold();
+        let outcome = self
+            .apply_all(engine, entries)
+            .and_then(|()| self.apply_gathered(engine));
+        self.gathered.clear();
+        self.commit(engine);
+        self.bury_again(engine);
+        self.slot.unhold();
+        outcome?;
+        engine.passed(self.sum);
+        Ok(())
+    }
+
+    fn apply_all(&mut self, engine: &Bullet, entries: &mut Entries<'_>) -> Result<(), Error> {
+        while let Some(entry) = entries.next()? {
+            for operation in operations(entry.bytes, entry.operations) {
+                self.apply(engine, entry.at, &operation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies an operation of a record: what it names is up to date after the next commit, or says a later record.
+    fn apply(
+        &mut self,
+        engine: &Bullet,
+        record: RecordAt,
+        operation: &Operation<'_>,
+    ) -> Result<(), Error> {
+        self.sum.add(operation);
+        match operation.opcode {
+            Opcode::Clear => Ok(()),
+            Opcode::Parcel => self.apply_parcel(engine, record, operation),
+            Opcode::Link => self.apply_link(engine, operation),
+            _ => {
+                let hash = engine.hash(operation.key);
+                engine.front.prefetch(hash);
+                match self.gathered.push(hash, record, operation.key) {
+                    true => Ok(()),
+                    false => self.apply_gathered(engine),
+                }
+            }
+        }
+    }
+
+    /// Applies what was gathered, whose memory has been on its way to the caches since it was.
+    fn apply_gathered(&mut self, engine: &Bullet) -> Result<(), Error> {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for (hash, ..) in gathered.keys() {
+            engine.front.prefetch_nodes(hash);
+        }
+        self.slots.clear();
+        // Most of what is written often is passed over here.
+        gathered.retain(|hash, record, key| {
+            let shown = engine.front.find(hash, key);
+            let wanted = shown.filter(|node| is_wanted(engine, Some(record), node));
+            if let Some(node) = &wanted {
+                self.slots.extend(engine.prefetch_behind(node));
+            }
+            wanted.is_some()
+        });
+        engine.back.fetch(&self.slots);
+        let mut applied = Ok(());
+        for (hash, record, key) in gathered.keys() {
+            applied = self.apply_key(engine, Some(record), hash, key).map(drop);
+            if applied.is_err() {
+                break;
+            }
+        }
+        self.gathered = gathered;
+        self.gathered.clear();
+        applied
+    }
+
+    fn apply_link(&mut self, engine: &Bullet, operation: &Operation<'_>) -> Result<(), Error> {
+        let at = word_at(operation.payload, 0);
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        let shown = engine
+            .back
+            .head(at, &mut key)
+            .and_then(|head| self.apply_key(engine, None, head.hash, &key));
+        self.key = key;
+        // If the front shows a newer state, that one is in this transaction or was in an earlier one, so nobody needs this object.
+        if (shown? != at || operation.lsn <= engine.floor())
+            && let Some(bytes) = engine.linked.lock().remove(&at)
+        {
+            self.later.push((at, bytes));
+        }
+        Ok(())
+    }
+
+    fn apply_parcel(
+        &mut self,
+        engine: &Bullet,
+        record: RecordAt,
+        operation: &Operation<'_>,
+    ) -> Result<(), Error> {
+        let named = Named::read(operation.payload);
+        let parcel = read_parcel(&engine.pool, named)?;
+        for operation in operations(&parcel, u32::MAX) {
+            self.apply(engine, record, &operation)?;
+        }
+        // A step that failed half-way is taken again.
+        if let Some(bytes) = engine.linked.lock().remove(&named.at) {
+            self.later.push((named.at, bytes));
+        }
+        Ok(())
+    }
+
+    /// Brings a key up to date, because of one of its records or whatever its newest is; returns the object that its node names, 0 for
+    /// none.
+    fn apply_key(
+        &mut self,
+        engine: &Bullet,
+        record: Option<RecordAt>,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<u64, Error> {
+        let wants = |node: Option<Node>| node.filter(|node| is_wanted(engine, record, node));
+        let mut shown = engine.front.find(hash, key);
+        if let Some(node) = wants(shown)
+            && !self.passes_over(engine, hash)
+        {
+            if engine.system.applies_each() {
+                self.apply_older(engine, &node, key)?;
+            }
+            let row = self.lock_row(engine, hash)?;
+            // What it was before the row was locked, another gleaner may have applied, and removed, meanwhile.
+            shown = engine.front.find(hash, key);
+            match wants(shown) {
+                Some(node) => {
+                    looks!();
+                    self.apply_node(engine, &node, key, row)?;
+                }
+                None => engine.back.unlock(row),
+            }
+        }
+        Ok(shown.map_or(0, |node| node.object))
+    }
+
+    /// Stages a node; gives the row back if there is nothing to do.
+    fn apply_node(
+        &mut self,
+        engine: &Bullet,
+        node: &Node,
+        key: &[u8],
+        row: usize,
+    ) -> Result<(), Error> {
+        match self.stage(engine, &State::of_node(engine, node), key, row) {
+            Ok(true) => {}
+            other => {
+                if other.is_ok() {
+                    // It has the state already, from before a crash.
+                    engine.front.applied(node.at, None);
+                }
+                engine.back.unlock(row);
+                other?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the row of a hash, in which the transaction has changed nothing yet; commits it if it has, or if it must wait.
+    ///
+    /// # Errors
+    /// [`Error::Halted`]: a gleaner died, perhaps with the row locked.
+    pub(super) fn lock_row(&mut self, engine: &Bullet, hash: u64) -> Result<usize, Error> {
+        let row = engine.back.row(hash);
+        if self.staged.len() >= few!(TOGETHER)
+            || self.txn.room() < engine.geometry.words_a_key()
+            || self.holds(row)
+        {
+            self.commit(engine);
+        }
+        if !engine.back.try_lock(row) {
+            self.commit(engine);
+            let mut patience = Patience::new();
+            while !engine.back.try_lock(row) {
+                engine.halted.check()?;
+                patience.wait();
+            }
+        }
+        Ok(row)
+    }
+
+    /// Whether the row is locked for the transaction.
+    pub(super) fn holds(&self, row: usize) -> bool {
+        self.staged.iter().any(|staged| staged.row == row)
+    }
+
+    /// Commits what is staged. From here on the back has it.
+    pub(super) fn commit(&mut self, engine: &Bullet) {
+        let flushed = self.flushed.take();
+        self.txn.commit(&mut self.lane, flushed);
+        let mut more = 0;
+        let mut staged = std::mem::take(&mut self.staged);
+        for Staged {
+            node,
+            row,
+            old,
+            trace,
+            more: one,
+        } in staged.drain(..)
+        {
+            if let Some(node) = &node {
+                engine.front.applied(node.at, trace);
+            }
+            engine.back.unlock(row);
+            more += one;
+            if let Some(old) = old {
+                match engine.may_be_named(old.1) {
+                    true => self.later.push(old),
+                    false => self.objects.push(old),
+                }
+            }
+            if let Some(node) = node.filter(|node| node.is_tombstone) {
+                self.bury(engine, &node);
+            }
+        }
+        self.staged = staged;
+        engine.back.objects.fetch_add(more, Ordering::Relaxed);
+        engine.put_off(&mut self.later);
+        self.give_back(engine);
+    }
+
+    /// A removal is applied: its node may go, unless the key is being written.
+    pub(super) fn bury(&mut self, engine: &Bullet, node: &Node) {
+        let stripe = engine.stripe(node.hash);
+        if !engine.stripes.try_lock(stripe, self.slot.number() as u16) {
+            // Somebody writes keys of the row. Their sessions hold it until they commit.
+            let mut key = Vec::new();
+            engine.front.key(node, &mut key);
+            self.unburied.push((node.hash, key));
+            return;
+        }
+        let mut key = std::mem::take(&mut self.key);
+        let before = key.len();
+        engine.front.key(node, &mut key);
+        let (place, found) = engine.front.locate(node.hash, &key[before..]);
+        if found.is_some_and(|found| found.at == node.at) {
+            engine.front.remove(&place);
+            self.nodes.push((node.at, node.bytes()));
+            engine.front.nodes.fetch_sub(1, Ordering::Relaxed);
+        }
+        key.truncate(before);
+        self.key = key;
+        engine.stripes.unlock(stripe);
+    }
+
+    /// Tries again to take out of the front what was removed while its row was being written.
+    fn bury_again(&mut self, engine: &Bullet) {
+        for (hash, key) in std::mem::take(&mut self.unburied) {
+            let found = engine.front.find(hash, &key);
+            let is_dead = |node: &Node| {
+                node.is_tombstone && engine.front.is_applied(node.at) || node.lsn <= engine.floor()
+            };
+            if let Some(node) = found.filter(is_dead) {
+                self.bury(engine, &node);
+            }
+        }
+    }
+
+    /// Gives back what nobody can be looking at any more.
+    pub(super) fn give_back(&mut self, engine: &Bullet) {
+        if self.objects.is_full() {
+            let lane = &mut self.lane;
+            self.objects.take(&engine.epochs, |(at, bytes)| {
+                engine.back.heap.give_back(lane, at, bytes)
+            });
+        }
+        if self.nodes.is_full() {
+            self.nodes.take(&engine.epochs, |(at, bytes)| {
+                engine.front.give_back(at, bytes)
+            });
+        }
+    }
+
+    /// As [`Gleaner::give_back`], also of little.
+    pub(super) fn give_back_all(&mut self, engine: &Bullet) {
+        let lane = &mut self.lane;
+        self.objects.take_now(&engine.epochs, |(at, bytes)| {
+            engine.back.heap.give_back(lane, at, bytes)
+        });
+        self.nodes.take_now(&engine.epochs, |(at, bytes)| {
+            engine.front.give_back(at, bytes)
+        });
+    }
+
+    /// Moves up to `buckets` buckets of the back to its longer array, or begins such a move if the back needs one. `false`: there
+    /// is nothing to do, or another thread is doing it.
+    pub(super) fn grow_back(&mut self, engine: &Bullet, buckets: usize) -> Result<bool, Error> {
+        let Some(_growing) = engine.growing_back.try_lock() else {
+            return Ok(false);
+        };
+        let back = &engine.back;
+        let Some((old, mut number)) = back.table.moving() else {
+            if !back.is_crowded() {
+                return Ok(false);
+            }
+            engine.afford(back.table.current().bytes() * 2)?;
+            back.start_growth(&mut self.lane, &mut self.txn)?;
+            return Ok(true);
+        };
+        for _ in 0..buckets {
+            if number == 1 << old.depth() {
+                back.finish_growth(&mut self.lane, &mut self.txn, old);
+                self.objects.push((old.at(), old.bytes()));
+                return Ok(true);
+            }
+            let row = back.row(number << (64 - old.depth()));
+            if !back.try_lock(row) {
+                return Ok(true);
+            }
+            let mut dropped = Vec::new();
+            let mut edits = Edits {
+                back,
+                lane: &mut self.lane,
+                txn: &mut self.txn,
+                claim: &mut self.claim,
+                flushed: &mut self.flushed,
+            };
+            let moved = back.move_bucket(&mut edits, number, &mut dropped);
+            back.unlock(row);
+            moved?;
+            dropped
+                .into_iter()
+                .for_each(|line| self.objects.push((line, LINE)));
+            number += 1;
+        }
+        self.give_back(engine);
+        Ok(true)
+    }
+}
+
+/// Whether the back is to get a node's state because of one of the key's records; `None`: in any case.
+#[inline]
+fn is_wanted(engine: &Bullet, record: Option<RecordAt>, node: &Node) -> bool {
+    let says_all = !node.is_edit && !engine.system.applies_each();
+    !engine.front.is_applied(node.at)
+        && node.lsn > engine.floor()
+        && record.is_none_or(|record| node.record == record.0 || !says_all)
+}

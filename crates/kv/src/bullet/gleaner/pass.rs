@@ -1,0 +1,136 @@
+//! Bullet's part of a pass ([`crate::crl`]): when one begins, the books that go into the ledger, and what is freed once it is written.
+//!
+//! Whoever takes a step is a background thread, a worker whose role it is, or a session whose logs are full.
+
+use super::Gleaner;
+use super::counters::{Books, Sum};
+use crate::bullet::Bullet;
+use crate::bullet::layout::{ENTRY_HEAD, OPERATION_HEAD};
+use crate::bullet::session::INLINE_MAX;
+use crate::crl::{Back, Entries, Notes, Step};
+use crate::error::Error;
+use everdram_pm::Lane;
+use everdram_pm::lock::lock;
+use std::sync::atomic::Ordering;
+
+/// Percent of a log that may be in use before a pass begins by itself.
+const BEGIN_AT: u64 = 30;
+
+/// A gleaner at work: to the logs, the back.
+struct AtWork<'a> {
+    engine: &'a Bullet,
+    gleaner: &'a mut Gleaner,
+}
+
+impl Back for AtWork<'_> {
+    fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error> {
+        self.gleaner.glean(self.engine, entries)
+    }
+
+    fn note(&mut self, epoch: u64, notes: &mut Notes) {
+        *notes = self
+            .engine
+            .books_after(Books::from_words(*notes))
+            .to_words();
+        self.engine.paid(epoch);
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.gleaner.lane
+    }
+}
+
+impl Bullet {
+    /// Takes one bounded step of a pass. Begins one if there is none, and the logs are full enough or the caller is `urgent`. The
+    /// caller's session holds no log.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: the back cannot grow. [`Error::Corrupt`], [`Error::Pool`].
+    pub(in crate::bullet) fn step(
+        &self,
+        gleaner: &mut Gleaner,
+        urgent: bool,
+    ) -> Result<Step, Error> {
+        self.healthy()?;
+        let mut cursor = std::mem::take(&mut gleaner.cursor);
+        let mut back = AtWork {
+            engine: self,
+            gleaner,
+        };
+        let up_to = || {
+            let begins = !self.is_tidy() && (urgent || self.logs.occupancy() >= BEGIN_AT);
+            begins.then(|| self.logs.epoch())
+        };
+        let step = self.logs.step(&mut back, &mut cursor, up_to);
+        gleaner.cursor = cursor;
+        if let Ok(Step::Reclaimed(epoch)) = step {
+            self.free_later(gleaner, epoch);
+            match self.leaves_growing(urgent) {
+                true => self.background.nudge(),
+                false => self.keep_room(),
+            }
+        }
+        step.map_err(|error| self.at_path(error))
+    }
+
+    /// Counts records that were passed over.
+    pub(in crate::bullet) fn passed(&self, sum: Sum) {
+        self.passed_keys.fetch_add(sum.keys, Ordering::AcqRel);
+        self.passed_lsn.fetch_max(sum.lsn_max, Ordering::AcqRel);
+    }
+
+    /// The books at the end of a pass, of which these were those at the end of the one before.
+    fn books_after(&self, before: Books) -> Books {
+        let came = self.passed_keys.swap(0, Ordering::AcqRel);
+        Books {
+            keys: before.keys.wrapping_add_signed(came),
+            lsn_max: before.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),
+            floor: self.floor(),
+            swept: self.swept.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether a log record may name an object of so many bytes: what a log has no room for, and anything once room was short.
+    #[inline]
+    pub(in crate::bullet) fn may_be_named(&self, bytes: u64) -> bool {
+        self.names_short.load(Ordering::Relaxed) || self.is_long(bytes)
+    }
+
+    /// Notes that a log record is going to name an object of so many bytes.
+    pub(in crate::bullet) fn names(&self, bytes: u64) {
+        if !self.is_long(bytes) {
+            self.names_short.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a log may have no room for what is as long as an object of so many bytes.
+    #[inline]
+    fn is_long(&self, bytes: u64) -> bool {
+        let least = self.logs.entry_most().min(INLINE_MAX);
+        bytes as usize + ENTRY_HEAD + OPERATION_HEAD >= least
+    }
+
+    /// Objects go that nothing refers to any more but log records, which a crash now may bring back: they are kept until those are
+    /// reclaimed, so that what a record in a log names is always there.
+    pub(in crate::bullet) fn put_off(&self, objects: &mut Vec<(u64, u64)>) {
+        if !objects.is_empty() {
+            let epoch = self.logs.epoch();
+            let mut later = lock(&self.later);
+            later.extend(objects.drain(..).map(|object| (epoch, object)));
+        }
+    }
+
+    /// Frees the objects that were put off, now that records up to this epoch are reclaimed.
+    fn free_later(&self, gleaner: &mut Gleaner, epoch: u64) {
+        let mut kept = Vec::new();
+        let later = std::mem::take(&mut *lock(&self.later));
+        for (named, object) in later {
+            match named <= epoch {
+                true => gleaner.objects.push(object),
+                false => kept.push((named, object)),
+            }
+        }
+        lock(&self.later).append(&mut kept);
+        gleaner.give_back(self);
+    }
+}

@@ -1,0 +1,293 @@
+//! Putting the change of one key's object into a gleaner's transaction.
+
+use super::Gleaner;
+use crate::bullet::Bullet;
+use crate::bullet::back::Edits;
+use crate::bullet::front::Node;
+use crate::bullet::front::back_hint::Trace;
+use crate::bullet::layout::ObjectHead;
+use crate::bullet::table::{Place, slot_word};
+use crate::error::Error;
+
+/// A key whose object is being replaced.
+pub(in crate::bullet) struct Staged {
+    /// The node whose state it gets; `None`: of another source, or it only goes.
+    pub(in crate::bullet) node: Option<Node>,
+    pub(in crate::bullet) row: usize,
+    /// The object that goes: offset and bytes.
+    pub(in crate::bullet) old: Option<(u64, u64)>,
+    /// Where the key is from then on.
+    pub(in crate::bullet) trace: Option<Trace>,
+    /// Objects the table has more.
+    pub(in crate::bullet) more: i64,
+}
+
+/// What a key is to have.
+pub(in crate::bullet) struct State<'a> {
+    pub(in crate::bullet) head: ObjectHead,
+    pub(in crate::bullet) value: Value<'a>,
+    /// The node whose state it is.
+    node: Option<Node>,
+    known: Option<Trace>,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy)]
+pub(in crate::bullet) enum Value<'a> {
+    Here(&'a [u8]),
+    /// In the front.
+    Node(Node),
+    /// In an object, which is the one that the table gets.
+    Object(u64),
+}
+
+impl<'a> State<'a> {
+    /// What a node says. The caller holds the row of the back.
+    pub(in crate::bullet) fn of_node(engine: &Bullet, node: &Node) -> State<'static> {
+        State {
+            head: ObjectHead {
+                has_lentry: engine.system.has_transaction() && node.object == 0,
+                ..head_of(node)
+            },
+            value: match node.object {
+                0 => Value::Node(*node),
+                at => Value::Object(at),
+            },
+            node: Some(*node),
+            known: engine.front.trace(node.at),
+        }
+    }
+
+    /// Of a log record, or a writer.
+    pub(in crate::bullet) fn of_value(head: ObjectHead, value: &'a [u8]) -> State<'a> {
+        State {
+            head,
+            value: Value::Here(value),
+            node: None,
+            known: None,
+        }
+    }
+}
+
+impl Bullet {
+    /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is; returns the slot.
+    #[inline]
+    pub(in crate::bullet) fn prefetch_behind(&self, node: &Node) -> Option<u64> {
+        let trace = self.front.trace(node.at)?;
+        self.back.heap.prefetch(trace.object, trace.bytes());
+        Some(trace.slot)
+    }
+}
+
+impl Gleaner {
+    /// Takes a key's object out of the table if its LSN is `floor` or less.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(in crate::bullet) fn remove_object(
+        &mut self,
+        engine: &Bullet,
+        hash: u64,
+        key: &[u8],
+        floor: u64,
+    ) -> Result<(), Error> {
+        let row = self.lock_row(engine, hash)?;
+        let located = engine.back.locate(hash, key, &mut self.bytes);
+        let (place, head) = located.inspect_err(|_| engine.back.unlock(row))?;
+        let Some(head) = head.filter(|head| head.lsn <= floor) else {
+            engine.back.unlock(row);
+            return Ok(());
+        };
+        engine
+            .back
+            .heap
+            .retract(&mut self.txn, place.object, head.bytes());
+        engine.back.change(&mut self.txn, place.slot, 0);
+        self.staged.push(Staged {
+            node: None,
+            row,
+            old: Some((place.object, head.bytes())),
+            trace: None,
+            more: -1,
+        });
+        Ok(())
+    }
+
+    /// Puts what brings the key's object to a state into the transaction; the row is held. `false`: it has that state, or a newer one.
+    pub(in crate::bullet) fn stage(
+        &mut self,
+        engine: &Bullet,
+        state: &State<'_>,
+        key: &[u8],
+        row: usize,
+    ) -> Result<bool, Error> {
+        let (back, head) = (&engine.back, &state.head);
+        let depth = back.table.depth(head.hash);
+        let known = state.known.filter(|known| known.depth == depth);
+        let (place, old) = match known.filter(|known| back.has(head.hash, known)) {
+            Some(known) => (
+                Place::known(known.slot, known.object),
+                Some((known.object, known.bytes())),
+            ),
+            None => {
+                let (place, old) = back.locate(head.hash, key, &mut self.bytes)?;
+                if old.is_some_and(|old| old.lsn >= head.lsn) {
+                    return Ok(false);
+                }
+                (place, old.map(|old| (place.object, old.bytes())))
+            }
+        };
+        let named = match state.value {
+            Value::Object(at) => match engine.linked.lock().remove(&at) {
+                Some(bytes) => Some((at, bytes)),
+                // Everything was removed since the caller looked, and whoever gleaned the record has given the object up.
+                None => return Ok(false),
+            },
+            Value::Here(_) | Value::Node(_) => None,
+        };
+        let trace = match head.is_tombstone {
+            true => {
+                if old.is_some() {
+                    back.change(&mut self.txn, place.slot, 0);
+                }
+                self.later.extend(named);
+                None
+            }
+            false => {
+                let staged = self.stage_value(engine, state, key, &place, depth);
+                if staged.is_err() {
+                    let mut linked = engine.linked.lock();
+                    match head.lsn <= engine.floor() {
+                        // Whoever gleaned its record meanwhile may have looked for it in vain.
+                        true => self.later.extend(named),
+                        false => linked.extend(named),
+                    }
+                }
+                staged?
+            }
+        };
+        if let Some((at, bytes)) = old {
+            back.heap.retract(&mut self.txn, at, bytes);
+        }
+        self.staged.push(Staged {
+            node: state.node,
+            row,
+            old,
+            trace,
+            more: i64::from(!head.is_tombstone) - i64::from(old.is_some()),
+        });
+        Ok(true)
+    }
+
+    /// The new object, and its slot. What can fail comes before what cannot be taken out of the transaction again.
+    fn stage_value(
+        &mut self,
+        engine: &Bullet,
+        state: &State<'_>,
+        key: &[u8],
+        place: &Place,
+        depth: u32,
+    ) -> Result<Option<Trace>, Error> {
+        let (back, head) = (&engine.back, &state.head);
+        let (at, is_new) = match state.value {
+            Value::Object(at) => (at, false),
+            Value::Here(value) => (self.write(engine, head, key, value)?, true),
+            Value::Node(node) => {
+                let mut value = std::mem::take(&mut self.value);
+                value.clear();
+                engine.front.value(&node, &mut value);
+                let written = self.write(engine, head, key, &value);
+                self.value = value;
+                (written?, true)
+            }
+        };
+        let mut edits = Edits {
+            back,
+            lane: &mut self.lane,
+            txn: &mut self.txn,
+            claim: &mut self.claim,
+            flushed: &mut self.flushed,
+        };
+        let slot = match place.put(&mut edits, slot_word(head.hash, at)) {
+            Ok(slot) => slot,
+            Err(error) => {
+                if is_new {
+                    edits.fence();
+                    back.heap.give_back(&mut self.lane, at, head.bytes());
+                }
+                return Err(error);
+            }
+        };
+        back.heap.publish(&mut self.txn, at, head.bytes());
+        Ok(Trace::new(depth, slot, at, head.bytes()))
+    }
+
+    pub(in crate::bullet) fn write(
+        &mut self,
+        engine: &Bullet,
+        head: &ObjectHead,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<u64, Error> {
+        let (lane, claim, bytes) = (&mut self.lane, &mut self.claim, &mut self.bytes);
+        let (at, flushed) = engine.back.write(head, key, value, lane, claim, bytes)?;
+        flushed.join(&mut self.flushed);
+        Ok(at)
+    }
+}
+
+/// The head of the object that has a node's state.
+pub(in crate::bullet) fn head_of(node: &Node) -> ObjectHead {
+    ObjectHead {
+        has_lentry: false,
+        check: 0,
+        hash: node.hash,
+        lsn: node.lsn,
+        is_tombstone: node.is_tombstone,
+        expires_at_ms: node.expires_at_ms,
+        key_bytes: node.key_bytes,
+        value_bytes: node.value_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bullet::session::{BulletSession, INLINE_MAX};
+    use crate::engine::{Engine, EngineSession};
+    use std::sync::Arc;
+
+    /// One gleaner looks at a node. Everything is removed, and another one gleans the node's record and gives its object up. The first
+    /// one goes on.
+    #[test]
+    fn an_object_that_was_given_up_does_not_get_into_the_table() {
+        let engine = Bullet::in_memory(None);
+        let mut session = BulletSession::new(Arc::clone(&engine)).unwrap();
+        session.put(b"key", &[1; INLINE_MAX + 1], 0).unwrap();
+        let _ = session.commit().unwrap();
+        let mut gleaner = engine.take_gleaner().unwrap();
+        gleaner.slot.hold();
+        let hash = engine.hash(b"key");
+        let node = engine.front.find(hash, b"key").unwrap();
+        let row = gleaner.lock_row(&engine, hash).unwrap();
+
+        let _ = session.clear().unwrap();
+        let mut other = engine.take_gleaner().unwrap();
+        while !engine.is_tidy() {
+            engine.step(&mut other, true).unwrap();
+        }
+
+        let state = State::of_node(&engine, &node);
+        assert!(!gleaner.stage(&engine, &state, b"key", row).unwrap());
+        engine.back.unlock(row);
+        gleaner.commit(&engine);
+        gleaner.slot.unhold();
+        engine.put_back(gleaner);
+        engine.put_back(other);
+        engine.give_back_all();
+        session.put(b"key", &[2; INLINE_MAX + 1], 0).unwrap();
+        let _ = session.commit().unwrap();
+        engine.glean_all().unwrap();
+        assert_eq!(engine.check().unwrap().findings, []);
+    }
+}

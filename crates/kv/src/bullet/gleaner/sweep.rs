@@ -1,0 +1,180 @@
+//! Removing what does not count any more: keys whose expiry has passed, and everything from before the store was cleared.
+//!
+//! An expired key is removed as a user would, by a record in a log. What was cleared needs no record: the ledger, or a record of it, says
+//! that nothing up to an LSN counts, and nobody sees it. Only its room is to be had back.
+
+use super::Gleaner;
+use crate::bullet::Bullet;
+use crate::bullet::maintenance::WAITS_MAX;
+use crate::bullet::session::{BulletSession, bump};
+use crate::bullet::write::Change;
+use crate::concurrency::stripes::Patience;
+use crate::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Pieces of the tables that are looked at at once.
+const PIECES: usize = 64;
+
+/// How far what was cleared is removed.
+#[derive(Debug, Default)]
+pub(in crate::bullet) struct Sweep {
+    /// The LSN up to which it is being removed.
+    floor: u64,
+    /// The hash at which the next piece begins.
+    cursor: u64,
+}
+
+impl Bullet {
+    /// Removes expired keys of the next pieces of the tables.
+    pub(in crate::bullet) fn sweep_expired(
+        self: &Arc<Self>,
+        cursor: &mut u64,
+    ) -> Result<(), Error> {
+        let mut session = BulletSession::new(Arc::clone(self))?;
+        let mut expired: Vec<Vec<u8>> = Vec::new();
+        let mut failed = Ok(());
+        for _ in 0..PIECES {
+            let walked = self.walk(&session.slot, *cursor, true, &mut |one| {
+                expired.push(one.key.to_vec());
+            });
+            // Damage in one piece does not keep the others from being swept.
+            *cursor = walked.unwrap_or_else(|error| {
+                failed = Err(error);
+                self.piece_end(*cursor)
+            });
+            if *cursor == 0 {
+                break;
+            }
+        }
+        for key in &expired {
+            session.remove_expired(key)?;
+        }
+        session.commit_pending().and(failed)
+    }
+}
+
+impl Bullet {
+    /// Removes all that was cleared, for who needs its room now; waits for whoever is doing that already, a while at most.
+    ///
+    /// # Errors
+    /// As [`Gleaner::sweep_cleared`]; with the path.
+    pub(in crate::bullet) fn sweep_all_cleared(&self) -> Result<(), Error> {
+        let (mut patience, mut waits) = (Patience::new(), 0);
+        while self.swept.load(Ordering::Acquire) < self.floor() && waits < WAITS_MAX {
+            self.healthy()?;
+            let working = self.working.read();
+            let swept = self.take_gleaner().map(|mut gleaner| {
+                let swept = gleaner.sweep_cleared(self);
+                self.put_back(gleaner);
+                swept
+            });
+            drop(working);
+            if !swept
+                .unwrap_or(Ok(false))
+                .map_err(|error| self.at_path(error))?
+            {
+                waits += 1;
+                patience.wait();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BulletSession {
+    /// Removes a key if its expiry has passed.
+    fn remove_expired(&mut self, key: &[u8]) -> Result<(), Error> {
+        let hash = self.engine.hash(key);
+        let stripe = self.engine.stripe(hash);
+        // A key that is being written is looked at again the next time round.
+        if !self.try_acquire(stripe)? {
+            return Ok(());
+        }
+        let seen = self.see_or_give_back(hash, stripe, key)?;
+        if !seen.is_counted || seen.is_live {
+            self.give_back(stripe);
+            return Ok(());
+        }
+        bump(&self.counters().expired, 1);
+        self.submit(hash, stripe, key, &seen, Change::Remove)
+    }
+}
+
+impl Gleaner {
+    /// Removes what was cleared from the next pieces of both tables. `false`: there is nothing to do, or somebody else does it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(in crate::bullet) fn sweep_cleared(&mut self, engine: &Bullet) -> Result<bool, Error> {
+        let floor = engine.floor();
+        if engine.swept.load(Ordering::Acquire) >= floor {
+            return Ok(false);
+        }
+        let Some(mut sweep) = engine.sweep.try_lock() else {
+            return Ok(false);
+        };
+        if sweep.floor != floor {
+            *sweep = Sweep { floor, cursor: 0 };
+        }
+        for _ in 0..PIECES {
+            let (from, end) = (sweep.cursor, engine.piece_end(sweep.cursor));
+            self.slot.hold();
+            self.sweep_nodes(engine, floor, from, end);
+            let swept = self.sweep_objects(engine, floor, from, end);
+            self.slot.unhold();
+            swept?;
+            sweep.cursor = end;
+            if end == 0 {
+                engine.swept.fetch_max(floor, Ordering::AcqRel);
+                break;
+            }
+        }
+        self.give_back(engine);
+        Ok(true)
+    }
+
+    /// A node that is being written now stays; whoever writes it replaces it.
+    fn sweep_nodes(&mut self, engine: &Bullet, floor: u64, from: u64, end: u64) {
+        let mut dead = Vec::new();
+        engine.front_piece(from, end, |node| {
+            if node.lsn <= floor {
+                dead.push(node);
+            }
+        });
+        dead.iter().for_each(|node| self.bury(engine, node));
+    }
+
+    fn sweep_objects(
+        &mut self,
+        engine: &Bullet,
+        floor: u64,
+        from: u64,
+        end: u64,
+    ) -> Result<(), Error> {
+        let mut objects = Vec::new();
+        // Whoever has staged something there that did not count as cleared yet commits it first.
+        let row = self.lock_row(engine, from)?;
+        engine.back.unlock(row);
+        engine.back_piece(from, end, |at| objects.push(at))?;
+        let mut key = Vec::new();
+        let mut result = Ok(());
+        for at in objects {
+            key.clear();
+            let removed = engine
+                .back
+                .head(at, &mut key)
+                .and_then(|head| match head.lsn <= floor {
+                    true => self.remove_object(engine, head.hash, &key, floor),
+                    false => Ok(()),
+                });
+            if removed.is_err() {
+                result = removed;
+                break;
+            }
+        }
+        // Also what was found before: its rows are locked.
+        self.commit(engine);
+        result
+    }
+}

@@ -1,0 +1,357 @@
+//! What is to be done besides answering: gleaning, growing both tables, removing what has expired or was cleared.
+//!
+//! A thread in the background does it, and so do sessions that wait for room in the logs. In the crash lab, where nothing runs by
+//! itself, it is done when it is asked for.
+
+use super::Bullet;
+use super::gleaner::Gleaner;
+use super::table::Array;
+use crate::concurrency::epoch::Slot;
+use crate::concurrency::stripes::Patience;
+use crate::crl::Step;
+use crate::engine::damage::Damage;
+use crate::engine::open::Recovered;
+use crate::error::Error;
+use crate::heap::Claim;
+use crate::inspect::Inspection;
+use everdram_pm::lock::lock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Between two looks when nobody asks for one.
+const PERIOD: Duration = Duration::from_millis(5);
+/// Looks after which nobody writes any more, and everything can be gleaned.
+const QUIET: u32 = 20;
+/// Buckets that are moved at once.
+const BUCKETS: usize = 256;
+/// Times that others are waited for, by who wants to have room back: some milliseconds.
+pub(super) const WAITS_MAX: usize = 400;
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Done,
+    /// It is for others to go on.
+    ForOthers,
+}
+
+/// Growth of the front under way.
+#[derive(Default)]
+pub(super) struct FrontGrowth {
+    claim: Option<Claim>,
+    /// Arrays that readers may still be looking at, with the stamp after which they are not.
+    arrays: Vec<(u64, Array)>,
+}
+
+impl Bullet {
+    /// Lets somebody who waits take a step of gleaning.
+    ///
+    /// # Errors
+    /// As [`Bullet::step`].
+    pub(super) fn assist(&self, urgent: bool) -> Result<Work, Error> {
+        self.healthy()?;
+        let _working = self.working.read();
+        let Some(mut gleaner) = self.take_gleaner() else {
+            return Ok(Work::ForOthers);
+        };
+        let step = self.step(&mut gleaner, urgent);
+        // Whoever adds to the back sees to it that no chain gets long, as far as there is room. To begin with that may grow the pool.
+        let is_for_others = self.leaves_growing(urgent) && self.back.table.moving().is_none();
+        let grown = match is_for_others {
+            true => Ok(false),
+            false => gleaner.grow_back(self, BUCKETS),
+        };
+        self.put_back(gleaner);
+        if let Err(error @ (Error::Corrupt { .. } | Error::Pool(_))) = grown {
+            return Err(self.at_path(error));
+        }
+        Ok(match step? {
+            Step::Worked | Step::Reclaimed(_) => Work::Done,
+            Step::Waiting | Step::Idle => Work::ForOthers,
+        })
+    }
+
+    /// Keeps a gleaner for later. Where room is short it keeps none for itself.
+    pub(super) fn put_back(&self, mut gleaner: Gleaner) {
+        if self.is_tight() {
+            self.back.heap.let_go(&mut gleaner.claim);
+        }
+        self.gleaners.lock().push(gleaner);
+    }
+
+    pub(super) fn take_gleaner(&self) -> Option<Gleaner> {
+        let idle = self.gleaners.lock().pop();
+        idle.or_else(|| Gleaner::new(self))
+    }
+
+    /// Gleans and reclaims all that is in the logs now, and gives back what that frees. The caller holds no log. Goes on for as long as
+    /// somebody else has submitted writes and does not commit them, but a while at most.
+    ///
+    /// # Errors
+    /// As [`Bullet::step`].
+    pub(super) fn glean_all(&self) -> Result<(), Error> {
+        // What a pass replaces is freed by the next one.
+        let wanted = self.logs.epoch() + 1;
+        let (mut patience, mut waits) = (Patience::new(), 0);
+        while self.logs.reclaimed() < wanted && waits < WAITS_MAX {
+            if self.is_tidy() {
+                break;
+            }
+            if self.assist(true)? == Work::ForOthers {
+                waits += 1;
+                patience.wait();
+            }
+        }
+        self.give_back_all();
+        Ok(())
+    }
+
+    /// Whether nothing is left to be gleaned, or to be freed by a pass.
+    pub(super) fn is_tidy(&self) -> bool {
+        self.logs.are_empty() && self.later.lock().is_empty()
+    }
+
+    /// Gives back what waited until now for no reader to be looking at it.
+    pub(super) fn give_back_all(&self) {
+        for mut gleaner in self.gleaners_at_rest() {
+            gleaner.give_back_all(self);
+            self.put_back(gleaner);
+        }
+        let mut retired = lock(&self.retired_nodes);
+        retired.take_now(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
+        drop(retired);
+        self.free_evicted(true);
+    }
+
+    /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle otherwise.
+    fn gleaners_at_rest(&self) -> Vec<Gleaner> {
+        let mut patience = Patience::new();
+        for _ in 0..WAITS_MAX {
+            if let Some(_at_rest) = self.working.try_write() {
+                return std::mem::take(&mut *self.gleaners.lock());
+            }
+            patience.wait();
+        }
+        std::mem::take(&mut *self.gleaners.lock())
+    }
+
+    /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
+    fn free_retired_nodes(&self) {
+        let mut retired = lock(&self.retired_nodes);
+        retired.take(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
+    }
+
+    /// Moves buckets of the front to a longer array, if it needs one. `false`: there is nothing to do.
+    fn grow_front(&self, slot: &Slot, buckets: usize) -> Result<bool, Error> {
+        let Some(mut growth) = self.growing_front.try_lock() else {
+            return Ok(false);
+        };
+        let FrontGrowth { claim, arrays } = &mut *growth;
+        self.epochs.ask(arrays.last().map(|(stamp, _)| *stamp));
+        arrays.retain(|(stamp, array)| {
+            let passed = self.epochs.is_known_to_have_passed(*stamp);
+            if passed {
+                self.front.give_back_array(*array);
+            }
+            !passed
+        });
+        let table = &self.front.table;
+        let Some((old, mut number)) = table.moving() else {
+            let (nodes, depth) = (self.nodes(), table.current().depth());
+            // Somewhat longer chains are better than to evict for the array; long ones are not.
+            let may_be_crowded = !self.front.budget.has_room(Array::bytes_of(depth + 1));
+            if nodes <= 5 << depth || may_be_crowded && nodes <= 20 << depth {
+                return Ok(false);
+            }
+            table.start(self.front.array(table.current().depth() + 1)?);
+            return Ok(true);
+        };
+        let mut dropped = Vec::new();
+        let mut moved = Ok(());
+        for _ in 0..buckets {
+            if number == 1 << old.depth() {
+                table.finish();
+                arrays.push((self.epochs.advance(), old));
+                break;
+            }
+            let stripe = self.stripe(number << (64 - old.depth()));
+            if !self.stripes.try_lock(stripe, slot.number() as u16) {
+                break;
+            }
+            moved = self.front.split(number, claim, &mut dropped);
+            self.stripes.unlock(stripe);
+            if moved.is_err() {
+                break;
+            }
+            number += 1;
+        }
+        let mut retired = lock(&self.retired_nodes);
+        dropped
+            .into_iter()
+            .for_each(|line| retired.push((line, everdram_pm::LINE)));
+        moved.map(|()| true)
+    }
+
+    /// Grows the front to what so many nodes need, while nobody else uses it.
+    pub(super) fn grow_front_now(
+        &self,
+        nodes: i64,
+        claim: &mut Option<Claim>,
+    ) -> Result<(), Error> {
+        let table = &self.front.table;
+        while self.front.is_short_of_buckets(nodes) {
+            table.start(self.front.array(table.current().depth() + 1)?);
+            let mut dropped = Vec::new();
+            while let Some((old, number)) = table.moving() {
+                if number == 1 << old.depth() {
+                    table.finish();
+                    self.front.give_back_array(old);
+                    break;
+                }
+                self.front.split(number, claim, &mut dropped)?;
+            }
+            dropped
+                .into_iter()
+                .for_each(|line| self.front.give_back(line, everdram_pm::LINE));
+        }
+        Ok(())
+    }
+
+    /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who need room.
+    fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
+        if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
+            return Ok(false);
+        }
+        Ok(matches!(
+            self.step(gleaner, urgent)?,
+            Step::Worked | Step::Reclaimed(_)
+        ))
+    }
+
+    /// One round of everything. `false`: there was nothing to do.
+    fn tend_some(self: &Arc<Self>, cursor: &mut u64, urgent: bool) -> Result<bool, Error> {
+        if self.healthy().is_err() {
+            return Ok(false);
+        }
+        let working = self.working.read();
+        let Some(mut gleaner) = self.take_gleaner() else {
+            return Ok(false);
+        };
+        // One after the other, whatever becomes of those before: what is removed may be the room that they lack.
+        let evicted = self.keep_budget(&gleaner.slot);
+        // What may not leave, gleaners can change.
+        let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleans_by_itself;
+        let results = [
+            Ok(evicted),
+            self.grow_front(&gleaner.slot, BUCKETS),
+            self.step_by_itself(&mut gleaner, urgent || is_pinned),
+            gleaner.grow_back(self, BUCKETS),
+            gleaner.sweep_cleared(self),
+        ];
+        self.put_back(gleaner);
+        self.free_retired_nodes();
+        drop(working);
+        let mut worked = false;
+        let mut failed = Ok(());
+        for result in results {
+            match result {
+                Ok(one) => worked |= one,
+                Err(error) => failed = Err(self.at_path(error)),
+            }
+        }
+        if (!worked || failed.is_err()) && self.expiries.load(Ordering::Relaxed) {
+            self.sweep_expired(cursor)?;
+        }
+        failed.map(|()| worked)
+    }
+}
+
+impl Recovered for Bullet {
+    fn start(self: Arc<Self>) {
+        let (mut cursor, mut written, mut quiet) = (0, 0, 0);
+        let weak = Arc::downgrade(&self);
+        self.background
+            .start(weak, "everdram-bullet", &self.halted, move |bullet, _| {
+                let now = bullet.logs.written();
+                quiet = if now == written { quiet + 1 } else { 0 };
+                written = now;
+                // What fails here (a full pool, a failed medium, damage) meets the next caller, who is told.
+                let urgent = quiet >= QUIET && bullet.gleans_by_itself;
+                match bullet.tend_some(&mut cursor, urgent) {
+                    Ok(true) => Duration::ZERO,
+                    Ok(false) | Err(_) => PERIOD,
+                }
+            });
+    }
+
+    fn damage(&self) -> Option<&Arc<Damage>> {
+        self.damage.as_ref()
+    }
+
+    fn describe(&self, inspection: &mut Inspection) {
+        let geometry = &self.geometry;
+        let array = self.back.table.current();
+        let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+        field(
+            "logs",
+            format!("{} of {} bytes", geometry.logs, geometry.log_bytes),
+        );
+        field("reclaimed up to epoch", self.logs.reclaimed().to_string());
+        field("records in the logs", self.recovery.records.to_string());
+        field("workers that glean", self.roles.gleaners().to_string());
+        field("buckets of the back", (1_u64 << array.depth()).to_string());
+    }
+
+    #[cfg(feature = "lab")]
+    fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
+        while self.tend_some(cursor, true)? {}
+        Ok(())
+    }
+
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job> {
+        let (tended, urgent, gleaned) = (Arc::clone(&self), Arc::clone(&self), self);
+        let (mut cursor, mut second) = (0, 0);
+        vec![
+            crate::lab::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
+            crate::lab::Job::new("quiet", move || urgent.tend_some(&mut second, true)),
+            crate::lab::Job::new("glean", move || Ok(gleaned.assist(true)? == Work::Done)),
+        ]
+    }
+
+    #[cfg(feature = "lab")]
+    fn see_clock(&self) {
+        self.now_ms();
+    }
+
+    #[cfg(feature = "lab")]
+    fn space(&self) -> crate::lab::Space {
+        let (heap, _) = self.back.heap.bytes();
+        let array = self.back.table.current();
+        let old = self.back.table.moving().map_or(0, |(old, _)| old.bytes());
+        let lines = (array.bytes() + old) / everdram_pm::LINE;
+        // What records in the logs name goes with them.
+        let linked: u64 = self
+            .linked
+            .lock()
+            .values()
+            .map(|bytes| bytes.div_ceil(64))
+            .sum();
+        let later: u64 = self
+            .later
+            .lock()
+            .iter()
+            .map(|(_, (_, bytes))| bytes.div_ceil(64))
+            .sum();
+        let chunks = heap / (u64::from(self.geometry.chunk_lines) * everdram_pm::LINE);
+        crate::lab::Space {
+            block_bytes: everdram_pm::LINE,
+            blocks: heap / everdram_pm::LINE,
+            blocks_to_write: 4 * chunks,
+            is_scattered: self.is_scattered(),
+            // The arrays, some lines of chains, headers of chunks, and the last write.
+            blocks_left: lines + 8 + chunks + linked + later,
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Epochs: when may something that readers could still be looking at be used again?
+//!
+//! Nothing is freed here and nothing is unsafe. A session *pins* while it reads; whoever takes a
+//! thing out of the readers' sight (unlinks it) stamps it with [`Epochs::advance`] and uses it again
+//! only when [`Epochs::passed`] says that nobody pinned can still hold a reference from before.
+//!
+//! ```text
+//!  reader                                writer
+//!  e = epoch                             unlink thing
+//!  slot = e          (relaxed)           stamp = ++epoch            (SeqCst)
+//!  barrier           (light)             ...
+//!  follow links, read thing              barrier                    (heavy)
+//!  slot = 0          (release)           all slots 0 or >= stamp?   (acquire) -> reuse thing
+//! ```
+//!
+//! # Why this is enough
+//! Take a slot value that the writer saw and found harmless.
+//!
+//! * It is `e >= stamp`: the reader loaded the epoch (acquire) after the writer's increment, hence after
+//!   the unlinking: it cannot find the thing.
+//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then, by the promise
+//!   of [`Barrier`], everything before the writer's barrier, the unlinking among it, is seen by everything the
+//!   reader does after its own (the other way round, the load would have had to see the store).
+//! * It is 0, stored by an unpin: release and acquire order all the reader's reads before the reuse.
+//!
+//! A reader may store an epoch that is older than the present one, because it slept between load and
+//! store. That only delays reuse. For the same reason an answer `true` stays true for ever, and the
+//! greatest stamp known to have passed is kept, so that most questions cost one load.
+//!
+//! A slot belongs to one session, that is, to one thread at a time: it can be sent, not shared.
+
+use super::seam::publishes;
+use crossbeam_utils::CachePadded;
+use everdram_pm::Barrier;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Value of a slot whose session reads nothing.
+const UNPINNED: u64 = 0;
+
+/// The epoch and everyone who may hold references.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    epoch: CachePadded<AtomicU64>,
+    /// Every stamp up to here has passed.
+    passed: CachePadded<AtomicU64>,
+    slots: Box<[CachePadded<AtomicU64>]>,
+    /// Slots that were ever registered: the ones a scan must look at.
+    slots_used: AtomicUsize,
+    /// Slots given back.
+    slots_free: Mutex<Vec<usize>>,
+    /// Between a pin and what is read under it: readers are many, scans are rare.
+    barrier: Barrier,
+}
+
+impl Epochs {
+    /// Room for `slots_max` sessions at once.
+    pub(crate) fn new(slots_max: usize) -> Arc<Epochs> {
+        Arc::new(Epochs {
+            epoch: CachePadded::new(AtomicU64::new(1)),
+            passed: CachePadded::new(AtomicU64::new(0)),
+            slots: (0..slots_max)
+                .map(|_| CachePadded::new(AtomicU64::new(UNPINNED)))
+                .collect(),
+            slots_used: AtomicUsize::new(0),
+            slots_free: Mutex::new(Vec::new()),
+            barrier: Barrier::new(),
+        })
+    }
+
+    /// A slot for a session, or `None` if all are taken. Dropping it gives it back.
+    pub(crate) fn register(self: &Arc<Epochs>) -> Option<Slot> {
+        let mut free = self.slots_free.lock();
+        let number = match free.pop() {
+            Some(number) => number,
+            None => {
+                let number = self.slots_used.load(Ordering::Relaxed);
+                if number >= self.slots.len() {
+                    return None;
+                }
+                // A scan that misses this store also comes, by its barrier, before every pin of the slot.
+                self.slots_used.store(number + 1, Ordering::Release);
+                number
+            }
+        };
+        Some(Slot {
+            epochs: Arc::clone(self),
+            number,
+            pins: Cell::new(0),
+        })
+    }
+
+    /// The present epoch.
+    pub(crate) fn current(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Slots from this number on were never registered.
+    pub(crate) fn slots_used(&self) -> usize {
+        self.slots_used.load(Ordering::Acquire)
+    }
+
+    /// Begins a new epoch and returns it: the stamp for what the caller has just unlinked.
+    pub(crate) fn advance(&self) -> u64 {
+        publishes!();
+        self.epoch.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. Unless that is known, it
+    /// interrupts every core that runs a thread of the process.
+    pub(crate) fn passed(&self, epoch: u64) -> bool {
+        self.is_known_to_have_passed(epoch) || epoch <= self.scan()
+    }
+
+    /// Finds out about everything that was stamped up to here, for whoever has many stamps.
+    pub(crate) fn ask(&self, newest: Option<u64>) {
+        newest.map(|stamp| self.passed(stamp));
+    }
+
+    /// As [`Epochs::passed`], as far as somebody has found out: one load.
+    pub(crate) fn is_known_to_have_passed(&self, epoch: u64) -> bool {
+        epoch <= self.passed.load(Ordering::Acquire)
+    }
+
+    /// The greatest stamp that has passed now.
+    fn scan(&self) -> u64 {
+        // Loaded before the barrier: every unlinking with a stamp up to here came before it.
+        let mut oldest = self.current();
+        if !self.barrier.heavy() {
+            return self.passed.load(Ordering::Acquire);
+        }
+        for slot in self.slots.iter().take(self.slots_used()) {
+            let pinned = slot.load(Ordering::Acquire);
+            if pinned != UNPINNED {
+                oldest = oldest.min(pinned);
+            }
+        }
+        self.passed.fetch_max(oldest, Ordering::AcqRel);
+        oldest
+    }
+}
+
+/// One session's place in [`Epochs`].
+#[derive(Debug)]
+pub(crate) struct Slot {
+    epochs: Arc<Epochs>,
+    number: usize,
+    /// Pins alive now; only the outermost one stores.
+    pins: Cell<u32>,
+}
+
+impl Slot {
+    /// The slot's number, below the maximum given to [`Epochs::new`]; nobody else has it meanwhile.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// From now until the pin is dropped, whatever this thread can find will not be reused. Pins nest;
+    /// the outermost one counts, so do not hold one for longer than an operation.
+    #[inline]
+    pub(crate) fn pin(&self) -> Pin<'_> {
+        self.hold();
+        Pin { slot: self }
+    }
+
+    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that changes the session which the slot is part of. If the work
+    /// panics, the slot stays pinned until it is dropped.
+    #[inline]
+    pub(crate) fn hold(&self) {
+        let pins = self.pins.get();
+        if pins == 0
+            && let Some(state) = self.epochs.slots.get(self.number)
+        {
+            let epoch = self.epochs.epoch.load(Ordering::Acquire);
+            publishes!();
+            state.store(epoch, Ordering::Relaxed);
+            self.epochs.barrier.light();
+        }
+        self.pins.set(pins + 1);
+    }
+
+    /// Ends one [`Slot::hold`].
+    #[inline]
+    pub(crate) fn unhold(&self) {
+        let pins = self.pins.get() - 1;
+        self.pins.set(pins);
+        if pins == 0
+            && let Some(state) = self.epochs.slots.get(self.number)
+        {
+            publishes!();
+            state.store(UNPINNED, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // A forgotten pin must not hold up reuse for ever.
+        if let Some(state) = self.epochs.slots.get(self.number) {
+            state.store(UNPINNED, Ordering::Release);
+        }
+        self.epochs.slots_free.lock().push(self.number);
+    }
+}
+
+/// Proof that its session is pinned.
+#[derive(Debug)]
+pub(crate) struct Pin<'a> {
+    slot: &'a Slot,
+}
+
+impl Pin<'_> {
+    /// Whether this pin protects things stamped by `epochs`.
+    pub(crate) fn is_of(&self, epochs: &Arc<Epochs>) -> bool {
+        Arc::ptr_eq(&self.slot.epochs, epochs)
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.unhold();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_stamp_passes_when_the_pins_before_it_are_gone() {
+        let epochs = Epochs::new(4);
+        let (early, late) = (epochs.register().unwrap(), epochs.register().unwrap());
+        let pin = early.pin();
+        let stamp = epochs.advance();
+        assert!(!epochs.passed(stamp));
+        let after = late.pin();
+        assert!(!epochs.passed(stamp));
+        drop(pin);
+        assert!(
+            epochs.passed(stamp),
+            "a pin taken after the stamp does not hold it up"
+        );
+        let next = epochs.advance();
+        assert!(!epochs.passed(next));
+        drop(after);
+        assert!(epochs.passed(next));
+        assert!(
+            !epochs.passed(next + 1),
+            "a stamp of the future has not passed"
+        );
+    }
+
+    #[test]
+    fn the_outermost_pin_counts() {
+        let epochs = Epochs::new(1);
+        let slot = epochs.register().unwrap();
+        let outer = slot.pin();
+        let inner = slot.pin();
+        let stamp = epochs.advance();
+        drop(inner);
+        assert!(!epochs.passed(stamp));
+        // A pin inside an older one does not move it to the present epoch.
+        let again = slot.pin();
+        assert!(!epochs.passed(stamp));
+        drop(again);
+        drop(outer);
+        assert!(epochs.passed(stamp));
+    }
+
+    #[test]
+    fn slots_are_limited_and_come_back() {
+        let epochs = Epochs::new(2);
+        let first = epochs.register().unwrap();
+        let second = epochs.register().unwrap();
+        assert!(epochs.register().is_none());
+        drop(first);
+        let third = epochs.register().unwrap();
+        assert!(epochs.register().is_none());
+        drop((second, third));
+        let stamp = epochs.advance();
+        assert!(epochs.passed(stamp));
+    }
+
+    /// One writer unlinks a cell, waits for the stamp and scribbles over the cell; readers follow the
+    /// link under a pin and must never see a scribble.
+    #[test]
+    fn readers_never_see_reuse() {
+        const SCRIBBLE: u64 = u64::MAX;
+        let epochs = Epochs::new(3);
+        let cells = [AtomicU64::new(0), AtomicU64::new(0)];
+        let link = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let slot = epochs.register().unwrap();
+                let (cells, link, stop) = (&cells, &link, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let _pin = slot.pin();
+                        let at = link.load(Ordering::Acquire);
+                        for _ in 0..4 {
+                            assert_ne!(cells[at].load(Ordering::Relaxed), SCRIBBLE);
+                        }
+                    }
+                });
+            }
+            for round in 0..if cfg!(miri) { 100 } else { 20_000_u64 } {
+                let old = link.load(Ordering::Relaxed);
+                let new = 1 - old;
+                cells[new].store(round, Ordering::Relaxed);
+                link.store(new, Ordering::Release);
+                let stamp = epochs.advance();
+                while !epochs.passed(stamp) {
+                    std::thread::yield_now();
+                }
+                cells[old].store(SCRIBBLE, Ordering::Relaxed);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! What a journal's pool holds, for people: read as recovery reads it, without the map that the pool belongs to, and into private memory.
+//!
+//! Recovery judges the geometry, the ledger and where each log ends. What it refuses is damage, and beyond that nothing is known of the pool. What it
+//! accepts is walked once more, entry by entry: which of them are still what their keys have, and how full the logs are.
+
+use super::change::Change;
+use super::cursor::{Cursor, Next};
+use super::journal::{Journal, NUMBER, OWNER, Volatile};
+use crate::engine::open;
+use crate::error::Error;
+use crate::inspect::{Inspection, KindCount};
+use crate::options::{Create, Options, Progress};
+use crate::stats::{CheckReport, Finding, Stats};
+use everdram_pm::Pool;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What people call it, where an engine would have its name.
+pub(crate) const NAME: &str = "journal";
+
+/// Which LSN counts of each key.
+#[derive(Default)]
+struct Newest(Mutex<HashMap<Vec<u8>, u64>>);
+
+impl Volatile for Newest {
+    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+        let mut newest = self.0.lock();
+        match value {
+            Some(_) => newest.insert(key.to_vec(), lsn),
+            None => newest.remove(key),
+        };
+    }
+
+    fn lsn(&self, key: &[u8]) -> Option<u64> {
+        self.0.lock().get(key).copied()
+    }
+}
+
+/// What one log holds.
+#[derive(Default)]
+struct Held {
+    entries: u64,
+    used_bytes: u64,
+    /// Of that, in entries that are what their keys have.
+    live_bytes: u64,
+}
+
+/// The pool of a journal at `path`, to be looked at.
+///
+/// # Errors
+/// As opening it.
+pub(crate) fn pool(path: &Path) -> Result<Arc<Pool>, Error> {
+    let options = Options {
+        create: Create::Never,
+        read_only: true,
+        ..Options::default()
+    };
+    open::pool_of(path, &options, (NUMBER, [0; 8]), vec![NUMBER])
+}
+
+/// The journal of such a pool. `None`: it was made and never got any further.
+fn journal(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Option<Journal<Newest>>, Error> {
+    if pool.extents(OWNER).is_empty() {
+        return Ok(None);
+    }
+    let report = move |done, all| {
+        if let Some(progress) = &progress {
+            progress(done, all);
+        }
+    };
+    Journal::read(pool, Newest::default(), &report).map(Some)
+}
+
+/// Verifies everything.
+///
+/// # Errors
+/// The pool cannot be read; damage is no error here.
+pub(crate) fn check(pool: Arc<Pool>, progress: Option<Progress>) -> Result<CheckReport, Error> {
+    let mut report = CheckReport::default();
+    let journal = match journal(pool, progress) {
+        Ok(Some(journal)) => journal,
+        Ok(None) => return Ok(report),
+        Err(Error::Corrupt { offset, what, .. }) => {
+            report.findings.push(Finding::new(offset, what));
+            return Ok(report);
+        }
+        Err(other) => return Err(other),
+    };
+    report.live = journal.map().0.lock().len() as u64;
+    for log in 0..journal.logs.count() {
+        match held(&journal, log) {
+            Ok(held) => {
+                report.blocks += 1;
+                report.records += held.entries;
+                report.bytes += held.used_bytes;
+            }
+            Err(finding) => report.findings.push(finding),
+        }
+    }
+    Ok(report)
+}
+
+/// Tells what there is.
+///
+/// # Errors
+/// As opening it: damage says where.
+pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(), Error> {
+    let pool_bytes = pool.backed_bytes();
+    let Some(journal) = journal(pool, None)? else {
+        return Ok(());
+    };
+    let (logs, log_bytes) = (journal.logs.count(), journal.logs.log_bytes());
+    let mut all = Held::default();
+    for log in 0..logs {
+        let held = held(&journal, log);
+        let held = held.map_err(Finding::into_error)?;
+        all.entries += held.entries;
+        all.used_bytes += held.used_bytes;
+        all.live_bytes += held.live_bytes;
+        let share = held.live_bytes * 100 / log_bytes;
+        let is_empty = held.used_bytes == 0;
+        inspection
+            .space_map
+            .push(if is_empty { 255 } else { share as u8 });
+    }
+    let (used, most) = journal.used_bytes();
+    let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+    field("logs", format!("{logs} of {log_bytes} bytes"));
+    let reclaimed = journal.logs.reclaimed().to_string();
+    field("reclaimed up to epoch", reclaimed);
+    field("entries in the logs", all.entries.to_string());
+    let percent = used * 100 / most.max(1);
+    field(
+        "occupancy",
+        format!("{used} bytes, {percent} % of what is there before the logs are cleaned"),
+    );
+    inspection.kinds.push(KindCount {
+        kind: "logs",
+        blocks: logs as u64,
+        filled_bytes: all.used_bytes,
+        garbage_bytes: all.used_bytes - all.live_bytes,
+    });
+    inspection.stats = Stats {
+        keys: journal.map().0.lock().len() as u64,
+        pool_bytes,
+        used_bytes: all.used_bytes,
+        live_bytes: all.live_bytes,
+        ..Stats::default()
+    };
+    Ok(())
+}
+
+/// Walks a log that recovery has accepted.
+fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
+    let (logs, state) = (&journal.logs, journal.logs.log(log));
+    let limit = state.published.load(Ordering::Acquire);
+    let mut position = state.head.load(Ordering::Acquire);
+    let (mut cursor, mut held) = (Cursor::new(log), Held::default());
+    while position < limit {
+        let Next::Entry(entry, next) = cursor.next(logs, position, limit) else {
+            let at = logs.place(log, position);
+            return Err(Finding::new(at, "a log record does not verify"));
+        };
+        held.used_bytes += next - position;
+        // Padding says nothing.
+        if let Some(change) = Change::read(&entry) {
+            held.entries += 1;
+            if change.value.is_some() && journal.map().lsn(change.key) == Some(change.lsn) {
+                held.live_bytes += next - position;
+            }
+        }
+        position = next;
+    }
+    Ok(held)
+}

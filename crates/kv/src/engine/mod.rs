@@ -1,0 +1,428 @@
+//! What an engine is: the seam between the doors and the five designs.
+//!
+//! An engine owns a pool and answers point operations on byte keys. Callers come in through a
+//! [`EngineSession`], one for each thread (Viper's *client*): it carries whatever the engine wants to
+//! keep per writer (an open block, a log, an epoch slot), so that two threads share nothing on the hot
+//! path. Doors do not know which engine answers; engines do not know who asks.
+//!
+//! # Submit, commit, wait
+//! A write runs in three steps, and callers choose how far to go:
+//!
+//! 1. **submit** ([`EngineSession::put`] and its kin): the record is written; nobody can read it yet,
+//!    except this session.
+//! 2. **commit** ([`EngineSession::commit`]): one fence covers everything submitted since the last
+//!    commit; the writes become visible to others and get a [`Ticket`].
+//! 3. **wait** ([`EngineSession::wait`]): returns when the ticket is durable. On persistent memory that
+//!    is already so; on files it waits for the log writer's `fdatasync` (group commit).
+//!
+//! A read says on which ticket it depends ([`Found::ticket`], [`EngineSession::last_read`]): showing its
+//! result before that ticket is durable could show a value that a crash still undoes.
+
+pub(super) mod background;
+pub(super) mod damage;
+pub(super) mod halt;
+pub(super) mod kind;
+pub(super) mod limits;
+pub(super) mod model;
+pub(super) mod open;
+pub(super) mod persist_on_read;
+pub(super) mod random;
+pub(super) mod salvaged;
+pub(super) mod seen;
+pub(super) mod transaction;
+
+use crate::error::Error;
+use crate::stats::{CheckReport, Stats};
+use std::sync::Arc;
+
+/// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are
+/// ordered: a durable ticket makes every smaller one durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+#[must_use = "a write is acknowledged only once its ticket is durable"]
+pub struct Ticket(pub u64);
+
+impl Ticket {
+    /// Durable before anything happened.
+    pub const NONE: Ticket = Ticket(0);
+}
+
+/// What a read found, besides the value bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Version of the key; every later write of the key has a greater one.
+    pub version: u64,
+    /// Absolute expiry in Unix milliseconds; 0 = never.
+    pub expires_at_ms: u64,
+    /// The value may be shown once this ticket is durable.
+    pub ticket: Ticket,
+}
+
+/// A key's current state, as the closure of [`EngineSession::modify`] sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Current<'a> {
+    /// The value bytes.
+    pub value: &'a [u8],
+    /// As in [`Found`].
+    pub version: u64,
+    /// As in [`Found`].
+    pub expires_at_ms: u64,
+}
+
+/// What a closure of [`EngineSession::modify`] wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Leave the key as it is.
+    Keep,
+    /// Store the bytes the closure left in its buffer, with this expiry (Unix ms; 0 = never).
+    Put {
+        /// Absolute expiry in Unix milliseconds; 0 = never.
+        expires_at_ms: u64,
+    },
+    /// Remove the key.
+    Delete,
+}
+
+/// Decides a read-modify-write: sees the current state (`None` = absent or expired), may fill the
+/// buffer (empty on entry) with a new value, says what to do. It runs under the key's lock: keep it
+/// short, and never call the session from it.
+pub type Modify<'a> = &'a mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change;
+
+/// One operation of an atomic batch.
+#[derive(Clone, Copy, Debug)]
+pub enum BatchOp<'a> {
+    /// Store `value` under `key`, expiring at `expires_at_ms` (Unix ms; 0 = never).
+    Put {
+        /// 1 byte to 64 KiB.
+        key: &'a [u8],
+        /// 0 bytes to 512 MiB.
+        value: &'a [u8],
+        /// Absolute expiry in Unix milliseconds; 0 = never.
+        expires_at_ms: u64,
+    },
+    /// Remove `key` if it is there.
+    Delete {
+        /// 1 byte to 64 KiB.
+        key: &'a [u8],
+    },
+}
+
+impl<'a> BatchOp<'a> {
+    /// The key the operation is about.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        match self {
+            BatchOp::Put { key, .. } | BatchOp::Delete { key } => key,
+        }
+    }
+}
+
+/// Reads and writes of one transaction; see [`EngineSession::transaction`].
+pub trait Transaction {
+    /// Reads `key` as the transaction has left it, appending the value to `into`.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLocked`] if the key was not declared; otherwise as [`EngineSession::get`].
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+    /// Stages a put.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLocked`] if the key was not declared; limits as [`EngineSession::put`].
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
+    /// Stages a removal; says whether the key was there.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
+    /// As [`EngineSession::watch`], for a declared key and before what this transaction staged.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
+    /// As [`EngineSession::scan`], over the keys as they were before this transaction. Only in a
+    /// transaction over [`Scope::All`], where nobody else changes them meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLocked`] under [`Scope::Keys`]; otherwise as [`EngineSession::scan`].
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
+    /// Live keys before this transaction. Exact only over [`Scope::All`].
+    fn len(&mut self) -> u64;
+    /// Whether [`Transaction::len`] is 0.
+    fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
+    /// Stages the removal of every key of the store. Only in a transaction over [`Scope::All`].
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLocked`] under [`Scope::Keys`].
+    fn clear(&mut self) -> Result<(), Error>;
+}
+
+/// Which keys a transaction may touch.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// These keys, in any order, repeats allowed. Other keys go on meanwhile.
+    Keys(&'a [&'a [u8]]),
+    /// Any key; every other writer waits.
+    All,
+}
+
+/// Runs under the locks of its scope; an `Err` drops everything it staged.
+pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
+
+/// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 = never). The store
+/// waits for nothing meanwhile: it may be used, also by this thread, with another session.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], u64, u64);
+
+/// One thread's way into an engine. See the module text for submit, commit and wait.
+///
+/// Keys: 1 byte to 64 KiB. Values: 0 bytes to 512 MiB. A key whose expiry has passed is absent.
+///
+/// All methods can return [`Error::Pool`] (the medium failed; the pool then refuses every later write),
+/// and those that write [`Error::NoSpace`] (nothing changed, reads go on).
+pub trait EngineSession: Send {
+    /// Looks `key` up and appends its value to `into`. `None`: absent (or expired); the ticket on which
+    /// that absence depends is in [`EngineSession::last_read`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the record does not verify; `into` is then as it was.
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
+
+    /// Whether `key` is there, its expiry and the length of its value in bytes, without reading the value.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
+
+    /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
+    /// and `scan`, found or not; of `modify`, `delete`, `update_word`, `append` and `increment`, also if they
+    /// changed nothing; of a transaction, all its reads. After a `scan` it covers whatever was fenced by then, since nothing tells
+    /// since when a key that was left out is gone.
+    fn last_read(&self) -> Ticket;
+
+    /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
+    /// `found`, for each key in order, its state and the end of its value in `into`.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn get_many(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error>;
+
+    /// Submits a put. Whether there was such a key is found out at the commit; a put also takes the place of what is
+    /// damaged.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`], [`Error::ValueLength`].
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
+
+    /// Submits a put and commits. Returns whether the key is new, and what to wait for.
+    ///
+    /// # Errors
+    /// As [`EngineSession::put`] and [`EngineSession::commit`].
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error>;
+
+    /// As [`EngineSession::get`], and waits for what the answer depends on.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`] and [`EngineSession::wait`].
+    fn get_durable(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let found = self.get(key, into)?;
+        self.wait(self.last_read())?;
+        Ok(found)
+    }
+
+    /// Submits a removal. Returns whether the key was there.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`].
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
+
+    /// Reads, decides, and submits the decision, atomically for this key.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`] and [`EngineSession::put`].
+    fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error>;
+
+    /// Changes the aligned 8-byte little-endian word at `at` bytes of a value, atomically. In place
+    /// where the record has a fixed size (Viper section 4.4), by read-modify-write otherwise. Returns
+    /// the word before, or `None` if the key is absent. In place, the version stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::WordOutside`] if `at` is not a multiple of 8 or the word is not inside the value; it says how long that is, so it depends on
+    /// [`EngineSession::last_read`] as any answer does.
+    fn update_word(
+        &mut self,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error>;
+
+    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key is as one with an empty
+    /// value that never expires. Returns the length of the value in bytes after that.
+    ///
+    /// # Errors
+    /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
+    fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        let mut bytes = 0;
+        self.modify(key, &mut |current, value| {
+            let expires_at_ms = current.map_or(0, |current| current.expires_at_ms);
+            value.extend_from_slice(current.map_or(&[], |current| current.value));
+            value.extend_from_slice(suffix);
+            bytes = value.len();
+            Change::Put { expires_at_ms }
+        })?;
+        Ok(bytes)
+    }
+
+    /// Adds `by`, wrapping around, to the aligned 8-byte little-endian word at `at` bytes of a value, as
+    /// [`EngineSession::update_word`] does. Returns the word after that, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As [`EngineSession::update_word`].
+    fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
+        let before = self.update_word(key, at, &mut |word| word.wrapping_add(by))?;
+        Ok(before.map(|word| word.wrapping_add(by)))
+    }
+
+    /// Applies all operations or none, also across a crash; others see all or none. Commits by itself.
+    ///
+    /// # Errors
+    /// As the single operations; nothing is applied then.
+    fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error>;
+
+    /// Locks the scope, runs `body`, applies what it staged as one atomic batch. Commits by itself.
+    ///
+    /// # Errors
+    /// What `body` returns, or as [`EngineSession::batch`]; nothing is applied then.
+    fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>)
+    -> Result<Ticket, Error>;
+
+    /// Removes every key, atomically and across a crash. Commits by itself.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    fn clear(&mut self) -> Result<Ticket, Error>;
+
+    /// Takes a turn at the store's own work if it has more than its own threads get done; `true`: it did. For the threads of a worker pool,
+    /// between two requests: they change between answering and that work as the store needs it. A turn takes some
+    /// 100 us at most; what is submitted is committed first.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Corrupt`].
+    fn turn(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Makes what was submitted visible under one fence. The ticket covers all of this session's writes.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::Halted`]: nobody knows what became of what was submitted, and the store takes no more writes.
+    /// There is no other: a write that was submitted is never refused by itself.
+    fn commit(&mut self) -> Result<Ticket, Error>;
+
+    /// Blocks until `ticket` is durable.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] if it never will be.
+    fn wait(&mut self, ticket: Ticket) -> Result<(), Error>;
+
+    /// Visits live keys from `cursor` (0 = the start), at least `count` of them if there are as many.
+    /// Returns where to go on; 0 = done. A key that is there during the whole iteration is visited at
+    /// least once, however the store grows meanwhile; a cursor is good until the store is closed.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
+
+    /// A live key picked at random into `into` (cleared first); `false` if there is none. It looks at one key after the other, as
+    /// iterations do: each was absent at some moment of the call.
+    ///
+    /// # Errors
+    /// As [`EngineSession::get`].
+    fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
+
+    /// A number that changes whenever `key` is written, also when it is deleted and made again.
+    /// It may change without such a write (rarely); it never stays the same across one, but for
+    /// [`EngineSession::update_word`] and [`EngineSession::increment`], which may leave the key's version as it is.
+    fn watch(&mut self, key: &[u8]) -> u64;
+}
+
+/// A store's engine: shared by all sessions.
+pub trait Engine: Send + Sync {
+    /// The engine's name, as `--engine` takes it.
+    fn name(&self) -> &'static str;
+    /// A session for one thread.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`].
+    fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error>;
+    /// Up to where writes are durable now.
+    fn durable(&self) -> Ticket;
+    /// Asks for durability of `ticket` without waiting; `subscribe`d callbacks run when it is reached.
+    fn request(&self, ticket: Ticket);
+    /// Registers a callback that runs (on a thread of the engine) each time more has become durable,
+    /// or the pool has failed. It must be short and must not call the engine.
+    fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
+    /// What an answer depends on that tells of all keys, like [`Engine::len`], asked for after it: everything that any session has
+    /// committed until now.
+    fn committed(&self) -> Ticket;
+    /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
+    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too. Each session has a count of its own,
+    /// and these are added one after the other: of what is committed meanwhile, a part may be counted.
+    fn len(&self) -> u64;
+    /// Whether there is no key.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Waits until everything committed so far is durable.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    fn sync(&self) -> Result<(), Error>;
+    /// Counters and sizes.
+    fn stats(&self) -> Stats;
+    /// How far the verification of a restart has come, which began with a checkpoint of the index: blocks verified, of how many.
+    /// `None`: everything has been verified, and [`Engine::len`] is exact.
+    fn verification(&self) -> Option<(u64, u64)> {
+        None
+    }
+    /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once if there is
+    /// nothing. The caller's sessions have no submitted writes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: damage, and the engine takes no more writes.
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. It also happens by
+    /// itself. The caller's sessions have no submitted writes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on without.
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Walks the whole pool and verifies every checksum and invariant; read-only.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] if the pool cannot be read; damage is in the report.
+    fn check(&self) -> Result<CheckReport, Error>;
+    /// Runs space reclamation to its end now (it also runs by itself). Returns the bytes freed.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    fn reclaim(&self) -> Result<u64, Error>;
+    /// Stops background work, makes everything durable, marks the pool clean.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    fn close(&self) -> Result<(), Error>;
+}

@@ -1,0 +1,272 @@
+//! Space reclamation (section 4.6): blocks with much garbage are compacted and freed; nobody stops.
+//!
+//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and swing the
+//! index ([`relocate`]), wait until nobody can be at work in it, and free it
+//! ([`retired`]). Which blocks, and when, is decided in [`picker`] and
+//! [`space`].
+//!
+//! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without room; so
+//! its work is done in small steps, and none of them waits for readers. Whoever asks for all the room that there is waits
+//! between two steps, and not for ever.
+//!
+//! A block with a journal that is still live belongs to a batch being applied; it waits for the next generation.
+
+pub(super) mod picker;
+pub(super) mod punch;
+pub(super) mod relocate;
+pub(super) mod retired;
+pub(super) mod space;
+
+use super::Viper;
+use super::session::ViperSession;
+use crate::concurrency::seam::few;
+use crate::concurrency::stripes::Patience;
+use crate::error::Error;
+use parking_lot::MutexGuard;
+use picker::{Goal, victims};
+use relocate::empty_block;
+use retired::free_passed;
+use std::sync::Arc;
+
+/// Blocks that whoever wants all room compacts at a time.
+const ROUND: usize = 64;
+/// Times that whoever wants all room waits for readers at most, in a row: some seconds.
+const WAITS_MAX: usize = 20_000;
+
+/// What is being compacted.
+#[derive(Default)]
+pub(super) struct Compactor {
+    /// What the victims were chosen for.
+    goal: Option<Goal>,
+    /// A generation: blocks to compact, the one with the most garbage last. All were full before the first of them
+    /// was taken, and after all that were emptied before had been freed; see [`self::retired`].
+    victims: Vec<u32>,
+    /// Bytes freed since the pool was opened.
+    freed: u64,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something was emptied or freed.
+    Worked,
+    /// What was emptied waits for readers, and nothing else may be taken before.
+    Waiting,
+    /// No block is worth it.
+    Nothing,
+}
+
+impl Compactor {
+    /// Empties up to `count` blocks, and frees what nobody is in any more.
+    ///
+    /// # Errors
+    /// Damage in one of the blocks. The others were compacted, and the next step goes on behind it.
+    pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
+        let may_choose = self.victims.is_empty() || self.goal != Some(goal);
+        if may_choose && !viper.retired.has_blocks() {
+            self.goal = Some(goal);
+            self.victims = victims(viper, goal);
+        }
+        let is_done = self.victims.is_empty() && viper.retired.is_empty();
+        // A dead record may be all that keeps one dead that a restart has not read yet.
+        if is_done || viper.healthy().is_err() || viper.verification.is_running() {
+            return Ok(Step::Nothing);
+        }
+        let Some(mut session) = compacting_session(viper)? else {
+            return Ok(Step::Nothing);
+        };
+        let count = if self.goal == Some(goal) { count } else { 0 };
+        let outcome = self.empty_some(viper, &mut session, count);
+        let freed = self.free(viper, &mut session);
+        match outcome? {
+            0 if freed > 0 => Ok(Step::Worked),
+            0 if viper.retired.is_empty() => Ok(Step::Nothing),
+            0 => Ok(Step::Waiting),
+            _ => Ok(Step::Worked),
+        }
+    }
+
+    /// Frees what nobody is in any more. Returns how many bytes.
+    pub(super) fn free_passed(&mut self, viper: &Viper) -> Result<u64, Error> {
+        if viper.retired.is_empty() {
+            return Ok(0);
+        }
+        let session = compacting_session(viper)?;
+        let freed = session.map(|mut session| self.free(viper, &mut session));
+        Ok(freed.unwrap_or(0))
+    }
+
+    fn free(&mut self, viper: &Viper, session: &mut ViperSession) -> u64 {
+        let freed = free_passed(viper, session);
+        self.freed += freed;
+        freed
+    }
+
+    /// Whether the next step chooses what to compact.
+    fn is_between_generations(&self, viper: &Viper) -> bool {
+        self.victims.is_empty() && !viper.retired.has_blocks()
+    }
+
+    /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what there will
+    /// be when these are free, and gives up if there are none.
+    fn empty_some(
+        &mut self,
+        viper: &Viper,
+        session: &mut ViperSession,
+        count: usize,
+    ) -> Result<usize, Error> {
+        if count == 0 || self.victims.is_empty() {
+            return Ok(0);
+        }
+        let is_first = !viper.retired.has_blocks();
+        let mut emptied = viper.retired.gather(&viper.epochs);
+        let mut outcome = Ok(());
+        for _ in 0..count {
+            let Some(block) = self.victims.pop() else {
+                break;
+            };
+            match empty_block(viper, session, block) {
+                Ok(Some(info)) => emptied.push(block, info),
+                Ok(None) => {}
+                Err(Error::NoSpace(_)) => {
+                    if emptied.count() == 0 && is_first {
+                        self.victims.clear();
+                    }
+                    break;
+                }
+                // One damaged block does not keep the others from being compacted.
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome.map(|()| emptied.count())
+    }
+}
+
+/// A session that may use the reserve of free blocks; `None`: the engine is going away.
+fn compacting_session(viper: &Viper) -> Result<Option<ViperSession>, Error> {
+    let Some(engine) = viper.myself() else {
+        return Ok(None);
+    };
+    let mut session = ViperSession::new(engine)?;
+    session.compaction = true;
+    Ok(Some(session))
+}
+
+/// Compacts until no block is worth it, and frees everything that was let go of. Returns the bytes freed, by whomever. The
+/// caller holds no pin. If readers stay in the store it gives up waiting for them after a while.
+pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
+    if let Some(viper) = viper.myself() {
+        // Blocks that were not verified since a restart cannot be compacted.
+        super::checkpoint::verify::verify_all(&viper)?;
+    }
+    let before = viper.compactor().freed;
+    let mut free = None;
+    let (mut patience, mut waits) = (Patience::new(), 0);
+    let freed = loop {
+        let mut compactor = viper.compactor();
+        if compactor.is_between_generations(viper) {
+            // A generation that used as much room as it made found nothing worth doing.
+            let now = viper.blocks.free_count();
+            let has_gained = free.is_none_or(|before| now > before);
+            if !has_gained {
+                break compactor.freed;
+            }
+            free = Some(now);
+        }
+        let step = compactor.step(viper, Goal::Threshold, few!(ROUND))?;
+        let freed = compactor.freed;
+        drop(compactor);
+        match step {
+            Step::Worked => (patience, waits) = (Patience::new(), 0),
+            Step::Waiting if waits < WAITS_MAX => {
+                patience.wait();
+                waits += 1;
+            }
+            Step::Waiting | Step::Nothing => break freed,
+        }
+    };
+    Ok(freed - before)
+}
+
+impl Viper {
+    /// The compactor, waited for. Under the lab's scheduler its holder may have been stopped, so nobody blocks.
+    pub(super) fn compactor(&self) -> MutexGuard<'_, Compactor> {
+        let mut patience = Patience::new();
+        loop {
+            match self.compaction.try_lock() {
+                Some(compactor) => return compactor,
+                None => patience.wait(),
+            }
+        }
+    }
+
+    pub(super) fn myself(&self) -> Option<Arc<Viper>> {
+        self.weak.upgrade()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::engine::kind::EngineKind;
+    use crate::options::Options;
+    use crate::viper::layout::Geometry;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
+
+    fn viper() -> Arc<Viper> {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 8 << 20,
+            reclaim_background: false,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(4096, 6, None).unwrap();
+        let pool = Pool::heap(8 << 20, EngineKind::Viper.number(), geometry.to_words());
+        Viper::over(pool, Path::new("heap"), &options).unwrap()
+    }
+
+    fn overwrite_a_few_blocks(viper: &Arc<Viper>) {
+        let mut session = ViperSession::new(Arc::clone(viper)).unwrap();
+        for round in 0..3u8 {
+            for number in 0..200u32 {
+                session
+                    .put(&number.to_le_bytes(), &[round; 400], 0)
+                    .unwrap();
+            }
+        }
+        session.commit_pending().unwrap();
+    }
+
+    /// A reader that found a location before compaction moved its record may still be reading there: the
+    /// block stays as it is until the reader has gone.
+    #[test]
+    fn a_block_is_not_freed_under_a_reader() {
+        let viper = viper();
+        overwrite_a_few_blocks(&viper);
+        let reader = viper.epochs.register().unwrap();
+        let pin = reader.pin();
+        let before = viper.epochs.current();
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| reclaim_all(&viper).unwrap());
+            // Compaction gets as far as it can: everything is moved, and the epoch has begun in which the old
+            // copies cannot be found any more.
+            while viper.epochs.current() == before && !compaction.is_finished() {
+                std::thread::yield_now();
+            }
+            assert!(viper.bytes_moved.load(Ordering::Relaxed) > 0);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(100) {
+                assert_eq!(viper.blocks_reclaimed.load(Ordering::Relaxed), 0);
+                std::thread::yield_now();
+            }
+            drop(pin);
+            assert!(compaction.join().unwrap() > 0);
+        });
+        assert!(viper.blocks_reclaimed.load(Ordering::Relaxed) > 0);
+    }
+}

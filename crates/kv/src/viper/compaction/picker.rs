@@ -1,0 +1,104 @@
+//! Which blocks are worth compacting.
+//!
+//! What compaction costs is what it has to move, so the blocks with the most garbage come first.
+
+use crate::concurrency::seam::few;
+use crate::viper::Viper;
+use crate::viper::block_table::State;
+
+/// What compaction is after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::viper) enum Goal {
+    /// Every block whose own share of garbage is over the threshold.
+    Threshold,
+    /// Room for writers, as long as the pool as a whole has more garbage than the threshold allows.
+    Room,
+    /// As little garbage as is worth the moving, while nobody writes.
+    Dense,
+}
+
+/// Share of a block that is garbage from which it is compacted while nobody writes.
+const DENSE: f64 = 1.0 / 16.0;
+/// One generation for [`Goal::Room`] has this share of the pool's blocks: garbage that is waited for gathers in fewer
+/// blocks.
+const GENERATION: usize = 64;
+
+/// Room of a pool, in bytes for records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::viper) struct Room {
+    all: u64,
+    /// Of it, free or garbage.
+    unused: u64,
+}
+
+impl Room {
+    /// Whether more than `share` of it is unused.
+    fn is_over(self, share: f64) -> bool {
+        self.unused as f64 > self.all as f64 * share
+    }
+
+    /// Bytes more with which `share` of all would be unused.
+    fn until(self, share: f64) -> u64 {
+        ((self.all as f64 * share - self.unused as f64) / (1.0 - share).max(0.01)).max(0.0) as u64
+    }
+}
+
+/// What there is, and the sealed blocks with at least the share `least` of garbage: bytes of it, block.
+fn survey(viper: &Viper, least: f64) -> (Room, Vec<(u32, u32)>) {
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    let mut room = Room::default();
+    for block in viper.blocks.all() {
+        let Some(entry) = viper.blocks.get(block) else {
+            continue;
+        };
+        let info = entry.info();
+        let pages = viper.geometry.pages_of(info.kind);
+        let bytes = pages.room() * pages.count;
+        if info.state != State::Outside {
+            room.all += bytes;
+        }
+        match info.state {
+            State::Free => room.unused += bytes,
+            State::Sealed => {
+                let garbage = entry.garbage();
+                room.unused += u64::from(garbage);
+                if f64::from(garbage) >= bytes as f64 * least && !viper.has_locked_page(block) {
+                    found.push((garbage, block));
+                }
+            }
+            _ => {}
+        }
+    }
+    (room, found)
+}
+
+/// Blocks to compact for `goal`, the one with the most garbage last.
+pub(in crate::viper) fn victims(viper: &Viper, goal: Goal) -> Vec<u32> {
+    let threshold = viper.reclaim_threshold;
+    let least = match goal {
+        Goal::Threshold => threshold,
+        Goal::Room | Goal::Dense => threshold.min(DENSE),
+    };
+    let (room, mut found) = survey(viper, least);
+    if goal == Goal::Room {
+        if !room.is_over(threshold) {
+            return Vec::new();
+        }
+        let count = (viper.blocks.total() as usize / GENERATION).max(few!(GENERATION));
+        if count < found.len() {
+            found.select_nth_unstable_by(count, |one, other| other.cmp(one));
+            found.truncate(count);
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(_, block)| block).collect()
+}
+
+/// Blocks that the pool may grow by before it has more unused room than the threshold allows; at least a few, so that
+/// growth goes on where compaction cannot.
+pub(in crate::viper) fn growth(viper: &Viper) -> u64 {
+    let step = viper.blocks.step();
+    let (room, _) = survey(viper, 1.0);
+    let blocks = room.until(viper.reclaim_threshold) / viper.geometry.block_bytes;
+    blocks.clamp((step / 8).max(1), step)
+}

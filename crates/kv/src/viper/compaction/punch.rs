@@ -1,0 +1,265 @@
+//! Hollow blocks: free, and without room on the medium, because the file system has it back.
+//!
+//! A pool that had much garbage once has more blocks than it needs. When it is dense and nobody writes, the room of
+//! free blocks is given back; before they are claimed again they get room, durably, as growth does (V17).
+//!
+//! A hollow block reads as zeros, as one that was never claimed, and its epoch is gone with the rest. A crash may also
+//! have kept some of it, such as pages of an earlier life behind a page word of zero. So the second word of the root
+//! page tells how many lives such blocks may have had: it is raised, durably, before room is given back, and
+//! whoever claims one goes on from there (V10). Opening a pool gives all of its image room, so no block is hollow at
+//! first.
+
+use crate::error::Error;
+use crate::viper::Viper;
+use crate::viper::block_table::{Blocks, Info, State, no_space};
+use crate::viper::layout::{lives_word, parse_lives_word};
+use crate::viper::read::corrupt;
+use crate::viper::session::ViperSession;
+use everdram_pm::{Pool, ROOT_AT};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Where the lives of hollow blocks are.
+const LIVES_AT: u64 = ROOT_AT + 8;
+/// Free blocks that are kept for whoever writes next, as a share of the step that the pool grows by.
+const KEPT: u64 = 16;
+/// Room is given back if this share of the pool, or more, is free.
+const WORTH: u64 = 256;
+
+/// Hollow blocks, and what is known of them all.
+#[derive(Default)]
+pub(in crate::viper) struct Hollow {
+    /// The lowest numbers last.
+    blocks: Mutex<Vec<u32>>,
+    /// No hollow block had more lives.
+    lives: AtomicU32,
+    /// No room is given back.
+    is_kept: AtomicBool,
+}
+
+impl Hollow {
+    /// Lives that a block may have had that looks as if it had none.
+    pub(in crate::viper) fn lives(&self) -> u32 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
+    /// Reads what an earlier process left.
+    pub(in crate::viper) fn recover(&self, pool: &Pool) -> Result<(), Error> {
+        let word = pool.region().load_word(LIVES_AT);
+        let lives = parse_lives_word(pool.secret(), LIVES_AT, word)
+            .ok_or_else(|| corrupt(LIVES_AT, "the second root word does not verify"))?;
+        self.lives.store(lives, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// From now on all room is kept.
+    pub(in crate::viper) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    fn add(&self, more: &[u32]) {
+        let mut blocks = self.blocks.lock();
+        blocks.extend_from_slice(more);
+        blocks.sort_unstable_by(|one, other| other.cmp(one));
+    }
+}
+
+impl Blocks {
+    fn set_outside(&self, block: u32, epoch: u32) {
+        if let Some(entry) = self.get(block) {
+            let info = entry.info();
+            entry.set(Info {
+                state: State::Outside,
+                epoch,
+                ..info
+            });
+        }
+    }
+
+    /// Gives hollow blocks room again, and puts them into the free list; `false` if there are none.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: not even `least` of them get room.
+    pub(in crate::viper) fn refill(
+        &self,
+        wanted: u64,
+        least: u64,
+        touch: bool,
+    ) -> Result<bool, Error> {
+        match self.refill_some(wanted, touch) {
+            Err(Error::NoSpace(_)) if least < wanted => self.refill_some(least, touch),
+            other => other,
+        }
+    }
+
+    fn refill_some(&self, count: u64, touch: bool) -> Result<bool, Error> {
+        let mut taken: Vec<u32> = {
+            let mut blocks = self.hollow.blocks.lock();
+            let rest = blocks.len().saturating_sub(count as usize);
+            blocks.drain(rest..).collect()
+        };
+        if taken.is_empty() {
+            return Ok(false);
+        }
+        taken.reverse();
+        let ranges: Vec<(u64, u64)> = runs(&taken)
+            .map(|run| (self.at(run.start), self.at(run.end) - self.at(run.start)))
+            .collect();
+        if let Err(error) = self.pool.take_back(&ranges) {
+            self.hollow.add(&taken);
+            return Err(no_space(error));
+        }
+        if touch {
+            ranges
+                .iter()
+                .for_each(|&(at, bytes)| self.pool.prefault(at, bytes));
+        }
+        let epoch = |&block: &u32| (block, self.get(block).map_or(0, |entry| entry.info().epoch));
+        self.add_free(taken.iter().map(epoch));
+        Ok(true)
+    }
+}
+
+/// Neighbours among blocks in ascending order.
+fn runs(blocks: &[u32]) -> impl Iterator<Item = Range<u32>> {
+    let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
+    chunks.filter_map(|run| Some(*run.first()?..*run.last()? + 1))
+}
+
+impl Viper {
+    /// Gives the room of most free blocks back to the medium.
+    pub(in crate::viper) fn give_room_back(&self) -> Result<(), Error> {
+        let (blocks, hollow) = (&self.blocks, &self.blocks.hollow);
+        let kept = blocks.step() / KEPT;
+        let is_worth_it = blocks.free_count() > kept + blocks.total() / WORTH;
+        let is_kept = hollow.is_kept.load(Ordering::Relaxed) || !self.pool.gives_back();
+        if is_kept || !is_worth_it {
+            return Ok(());
+        }
+        let Some(engine) = self.myself() else {
+            return Ok(());
+        };
+        let mut session = ViperSession::new(engine)?;
+        let taken = blocks.take_free(kept as usize);
+        let lives = taken.iter().filter_map(|&block| blocks.get(block));
+        let lives = lives.map(|entry| entry.info().epoch).max().unwrap_or(0);
+        if lives > hollow.lives() {
+            let word = lives_word(self.pool.secret(), LIVES_AT, lives);
+            let _ordered = session.store_and_fence(LIVES_AT, word);
+            hollow.lives.store(lives, Ordering::Relaxed);
+        }
+        let mut outcome = Ok(true);
+        for run in runs(&taken) {
+            let at = blocks.at(run.start);
+            outcome = self.pool.give_back(at, blocks.at(run.end) - at);
+            if !matches!(outcome, Ok(true)) {
+                hollow.keep();
+                break;
+            }
+        }
+        for &block in &taken {
+            blocks.set_outside(block, hollow.lives());
+        }
+        // Only here may somebody claim them again.
+        hollow.add(&taken);
+        outcome?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use crate::engine::open;
+    use crate::engine::{Engine, EngineSession};
+    use crate::options::Options;
+    use everdram_pm::{Medium, MediumChoice};
+    use std::path::Path;
+    use std::sync::Arc;
+    use tempfile::TempDir;
+
+    const KEYS: u32 = 2000;
+
+    /// Without a background thread.
+    fn open(dir: &Path) -> Arc<Viper> {
+        let options = Options {
+            medium: MediumChoice::Only(Medium::Emulated),
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 16 << 20,
+            ..Options::default()
+        };
+        let path = dir.join("pool");
+        let pool = open::pool(&path, &options).unwrap();
+        Viper::over(pool, &path, &options).unwrap()
+    }
+
+    fn put(viper: &Arc<Viper>, keys: Range<u32>) {
+        let mut session = ViperSession::new(Arc::clone(viper)).unwrap();
+        for key in keys {
+            session.put(&key.to_le_bytes(), &[1; 400], 0).unwrap();
+        }
+        session.commit_pending().unwrap();
+    }
+
+    /// A store that had many keys, has none, and gave its room back; its image from before that, and bytes it had.
+    fn emptied(dir: &Path) -> (Arc<Viper>, Vec<u8>, u64) {
+        let viper = open(dir);
+        put(&viper, 0..KEYS);
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        for key in 0..KEYS {
+            assert!(session.delete(&key.to_le_bytes()).unwrap());
+        }
+        drop(session);
+        viper.reclaim().unwrap();
+        let full = viper.stats().pool_bytes;
+        let image = std::fs::read(dir.join("pool/image")).unwrap();
+        viper.give_room_back().unwrap();
+        (viper, image, full)
+    }
+
+    #[test]
+    fn room_is_given_back_and_taken_again() {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let (viper, _, full) = emptied(dir.path());
+        let empty = viper.stats();
+        assert!(empty.pool_bytes < full / 2, "{empty:?}, {full} before");
+        put(&viper, 0..KEYS);
+        let again = viper.stats();
+        assert!(again.pool_bytes >= again.used_bytes, "{again:?}");
+        assert!(again.pool_bytes <= full, "{again:?}, {full} before");
+        assert_eq!(viper.check().unwrap().findings, []);
+    }
+
+    /// A hole was cut short by a crash: of each block the first page was gone, and with it the epoch, and the others
+    /// were there. The next life began with the same number, and records of the earlier one were in it.
+    #[test]
+    fn an_earlier_life_of_a_hollow_block_stays_dead() {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let (viper, before, _) = emptied(dir.path());
+        let path = dir.path().join("pool/image");
+        let mut image = std::fs::read(&path).unwrap();
+        let hollow = viper.blocks.hollow.blocks.lock().clone();
+        assert!(hollow.len() > 10);
+        for block in hollow {
+            let at = viper.blocks.at(block) as usize;
+            let rest = at + 4096..at + viper.geometry.block_bytes as usize;
+            assert!(image[at..rest.end].iter().all(|&byte| byte == 0));
+            image[rest.clone()].copy_from_slice(&before[rest]);
+        }
+        drop(viper);
+        std::fs::write(&path, &image).unwrap();
+        let viper = open(dir.path());
+        assert_eq!(viper.len(), 0);
+        put(&viper, KEYS..KEYS + 60);
+        // As a kill leaves it: pages of the new life, and behind them what was there before.
+        let killed = TempDir::new_in("/dev/shm").unwrap();
+        std::fs::create_dir(killed.path().join("pool")).unwrap();
+        std::fs::copy(&path, killed.path().join("pool/image")).unwrap();
+        let recovered = open(killed.path());
+        assert_eq!(recovered.len(), 60);
+        assert_eq!(recovered.check().unwrap().findings, []);
+    }
+}

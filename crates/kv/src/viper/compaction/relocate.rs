@@ -1,0 +1,337 @@
+//! Moving what is live out of a block.
+//!
+//! A record is copied under its key's lock, from the private copy of the block that was just verified: records do not
+//! change once they are published. Where values may have been changed in place, it is read again under the lock.
+//!
+//! Dead records are left where they are, without a look at the index: whoever set a mark that is seen here is
+//! pinned until the index has followed, and the block is freed after that pin and after those of readers who came
+//! before it ended. They are tombstones of whatever is older than they are. Dropping them is safe: at most one copy
+//! of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable first.
+
+use crate::broken::Hole;
+use crate::concurrency::seam::few;
+use crate::concurrency::stripes::StripeId;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::viper::block_table::{Block, Info, State};
+use crate::viper::layout::Kind;
+use crate::viper::lookup::location;
+use crate::viper::record::{Record, RecordKind};
+use crate::viper::recovery::block_walk::{BlockWalk, copy_block};
+use crate::viper::session::{Old, Pending, Replaced, ViperSession};
+use crate::viper::{Viper, bump_shared};
+use std::sync::atomic::{Ordering, fence};
+
+/// Records that are moved under one fence. Their keys are locked meanwhile, and writers of them wait.
+const GROUP: usize = 16;
+
+/// A record to be moved.
+struct Live {
+    /// Byte offset in the pool.
+    at: u64,
+    record: Record,
+    hash: KeyHash,
+    /// Its key, if the record does not hold all of it.
+    long_key: Vec<u8>,
+}
+
+/// What moving one record takes.
+struct Move<'a> {
+    block: Info,
+    live: &'a Live,
+    stripe: StripeId,
+    key: &'a [u8],
+    /// The record's bytes as they were verified.
+    bytes: &'a [u8],
+}
+
+/// Moves what is live out of a block. `None`: the block is not ours to compact now.
+pub(in crate::viper) fn empty_block(
+    viper: &Viper,
+    session: &mut ViperSession,
+    block: u32,
+) -> Result<Option<Info>, Error> {
+    let Some(entry) = viper.blocks.get(block) else {
+        return Ok(None);
+    };
+    let info = entry.info();
+    if info.state != State::Sealed || !entry.advance(info, State::Compacting) {
+        return Ok(None);
+    }
+    let taken = Info {
+        state: State::Compacting,
+        ..info
+    };
+    if is_wholly_dead(viper, block, entry, info) {
+        return Ok(Some(taken));
+    }
+    match move_records(viper, session, block, taken) {
+        Ok(true) => Ok(Some(taken)),
+        Ok(false) => {
+            entry.set(info);
+            Ok(None)
+        }
+        Err(error) => {
+            entry.set(info);
+            Err(error)
+        }
+    }
+}
+
+/// Whether there are as many marks as records: then the records themselves need no look.
+fn is_wholly_dead(viper: &Viper, block: u32, entry: &Block, info: Info) -> bool {
+    if entry.live() > 0 || entry.records() == 0 {
+        return false;
+    }
+    let reader = viper.reader();
+    let pages = viper.geometry.pages_of(info.kind);
+    let mut marked = 0;
+    for page in 0..pages.count {
+        let page_at = viper.blocks.at(block) + page * pages.bytes;
+        for word in 0..pages.mark_words {
+            match reader.marks(page_at + 16 + 8 * word, info.epoch) {
+                Ok(marks) => marked += marks.count_ones(),
+                Err(_) => return false,
+            }
+        }
+    }
+    marked == entry.records()
+}
+
+/// Copies what is live; on failure the originals of what was copied are marked dead, because the block
+/// stays and a key has at most one unmarked record. `false`: a batch is still being applied from here.
+fn move_records(
+    viper: &Viper,
+    session: &mut ViperSession,
+    block: u32,
+    info: Info,
+) -> Result<bool, Error> {
+    let at = viper.blocks.at(block);
+    let mut image = Vec::new();
+    copy_block(
+        viper.pool.region(),
+        at,
+        viper.geometry.block_bytes,
+        &mut image,
+    );
+    // What those did who set the marks in the copy is seen from here on.
+    fence(Ordering::Acquire);
+    let Some(live) = live_records(viper, block, info, &mut image)? else {
+        return Ok(false);
+    };
+    let mut moved = Vec::with_capacity(live.len());
+    let mut result = Ok(());
+    for group in live.chunks(few!(GROUP)) {
+        result = move_group(viper, session, info, (at, &image), group, &mut moved);
+        // Also what was submitted before a failure.
+        let committed = session.commit_pending();
+        result = result.and(committed);
+        if result.is_err() {
+            break;
+        }
+    }
+    let bytes = moved.iter().map(|old| u64::from(old.bytes)).sum();
+    bump_shared(&viper.bytes_moved, bytes);
+    if result.is_err() {
+        viper.healthy()?;
+        for old in &moved {
+            session.mark(old)?;
+        }
+        let _ordered = session.settle_and_fence();
+    }
+    result.map(|()| true)
+}
+
+/// The records of a block's copy that count and are not marked; `None`: a live journal is among them.
+fn live_records(
+    viper: &Viper,
+    block: u32,
+    info: Info,
+    image: &mut [u8],
+) -> Result<Option<Vec<Live>>, Error> {
+    let walk = BlockWalk {
+        secret: viper.pool.secret(),
+        geometry: &viper.geometry,
+        block,
+        at: viper.blocks.at(block),
+        kind: info.kind,
+        epoch: info.epoch,
+    };
+    let floor = viper.floor.load(Ordering::Acquire);
+    let mut live = Vec::new();
+    let mut pinned = false;
+    let reader = viper.reader();
+    walk.run(image, &mut |visited| {
+        if visited.dead {
+            return Ok(());
+        }
+        if visited.record.kind.is_journal() {
+            pinned = true;
+        } else if visited.record.stamp.version > floor {
+            let mut long_key = Vec::new();
+            let hash = viper.hash(reader.key(&visited.record, visited.bytes, &mut long_key)?);
+            // The index's line comes while the rest of the block is verified.
+            viper.index.prefetch(hash);
+            live.push(Live {
+                at: visited.at,
+                record: visited.record,
+                hash,
+                long_key,
+            });
+        }
+        Ok(())
+    })?;
+    Ok((!pinned).then_some(live))
+}
+
+/// Submits the moves of a few records; `image` is the block's copy and where the block begins.
+fn move_group(
+    viper: &Viper,
+    session: &mut ViperSession,
+    block: Info,
+    (block_at, image): (u64, &[u8]),
+    group: &[Live],
+    moved: &mut Vec<Old>,
+) -> Result<(), Error> {
+    for live in group {
+        let from = (live.at - block_at) as usize;
+        let bytes = image.get(from..from + live.record.bytes as usize);
+        let bytes = bytes.unwrap_or(&[]);
+        let key = match live.record.kind {
+            RecordKind::BigKey => live.long_key.as_slice(),
+            _ => bytes.get(live.record.key()).unwrap_or(&[]),
+        };
+        let this = Move {
+            block,
+            live,
+            stripe: viper.stripe(live.hash),
+            key,
+            bytes,
+        };
+        moved.extend(move_record(viper, session, &this)?);
+    }
+    Ok(())
+}
+
+/// Copies a record if the index points to it, under its key's lock (V2).
+fn move_record(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+) -> Result<Option<Old>, Error> {
+    let place = location(this.live.at)?;
+    if viper.is_broken(Hole::V2) {
+        return move_without_lock(viper, session, this, place);
+    }
+    session.acquire(this.stripe)?;
+    let submitted = match viper.points_to(&session.slot, this.live.hash, place) {
+        false => Ok(None),
+        true => move_locked(viper, session, this),
+    };
+    match submitted {
+        Ok(Some((write, old))) => {
+            let is_move = write.moved;
+            session.submit(write)?;
+            Ok(is_move.then_some(old))
+        }
+        other => {
+            session.give_back(this.stripe);
+            other.map(|_| None)
+        }
+    }
+}
+
+/// The write that takes the place of a record to which the index points: a copy, or a removal if it has expired.
+fn move_locked(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+) -> Result<Option<(Pending, Old)>, Error> {
+    let is_edited = this.block.kind == Kind::FixedEdited;
+    if !is_edited && !viper.is_expired(this.live.record.expires_at_ms) {
+        let old = unchanged(viper, this)?;
+        let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
+        return Ok(Some((this.pending(session, Some(new), old), old)));
+    }
+    // As it is under the lock: an in-place update may have changed the value since the block was copied.
+    let Some((old, _)) = session.find(this.live.hash, this.key)? else {
+        return Ok(None);
+    };
+    if old.expired {
+        viper.stripes.next_version(this.stripe);
+        return Ok(Some((this.pending(session, None, old), old)));
+    }
+    let scratch = std::mem::take(&mut session.scratch);
+    let new = copy(session, this, &scratch, next_stamp(viper, this, &old));
+    session.scratch = scratch;
+    Ok(Some((this.pending(session, Some(new?), old), old)))
+}
+
+/// Hole V2: the key's lock is taken only to put the copy over whatever the index has by then.
+fn move_without_lock(
+    viper: &Viper,
+    session: &mut ViperSession,
+    this: &Move<'_>,
+    place: Location,
+) -> Result<Option<Old>, Error> {
+    if !viper.points_to(&session.slot, this.live.hash, place) {
+        return Ok(None);
+    }
+    let old = unchanged(viper, this)?;
+    let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
+    session.acquire(this.stripe)?;
+    let write = this.pending(session, Some(new), old);
+    session.submit(write)?;
+    Ok(Some(old))
+}
+
+/// What replacing a record takes that is as it was when the block was copied. Pieces of a value stay with the copy.
+fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
+    let Live { at, record, .. } = this.live;
+    Ok(Old {
+        location: location(*at)?,
+        bytes: record.bytes,
+        chain: None,
+        expired: false,
+        stamp: record.stamp,
+        version: record.stamp.version,
+        mark: viper.reader().mark_place(*at)?,
+        unmarkable: false,
+    })
+}
+
+/// Version and moves of the copy: the same version once more.
+fn next_stamp(viper: &Viper, this: &Move<'_>, old: &Old) -> (u64, u16) {
+    match old.stamp.moves.checked_add(1) {
+        // Where values were changed in place, the clock spoke for the version; now the record does again.
+        Some(moves) if this.block.kind != Kind::FixedEdited => (old.stamp.version, moves),
+        _ => (viper.stripes.next_version(this.stripe), 0),
+    }
+}
+
+/// Writes a record again, from its bytes; a chained value keeps its pieces.
+fn copy(
+    session: &mut ViperSession,
+    this: &Move<'_>,
+    bytes: &[u8],
+    (version, moves): (u64, u16),
+) -> Result<Location, Error> {
+    let record = &this.live.record;
+    let held = bytes.get(record.key()).unwrap_or(&[]);
+    let payload = bytes.get(record.value()).unwrap_or(&[]);
+    let expires_at_ms = record.expires_at_ms;
+    session.write(record.kind, held, payload, expires_at_ms, version, moves)
+}
+
+impl Move<'_> {
+    fn pending(&self, session: &ViperSession, new: Option<Location>, old: Old) -> Pending {
+        Pending {
+            hash: self.live.hash,
+            stripe: self.stripe,
+            moved: new.is_some(),
+            new,
+            old: Replaced::Known(Some(old)),
+            written: session.lane.written(),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Pages whose marks are in the cache alone, on media where a flush costs more than a line.
+//!
+//! On files a flushed mark is a line in the redo log, and a page that the next checkpoint writes: twenty times the bytes of
+//! a small record. So a session does not flush the marks it puts on replaced records there. A crash that loses one leaves
+//! two records of which the newer wins, however many there are. Only one thing needs them: a record that was *removed*
+//! is the tombstone of its elders, and before compaction drops it, their marks must be durable.
+//!
+//! Invariants:
+//! - A page is noted after its mark was stored and before the key's lock is given back, a removal before its own mark is
+//!   stored. So whoever finds a removed record, and takes the notes then, has the pages of all its elders.
+//! - Notes that somebody has taken stay *in flight* until he shows the fence that covers their marks. Whoever else takes
+//!   notes meanwhile gets those in flight as well: they are not durable yet. Without such a fence they go back.
+//! - What was removed before the store was opened has no such elders: recovery makes the marks that it sets durable.
+
+use crate::concurrency::seam::publishes;
+use everdram_pm::lock::lock;
+use everdram_pm::{Ordered, Written};
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Words of a chunk, each for 64 pages.
+const CHUNK: usize = if cfg!(miri) { 1 << 4 } else { 1 << 12 };
+
+/// See the module text.
+pub(super) struct LateMarks {
+    page_bytes: u64,
+    /// A bit for each page.
+    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    /// Whether a record was removed since the notes were taken.
+    removed: AtomicBool,
+    in_flight: Mutex<InFlight>,
+}
+
+/// Notes that were taken, and whose marks nobody has fenced yet.
+#[derive(Default)]
+struct InFlight {
+    next: u64,
+    lots: Vec<Lot>,
+}
+
+struct Lot {
+    number: u64,
+    /// Offsets of pages.
+    pages: Vec<u64>,
+    removed: bool,
+}
+
+/// Notes that were taken. They go back when this is dropped, unless [`Taken::settle`] comes first.
+pub(super) struct Taken<'a> {
+    notes: &'a LateMarks,
+    /// The lot that is settled with this.
+    number: u64,
+    /// Offsets of its pages, and of those that others have in flight.
+    pages: Vec<u64>,
+}
+
+impl LateMarks {
+    /// For a pool that has at most `bytes`.
+    pub(super) fn new(page_bytes: u64, bytes: u64) -> LateMarks {
+        let words = (bytes / page_bytes / 64) as usize + 1;
+        LateMarks {
+            page_bytes,
+            chunks: (0..words.div_ceil(CHUNK))
+                .map(|_| OnceLock::new())
+                .collect(),
+            removed: AtomicBool::new(false),
+            in_flight: Mutex::default(),
+        }
+    }
+
+    /// Notes the page of the mark word at `at`.
+    #[inline]
+    pub(super) fn note(&self, at: u64) {
+        publishes!();
+        let page = at / self.page_bytes;
+        let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
+        let chunk = self.chunks[word / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| AtomicU64::new(0)).collect());
+        // Always a read-modify-write: either whoever takes the notes sees the mark, or the note stays for the next one.
+        chunk[word % CHUNK].fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Notes that a record is about to be removed.
+    #[inline]
+    pub(super) fn note_removal(&self) {
+        publishes!();
+        // Mostly a load. If it finds the flag set and somebody takes the notes before the removal's mark is stored,
+        // the elders' notes are among those: they were there before this load, and all of these are in one order.
+        if !self.removed.load(Ordering::SeqCst) {
+            self.removed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced has a newer
+    /// record that keeps its elders dead.
+    pub(super) fn take_if_removed(&self) -> Option<Taken<'_>> {
+        publishes!();
+        let mut in_flight = lock(&self.in_flight);
+        let removed = self.removed.swap(false, Ordering::SeqCst);
+        let is_wanted = removed || in_flight.lots.iter().any(|lot| lot.removed);
+        is_wanted.then(|| self.take(&mut in_flight, removed))
+    }
+
+    /// Takes all notes.
+    pub(super) fn take_all(&self) -> Taken<'_> {
+        publishes!();
+        let mut in_flight = lock(&self.in_flight);
+        let removed = self.removed.swap(false, Ordering::SeqCst);
+        self.take(&mut in_flight, removed)
+    }
+
+    fn take(&self, in_flight: &mut InFlight, removed: bool) -> Taken<'_> {
+        let others = in_flight.lots.iter().flat_map(|lot| &lot.pages);
+        let mut all: Vec<u64> = others.copied().collect();
+        let pages = self.take_bits();
+        all.extend_from_slice(&pages);
+        let number = in_flight.next;
+        in_flight.next += 1;
+        in_flight.lots.push(Lot {
+            number,
+            pages,
+            removed,
+        });
+        Taken {
+            notes: self,
+            number,
+            pages: all,
+        }
+    }
+
+    fn take_bits(&self) -> Vec<u64> {
+        let mut pages = Vec::new();
+        for (chunk, words) in (0..).zip(&self.chunks) {
+            for (index, word) in (0..).zip(words.get().into_iter().flatten()) {
+                if word.load(Ordering::SeqCst) == 0 {
+                    continue;
+                }
+                let mut bits = word.swap(0, Ordering::SeqCst);
+                while bits != 0 {
+                    let first = (chunk * CHUNK as u64 + index) * 64;
+                    pages.push((first + u64::from(bits.trailing_zeros())) * self.page_bytes);
+                    bits &= bits - 1;
+                }
+            }
+        }
+        pages
+    }
+}
+
+impl Taken<'_> {
+    /// Offsets of the pages.
+    pub(super) fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+
+    /// The marks of these pages are durable before whatever comes after the fence. `flushed`: when the last of them had
+    /// been flushed; `None` if there was nothing to flush.
+    pub(super) fn settle(self, after: &Ordered, flushed: Option<Written>) {
+        if let Some(flushed) = flushed {
+            after.assert_covers(flushed);
+        }
+        self.take_lot();
+    }
+
+    fn take_lot(&self) -> Option<Lot> {
+        let lots = &mut lock(&self.notes.in_flight).lots;
+        let place = lots.iter().position(|lot| lot.number == self.number)?;
+        Some(lots.swap_remove(place))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // It is gone if it was settled.
+        let Some(lot) = self.take_lot() else { return };
+        lot.pages.iter().for_each(|&at| self.notes.note(at));
+        if lot.removed {
+            self.notes.note_removal();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use everdram_pm::{DATA_AT, Pool};
+
+    /// A fence, and what came before it.
+    fn fence() -> (Ordered, Option<Written>) {
+        let pool = Pool::heap(1 << 18, 0, [0; 8]);
+        let mut lane = pool.lane();
+        let dirty = lane.store_word(DATA_AT, 1);
+        let flushed = lane.flush(dirty);
+        let written = lane.written();
+        (lane.fence(flushed), Some(written))
+    }
+
+    #[test]
+    fn each_noted_page_is_taken_once() {
+        let notes = LateMarks::new(512, 1 << 30);
+        let far = (1 << 30) - 512;
+        for at in [512 + 16, 512 + 40, 65 * 512 + 24, far + 16] {
+            notes.note(at);
+        }
+        let (ordered, written) = fence();
+        let taken = notes.take_all();
+        assert_eq!(taken.pages(), [512, 65 * 512, far]);
+        taken.settle(&ordered, written);
+        assert_eq!(notes.take_all().pages(), [0; 0]);
+    }
+
+    /// Somebody else took them for durable when they were only taken.
+    #[test]
+    fn notes_without_a_fence_go_back() {
+        let notes = LateMarks::new(4096, 1 << 20);
+        notes.note(4096 + 16);
+        notes.note_removal();
+        drop(notes.take_if_removed());
+        let taken = notes.take_if_removed();
+        assert_eq!(taken.as_ref().map(Taken::pages), Some(&[4096][..]));
+    }
+
+    #[test]
+    fn removals_are_told_once() {
+        let notes = LateMarks::new(4096, 1 << 20);
+        assert!(notes.take_if_removed().is_none());
+        notes.note_removal();
+        let (ordered, written) = fence();
+        if let Some(taken) = notes.take_if_removed() {
+            taken.settle(&ordered, written);
+        }
+        assert!(notes.take_if_removed().is_none());
+    }
+
+    /// One thread had taken the notes and not fenced them; the other found none, and dropped the tombstone.
+    #[test]
+    fn who_comes_second_gets_what_the_first_has_not_fenced() {
+        let notes = LateMarks::new(4096, 1 << 20);
+        notes.note(4096 + 16);
+        notes.note_removal();
+        let (ordered, written) = fence();
+        let first = notes.take_if_removed();
+        notes.note(2 * 4096 + 16);
+        let pages = |taken: &Option<Taken<'_>>| taken.as_ref().map(|taken| taken.pages().to_vec());
+        let second = notes.take_if_removed();
+        assert_eq!(pages(&second), Some(vec![4096, 2 * 4096]));
+        for taken in [first, second].into_iter().flatten() {
+            taken.settle(&ordered, written);
+        }
+        assert_eq!(pages(&notes.take_if_removed()), None);
+    }
+}

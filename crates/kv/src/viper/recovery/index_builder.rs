@@ -1,0 +1,349 @@
+//! The way of recovered records into the index, while recovery has it to itself.
+//!
+//! Threads read blocks in parallel, and the record they meet next belongs anywhere in the index. So each puts records aside
+//! by the first bits of their keys' hashes, in *rows*, and enters a whole row at once: its part of the index has one lock
+//! instead of one for every key and one for every segment, and its lines lie close together and are fetched side by side.
+//! A row's keys are not kept: only where the index has a record of the same tag is the key read again.
+
+use super::block_walk::{BlockWalk, copy_block};
+use crate::concurrency::epoch::Slot;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::viper::layout::{Kind, parse_page_word};
+use crate::viper::lookup::{location, look_up, rehash_all};
+use crate::viper::read::UNIT;
+use crate::viper::record::{Record, Stamp};
+use crate::viper::{Viper, index_error};
+use everdram_pm::Ordered;
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+
+/// Records of a row. 64 rows are 256 KiB, a part of a processor's nearer caches.
+const ROW: usize = 128;
+/// Bits of a hash that choose a part, as far as the index is that deep.
+const PART_BITS: u32 = 6;
+
+/// The parts of the index, each with a lock for whoever enters records there.
+pub(in crate::viper) struct Parts {
+    bits: u32,
+    locks: Vec<Mutex<()>>,
+}
+
+impl Parts {
+    /// No segment of the index as it is now belongs to two of them.
+    pub(in crate::viper) fn of(viper: &Viper) -> Parts {
+        let bits = viper.index.depth_shared().min(PART_BITS);
+        Parts {
+            bits,
+            locks: (0..1 << bits).map(|_| Mutex::new(())).collect(),
+        }
+    }
+
+    #[inline]
+    fn part(&self, hash: KeyHash) -> usize {
+        hash.0.checked_shr(64 - self.bits).unwrap_or(0) as usize
+    }
+}
+
+/// A live record.
+struct Waiting {
+    hash: KeyHash,
+    /// Offset in the pool.
+    at: u64,
+    stamp: Stamp,
+}
+
+/// One thread's rows.
+pub(in crate::viper) struct Intake<'a> {
+    viper: &'a Viper,
+    parts: &'a Parts,
+    slot: Slot,
+    rows: Vec<Vec<Waiting>>,
+    scratch: Vec<u8>,
+    inserted: u64,
+    losers: Vec<u64>,
+}
+
+impl<'a> Intake<'a> {
+    pub(in crate::viper) fn new(viper: &'a Viper, parts: &'a Parts) -> Result<Self, Error> {
+        let slot = viper
+            .epochs
+            .register()
+            .ok_or(Error::TooManySessions(viper.sessions_max))?;
+        Ok(Intake {
+            viper,
+            parts,
+            slot,
+            rows: parts.locks.iter().map(|_| Vec::new()).collect(),
+            scratch: Vec::new(),
+            inserted: 0,
+            losers: Vec::new(),
+        })
+    }
+
+    /// Takes a live record; its block is known as one that has records.
+    #[inline]
+    pub(in crate::viper) fn add(
+        &mut self,
+        hash: KeyHash,
+        at: u64,
+        stamp: Stamp,
+    ) -> Result<(), Error> {
+        let part = self.parts.part(hash);
+        let Some(row) = self.rows.get_mut(part) else {
+            return Ok(());
+        };
+        row.push(Waiting { hash, at, stamp });
+        match row.len() < ROW {
+            true => Ok(()),
+            false => self.enter(part),
+        }
+    }
+
+    /// Enters what is left. Returns how many keys came into the index, and the records that lost to a newer one of their
+    /// key: offsets.
+    pub(in crate::viper) fn finish(mut self) -> Result<(u64, Vec<u64>), Error> {
+        for part in 0..self.rows.len() {
+            self.enter(part)?;
+        }
+        Ok((self.inserted, self.losers))
+    }
+
+    fn enter(&mut self, part: usize) -> Result<(), Error> {
+        let (viper, parts) = (self.viper, self.parts);
+        let Some(mut row) = self.rows.get_mut(part).map(std::mem::take) else {
+            return Ok(());
+        };
+        let _held = parts.locks.get(part).map(Mutex::lock);
+        // One right after the other: a load that misses the page tables lets nothing past it for long, but loads that are
+        // close together miss together.
+        row.iter().for_each(|one| viper.index.prefetch(one.hash));
+        for one in row.drain(..) {
+            self.settle(&one)?;
+        }
+        if let Some(empty) = self.rows.get_mut(part) {
+            *empty = row;
+        }
+        Ok(())
+    }
+
+    /// Enters a record unless a newer one of its key is there. The caller holds the part's lock.
+    #[inline]
+    fn settle(&mut self, one: &Waiting) -> Result<(), Error> {
+        let viper = self.viper;
+        let is_known = {
+            let pin = self.slot.pin();
+            viper.index.candidates(one.hash, &pin).next().is_some()
+        };
+        if is_known && self.compete(one)? {
+            return Ok(());
+        }
+        let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+            rehash_all(viper, locations, &mut self.scratch, hashes)
+        };
+        viper
+            .index
+            .insert_alone(one.hash, location(one.at)?, &mut again)
+            .map_err(index_error)?;
+        self.inserted += 1;
+        Ok(())
+    }
+
+    /// Puts a record in the place of an older one of its key, or behind a newer one. `false` if the key is not there.
+    #[cold]
+    fn compete(&mut self, one: &Waiting) -> Result<bool, Error> {
+        let (viper, new) = (self.viper, location(one.at)?);
+        let reader = viper.reader();
+        let record = reader.load(&mut reader.spot(one.at)?, &mut self.scratch)?;
+        let mut buffer = Vec::new();
+        let key = reader.key(&record, &self.scratch, &mut buffer)?.to_vec();
+        // Nobody else has the key's stripe: nobody else has the part.
+        let found = look_up(viper, &self.slot, one.hash, &key, &mut self.scratch)?;
+        let Some((old, _, record)) = found else {
+            return Ok(false);
+        };
+        if viper.wins((new, one.stamp), (old, record.stamp)) {
+            viper
+                .index
+                .replace(one.hash, old, new, &Ordered::when_found());
+            self.losers.push(old.get() * UNIT);
+        } else {
+            self.losers.push(one.at);
+        }
+        Ok(true)
+    }
+}
+
+/// About how many records of these blocks will come into the index, by a look at some of them; 0 if they are few. What is
+/// wrong with a block is for the scan to say.
+pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
+    /// Blocks that are looked at.
+    const SAMPLE: usize = 256;
+    /// Those that must have records, so that they say something about the others.
+    const TELLING: usize = 16;
+    if blocks.len() < 16 * SAMPLE {
+        return 0;
+    }
+    let floor = viper.floor.load(Ordering::Acquire);
+    let (mut records, mut telling) = (0, 0);
+    let mut image = Vec::new();
+    for turn in 0..SAMPLE {
+        // In the middle of each part: the first blocks of a pool are filled before others.
+        let middle = (2 * turn + 1) * blocks.len() / (2 * SAMPLE);
+        let Some(&block) = blocks.get(middle) else {
+            continue;
+        };
+        let at = viper.blocks.at(block);
+        let secret = viper.pool.secret();
+        let word = parse_page_word(secret, at, viper.pool.region().load_word(at));
+        let Some((kind, epoch)) = word else {
+            continue;
+        };
+        if matches!(
+            viper.believed_kind(block, kind),
+            Kind::Free | Kind::Overflow
+        ) {
+            continue;
+        }
+        telling += 1;
+        let (region, geometry) = (viper.pool.region(), &viper.geometry);
+        copy_block(region, at, geometry.block_bytes, &mut image);
+        let walk = BlockWalk {
+            secret,
+            geometry,
+            block,
+            at,
+            kind,
+            epoch,
+        };
+        let _ = walk.run(&mut image, &mut |visited| {
+            let Record { kind, stamp, .. } = visited.record;
+            let counts = !visited.dead && !kind.is_journal() && stamp.version > floor;
+            records += u64::from(counts);
+            Ok(())
+        });
+    }
+    match telling < TELLING {
+        true => 0,
+        false => records * blocks.len() as u64 / SAMPLE as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineSession;
+    use crate::engine::kind::EngineKind;
+    use crate::options::Options;
+    use crate::viper::layout::Geometry;
+    use crate::viper::session::ViperSession;
+    use everdram_pm::Pool;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const KEYS: u32 = 20_000;
+
+    /// An engine of small blocks in which every key was put `puts` times.
+    fn filled(puts: u32) -> Arc<Viper> {
+        let options = Options {
+            initial_bytes: 1 << 20,
+            chunk_bytes: 1 << 20,
+            max_bytes: 16 << 20,
+            checkpoint_bytes: 0,
+            ..Options::default()
+        };
+        let geometry = Geometry::new(512, 2, None).unwrap();
+        let pool = Pool::heap(16 << 20, EngineKind::Viper.number(), geometry.to_words());
+        let viper = Viper::over(pool, Path::new("heap"), &options).unwrap();
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        for turn in 0..puts {
+            for key in 0..KEYS {
+                session
+                    .put(&key.to_le_bytes(), &[turn as u8; 60], 0)
+                    .unwrap();
+            }
+        }
+        session.commit_pending().unwrap();
+        drop(session);
+        viper
+    }
+
+    /// All records, dead or not: hash, offset, stamp.
+    fn records(viper: &Viper) -> Vec<(KeyHash, u64, Stamp)> {
+        let mut records = Vec::new();
+        let mut image = Vec::new();
+        for block in viper.blocks.all() {
+            let info = viper.blocks.get(block).unwrap().info();
+            let at = viper.blocks.at(block);
+            if viper.pool.region().load_word(at) == 0 || info.kind == Kind::Free {
+                continue;
+            }
+            let geometry = &viper.geometry;
+            copy_block(viper.pool.region(), at, geometry.block_bytes, &mut image);
+            let walk = BlockWalk {
+                secret: viper.pool.secret(),
+                geometry,
+                block,
+                at,
+                kind: info.kind,
+                epoch: info.epoch,
+            };
+            let mut key = Vec::new();
+            walk.run(&mut image, &mut |visited| {
+                let record = &visited.record;
+                let hash = viper.hash(viper.reader().key(record, visited.bytes, &mut key)?);
+                records.push((hash, visited.at, record.stamp));
+                Ok(())
+            })
+            .unwrap();
+        }
+        records
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many records")]
+    fn of_two_records_the_newer_one_wins_whoever_enters_it() {
+        let viper = filled(2);
+        let all = records(&viper);
+        assert_eq!(all.len() as u32, 2 * KEYS);
+        viper.index.clear(&Ordered::when_found()).unwrap();
+        let parts = Parts::of(&viper);
+        // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of both meet.
+        let enter = |which: usize| {
+            let mut intake = Intake::new(&viper, &parts).unwrap();
+            for &(hash, at, stamp) in all.iter().skip(which).step_by(2) {
+                intake.add(hash, at, stamp).unwrap();
+            }
+            intake.finish().unwrap()
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| enter(1));
+            (enter(0), other.join().unwrap())
+        });
+        assert_eq!(one.0 + other.0, u64::from(KEYS));
+        let losers: std::collections::HashSet<u64> = one.1.into_iter().chain(other.1).collect();
+        assert_eq!(losers.len() as u32, KEYS);
+        let slot = viper.epochs.register().unwrap();
+        let newest = |hash| all.iter().rev().find(|one| one.0 == hash).unwrap();
+        for &(hash, at, stamp) in &all {
+            let is_current = viper.points_to(&slot, hash, location(at).unwrap());
+            assert_eq!(is_current, !losers.contains(&at), "{at}");
+            assert!(is_current || stamp.order() < newest(hash).2.order() || newest(hash).1 != at);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many records")]
+    fn a_sample_tells_how_many_records_will_come() {
+        let viper = filled(2);
+        let blocks: Vec<u32> = viper.blocks.all().collect();
+        let told = records_in(&viper, &blocks);
+        let off = told.abs_diff(u64::from(KEYS));
+        assert!(off < u64::from(KEYS) / 4, "{told} records");
+        let few = blocks.get(..1000).unwrap();
+        assert_eq!(records_in(&viper, few), 0, "too few blocks to tell");
+        let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+        let _ticket = session.clear().unwrap();
+        assert_eq!(records_in(&viper, &blocks), 0, "removed with everything");
+    }
+}

@@ -1,0 +1,481 @@
+//! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
+//!
+//! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have changed since
+//!    (`restart.rs`); what that leaves undone is done while the store is in use (`verify.rs`).
+//! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
+//!    records of one key the higher stamp stays, the other is a *loser* (V1).
+//! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that crashed after its journal's fence is finished.
+//! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
+//! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
+//!    good record, fence. Only then does anybody get an answer (I7).
+//! 5. Overflow blocks that no live record reaches are free, unless some value cannot be read (`unreadable.rs`).
+//!
+//! Every step reads what a crash before it left and writes nothing that a repetition would not write again,
+//! so a crash during recovery needs nothing but recovery.
+
+pub(super) mod block_walk;
+pub(super) mod index_builder;
+pub(super) mod room;
+pub(super) mod salvage;
+pub(super) mod scan;
+pub(super) mod unreadable;
+
+use super::batch::{JournalOp, parse_journal};
+use super::checkpoint::load::{self, Roles};
+use super::checkpoint::{self, Kept};
+use super::layout::{parse_floor_word, tail_word};
+use super::lookup::{location, look_up, rehash_all};
+use super::read::{UNIT, chain_of, corrupt};
+use super::record::{Record, RecordKind, Stamp};
+use super::session::{Old, ViperSession};
+use super::{Viper, index_error};
+use crate::broken::Hole;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use crate::options::Options;
+use crate::stats::Stats;
+use everdram_pm::{Ordered, ROOT_AT};
+use scan::{Found, VERSION_SOUND, scan_all, threads};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What recovery did, for statistics.
+#[derive(Default)]
+pub(super) struct Summary {
+    micros: u64,
+    records: u64,
+    losers: u64,
+}
+
+impl Summary {
+    pub(super) fn fill(&self, stats: &mut Stats) {
+        stats.recovery_us = self.micros;
+        stats.recovered_records = self.records;
+        stats.recovered_losers = self.losers;
+    }
+}
+
+pub(super) fn recover(
+    viper: &Arc<Viper>,
+    options: &Options,
+    checkpoint: Option<load::Found>,
+) -> Result<(), Error> {
+    let start = Instant::now();
+    let hollow = viper.blocks.hollow.recover(&viper.pool);
+    hollow.or_else(|error| viper.tolerate(error))?;
+    let word = viper.pool.region().load_word(ROOT_AT);
+    let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
+        Some(floor) => floor,
+        // The crash came before a new pool's first word.
+        None if word == 0 && viper.blocks.total() == 0 => 0,
+        None => salvage::floor(viper, corrupt(ROOT_AT, "the root word does not verify"))?,
+    };
+    if floor > VERSION_SOUND {
+        return Err(corrupt(ROOT_AT, "a version that no store ever reaches"));
+    }
+    if word == 0 {
+        raise_floor(viper, 0)?;
+    }
+    viper.floor.store(floor, Ordering::Release);
+    let (mut found, mut roles) = find_records(viper, options, checkpoint)?;
+    if viper.damage.is_some() {
+        unreadable::journals(viper, &mut found.journals, |at| {
+            parsed(at, &journal_payload(viper, at)?).map(drop)
+        })?;
+    }
+    if let Some(floor) = higher_floor(viper, &found, floor)? {
+        // A batch that removed everything crashed after its journal: with the floor in place, start over.
+        raise_floor(viper, floor)?;
+        forget_records(viper)?;
+        (found, roles) = find_records(viper, options, None)?;
+    }
+    free_found(viper, &mut found);
+    let mut session = ViperSession::new(Arc::clone(viper))?;
+    session.compaction = true;
+    let mut buried = Vec::new();
+    if !room::is_enough(viper, &found)? {
+        if roles.is_some() {
+            // Which pieces nobody reaches is known when all records are.
+            viper.blocks.forget_free();
+            forget_records(viper)?;
+            (found, roles) = find_records(viper, options, None)?;
+            free_found(viper, &mut found);
+        }
+        buried = room::free_first(viper, &mut session, &mut found)?;
+    }
+    let applied = apply_journals(viper, &mut session, &mut found);
+    applied.or_else(|error| unreadable::unfinished(viper, error))?;
+    // Only after the journals, which name versions: what comes later must be newer than any of them.
+    let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
+    viper
+        .stripes
+        .all()
+        .for_each(|stripe| viper.stripes.raise(stripe, version));
+    let _ordered = session.settle_and_fence();
+    if !viper.is_broken(Hole::V1) {
+        for (key, stamp) in buried {
+            bury(viper, &session, &key, stamp, &mut found)?;
+        }
+        bury_the_dead(viper, &session, &mut found)?;
+    }
+    clean_up(viper, &mut session, &mut found)?;
+    let reached = reached_pieces(viper, &session, &found)?;
+    let stable = roles.map_or(Vec::new(), |roles| roles.stable());
+    viper.checkpoint.lock().covers(&viper.blocks, stable.len());
+    match stable.is_empty() {
+        true => free_unreached(viper, &found, &reached),
+        // Records that were not read may lead to the rest.
+        false => viper.verification.begin(stable, found.overflow, reached),
+    }
+    session.count_key(found.inserted as i64);
+    let summary = Summary {
+        micros: start.elapsed().as_micros() as u64,
+        records: found.inserted,
+        losers: found.marked,
+    };
+    *viper.recovery.lock() = summary;
+    Ok(())
+}
+
+fn free_found(viper: &Viper, found: &mut Found) {
+    found.free.sort_unstable();
+    let free = std::mem::take(&mut found.free);
+    viper.blocks.add_free(free.into_iter());
+}
+
+/// Fills the index: from the checkpoint and the blocks that have changed since, or from all blocks.
+fn find_records(
+    viper: &Arc<Viper>,
+    options: &Options,
+    checkpoint: Option<load::Found>,
+) -> Result<(Found, Option<Roles>), Error> {
+    if let Some(checkpoint) = checkpoint
+        && let Some((roles, entries)) = load::load(viper, &checkpoint, threads(options))
+    {
+        let mut found = scan_all(viper, options, Some(&roles))?;
+        found.inserted += entries;
+        found.version_max = found.version_max.max(checkpoint.summary.version);
+        if !found.big_keys.settle(&mut found.losers) {
+            return Ok((found, Some(roles)));
+        }
+        // What shows that such a record has lost may be in a block that was not read.
+        forget_records(viper)?;
+    }
+    let _ordered = checkpoint::forget(viper);
+    *viper.checkpoint.lock() = Kept::default();
+    let mut found = scan_all(viper, options, None)?;
+    if found.big_keys.settle(&mut found.losers) {
+        found.big_keys.refuse(viper)?;
+    }
+    Ok((found, None))
+}
+
+/// Empties the index: what is to be in it is found once more.
+fn forget_records(viper: &Viper) -> Result<(), Error> {
+    viper
+        .index
+        .clear(&Ordered::when_found())
+        .map_err(index_error)?;
+    for slot in &viper.slots {
+        slot.keys.store(0, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+// ---- step 2: journals ---------------------------------------------------------------------------------
+
+/// The payload of the journal at `at`.
+pub(super) fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
+    let reader = viper.reader();
+    let mut scratch = Vec::new();
+    let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
+    let mut payload = Vec::new();
+    reader.value(&record, &scratch, &mut payload)?;
+    Ok(payload)
+}
+
+pub(super) fn parsed(at: u64, payload: &[u8]) -> Result<Vec<JournalOp<'_>>, Error> {
+    parse_journal(payload).ok_or_else(|| corrupt(at, "a journal does not parse"))
+}
+
+/// The floor of a live journal, if it is above the one in force.
+fn higher_floor(viper: &Viper, found: &Found, floor: u64) -> Result<Option<u64>, Error> {
+    let mut highest = floor;
+    for &at in &found.journals {
+        for op in parsed(at, &journal_payload(viper, at)?)? {
+            if let JournalOp::Clear { floor } = op {
+                highest = highest.max(floor);
+            }
+        }
+    }
+    Ok((highest > floor).then_some(highest))
+}
+
+fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
+    let mut lane = viper.pool.lane();
+    let word = super::layout::floor_word(viper.pool.secret(), ROOT_AT, floor);
+    let dirty = lane.store_word(ROOT_AT, word);
+    let flushed = lane.flush(dirty);
+    let _ = lane.fence(flushed);
+    // In every durability class: extents are durable at once, and a pool with blocks has a root word.
+    viper.pool.sync()?;
+    viper.floor.store(floor, Ordering::Release);
+    Ok(())
+}
+
+/// Applies all live journals. Several may name one key, and they come in no order; so all puts come first, of which
+/// the highest version stays, and then all removals, which take what is older than they are. A removal leaves no
+/// record behind that could stop an older put.
+fn apply_journals(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let floor = viper.floor.load(Ordering::Acquire);
+    let mut payloads = Vec::with_capacity(found.journals.len());
+    for &at in &found.journals {
+        payloads.push((at, journal_payload(viper, at)?));
+    }
+    for (at, payload) in &payloads {
+        for op in parsed(*at, payload)? {
+            if let JournalOp::Put {
+                key,
+                value,
+                expires_at_ms,
+                version,
+            } = op
+                && version > floor
+            {
+                found.version_max = found.version_max.max(version);
+                put_again(viper, session, (key, value), expires_at_ms, version, found)?;
+            }
+        }
+    }
+    for (at, payload) in &payloads {
+        for op in parsed(*at, payload)? {
+            if let JournalOp::Delete { key, version } = op
+                && version > floor
+            {
+                found.version_max = found.version_max.max(version);
+                bury(viper, session, key, removal(version), found)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put_again(
+    viper: &Viper,
+    session: &mut ViperSession,
+    (key, value): (&[u8], &[u8]),
+    expires_at_ms: u64,
+    version: u64,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let hash = viper.hash(key);
+    let current = session.find(hash, key)?;
+    if current
+        .as_ref()
+        .is_some_and(|(old, _)| old.stamp.version >= version)
+    {
+        return Ok(());
+    }
+    let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
+    // Readers of the index go to the region: nothing may be left in the open line.
+    let ordered = session.settle_and_fence();
+    match current {
+        Some((old, _)) => {
+            viper.index.replace(hash, old.location, new, &ordered);
+            found.losers.push(old.location.get() * UNIT);
+        }
+        None => {
+            let mut scratch = Vec::new();
+            let mut again = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+                rehash_all(viper, locations, &mut scratch, hashes)
+            };
+            viper
+                .index
+                .insert(hash, new, &mut again, &ordered)
+                .map_err(index_error)?;
+            found.inserted += 1;
+        }
+    }
+    found.chained.push(new.get() * UNIT);
+    Ok(())
+}
+
+/// The stamp of what a removal with this version takes.
+pub(super) fn removal(version: u64) -> Stamp {
+    Stamp {
+        version,
+        moves: u16::MAX,
+        first: false,
+    }
+}
+
+// ---- step 3: the dead ---------------------------------------------------------------------------------
+
+fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Result<(), Error> {
+    let mut scratch = Vec::new();
+    for at in std::mem::take(&mut found.dead) {
+        let reader = viper.reader();
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        // A long key lay in pieces that are gone with the value; nothing older of it can be left, because
+        // pieces are let go only after the older copies' marks were fenced.
+        let Ok(key) = reader.key(&record, &scratch, &mut buffer) else {
+            continue;
+        };
+        let key = key.to_vec();
+        bury(viper, session, &key, record.stamp, found)?;
+    }
+    Ok(())
+}
+
+/// Takes `key` out of the index if its record is not newer than `stamp`.
+pub(super) fn bury(
+    viper: &Viper,
+    session: &ViperSession,
+    key: &[u8],
+    stamp: Stamp,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let hash = viper.hash(key);
+    let mut scratch = Vec::new();
+    if let Some((old, _, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
+        && record.stamp.order() <= stamp.order()
+    {
+        viper.index.remove(hash, old, &Ordered::when_found());
+        found.inserted -= 1;
+        found.losers.push(old.get() * UNIT);
+    }
+    Ok(())
+}
+
+// ---- steps 4 and 5: clean up --------------------------------------------------------------------------
+
+/// An `Old` that only marking needs.
+pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
+    let reader = viper.reader();
+    let mut scratch = Vec::new();
+    let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
+    let chained = record.kind.is_chained();
+    Ok(Old {
+        location: location(at)?,
+        bytes: record.bytes,
+        chain: chained.then(|| chain_of(&record, &scratch).ok()).flatten(),
+        expired: false,
+        stamp: record.stamp,
+        version: record.stamp.version,
+        mark: reader.mark_place(at)?,
+        unmarkable: false,
+    })
+}
+
+/// Marks what has lost, and forgets it.
+pub(super) fn mark_losers(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let mut losers = std::mem::take(&mut found.losers);
+    losers.sort_unstable();
+    losers.dedup();
+    found.marked += losers.len() as u64;
+    if viper.is_broken(Hole::V1) {
+        losers.clear();
+    }
+    for at in losers {
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
+    }
+    let _ordered = session.settle_and_fence();
+    Ok(())
+}
+
+fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Result<(), Error> {
+    mark_losers(viper, session, found)?;
+    for &at in &found.journals {
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
+    }
+    // Later pages first: a record in one of them does not count because the page before is open, and it must
+    // not begin to count if a crash comes while they are sealed.
+    seal_pages(viper, session, &found.later_pages);
+    let _ordered = session.settle_and_fence();
+    // Fenced when the session of recovery ends. A crash that loses them finds the pages as they were.
+    seal_pages(viper, session, &found.last_pages);
+    Ok(())
+}
+
+fn seal_pages(viper: &Viper, session: &mut ViperSession, pages: &[(u64, u32, u32)]) {
+    for &(page_at, end, epoch) in pages {
+        let word = tail_word(viper.pool.secret(), page_at, epoch, end);
+        let dirty = session.lane.store_word(page_at + 8, word);
+        let flushed = session.lane.flush(dirty);
+        session.unfenced.add(flushed);
+    }
+}
+
+/// Overflow blocks that a current record leads to, of those that were read.
+pub(super) fn reached_pieces(
+    viper: &Viper,
+    session: &ViperSession,
+    found: &Found,
+) -> Result<HashSet<u32>, Error> {
+    let mut reached = HashSet::new();
+    let (mut scratch, mut blocks) = (Vec::new(), Vec::new());
+    for &at in &found.chained {
+        let reader = viper.reader();
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
+        if !record.kind.is_chained() || !is_current(viper, session, at, &record, &scratch)? {
+            continue;
+        }
+        blocks.clear();
+        let of = (&record, &scratch[..]);
+        let chain = unreadable::blocks_of(viper, session, at, of, &mut blocks)?;
+        for &block in &blocks {
+            if let Some(chain) = &chain
+                && let Some(entry) = viper.blocks.get(block)
+            {
+                entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
+            }
+            // Whoever of the two is overwritten first would take the other's value with it, or its key.
+            if !reached.insert(block) {
+                viper.tolerate(corrupt(at, "two values share a piece"))?;
+            }
+        }
+    }
+    Ok(reached)
+}
+
+pub(super) fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32>) {
+    if viper.unreadable.is_any() {
+        return;
+    }
+    for &(block, epoch) in &found.overflow {
+        if !reached.contains(&block) {
+            viper.blocks.release(block, epoch, &Ordered::when_found());
+        }
+    }
+}
+
+fn is_current(
+    viper: &Viper,
+    session: &ViperSession,
+    at: u64,
+    record: &Record,
+    scratch: &[u8],
+) -> Result<bool, Error> {
+    let mut buffer = Vec::new();
+    // A loser's pieces may be gone, and with them the end of a long key: then it is not current.
+    let Ok(key) = viper.reader().key(record, scratch, &mut buffer) else {
+        return Ok(false);
+    };
+    let place = location(at)?;
+    Ok(viper.points_to(&session.slot, viper.hash(key), place))
+}

@@ -1,0 +1,157 @@
+//! Room for the batches that recovery finishes.
+//!
+//! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same blocks, but some of them look as if
+//! they were in use: pieces of values that a free list knew to be free, and what the batch itself had written when the crash came.
+//! As a rule nobody reaches them and they are freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
+//! pieces, it is marked before that. So are journals of batches that are finished, but whose marks the crash took: what shows that a key
+//! which one of them puts is gone again may be a dead record, whose own key lies in such pieces.
+
+use super::scan::Found;
+use super::{
+    at_old, bury, free_unreached, journal_payload, mark_losers, parsed, reached_pieces, removal,
+};
+use crate::error::Error;
+use crate::viper::Viper;
+use crate::viper::batch::JournalOp;
+use crate::viper::compaction::space::blocks_at_most;
+use crate::viper::record::{RecordKind, Stamp};
+use crate::viper::session::ViperSession;
+use std::collections::HashMap;
+
+/// Whether there is room for what the journals put; the pool grows for it if it can.
+///
+/// # Errors
+/// Damage; what keeps the pool from growing, but for a lack of room.
+pub(in crate::viper) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, Error> {
+    let mut puts = Vec::new();
+    for &at in &found.journals {
+        for op in parsed(at, &journal_payload(viper, at)?)? {
+            if let JournalOp::Put { key, value, .. } = op {
+                puts.push((key.len(), value.len()));
+            }
+        }
+    }
+    if puts.is_empty() {
+        return Ok(true);
+    }
+    let blocks = blocks_at_most(&viper.geometry, puts.into_iter(), 0);
+    let mut claimed = Vec::new();
+    match viper.blocks.claim(blocks, true, &mut claimed) {
+        Ok(()) => {
+            for block in claimed {
+                viper.blocks.give_back(block);
+            }
+            Ok(true)
+        }
+        Err(Error::NoSpace(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Frees what nobody reaches, the journals included. All blocks have been read. Returns what is still to be buried when the journals are
+/// applied: removed keys that lie in pieces, which may be used for something else by then.
+///
+/// # Errors
+/// Damage.
+pub(in crate::viper) fn free_first(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+    mark_losers(viper, session, found)?;
+    let mut buried = long_keys(viper, found)?;
+    buried.extend(mark_finished(viper, session, found)?);
+    let mut reached = reached_pieces(viper, session, found)?;
+    for &at in &found.journals {
+        if let Some(chain) = at_old(viper, at)?.chain {
+            reached.extend(viper.reader().chain_blocks(&chain)?);
+        }
+    }
+    free_unreached(viper, found, &reached);
+    if !viper.unreadable.is_any() {
+        found.overflow.retain(|(block, _)| reached.contains(block));
+    }
+    Ok(buried)
+}
+
+/// Marks the journals of finished batches, for good, and forgets them: all that one puts has a record, alive or dead, that is
+/// as new. Returns what they remove.
+fn mark_finished(
+    viper: &Viper,
+    session: &mut ViperSession,
+    found: &mut Found,
+) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+    let dead = newest_dead(viper, found)?;
+    let mut removed = Vec::new();
+    let mut finished = Vec::new();
+    for at in std::mem::take(&mut found.journals) {
+        let payload = journal_payload(viper, at)?;
+        let ops = parsed(at, &payload)?;
+        let mut is_finished = true;
+        for op in &ops {
+            if let JournalOp::Put { key, version, .. } = op {
+                let current = session.find(viper.hash(key), key)?;
+                let newest = current.map(|(old, _)| old.stamp.version);
+                let newest = newest.max(dead.get(*key).copied());
+                is_finished &= newest.is_some_and(|newest| newest >= *version);
+            }
+        }
+        if !is_finished {
+            found.journals.push(at);
+            continue;
+        }
+        for op in ops {
+            match op {
+                JournalOp::Put { version, .. } => {
+                    found.version_max = found.version_max.max(version);
+                }
+                JournalOp::Delete { key, version } => {
+                    found.version_max = found.version_max.max(version);
+                    bury(viper, session, key, removal(version), found)?;
+                    removed.push((key.to_vec(), removal(version)));
+                }
+                JournalOp::Clear { .. } => {}
+            }
+        }
+        finished.push(at);
+    }
+    mark_losers(viper, session, found)?;
+    for at in finished {
+        let old = at_old(viper, at)?;
+        session.mark(&old)?;
+        session.count_garbage(&old);
+    }
+    let _ordered = session.settle_and_fence();
+    Ok(removed)
+}
+
+/// The newest version of each key that a dead record shows.
+fn newest_dead(viper: &Viper, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Error> {
+    let (mut newest, mut scratch) = (HashMap::new(), Vec::new());
+    for &at in &found.dead {
+        let reader = viper.reader();
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        if let Ok(key) = reader.key(&record, &scratch, &mut buffer) {
+            let version = newest.entry(key.to_vec()).or_default();
+            *version = record.stamp.version.max(*version);
+        }
+    }
+    Ok(newest)
+}
+
+/// The keys of dead records that lie in pieces, as far as they are there.
+fn long_keys(viper: &Viper, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+    let (mut keys, mut scratch) = (Vec::new(), Vec::new());
+    for &at in &found.dead {
+        let reader = viper.reader();
+        let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
+        let mut buffer = Vec::new();
+        if record.kind == RecordKind::BigKey
+            && let Ok(key) = reader.key(&record, &scratch, &mut buffer)
+        {
+            keys.push((key.to_vec(), record.stamp));
+        }
+    }
+    Ok(keys)
+}
