@@ -2,42 +2,13 @@
 //! rest. A journal has a pool and no engine ([`crate::crl`]).
 
 use crate::crl;
+use crate::engine::kind::JOURNAL;
 use crate::engine::open;
 use crate::error::Error;
 use crate::options::{Create, Options, Progress};
-use crate::stats::{CheckReport, Finding, Stats};
+use crate::stats::{CheckReport, Finding, Inspection};
 use everdram_pm::Pool;
 use std::path::Path;
-
-/// Blocks of one kind.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct KindCount {
-    /// What the engine calls them.
-    pub kind: &'static str,
-    /// Blocks.
-    pub blocks: u64,
-    /// Bytes of what is stored in them.
-    pub filled_bytes: u64,
-    /// Bytes of what is not live any more, or cannot be used before it is compacted.
-    pub garbage_bytes: u64,
-}
-
-/// What [`inspect`] found.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Inspection {
-    /// Superblock and geometry, as (name, value) with units.
-    pub fields: Vec<(String, String)>,
-    /// Extents: (owner, first byte, bytes).
-    pub extents: Vec<(u32, u64, u64)>,
-    /// Blocks by kind.
-    pub kinds: Vec<KindCount>,
-    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has no such map.
-    pub space_map: Vec<u8>,
-    /// Totals.
-    pub stats: Stats,
-}
 
 /// Reads the pool at `path` as recovery would, into private memory: nothing in it changes.
 ///
@@ -59,7 +30,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
         ..Inspection::default()
     };
     let name = match number {
-        crl::JOURNAL => {
+        JOURNAL => {
             let described = crl::describe(crl::pool(path)?, &mut inspection);
             described.map_err(|error| error.at_path(path))?;
             crl::JOURNAL_NAME
@@ -89,7 +60,7 @@ pub fn check(
     path: &Path,
     progress: Option<Progress>,
 ) -> Result<(&'static str, CheckReport), Error> {
-    if Pool::inspect(path)?.engine == crl::JOURNAL {
+    if Pool::inspect(path)?.engine == JOURNAL {
         let checked = crl::check(crl::pool(path)?, progress);
         return checked
             .map(|report| (crl::JOURNAL_NAME, report))

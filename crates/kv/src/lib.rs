@@ -31,10 +31,11 @@ mod stats;
 mod store;
 mod viper;
 
+pub use self::inspect::{check, inspect};
+pub use self::stats::{Inspection, KindCount};
 #[cfg(feature = "broken")]
 #[doc(hidden)]
 pub use broken::Hole;
-pub use bullet::BulletSystem;
 pub use engine::kind::EngineKind;
 pub use engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use engine::{
@@ -43,7 +44,7 @@ pub use engine::{
 };
 pub use error::Error;
 pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
-pub use inspect::{Inspection, KindCount, check, inspect};
+pub use options::BulletSystem;
 pub use options::{BulletOptions, Clock, Create, Options, Progress};
 pub use stats::{CheckReport, Finding, FrontStats, SalvageStats, Stats};
 pub use store::{Session, Store};

@@ -136,3 +136,33 @@ pub struct SalvageStats {
     /// Keys for which an error answers.
     pub doubtful_keys: u64,
 }
+
+/// Blocks of one kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct KindCount {
+    /// What the engine calls them.
+    pub kind: &'static str,
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes of what is stored in them.
+    pub filled_bytes: u64,
+    /// Bytes of what is not live any more, or cannot be used before it is compacted.
+    pub garbage_bytes: u64,
+}
+
+/// What [`crate::inspect`] found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Superblock and geometry, as (name, value) with units.
+    pub fields: Vec<(String, String)>,
+    /// Extents: (owner, first byte, bytes).
+    pub extents: Vec<(u32, u64, u64)>,
+    /// Blocks by kind.
+    pub kinds: Vec<KindCount>,
+    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has no such map.
+    pub space_map: Vec<u8>,
+    /// Totals.
+    pub stats: Stats,
+}

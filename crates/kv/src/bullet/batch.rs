@@ -9,8 +9,8 @@ use super::session::{BulletSession, bump_signed};
 use super::write::{Change, Pending};
 use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
-use crate::engine::limits::{check_key, check_value};
 use crate::engine::{BatchOp, Engine, Ticket};
+use crate::engine::{check_key, check_value};
 use crate::error::Error;
 use std::collections::HashMap;
 

@@ -4,11 +4,11 @@ use super::layout::{Opcode, words_payload};
 use super::session::{BulletSession, Ended, INLINE_MAX, OnPanic, Seen};
 use super::write::Change;
 use crate::concurrency::stripes::{StripeId, Stripes};
-use crate::engine::limits::{check_key, check_value};
 use crate::engine::{
     self, BatchOp, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
     transaction,
 };
+use crate::engine::{check_key, check_value};
 use crate::error::Error;
 use everdram_pm::Lsn;
 use std::sync::Arc;

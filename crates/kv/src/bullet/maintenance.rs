@@ -9,11 +9,11 @@ use super::table::Array;
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::Patience;
 use crate::crl::Step;
+use crate::engine::Recovered;
 use crate::engine::damage::Damage;
-use crate::engine::open::Recovered;
 use crate::error::Error;
 use crate::heap::Claim;
-use crate::inspect::Inspection;
+use crate::stats::Inspection;
 use everdram_pm::lock::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -310,13 +310,13 @@ impl Recovered for Bullet {
     }
 
     #[cfg(feature = "lab")]
-    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job> {
+    fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job> {
         let (tended, urgent, gleaned) = (Arc::clone(&self), Arc::clone(&self), self);
         let (mut cursor, mut second) = (0, 0);
         vec![
-            crate::lab::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
-            crate::lab::Job::new("quiet", move || urgent.tend_some(&mut second, true)),
-            crate::lab::Job::new("glean", move || Ok(gleaned.assist(true)? == Work::Done)),
+            crate::engine::jobs::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
+            crate::engine::jobs::Job::new("quiet", move || urgent.tend_some(&mut second, true)),
+            crate::engine::jobs::Job::new("glean", move || Ok(gleaned.assist(true)? == Work::Done)),
         ]
     }
 
@@ -326,7 +326,7 @@ impl Recovered for Bullet {
     }
 
     #[cfg(feature = "lab")]
-    fn space(&self) -> crate::lab::Space {
+    fn space(&self) -> crate::engine::jobs::Space {
         let (heap, _) = self.back.heap.bytes();
         let array = self.back.table.current();
         let old = self.back.table.moving().map_or(0, |(old, _)| old.bytes());
@@ -345,7 +345,7 @@ impl Recovered for Bullet {
             .map(|(_, (_, bytes))| bytes.div_ceil(64))
             .sum();
         let chunks = heap / (u64::from(self.geometry.chunk_lines) * everdram_pm::LINE);
-        crate::lab::Space {
+        crate::engine::jobs::Space {
             block_bytes: everdram_pm::LINE,
             blocks: heap / everdram_pm::LINE,
             blocks_to_write: 4 * chunks,

@@ -3,7 +3,7 @@
 use super::session::{BulletSession, INLINE_MAX, bump};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Patience, StripeId, Stripes};
-use crate::engine::limits::check_key;
+use crate::engine::check_key;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use std::sync::atomic::{Ordering, fence};

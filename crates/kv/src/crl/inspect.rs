@@ -5,12 +5,13 @@
 
 use super::change::Change;
 use super::cursor::{Cursor, Next};
-use super::journal::{Journal, NUMBER, OWNER, Volatile};
-use crate::engine::open;
+use super::journal::{Journal, OWNER, Volatile};
+use crate::engine::kind::JOURNAL;
+use crate::engine::pool::pool_of;
 use crate::error::Error;
-use crate::inspect::{Inspection, KindCount};
 use crate::options::{Create, Options, Progress};
 use crate::stats::{CheckReport, Finding, Stats};
+use crate::stats::{Inspection, KindCount};
 use everdram_pm::Pool;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -58,7 +59,7 @@ pub(crate) fn pool(path: &Path) -> Result<Arc<Pool>, Error> {
         read_only: true,
         ..Options::default()
     };
-    open::pool_of(path, &options, (NUMBER, [0; 8]), vec![NUMBER])
+    pool_of(path, &options, (JOURNAL, [0; 8]), vec![JOURNAL])
 }
 
 /// The journal of such a pool. `None`: it was made and never got any further.

@@ -26,8 +26,9 @@ use super::writer::Writer;
 use crate::broken::Opened;
 use crate::concurrency::stripes::{STRIPES, StripeId, Stripes};
 use crate::engine::halt::Halt;
-use crate::engine::open;
+use crate::engine::kind::JOURNAL;
 use crate::engine::persist_on_read::Found;
+use crate::engine::pool::pool_of;
 use crate::error::{Error, corrupt};
 use crate::options::Options;
 use crossbeam_utils::CachePadded;
@@ -37,8 +38,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number that a journal's pool has in the place of an engine's.
-pub(crate) const NUMBER: u32 = 64;
 /// Owner of the extent of the logs.
 pub(super) const OWNER: u32 = 1;
 /// The format these sources write.
@@ -94,7 +93,7 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
     let (count, log_bytes) = (u64::from(options.bullet.logs), options.bullet.log_bytes);
     let geometry = [FORMAT, count, log_bytes, 0, 0, 0, 0, 0];
     match shape(geometry, 0) {
-        Some(_) => Ok((NUMBER, geometry)),
+        Some(_) => Ok((JOURNAL, geometry)),
         None => Err(Error::Options(format!(
             "a journal of {count} logs of {log_bytes} bytes: 1 to {LOGS_MAX}, of 4 KiB to 1 GiB in steps of 4 KiB"
         ))),
@@ -112,7 +111,7 @@ impl<V: Volatile> Journal<V> {
         if options.read_only {
             return Err(Error::Options("a journal is opened to write".into()));
         }
-        let pool = open::pool_of(path, options, identity(options)?, vec![NUMBER])?;
+        let pool = pool_of(path, options, identity(options)?, vec![JOURNAL])?;
         Journal::over(pool, map).map_err(|error| error.at_path(path))
     }
 

@@ -7,10 +7,13 @@
 //! the listing says of the record that its key is not certain.
 
 use crate::error::{Error, corrupt};
+use crate::options::Options;
 use crate::stats::{Finding, SalvageStats};
+use everdram_pm::Pool;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// Findings that are kept word by word; of more there are only counts.
 const FINDINGS_MAX: usize = 100_000;
@@ -127,6 +130,23 @@ impl Damage {
             ..self.found.lock().stats
         }
     }
+}
+
+/// What is to be noted of a pool's damage by who salvages it, and what its medium has noted already.
+pub(crate) fn damage_of(pool: &Pool, options: &Options) -> Option<Arc<Damage>> {
+    options.salvage.then(|| {
+        let damage = Damage::default();
+        for found in pool.damage() {
+            damage.note(Finding {
+                file: Some(found.file.clone()),
+                bytes: found.bytes,
+                missing: u64::from(found.is_loss),
+                stale: found.is_loss,
+                ..Finding::new(found.offset, found.what.clone())
+            });
+        }
+        Arc::new(damage)
+    })
 }
 
 #[cfg(test)]

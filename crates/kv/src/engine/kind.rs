@@ -1,6 +1,7 @@
 //! Which engines there are: their names for people, their numbers for superblocks.
 
-use crate::crl::JOURNAL;
+/// The number that a journal's pool has in the place of an engine's.
+pub(crate) const JOURNAL: u32 = 64;
 
 /// Which design answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

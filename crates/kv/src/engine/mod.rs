@@ -19,20 +19,26 @@
 //! result before that ticket is durable could show a value that a crash still undoes.
 
 pub(super) mod background;
+pub(super) mod clock;
 pub(super) mod damage;
 pub(super) mod halt;
+#[cfg(feature = "lab")]
+pub(super) mod jobs;
 pub(super) mod kind;
 pub(super) mod limits;
 pub(super) mod model;
 pub(super) mod open;
 pub(super) mod persist_on_read;
+pub(super) mod pool;
 pub(super) mod random;
 pub(super) mod salvaged;
 pub(super) mod seen;
 pub(super) mod transaction;
 
 use crate::error::Error;
-use crate::stats::{CheckReport, Stats};
+use crate::stats::{CheckReport, Inspection, Stats};
+use damage::Damage;
+use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::sync::Arc;
 
 /// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are
@@ -425,4 +431,53 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::Pool`].
     fn close(&self) -> Result<(), Error>;
+}
+
+/// An engine that was recovered, and whose background work waits to be started.
+pub(crate) trait Recovered: Engine {
+    /// Starts the threads that work in the background.
+    fn start(self: Arc<Self>);
+    /// What is missing, if it was salvaged.
+    fn damage(&self) -> Option<&Arc<Damage>>;
+    /// Tells people what only the engine knows of its pool: fields, blocks by kind, the map of space.
+    fn describe(&self, inspection: &mut Inspection);
+    /// One round of what those threads do; `cursor` says where the sweep of expired keys goes on.
+    ///
+    /// # Errors
+    /// What the threads would have met.
+    #[cfg(feature = "lab")]
+    fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error>;
+    /// What those threads do, each kind of work by itself.
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job>;
+    /// Looks at the clock: what has expired by then stays expired, if the clock goes back or not.
+    #[cfg(feature = "lab")]
+    fn see_clock(&self);
+    /// How the engine uses the pool's room.
+    #[cfg(feature = "lab")]
+    fn space(&self) -> crate::engine::jobs::Space;
+}
+
+/// Refuses what cannot be a key.
+///
+/// # Errors
+/// [`Error::KeyLength`].
+#[inline]
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyLength(key.len()));
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be a value.
+///
+/// # Errors
+/// [`Error::ValueLength`].
+#[inline]
+pub(crate) fn check_value(value: &[u8]) -> Result<(), Error> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::ValueLength(value.len()));
+    }
+    Ok(())
 }

@@ -3,11 +3,12 @@
 //! Contract tests run the same operations against an engine and this, and compare. Its clarity is its
 //! only virtue.
 
-use super::limits::{check_key, check_value};
+use super::clock::system_clock;
 use super::{
     BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
     TransactionBody, Visit,
 };
+use super::{check_key, check_value};
 use crate::error::Error;
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 #[derive(Clone)]
 struct Entry {
@@ -35,15 +36,6 @@ struct State {
 struct Model {
     state: Mutex<State>,
     now: Clock,
-}
-
-pub(crate) fn system_clock() -> Clock {
-    Arc::new(|| {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 pub(crate) fn open(options: &Options) -> (Arc<dyn Engine>, Report) {

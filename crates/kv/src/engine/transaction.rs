@@ -3,10 +3,10 @@
 //! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all of it is
 //! applied. An engine brings [`Locking`], and no more.
 
-use super::limits::{check_key, check_value};
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
 };
+use super::{check_key, check_value};
 use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
 use crate::error::Error;
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use super::session::{Pending, Replaced, SCRATCH_KEEP, ViperSession};
 use crate::concurrency::stripes::{GiveBack, StripeId};
-use crate::engine::limits::{check_key, check_value};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
     transaction,
 };
+use crate::engine::{check_key, check_value};
 use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::Lsn;

@@ -3,7 +3,7 @@
 use super::Viper;
 use super::block_table::State;
 use super::layout::Kind;
-use crate::inspect::{Inspection, KindCount};
+use crate::stats::{Inspection, KindCount};
 
 /// Adds what only viper knows.
 pub(super) fn describe(viper: &Viper, inspection: &mut Inspection) {

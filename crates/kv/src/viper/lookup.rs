@@ -11,7 +11,7 @@ use crate::broken::Hole;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Patience, StripeId, Stripes};
-use crate::engine::limits::check_key;
+use crate::engine::check_key;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};

@@ -9,10 +9,10 @@ use super::compaction::Step;
 use super::inspect::describe;
 use super::session::ViperSession;
 use super::{Viper, checkpoint};
+use crate::engine::Recovered;
 use crate::engine::damage::Damage;
-use crate::engine::open::Recovered;
 use crate::error::Error;
-use crate::inspect::Inspection;
+use crate::stats::Inspection;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -165,15 +165,15 @@ impl Recovered for Viper {
     }
 
     #[cfg(feature = "lab")]
-    fn jobs(self: Arc<Self>) -> Vec<crate::lab::Job> {
+    fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job> {
         let (space, dense, index) = (Arc::clone(&self), Arc::clone(&self), self);
         let mut cursor = 0;
         vec![
-            crate::lab::Job::new("room", move || {
+            crate::engine::jobs::Job::new("room", move || {
                 step(&space, true, &mut cursor).map(|()| true)
             }),
-            crate::lab::Job::new("dense", move || Ok(dense.make_dense()? == Step::Worked)),
-            crate::lab::Job::new("index", move || keep(&index).map(|()| true)),
+            crate::engine::jobs::Job::new("dense", move || Ok(dense.make_dense()? == Step::Worked)),
+            crate::engine::jobs::Job::new("index", move || keep(&index).map(|()| true)),
         ]
     }
 
@@ -183,7 +183,7 @@ impl Recovered for Viper {
     }
 
     #[cfg(feature = "lab")]
-    fn space(&self) -> crate::lab::Space {
+    fn space(&self) -> crate::engine::jobs::Space {
         super::compaction::space::space(self)
     }
 }

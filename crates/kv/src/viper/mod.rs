@@ -49,9 +49,9 @@ mod write;
 use crate::concurrency::epoch::Epochs;
 use crate::concurrency::stripes::{Patience, Publishing, StripeId, Stripes};
 use crate::engine::background::Background;
+use crate::engine::clock::system_clock;
 use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
-use crate::engine::model::system_clock;
 use crate::engine::random::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::Error;
@@ -248,7 +248,7 @@ impl Viper {
             checkpoint_bytes: options.checkpoint_bytes,
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
-            damage: crate::engine::open::damage_of(&pool, options),
+            damage: crate::engine::damage::damage_of(&pool, options),
             background: Background::default(),
             keeper: Background::default(),
             reclaim_background: options.reclaim_background,

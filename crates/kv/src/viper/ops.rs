@@ -10,7 +10,7 @@ use super::record::Record;
 use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
-use crate::engine::limits::check_key;
+use crate::engine::check_key;
 use crate::engine::seen::Met;
 use crate::engine::{Engine, EngineSession, Found, Ticket, Visit};
 use crate::error::Error;

@@ -1,6 +1,5 @@
 //! What the systems do that the paper compares Bullet with, and its own base: writers that change the persistent table themselves.
 
-use super::BulletSystem;
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
 use crate::bullet::gleaner::Gleaner;
@@ -11,6 +10,7 @@ use crate::bullet::table::slot_word;
 use crate::bullet::write::Change;
 use crate::concurrency::stripes::{Patience, StripeId};
 use crate::error::Error;
+use crate::options::BulletSystem;
 use std::sync::atomic::Ordering;
 
 impl BulletSession {

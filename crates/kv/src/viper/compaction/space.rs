@@ -83,7 +83,7 @@ impl Viper {
 
 /// What the crash lab compares the counters of blocks with.
 #[cfg(feature = "lab")]
-pub(in crate::viper) fn space(viper: &Viper) -> crate::lab::Space {
+pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
     use crate::viper::block_table::{OWNER, RESERVE};
     let block_bytes = viper.geometry.block_bytes;
     let extents = viper.pool.extents(OWNER);
@@ -91,7 +91,7 @@ pub(in crate::viper) fn space(viper: &Viper) -> crate::lab::Space {
         let end = (extent.at + extent.bytes) / block_bytes;
         end.saturating_sub(extent.at.div_ceil(block_bytes))
     });
-    crate::lab::Space {
+    crate::engine::jobs::Space {
         block_bytes,
         blocks: whole.sum(),
         // Those kept for compaction, and what a key takes that is longer than a block: three, and one for what points

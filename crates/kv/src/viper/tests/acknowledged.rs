@@ -2,8 +2,8 @@
 //! C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`, too.
 
 use crate::engine::kind::EngineKind;
-use crate::engine::open::{self, Recovered};
 use crate::engine::{Engine, EngineSession};
+use crate::engine::{Recovered, open};
 use crate::error::Error;
 use crate::options::{Clock, Options};
 use crate::viper::compaction::Step;

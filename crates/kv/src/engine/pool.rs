@@ -1,0 +1,44 @@
+//! The pool at a path: made or opened as the options say, and refused if it is another program's.
+
+use crate::error::Error;
+use crate::options::{Create, Options};
+use everdram_pm::{Pool, PoolOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The pool at `path`: a new one of this number and geometry, or one that has one of these numbers.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn pool_of(
+    path: &Path,
+    options: &Options,
+    (engine, geometry): (u32, [u64; 8]),
+    engines: Vec<u32>,
+) -> Result<Arc<Pool>, Error> {
+    let opened = Pool::open(
+        path,
+        &PoolOptions {
+            medium: options.medium,
+            create: options.create != Create::Never,
+            open: options.create != Create::New,
+            read_only: options.read_only || options.salvage,
+            salvage: options.salvage,
+            durability: options.durability,
+            max_bytes: options.max_bytes,
+            log_bytes: options.log_bytes,
+            delay: options.delay.clone(),
+            engine,
+            geometry,
+            engines,
+        },
+    );
+    opened.map_err(|error| match error {
+        everdram_pm::Error::Engine { path, engine } => Error::Engine {
+            path,
+            number: engine,
+            asked: options.engine,
+        },
+        other => Error::Pool(other),
+    })
+}
