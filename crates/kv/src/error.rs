@@ -113,7 +113,7 @@ pub(crate) const REMEDY: &str = "`everdram check` lists all damage; restore the 
 
 /// Damage, without the path.
 #[cold]
-pub(crate) fn corrupt(offset: u64, what: &str) -> Error {
+pub(crate) fn corrupt(offset: u64, what: impl Into<String>) -> Error {
     Error::Corrupt {
         path: PathBuf::new(),
         offset,

@@ -40,6 +40,12 @@ fn nothing_of_viper_is_dirty_when_it_is_acknowledged() {
 fn nothing_of_bullet_is_dirty_when_it_is_acknowledged() {
     lint(
         EngineKind::Bullet,
-        &["recover.rs", "ledger.rs", "heap/mod.rs", "heap/txn.rs"],
+        &[
+            "recover.rs",
+            "recovery/mod.rs",
+            "ledger.rs",
+            "heap/mod.rs",
+            "heap/txn.rs",
+        ],
     );
 }

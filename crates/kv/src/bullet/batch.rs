@@ -5,8 +5,9 @@
 //! the nodes are published one by one, their stripes say so and readers wait: nobody sees half a batch.
 
 use super::layout::{Opcode, Operation, RecordAt};
+use super::session::Pending;
 use super::session::{BulletSession, bump_signed};
-use super::write::{Change, Pending};
+use super::write::Change;
 use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::{BatchOp, Engine, Ticket};

@@ -1,7 +1,8 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
+use super::layout::INLINE_MAX;
 use super::layout::{Opcode, words_payload};
-use super::session::{BulletSession, Ended, INLINE_MAX, OnPanic, Seen};
+use super::session::{BulletSession, Ended, OnPanic, Seen};
 use super::write::Change;
 use crate::concurrency::stripes::{StripeId, Stripes};
 use crate::engine::{

@@ -2,7 +2,7 @@
 
 use super::Bullet;
 use super::layout::operations;
-use super::salvage::damaged_object;
+use super::recovery::salvage::damaged_object;
 use crate::crl::{Cursor, Next};
 use crate::engine::Engine;
 use crate::error::Error;

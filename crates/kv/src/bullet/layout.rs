@@ -25,7 +25,6 @@
 //!
 //! Every check is keyed with the pool's secret and covers the place it is at.
 
-use super::session::INLINE_MAX;
 use crate::concurrency::stripes::LSN_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, RecordAt, word_at};
 use crate::crl::{LOGS_MAX, Shape};
@@ -35,6 +34,8 @@ use crate::heap::Redo;
 use crate::options::BulletOptions;
 use everdram_pm::{LINE, Secret};
 
+/// The longest value that lies in the front. Longer ones are read where they are.
+pub(super) const INLINE_MAX: usize = 64 << 10;
 /// Owner of the extent of redo areas and logs.
 pub(super) const LOGS_OWNER: u32 = 1;
 /// Owner of the heap's extents.
@@ -479,4 +480,10 @@ pub(super) fn words_payload<const BYTES: usize, const WORDS: usize>(
         *place = word.to_le_bytes();
     }
     payload
+}
+
+/// Bytes that a length takes in a node or an object.
+#[inline]
+pub(super) fn padded(bytes: u32) -> u64 {
+    u64::from(bytes).next_multiple_of(8)
 }

@@ -4,6 +4,7 @@
 //! itself, it is done when it is asked for.
 
 use super::Bullet;
+use super::WAITS_MAX;
 use super::gleaner::Gleaner;
 use super::table::Array;
 use crate::concurrency::epoch::Slot;
@@ -25,8 +26,6 @@ const PERIOD: Duration = Duration::from_millis(5);
 const QUIET: u32 = 20;
 /// Buckets that are moved at once.
 const BUCKETS: usize = 256;
-/// Times that others are waited for, by who wants to have room back: some milliseconds.
-pub(super) const WAITS_MAX: usize = 400;
 
 /// What came of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

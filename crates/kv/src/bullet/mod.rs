@@ -18,10 +18,12 @@
 //! `docs/engines.md` tells where and why this differs from the paper.
 
 mod back;
+pub(super) mod back_hint;
 mod baselines;
 mod batch;
 mod calls;
 mod check;
+pub(super) mod counters;
 mod front;
 mod gleaner;
 mod holes;
@@ -29,9 +31,8 @@ mod layout;
 mod maintenance;
 mod overflow_record;
 mod read;
-mod recover;
+mod recovery;
 mod retired;
-mod salvage;
 mod scan;
 mod session;
 mod table;
@@ -68,6 +69,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
+/// Times that others are waited for, by who wants to have room back: some milliseconds.
+const WAITS_MAX: usize = 400;
 /// Sessions the engine keeps for itself: gleaners, and the sweep of expired keys.
 const OWN_SESSIONS: usize = AREAS_MAX as usize + 4;
 
@@ -131,7 +134,7 @@ pub(crate) struct Bullet {
     sessions: AtomicUsize,
     /// Why the engine takes no more writes, once something failed half-way.
     halted: Halt,
-    recovery: recover::Summary,
+    recovery: recovery::Summary,
     background: Background,
     gleans_by_itself: bool,
     broken: Opened,
@@ -182,7 +185,7 @@ impl Bullet {
             geometry.area_bytes,
             broken,
         ));
-        let (ledger, books, mut back) = recover::open_parts(
+        let (ledger, books, mut back) = recovery::open_parts(
             &pool,
             (&geometry, &geometry.logs_from(logs_at)),
             options,
@@ -237,7 +240,7 @@ impl Bullet {
             sessions_max: options.sessions_max,
             sessions: AtomicUsize::new(0),
             halted: back.halted.clone(),
-            recovery: recover::Summary::default(),
+            recovery: recovery::Summary::default(),
             background: Background::default(),
             gleans_by_itself: options.reclaim_background,
             broken,
@@ -263,7 +266,7 @@ impl Bullet {
         }
         let threads = options.recoverers();
         let (records, keys) =
-            recover::replay_logs(&bullet, &books, threads, &report).map_err(at_path)?;
+            recovery::replay_logs(&bullet, &books, threads, &report).map_err(at_path)?;
         if !bullet.read_only {
             bullet.back.heap.sweep(&mut found.lane);
             if bullet.back.is_new {
@@ -274,7 +277,7 @@ impl Bullet {
         }
         bullet.keys_before = (books.keys as i64).wrapping_add(keys);
         bullet.back.objects = AtomicI64::new(books.keys as i64);
-        bullet.recovery = recover::Summary {
+        bullet.recovery = recovery::Summary {
             records,
             microseconds: begun.elapsed().as_micros() as u64,
         };

@@ -1,6 +1,7 @@
 //! Looking keys up: in the front, and behind it if it is not all there is.
 
-use super::session::{BulletSession, INLINE_MAX, bump};
+use super::layout::INLINE_MAX;
+use super::session::{BulletSession, bump};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Patience, StripeId, Stripes};
 use crate::engine::check_key;

@@ -10,25 +10,26 @@
 use super::Bullet;
 use super::front::Node;
 use super::gleaner::roles::Role;
+use super::layout::Keys;
 use super::layout::ObjectHead;
 use super::maintenance::Work;
 use super::retired::Retired;
 use super::table::{LINE, Place};
-use super::write::{PENDING_MAX, Pending};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::{Patience, Publishing, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
 use crate::error::Error;
 use crate::heap::Claim;
+use everdram_pm::Written;
 use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, Lane, Ordered};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest value that lies in the front. Longer ones are read where they are.
-pub(super) const INLINE_MAX: usize = 64 << 10;
+/// Submitted writes after which a session commits by itself.
+pub(super) const PENDING_MAX: usize = 256;
 /// For so long a session waits for a log while nothing goes on in any.
 const STILL_MAX: Duration = Duration::from_secs(5);
 /// Scratch memory above this is given back after use.
@@ -79,6 +80,19 @@ pub(super) struct Seen {
     pub(super) is_live: bool,
     pub(super) lsn: u64,
     pub(super) expires_at_ms: u64,
+}
+
+/// A write between submit and commit.
+pub(super) struct Pending {
+    pub(super) stripe: StripeId,
+    pub(super) place: Place,
+    pub(super) node: Node,
+    pub(super) old: Option<Node>,
+    pub(super) keys: Keys,
+    /// The key was absent for users.
+    pub(super) is_new: bool,
+    /// When its record had been appended; `None`: it has none.
+    pub(super) written: Option<Written>,
 }
 
 pub(crate) struct BulletSession {

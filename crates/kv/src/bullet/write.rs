@@ -1,19 +1,18 @@
 //! From a change to a record in a log, and from the fence to the front: a session's path of writing.
 
-use super::front::back_hint::Trace;
+use super::back_hint::Trace;
 use super::front::{Node, TOUCHED};
+use super::layout::INLINE_MAX;
 use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
 use super::overflow_record::write_parcel;
-use super::session::{BulletSession, INLINE_MAX, Seen, bump, bump_signed};
-use super::table::Place;
+use super::session::{BulletSession, Seen, bump, bump_signed};
+use super::session::{PENDING_MAX, Pending};
 use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
-use everdram_pm::{Flushed, Written};
+use everdram_pm::Flushed;
 use std::sync::atomic::Ordering;
 
-/// Submitted writes after which a session commits by itself.
-pub(super) const PENDING_MAX: usize = 256;
 /// New nodes of one session after which the front may need more buckets.
 const NODES_A_LOOK: i64 = 1024;
 
@@ -31,19 +30,6 @@ pub(super) enum Change<'a> {
         opcode: Opcode,
         payload: &'a [u8],
     },
-}
-
-/// A write between submit and commit.
-pub(super) struct Pending {
-    stripe: StripeId,
-    pub(super) place: Place,
-    pub(super) node: Node,
-    old: Option<Node>,
-    keys: Keys,
-    /// The key was absent for users.
-    is_new: bool,
-    /// When its record had been appended; `None`: it has none.
-    written: Option<Written>,
 }
 
 impl<'a> Change<'a> {
@@ -276,7 +262,7 @@ impl BulletSession {
     /// Writes the object of a state that is too large for the log.
     #[cold]
     fn write_object(&mut self, node: &Node, key: &[u8], value: &[u8]) -> Result<Named, Error> {
-        let head = super::gleaner::stage::head_of(node);
+        let head = super::front::head_of(node);
         self.engine.spare(head.bytes())?;
         let mut bytes = Vec::new();
         let (back, lane) = (&self.engine.back, &mut self.lane);

@@ -22,7 +22,6 @@ use super::entry::Entry;
 use super::ledger::{LEDGERS_AT, LOGS_MAX, Ledger};
 use super::log::{Logs, Shape};
 use super::recover::Replay;
-use super::writer::Writer;
 use crate::broken::Opened;
 use crate::concurrency::stripes::{STRIPES, StripeId, Stripes};
 use crate::engine::halt::Halt;
@@ -174,11 +173,6 @@ impl<V: Volatile> Journal<V> {
     /// The map: to be read.
     pub fn map(&self) -> &V {
         &self.map
-    }
-
-    /// A way to write, for one thread.
-    pub fn writer(&self) -> Writer<'_, V> {
-        Writer::new(self)
     }
 
     /// Bytes that one log may hold for a removal.

@@ -22,7 +22,6 @@
 
 use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
-use super::pass::Pass;
 use crate::broken::Opened;
 use crate::concurrency::seam::publishes;
 use crossbeam_utils::CachePadded;
@@ -73,6 +72,15 @@ impl Shape {
         let mut logs = (0..self.count as u64).map(|log| self.at + log * self.log_bytes);
         logs.all(|log| pool.region().load_word(log) == 0)
     }
+}
+
+/// The pass that is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    /// The epoch that it reclaims; 0: there is none.
+    pub(super) epoch: u64,
+    /// Nobody writes in that epoch any more.
+    pub(super) is_over: bool,
 }
 
 /// All logs.

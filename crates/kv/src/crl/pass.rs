@@ -12,6 +12,7 @@
 use super::cursor::{Cursor, Entries};
 use super::ledger::{Ledger, Notes};
 use super::log::Logs;
+use super::log::Pass;
 use crate::broken::Hole;
 use crate::concurrency::seam::publishes;
 use crate::error::Error;
@@ -32,15 +33,6 @@ pub(crate) trait Back {
 
     /// What the ledger is written with.
     fn lane(&mut self) -> &mut Lane;
-}
-
-/// The pass that is under way.
-#[derive(Debug, Default)]
-pub(crate) struct Pass {
-    /// The epoch that it reclaims; 0: there is none.
-    epoch: u64,
-    /// Nobody writes in that epoch any more.
-    is_over: bool,
 }
 
 /// What a step did.

@@ -34,6 +34,13 @@ struct HeldLog<'a, V> {
     group: Option<Group>,
 }
 
+impl<V: Volatile> Journal<V> {
+    /// A way to write, for one thread.
+    pub fn writer(&self) -> Writer<'_, V> {
+        Writer::new(self)
+    }
+}
+
 impl<V> Drop for HeldLog<'_, V> {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -149,6 +149,17 @@ pub(crate) fn damage_of(pool: &Pool, options: &Options) -> Option<Arc<Damage>> {
     })
 }
 
+/// Goes on behind damage if the pool is being salvaged.
+///
+/// # Errors
+/// The one given otherwise.
+pub(crate) fn tolerate(damage: Option<&Arc<Damage>>, error: Error) -> Result<(), Error> {
+    match damage {
+        Some(damage) => damage.note_error(error),
+        None => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 
 use super::IndexError;
 use super::entry::Bucket;
+use super::shape::PAGE_BUCKETS;
 use super::shape::PAGES_MAX;
 use crate::concurrency::epoch::Epochs;
 use everdram_pm::{Dram, DramLine, DramRefused};
@@ -14,9 +15,6 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Buckets of a page, the unit in which segments grow: 2 KiB.
-pub(crate) const PAGE_BUCKETS: u32 = 32;
 
 const PAGE_BYTES: u64 = PAGE_BUCKETS as u64 * size_of::<DramLine>() as u64;
 

@@ -21,11 +21,11 @@
 //! with a bucket which no entry has passed. There hardly is a segment without one, and it gets a page more.
 
 use super::Index;
-use super::arena::PAGE_BUCKETS;
 use super::entry::{BUCKET_ENTRIES, Entry, Location, TAG_BITS};
 use super::growth::Draft;
 use super::hash::KeyHash;
 use super::line::Segment;
+use super::shape::PAGE_BUCKETS;
 use super::shape::{DEPTH_MAX, KNOWN_BITS_MIN, PAGES_MAX, Shape};
 use std::sync::OnceLock;
 

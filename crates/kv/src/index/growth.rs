@@ -12,10 +12,11 @@
 //! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
 //! hashes asked for (see [`super::shape`]).
 
-use super::arena::{Arena, PAGE_BUCKETS, Pages};
+use super::arena::{Arena, Pages};
 use super::entry::{BUCKET_ENTRIES, Bucket, Entry, Location, MORE};
 use super::hash::KeyHash;
 use super::line::Segment;
+use super::shape::PAGE_BUCKETS;
 use super::shape::{DEPTH_MAX, PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
 

@@ -21,9 +21,10 @@
 //! the same, the segment stands until the lock is given back, for whoever rebuilds it holds this lock until
 //! all words are stored; so does whoever makes halves of it, with the locks of both.
 
-use super::arena::{Arena, PAGE_BUCKETS, Pages};
+use super::arena::{Arena, Pages};
 use super::entry::{Entry, Location};
 use super::hash::KeyHash;
+use super::shape::PAGE_BUCKETS;
 use super::shape::{PAGES_MAX, Shape};
 use crossbeam_utils::Backoff;
 use everdram_pm::DramLine;

@@ -5,10 +5,10 @@
 //! any growth. Within a segment the walk reads the pages it found there when it came; an entry that is
 //! there all the time is in them, whatever has become of the segment meanwhile.
 
-use super::arena::PAGE_BUCKETS;
 use super::entry::{BUCKET_ENTRIES, Entry, Location};
 use super::hash::KeyHash;
 use super::line::Segment;
+use super::shape::PAGE_BUCKETS;
 use super::shape::PAGES_MAX;
 use super::{Index, PROBE_BUCKETS};
 use crate::concurrency::epoch::Pin;

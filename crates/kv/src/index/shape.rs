@@ -15,10 +15,11 @@
 //! Invariants: `base <= depth <= DEPTH_MAX`, `1 <= pages <= PAGES_MAX`, known bits are at least
 //! [`KNOWN_BITS_MIN`].
 
-use super::arena::PAGE_BUCKETS;
 use super::entry::TAG_BITS;
 use super::hash::KeyHash;
 
+/// Buckets of a page, the unit in which segments grow: 2 KiB.
+pub(crate) const PAGE_BUCKETS: u32 = 32;
 /// Pages of a full segment: one word of a directory line for each.
 pub(crate) const PAGES_MAX: usize = 8;
 /// Deepest segment. With it goes the largest directory, far beyond what memory holds.

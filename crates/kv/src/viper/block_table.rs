@@ -14,7 +14,7 @@
 //! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
 //! it next) and no reader can still hold a location in it.
 
-use super::compaction::punch::Hollow;
+use super::compaction::hollow::Hollow;
 use super::layout::{Geometry, Kind};
 use crate::concurrency::seam::publishes;
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
-use super::session::{Pending, Replaced, SCRATCH_KEEP, ViperSession};
+use super::claim::SCRATCH_KEEP;
+use super::session::{Pending, Replaced, ViperSession};
 use crate::concurrency::stripes::{GiveBack, StripeId};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,

@@ -8,7 +8,6 @@
 
 use super::block_table::{Info, State};
 use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
-use super::read::{Reader, corrupt};
 use super::record::Chain;
 use super::session::ViperSession;
 use crate::error::Error;
@@ -218,109 +217,9 @@ fn take_one(session: &mut ViperSession) -> Result<u32, Error> {
     taken.first().copied().ok_or_else(none)
 }
 
-/// A way through the pieces of a chain, in order. Whoever goes it holds an epoch pin, as readers do.
-pub(crate) struct Pieces<'a> {
-    reader: &'a Reader<'a>,
-    chain: &'a Chain,
-    /// The next piece, and its block if there is one.
-    piece: u32,
-    block: u32,
-    /// Bytes in the pieces so far.
-    seen: u64,
-}
-
-impl<'a> Pieces<'a> {
-    pub(crate) fn new(reader: &'a Reader<'a>, chain: &'a Chain) -> Pieces<'a> {
-        Pieces {
-            reader,
-            chain,
-            piece: 0,
-            block: chain.first,
-            seen: 0,
-        }
-    }
-
-    /// Appends the bytes of the next piece to `into`, verified; `false`: that was all of the chain.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`]; `into` is as it was.
-    pub(crate) fn append(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
-        if self.piece == self.chain.pieces {
-            return self.whole().map(|()| false);
-        }
-        let (head, at) = self.next_head()?;
-        let room = self.reader.geometry.overflow_room();
-        if head.bytes > room.min(self.chain.bytes - self.seen) {
-            return Err(corrupt(at, "a piece of a value has a wrong length"));
-        }
-        self.seen += head.bytes;
-        let before = into.len();
-        let region = self.reader.pool.region();
-        let data_at = at + OVERFLOW_HEAD;
-        region.load_behind(data_at, head.bytes.next_multiple_of(8), into);
-        into.truncate(before + head.bytes as usize);
-        if self.reader.pool.secret().sum(&into[before..]) != head.data_check {
-            into.truncate(before);
-            let what = "the checksum of a piece of a value does not hold";
-            return Err(corrupt(data_at, what));
-        }
-        Ok(true)
-    }
-
-    /// The header of the next piece and the first byte of its data; `None`: that was all of the chain.
-    pub(super) fn next_piece(&mut self) -> Result<Option<(ChainHead, u64)>, Error> {
-        if self.piece == self.chain.pieces {
-            return Ok(None);
-        }
-        let (head, at) = self.next_head()?;
-        Ok(Some((head, at + OVERFLOW_HEAD)))
-    }
-
-    /// The number of the next piece's block, by the headers alone; `None`: that was all of the chain.
-    pub(crate) fn next_block(&mut self) -> Result<Option<u32>, Error> {
-        if self.piece == self.chain.pieces {
-            return Ok(None);
-        }
-        let block = self.block;
-        self.next_head().map(|_| Some(block))
-    }
-
-    /// The verified header of the next piece, and where its block starts.
-    fn next_head(&mut self) -> Result<(ChainHead, u64), Error> {
-        let Reader { pool, blocks, .. } = self.reader;
-        let at = blocks.at(self.block);
-        if blocks.get(self.block).is_none()
-            || !pool.region().contains(at, self.reader.geometry.block_bytes)
-        {
-            return Err(corrupt(at, "a chained value leads outside the pool"));
-        }
-        let mut bytes = [0; OVERFLOW_HEAD as usize];
-        pool.region().load(at, &mut bytes);
-        let expected = (u64::from(self.piece), self.chain.name);
-        match ChainHead::parse(pool.secret(), at, &bytes) {
-            Some((head, _)) if (head.piece, head.name) == expected => {
-                self.piece += 1;
-                self.block = head.next as u32;
-                Ok((head, at))
-            }
-            _ => Err(corrupt(
-                at,
-                "the header of a piece of a value does not verify",
-            )),
-        }
-    }
-
-    fn whole(&self) -> Result<(), Error> {
-        if self.seen == self.chain.bytes {
-            return Ok(());
-        }
-        let at = self.reader.blocks.at(self.chain.first);
-        Err(corrupt(at, "a chained value is too short"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::read::Pieces;
     use super::super::record::RecordKind;
     use super::super::{Viper, layout::Geometry};
     use super::*;

@@ -2,13 +2,14 @@
 
 use super::Viper;
 use super::block_table::{Info, State};
-use super::chain::Pieces;
 use super::lookup::{location, look_up};
-use super::read::{chain_of, corrupt};
+use super::read::Pieces;
+use super::read::chain_of;
 use super::recovery::block_walk::{BlockWalk, Visited, copy_block};
 use super::recovery::salvage::walk_damaged;
 use crate::concurrency::epoch::Slot;
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::stats::{CheckReport, Finding};
 use std::sync::atomic::Ordering;
 

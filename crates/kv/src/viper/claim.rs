@@ -15,9 +15,10 @@
 
 use super::block_table::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
-use super::session::SCRATCH_KEEP;
 use everdram_pm::{Flushed, LINE, Lane, Ordered, Written};
 
+/// Scratch memory above this is given back after use.
+pub(super) const SCRATCH_KEEP: usize = 1 << 20;
 /// Bytes of records that wait for the fence at most: then they are streamed without it.
 const STAGED_MAX: usize = 4096;
 

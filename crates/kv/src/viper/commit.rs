@@ -5,12 +5,12 @@
 //! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
 //! recovery settles it, as long as nothing is built upon it.
 
+use super::claim::SCRATCH_KEEP;
+use super::current::locate_at;
 use super::lookup::rehash_all;
 use super::prefetch::What;
 use super::record::RecordKind;
-use super::session::{
-    PANICKED, PENDING_MAX, Pending, Replaced, SCRATCH_KEEP, ViperSession, locate_at,
-};
+use super::session::{PANICKED, PENDING_MAX, Pending, Replaced, ViperSession};
 use super::{bump, index_error};
 use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;

@@ -7,11 +7,12 @@ use super::Viper;
 use super::block_table::State;
 use super::layout::{Kind, MARKS_PER_WORD, mark_word};
 use super::lookup::rehash;
-use super::read::{Page, Spot, UNIT, corrupt};
+use super::read::{Page, Spot, UNIT};
 use super::record::Stamp;
 use super::session::{Pending, ViperSession};
 use crate::broken::Hole;
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::index::Location;
 use everdram_pm::{Dirty, Ordered, ROOT_AT};
 

@@ -2,7 +2,6 @@
 
 use super::block_table::State;
 use super::layout::Kind;
-use super::ops::SNAPSHOT_TRIES;
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::ViperSession;
@@ -16,6 +15,9 @@ use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use std::sync::atomic::{Ordering, fence};
+
+/// Attempts at a lock-free snapshot of several keys before taking their locks.
+pub(super) const SNAPSHOT_TRIES: usize = 8;
 
 /// What one look for a key finds.
 enum Look {

@@ -26,6 +26,7 @@ mod checkpoint;
 mod claim;
 mod commit;
 mod compaction;
+mod current;
 mod deferred_marks;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -55,6 +56,7 @@ use crate::engine::halt::Halt;
 use crate::engine::random::Chance;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::index::{Hasher, Index, KeyHash};
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};
@@ -348,7 +350,7 @@ impl Viper {
 
 fn index_error(error: crate::index::IndexError) -> Error {
     match error {
-        crate::index::IndexError::Rehash(location) => read::corrupt(
+        crate::index::IndexError::Rehash(location) => corrupt(
             location.get() * read::UNIT,
             "a record that the index holds cannot be read",
         ),

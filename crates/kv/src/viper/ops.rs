@@ -3,6 +3,7 @@
 use super::block_table::{Info, State};
 use super::bump;
 use super::layout::{Kind, page_word};
+use super::lookup::SNAPSHOT_TRIES;
 use super::lookup::{Aim, glance_at, locate, look_again};
 use super::prefetch::{NOWHERE, What};
 use super::read::{Spot, UNIT};
@@ -17,9 +18,6 @@ use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::Ordered;
 use std::sync::atomic::{Ordering, fence};
-
-/// Attempts at a lock-free snapshot of several keys before taking their locks.
-pub(super) const SNAPSHOT_TRIES: usize = 8;
 
 /// A record to change a word of, and its value.
 pub(super) type WordFound = (Old, Record, Vec<u8>);

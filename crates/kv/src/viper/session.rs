@@ -10,10 +10,9 @@
 
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::lookup::{Aim, Hit, locate, look_up, peek_at};
-use super::prefetch::{Ahead, NOWHERE};
-use super::read::{MarkPlace, chain_of};
-use super::record::{Chain, Record, Stamp};
+use super::prefetch::Ahead;
+use super::read::MarkPlace;
+use super::record::{Chain, Stamp};
 use super::{SlotShared, Viper};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
@@ -28,8 +27,6 @@ use std::sync::atomic::Ordering;
 pub(super) const PENDING_MAX: usize = 256;
 /// Why an engine halts whose thread has gone.
 pub(super) const PANICKED: &str = "a thread panicked in the middle of a write";
-/// Scratch memory above this is given back after use.
-pub(super) const SCRATCH_KEEP: usize = 1 << 20;
 
 /// The record a write replaces or removes.
 #[derive(Clone, Copy, Debug)]
@@ -212,117 +209,11 @@ impl ViperSession {
         self.engine.stripes.unlock(stripe);
     }
 
-    /// The current record of `key`, whose stripe the caller holds. Its bytes are left in `scratch`.
-    pub(super) fn find(
-        &mut self,
-        hash: KeyHash,
-        key: &[u8],
-    ) -> Result<Option<(Old, Record)>, Error> {
-        let ViperSession {
-            engine,
-            slot,
-            scratch,
-            ..
-        } = self;
-        let Some(hit) = look_up(engine, slot, hash, key, scratch)? else {
-            return Ok(None);
-        };
-        Ok(Some((replaceable(engine, hash, &hit, scratch)?, hit.2)))
-    }
-
-    /// As [`ViperSession::find`], for a write that does not ask what the value was: `scratch` holds nothing
-    /// of use afterwards.
-    #[inline(always)]
-    pub(super) fn locate(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
-        let ViperSession {
-            engine,
-            slot,
-            scratch,
-            ..
-        } = self;
-        match locate(engine, slot, hash, key, scratch, Aim::Mark)? {
-            None => Ok(None),
-            Some(hit) => replaceable(engine, hash, &hit, scratch).map(Some),
-        }
-    }
-
-    /// As [`ViperSession::locate`], where that met damage: a record of the key whose mark word does not verify; or none, if
-    /// no record of the key can be read. Its entry, if it has one, stays then, and is passed over.
-    #[cold]
-    pub(super) fn locate_damaged(&mut self, hash: KeyHash, key: &[u8]) -> Option<Old> {
-        let ViperSession {
-            engine,
-            slot,
-            scratch,
-            ..
-        } = self;
-        let (location, spot, record) = look_up(engine, slot, hash, key, scratch).ok()??;
-        Some(Old {
-            location,
-            bytes: record.bytes,
-            chain: None,
-            expired: engine.is_expired(record.expires_at_ms),
-            stamp: record.stamp,
-            version: record.stamp.version,
-            mark: engine.reader().mark_of(&spot),
-            unmarkable: true,
-        })
-    }
-
     /// Refuses writes once the medium has failed, or the engine has halted.
     #[inline]
     pub(super) fn healthy(&self) -> Result<(), Error> {
         self.engine.healthy()
     }
-}
-
-/// As [`ViperSession::locate`], of a key whose place [`Ahead`] has found under the same pin.
-#[inline(always)]
-pub(super) fn locate_at(
-    engine: &Viper,
-    slot: &Slot,
-    place: u64,
-    hash: KeyHash,
-    key: &[u8],
-    scratch: &mut Vec<u8>,
-) -> Result<Option<Old>, Error> {
-    if place == NOWHERE {
-        return Ok(None);
-    }
-    let hit = match peek_at(engine, place, key, scratch) {
-        Some(hit) => Some(hit),
-        None => locate(engine, slot, hash, key, scratch, Aim::Mark)?,
-    };
-    hit.map(|hit| replaceable(engine, hash, &hit, scratch))
-        .transpose()
-}
-
-/// What replacing a found record takes.
-#[inline(always)]
-fn replaceable(
-    engine: &Viper,
-    hash: KeyHash,
-    (location, spot, record): &Hit,
-    scratch: &[u8],
-) -> Result<Old, Error> {
-    engine.refuse_locked_page(spot)?;
-    let reader = engine.reader();
-    // Whoever replaces it will have to mark it dead: damage shows here, before anything of it changes.
-    let mark = reader.verified_mark_of(spot)?;
-    let chained = record.kind.is_chained();
-    Ok(Old {
-        location: *location,
-        bytes: record.bytes,
-        chain: chained.then(|| chain_of(record, scratch).ok()).flatten(),
-        expired: engine.is_expired(record.expires_at_ms),
-        stamp: record.stamp,
-        version: match spot.info.kind == Kind::FixedEdited {
-            true => engine.stripes.version(engine.stripe(hash)),
-            false => record.stamp.version,
-        },
-        mark,
-        unmarkable: false,
-    })
 }
 
 impl Drop for ViperSession {

@@ -7,16 +7,16 @@
 
 pub(super) mod root;
 
-use super::front::back_hint::Trace;
-use super::front::padded;
+use super::back_hint::Trace;
+use super::layout::padded;
 use super::layout::{Geometry, HEAP_OWNER, OBJECT_HEAD, ObjectHead};
-use super::salvage::tolerate;
 use super::table::{
     Array, Editor, LINE, LINK_AT, Memory, Place, Table, sealed, slot_word, unsealed,
 };
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::Patience;
 use crate::engine::damage::Damage;
+use crate::engine::damage::tolerate;
 use crate::engine::halt::Halt;
 use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};

@@ -12,7 +12,7 @@
 //! nothing, and where there is one, whatever is zero was lost.
 
 use super::Back;
-use crate::bullet::gleaner::counters::Books;
+use crate::bullet::counters::Books;
 use crate::bullet::layout::Geometry;
 use crate::bullet::table::{Array, Table};
 use crate::crl::{LEDGERS_AT, Ledger, Shape};

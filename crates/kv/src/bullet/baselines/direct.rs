@@ -2,8 +2,9 @@
 
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
+use crate::bullet::front::head_of;
 use crate::bullet::gleaner::Gleaner;
-use crate::bullet::gleaner::stage::{State, head_of};
+use crate::bullet::gleaner::stage::State;
 use crate::bullet::layout::{LENTRY_BYTES, ObjectHead, RecordAt};
 use crate::bullet::session::{BulletSession, Seen, bump, bump_signed};
 use crate::bullet::table::slot_word;

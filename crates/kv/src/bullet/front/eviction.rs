@@ -23,12 +23,13 @@
 //!   the back's state is the newest, since the front had nothing of the key that was not applied.
 
 use super::budget::lines_of;
+use super::node_of;
 use super::{KEPT, Node, TOUCHED};
 use crate::broken::Hole;
 use crate::bullet::Bullet;
+use crate::bullet::layout::INLINE_MAX;
 use crate::bullet::layout::ObjectHead;
-use crate::bullet::recover::node_of;
-use crate::bullet::session::{INLINE_MAX, bump, bump_signed};
+use crate::bullet::session::{bump, bump_signed};
 use crate::concurrency::epoch::Slot;
 use crate::heap::Claim;
 use std::sync::atomic::Ordering;

@@ -18,18 +18,18 @@
 //!   that is not in the table has nothing in the logs that is not applied. Other nodes may leave if there is a budget (`subset.rs`).
 //! - A node is published after the fence that covers its log record (B6).
 
-pub(super) mod back_hint;
 pub(super) mod budget;
 pub(super) mod eviction;
 pub(super) mod ghosts;
 pub(super) mod words;
 
+use super::back_hint::{APPLIED, Trace};
 use super::layout::OBJECT_HEAD;
+use super::layout::{ObjectHead, padded};
 use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use crate::concurrency::seam::publishes;
 use crate::error::Error;
 use crate::heap::{Books, CHUNK_LINES, Claim};
-use back_hint::{APPLIED, Trace};
 use budget::Budget;
 use everdram_pm::Dram;
 use everdram_pm::lock::lock;
@@ -81,12 +81,6 @@ pub(super) struct Node {
     pub(super) trace: Option<Trace>,
     /// [`TOUCHED`], [`KEPT`].
     pub(super) marks: u64,
-}
-
-/// Bytes that a length takes in a node or an object.
-#[inline]
-pub(super) fn padded(bytes: u32) -> u64 {
-    u64::from(bytes).next_multiple_of(8)
 }
 
 impl Node {
@@ -585,4 +579,31 @@ impl Editor for Direct<'_> {
 
 fn refused(error: impl std::fmt::Display) -> Error {
     Error::NoSpace(format!("the front table in DRAM: {error}"))
+}
+
+/// What an object's head says, as a node.
+pub(super) fn node_of(head: &ObjectHead) -> Node {
+    Node {
+        hash: head.hash,
+        lsn: head.lsn,
+        expires_at_ms: head.expires_at_ms,
+        key_bytes: head.key_bytes,
+        value_bytes: head.value_bytes,
+        is_tombstone: head.is_tombstone,
+        ..Node::default()
+    }
+}
+
+/// The head of the object that has a node's state.
+pub(super) fn head_of(node: &Node) -> ObjectHead {
+    ObjectHead {
+        has_lentry: false,
+        check: 0,
+        hash: node.hash,
+        lsn: node.lsn,
+        is_tombstone: node.is_tombstone,
+        expires_at_ms: node.expires_at_ms,
+        key_bytes: node.key_bytes,
+        value_bytes: node.value_bytes,
+    }
 }

@@ -16,7 +16,6 @@
 //! all is gleaned. After a change that builds on older records ([`Node::is_edit`]) those are applied.
 
 pub(super) mod apply_batch;
-pub(super) mod counters;
 pub(super) mod pass;
 pub(super) mod roles;
 pub(super) mod space;
@@ -25,6 +24,7 @@ pub(super) mod sweep;
 
 use super::Bullet;
 use super::back::Edits;
+use super::counters::Sum;
 use super::front::Node;
 use super::layout::{Named, Opcode, Operation, RecordAt, operations, word_at};
 use super::overflow_record::read_parcel;
@@ -37,7 +37,6 @@ use crate::engine::halt::Halt;
 use crate::error::Error;
 use crate::heap::{Claim, Txn};
 use apply_batch::Gathered;
-use counters::Sum;
 use everdram_pm::{Flushed, LINE, Lane};
 use stage::{Staged, State};
 use std::sync::atomic::Ordering;

@@ -3,10 +3,10 @@
 //! Whoever takes a step is a background thread, a worker whose role it is, or a session whose logs are full.
 
 use super::Gleaner;
-use super::counters::{Books, Sum};
 use crate::bullet::Bullet;
+use crate::bullet::counters::{Books, Sum};
+use crate::bullet::layout::INLINE_MAX;
 use crate::bullet::layout::{ENTRY_HEAD, OPERATION_HEAD};
-use crate::bullet::session::INLINE_MAX;
 use crate::crl::{Back, Entries, Notes, Step};
 use crate::error::Error;
 use everdram_pm::Lane;

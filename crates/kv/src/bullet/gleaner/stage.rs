@@ -3,8 +3,9 @@
 use super::Gleaner;
 use crate::bullet::Bullet;
 use crate::bullet::back::Edits;
+use crate::bullet::back_hint::Trace;
 use crate::bullet::front::Node;
-use crate::bullet::front::back_hint::Trace;
+use crate::bullet::front::head_of;
 use crate::bullet::layout::ObjectHead;
 use crate::bullet::table::{Place, slot_word};
 use crate::error::Error;
@@ -236,24 +237,11 @@ impl Gleaner {
     }
 }
 
-/// The head of the object that has a node's state.
-pub(in crate::bullet) fn head_of(node: &Node) -> ObjectHead {
-    ObjectHead {
-        has_lentry: false,
-        check: 0,
-        hash: node.hash,
-        lsn: node.lsn,
-        is_tombstone: node.is_tombstone,
-        expires_at_ms: node.expires_at_ms,
-        key_bytes: node.key_bytes,
-        value_bytes: node.value_bytes,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bullet::session::{BulletSession, INLINE_MAX};
+    use crate::bullet::layout::INLINE_MAX;
+    use crate::bullet::session::BulletSession;
     use crate::engine::{Engine, EngineSession};
     use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 
 use super::Gleaner;
 use crate::bullet::Bullet;
-use crate::bullet::maintenance::WAITS_MAX;
+use crate::bullet::WAITS_MAX;
 use crate::bullet::session::{BulletSession, bump};
 use crate::bullet::write::Change;
 use crate::concurrency::stripes::Patience;

@@ -17,11 +17,12 @@
 
 use super::{Kept, Limit, Name, SUMMARY_BYTES, Summary};
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::index::{Location, Restoring, entries_of};
 use crate::viper::block_table::{Info, State};
-use crate::viper::chain::Pieces;
 use crate::viper::layout::{Kind, parse_page_word};
-use crate::viper::read::{Reader, UNIT, corrupt};
+use crate::viper::read::Pieces;
+use crate::viper::read::{Reader, UNIT};
 use crate::viper::{Viper, checkpoint};
 use parking_lot::Mutex;
 use std::collections::HashMap;

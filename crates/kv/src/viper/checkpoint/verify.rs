@@ -21,13 +21,14 @@
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::few;
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::index::{KeyHash, Location};
 use crate::viper::Viper;
 use crate::viper::block_table::{Info, State};
 use crate::viper::compaction::retired::Retired;
 use crate::viper::layout::Kind;
 use crate::viper::lookup::{location, look_up};
-use crate::viper::read::{Spot, UNIT, chain_of, corrupt};
+use crate::viper::read::{Spot, UNIT, chain_of};
 use crate::viper::record::Record;
 use crate::viper::recovery::block_walk::{BlockWalk, Visited, Walked, copy_block};
 use crate::viper::recovery::scan::VERSION_SOUND;

@@ -11,6 +11,7 @@
 //!
 //! A block with a journal that is still live belongs to a batch being applied; it waits for the next generation.
 
+pub(super) mod hollow;
 pub(super) mod picker;
 pub(super) mod punch;
 pub(super) mod relocate;

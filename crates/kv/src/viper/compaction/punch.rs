@@ -9,61 +9,19 @@
 //! whoever claims one goes on from there (V10). Opening a pool gives all of its image room, so no block is hollow at
 //! first.
 
+use super::hollow::LIVES_AT;
 use crate::error::Error;
 use crate::viper::Viper;
 use crate::viper::block_table::{Blocks, Info, State, no_space};
-use crate::viper::layout::{lives_word, parse_lives_word};
-use crate::viper::read::corrupt;
+use crate::viper::layout::lives_word;
 use crate::viper::session::ViperSession;
-use everdram_pm::{Pool, ROOT_AT};
-use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Where the lives of hollow blocks are.
-const LIVES_AT: u64 = ROOT_AT + 8;
 /// Free blocks that are kept for whoever writes next, as a share of the step that the pool grows by.
 const KEPT: u64 = 16;
 /// Room is given back if this share of the pool, or more, is free.
 const WORTH: u64 = 256;
-
-/// Hollow blocks, and what is known of them all.
-#[derive(Default)]
-pub(in crate::viper) struct Hollow {
-    /// The lowest numbers last.
-    blocks: Mutex<Vec<u32>>,
-    /// No hollow block had more lives.
-    lives: AtomicU32,
-    /// No room is given back.
-    is_kept: AtomicBool,
-}
-
-impl Hollow {
-    /// Lives that a block may have had that looks as if it had none.
-    pub(in crate::viper) fn lives(&self) -> u32 {
-        self.lives.load(Ordering::Relaxed)
-    }
-
-    /// Reads what an earlier process left.
-    pub(in crate::viper) fn recover(&self, pool: &Pool) -> Result<(), Error> {
-        let word = pool.region().load_word(LIVES_AT);
-        let lives = parse_lives_word(pool.secret(), LIVES_AT, word)
-            .ok_or_else(|| corrupt(LIVES_AT, "the second root word does not verify"))?;
-        self.lives.store(lives, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// From now on all room is kept.
-    pub(in crate::viper) fn keep(&self) {
-        self.is_kept.store(true, Ordering::Relaxed);
-    }
-
-    fn add(&self, more: &[u32]) {
-        let mut blocks = self.blocks.lock();
-        blocks.extend_from_slice(more);
-        blocks.sort_unstable_by(|one, other| other.cmp(one));
-    }
-}
 
 impl Blocks {
     fn set_outside(&self, block: u32, epoch: u32) {

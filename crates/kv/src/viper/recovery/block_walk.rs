@@ -10,12 +10,12 @@
 //! had been fenced.
 
 use crate::error::Error;
+use crate::error::corrupt;
 use crate::viper::claim::page_order;
 use crate::viper::layout::{
     GRAIN, Geometry, Kind, MARKS_PER_WORD, Pages, parse_mark_word, parse_page_word,
     parse_tail_word, word_at,
 };
-use crate::viper::read::corrupt;
 use crate::viper::record::{self, Record, Stamp};
 use everdram_pm::Secret;
 

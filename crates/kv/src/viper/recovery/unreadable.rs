@@ -13,7 +13,7 @@ use crate::engine::damage::Doubt;
 use crate::error::Error;
 use crate::stats::Finding;
 use crate::viper::Viper;
-use crate::viper::chain::Pieces;
+use crate::viper::read::Pieces;
 use crate::viper::read::chain_of;
 use crate::viper::record::{Chain, Record, RecordKind, Stamp};
 use crate::viper::session::ViperSession;

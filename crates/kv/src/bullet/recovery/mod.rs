@@ -8,19 +8,21 @@
 //! reclaimed ([`crate::crl`], B1). Records that only say what changed
 //! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
 
+pub(super) mod salvage;
+
+use super::Bullet;
 use super::back::Back;
 use super::back::root::open_ledger;
+use super::counters::{Books, Sum};
 use super::front::Node;
-use super::gleaner::counters::{Books, Sum};
-use super::layout::{
-    Geometry, Named, ObjectHead, Opcode, Operation, RecordAt, are_sound, operations, word_at,
-};
+use super::front::node_of;
+use super::layout::INLINE_MAX;
+use super::layout::{Geometry, Named, Opcode, Operation, RecordAt, are_sound, operations, word_at};
 use super::overflow_record::read_parcel;
-use super::session::INLINE_MAX;
-use super::{Bullet, salvage};
 use crate::broken::Hole;
 use crate::crl::{Entry, Ledger, Replay, Shape};
 use crate::engine::damage::Damage;
+use crate::engine::damage::tolerate;
 use crate::engine::persist_on_read::Found;
 use crate::error::{Error, corrupt};
 use crate::heap::{Claim, Redo};
@@ -104,7 +106,7 @@ pub(super) fn open_parts(
         Err(error) => (salvage::without_ledger(damage, error)?, Books::default()),
         Ok(opened) => opened,
     };
-    redo.recover(found, |error| salvage::tolerate(damage, error))?;
+    redo.recover(found, |error| tolerate(damage, error))?;
     let Some(mut txn) = redo.txn() else {
         panic!("a redo log without areas");
     };
@@ -503,17 +505,4 @@ fn lay(edit: &Edit, value: &mut Vec<u8>) -> Result<(), Error> {
     };
     *place = word.to_le_bytes();
     Ok(())
-}
-
-/// What an object's head says, as a node.
-pub(super) fn node_of(head: &ObjectHead) -> Node {
-    Node {
-        hash: head.hash,
-        lsn: head.lsn,
-        expires_at_ms: head.expires_at_ms,
-        key_bytes: head.key_bytes,
-        value_bytes: head.value_bytes,
-        is_tombstone: head.is_tombstone,
-        ..Node::default()
-    }
 }

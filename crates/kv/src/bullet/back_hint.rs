@@ -12,7 +12,7 @@
 //! What is remembered is true as long as the key's bucket has not moved to another array, which the depth tells, and the key has not left the
 //! back: for that, a removal has to be applied first, and a put that replaces a removal remembers nothing.
 
-use crate::bullet::table::LINE;
+use super::table::LINE;
 
 /// The back has the node's state, or a newer one.
 pub(in crate::bullet) const APPLIED: u64 = 1;

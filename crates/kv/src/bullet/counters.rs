@@ -1,6 +1,6 @@
 //! The books: what the ledger says besides how far the logs are reclaimed, and what a log's records change of it.
 
-use crate::bullet::layout::{Keys, Opcode, Operation, word_at};
+use super::layout::{Keys, Opcode, Operation, word_at};
 use crate::concurrency::stripes::LSN_MAX;
 use crate::crl::Notes;
 

@@ -8,12 +8,14 @@
 //!
 //! All of it happens in private memory.
 
-use super::Bullet;
-use super::back::Back;
-use super::front::Node;
-use super::layout::{HEAP_OWNER, Named, Opcode, Operation, operations};
-use super::recover::{Recovery, node_of};
+use super::Recovery;
+use crate::bullet::Bullet;
+use crate::bullet::back::Back;
+use crate::bullet::front::Node;
+use crate::bullet::front::node_of;
+use crate::bullet::layout::{HEAP_OWNER, Named, Opcode, Operation, operations};
 use crate::crl::{Entry, Ledger};
+use crate::engine::damage::tolerate;
 use crate::engine::damage::{Damage, Doubt};
 use crate::error::Error;
 use crate::stats::Finding;
@@ -28,7 +30,10 @@ const OPERATIONS_MAX: u32 = 1 << 16;
 ///
 /// # Errors
 /// The one given, unless the pool is being salvaged.
-pub(super) fn without_ledger(damage: Option<&Arc<Damage>>, error: Error) -> Result<Ledger, Error> {
+pub(in crate::bullet) fn without_ledger(
+    damage: Option<&Arc<Damage>>,
+    error: Error,
+) -> Result<Ledger, Error> {
     let (Some(damage), Error::Corrupt { offset, what, .. }) = (damage, &error) else {
         return Err(error);
     };
@@ -46,21 +51,10 @@ pub(super) fn without_ledger(damage: Option<&Arc<Damage>>, error: Error) -> Resu
     Ok(Ledger::default())
 }
 
-/// Goes on behind damage if the pool is being salvaged.
-///
-/// # Errors
-/// The one given otherwise.
-pub(super) fn tolerate(damage: Option<&Arc<Damage>>, error: Error) -> Result<(), Error> {
-    match damage {
-        Some(damage) => damage.note_error(error),
-        None => Err(error),
-    }
-}
-
 impl Back {
     /// What to do about what the heap says is free. To salvage it, it is noted when the table is looked through: the heap's books may be
     /// what is damaged, and whatever is there has a check of its own.
-    pub(super) fn doubt_books(&self, error: Error) -> Result<(), Error> {
+    pub(in crate::bullet) fn doubt_books(&self, error: Error) -> Result<(), Error> {
         match &self.damage {
             Some(damage) if !self.is_known.load(Ordering::Relaxed) => damage.note_error(error),
             Some(_) => Ok(()),
@@ -69,12 +63,12 @@ impl Back {
     }
 
     /// All damage has been noted.
-    pub(super) fn is_looked_through(&self) {
+    pub(in crate::bullet) fn is_looked_through(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
     /// Whether a place is in an array of the table.
-    pub(super) fn is_of_table(&self, at: u64) -> bool {
+    pub(in crate::bullet) fn is_of_table(&self, at: u64) -> bool {
         let arrays = [
             Some(self.table.current()),
             self.table.moving().map(|(old, _)| old),
@@ -89,7 +83,7 @@ impl Bullet {
     ///
     /// # Errors
     /// The one given otherwise.
-    pub(super) fn tolerate(&self, error: Error) -> Result<(), Error> {
+    pub(in crate::bullet) fn tolerate(&self, error: Error) -> Result<(), Error> {
         tolerate(self.damage.as_ref(), error)
     }
 
@@ -97,7 +91,7 @@ impl Bullet {
     ///
     /// # Errors
     /// As [`Bullet::tolerate`].
-    pub(super) fn pass_over(&self, error: Error) -> Result<(), Error> {
+    pub(in crate::bullet) fn pass_over(&self, error: Error) -> Result<(), Error> {
         match (&self.damage, error) {
             (Some(_), Error::Corrupt { .. }) => Ok(()),
             (_, error) => Err(error),
@@ -124,7 +118,11 @@ impl Recovery<'_> {
     ///
     /// # Errors
     /// The one given, unless the pool is being salvaged.
-    pub(super) fn lose(&mut self, operation: &Operation<'_>, error: Error) -> Result<(), Error> {
+    pub(in crate::bullet) fn lose(
+        &mut self,
+        operation: &Operation<'_>,
+        error: Error,
+    ) -> Result<(), Error> {
         let (Some(damage), Error::Corrupt { offset, what, .. }) = (&self.engine.damage, &error)
         else {
             return Err(error);
@@ -142,7 +140,11 @@ impl Recovery<'_> {
     ///
     /// # Errors
     /// As [`Recovery::lose`].
-    pub(super) fn lose_entry(&mut self, error: Error, lost: &Entry<'_>) -> Result<(), Error> {
+    pub(in crate::bullet) fn lose_entry(
+        &mut self,
+        error: Error,
+        lost: &Entry<'_>,
+    ) -> Result<(), Error> {
         let (Some(damage), Error::Corrupt { offset, what, .. }) = (&self.engine.damage, &error)
         else {
             return Err(error);
@@ -182,7 +184,7 @@ impl Recovery<'_> {
     ///
     /// # Errors
     /// As [`Recovery::lose`].
-    pub(super) fn lose_key(&mut self, key: &[u8], error: Error) -> Result<(), Error> {
+    pub(in crate::bullet) fn lose_key(&mut self, key: &[u8], error: Error) -> Result<(), Error> {
         let (Some(damage), Error::Corrupt { offset, what, .. }) = (&self.engine.damage, &error)
         else {
             return Err(error);
@@ -199,7 +201,7 @@ impl Recovery<'_> {
     }
 
     /// A value that log records have changed one after the other is in doubt if one of them may be lost.
-    pub(super) fn doubt_edits(&self, key: &[u8]) {
+    pub(in crate::bullet) fn doubt_edits(&self, key: &[u8]) {
         if let (Some(damage), true) = (&self.engine.damage, self.has_lost) {
             let (version, offset) = (u64::MAX, 0);
             damage.doubt(key.to_vec(), Doubt { version, offset });
@@ -219,7 +221,7 @@ impl Recovery<'_> {
 ///
 /// # Errors
 /// What is no damage.
-pub(super) fn look_through(recovery: &mut Recovery<'_>) -> Result<(), Error> {
+pub(in crate::bullet) fn look_through(recovery: &mut Recovery<'_>) -> Result<(), Error> {
     let engine = recovery.engine;
     let Some(damage) = &engine.damage else {
         return Ok(());
@@ -267,7 +269,11 @@ fn verify(engine: &Bullet, damage: &Damage, at: u64) -> Result<(), Error> {
 ///
 /// # Errors
 /// The one given, if it is no damage.
-pub(super) fn damaged_object(engine: &Bullet, at: u64, error: Error) -> Result<Finding, Error> {
+pub(in crate::bullet) fn damaged_object(
+    engine: &Bullet,
+    at: u64,
+    error: Error,
+) -> Result<Finding, Error> {
     let Error::Corrupt { offset, what, .. } = error else {
         return Err(error);
     };

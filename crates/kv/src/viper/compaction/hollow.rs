@@ -1,0 +1,48 @@
+//! Which blocks are hollow, and how many lives such blocks may have had; see [`super::punch`].
+
+use crate::error::{Error, corrupt};
+use crate::viper::layout::parse_lives_word;
+use everdram_pm::{Pool, ROOT_AT};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Where the lives of hollow blocks are.
+pub(super) const LIVES_AT: u64 = ROOT_AT + 8;
+
+/// Hollow blocks, and what is known of them all.
+#[derive(Default)]
+pub(in crate::viper) struct Hollow {
+    /// The lowest numbers last.
+    pub(super) blocks: Mutex<Vec<u32>>,
+    /// No hollow block had more lives.
+    pub(super) lives: AtomicU32,
+    /// No room is given back.
+    pub(super) is_kept: AtomicBool,
+}
+
+impl Hollow {
+    /// Lives that a block may have had that looks as if it had none.
+    pub(in crate::viper) fn lives(&self) -> u32 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
+    /// Reads what an earlier process left.
+    pub(in crate::viper) fn recover(&self, pool: &Pool) -> Result<(), Error> {
+        let word = pool.region().load_word(LIVES_AT);
+        let lives = parse_lives_word(pool.secret(), LIVES_AT, word)
+            .ok_or_else(|| corrupt(LIVES_AT, "the second root word does not verify"))?;
+        self.lives.store(lives, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// From now on all room is kept.
+    pub(in crate::viper) fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, more: &[u32]) {
+        let mut blocks = self.blocks.lock();
+        blocks.extend_from_slice(more);
+        blocks.sort_unstable_by(|one, other| other.cmp(one));
+    }
+}
