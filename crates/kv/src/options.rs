@@ -4,7 +4,7 @@
 use crate::broken::Hole;
 use crate::concurrency::stripes::STRIPES;
 use crate::engine::kind::EngineKind;
-use crate::engine::random::Chance;
+use crate::engine::random::Random;
 use crate::error::Error;
 use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
@@ -177,12 +177,12 @@ impl Options {
     }
 
     /// Where random words come from.
-    pub(crate) fn chance(&self) -> Chance {
+    pub(crate) fn chance(&self) -> Random {
         #[cfg(feature = "lab")]
         if let Some(seed) = self.seed {
-            return Chance::seeded(seed);
+            return Random::seeded(seed);
         }
-        Chance::default()
+        Random::default()
     }
 
     /// Between two looks at who should glean. The crash lab has no time.

@@ -23,7 +23,7 @@ const LINES_BITS: u32 = 22;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bullet) struct Trace {
+pub(in crate::bullet) struct BackHint {
     /// Depth of the array that the slot belongs to.
     pub(in crate::bullet) depth: u32,
     /// Offset of the slot.
@@ -34,11 +34,16 @@ pub(in crate::bullet) struct Trace {
     lines: u64,
 }
 
-impl Trace {
+impl BackHint {
     /// `None`: it cannot be told in two words.
-    pub(in crate::bullet) fn new(depth: u32, slot: u64, object: u64, bytes: u64) -> Option<Trace> {
+    pub(in crate::bullet) fn new(
+        depth: u32,
+        slot: u64,
+        object: u64,
+        bytes: u64,
+    ) -> Option<BackHint> {
         let lines = bytes.div_ceil(LINE);
-        (lines < 1 << LINES_BITS).then_some(Trace {
+        (lines < 1 << LINES_BITS).then_some(BackHint {
             depth,
             slot,
             object,
@@ -60,9 +65,9 @@ impl Trace {
 
     /// What two words say. `None`: nothing is remembered.
     #[inline]
-    pub(in crate::bullet) fn of_words([place, object]: [u64; 2]) -> Option<Trace> {
+    pub(in crate::bullet) fn of_words([place, object]: [u64; 2]) -> Option<BackHint> {
         let slot = (place >> SLOT_SHIFT) * 8;
-        (slot != 0).then_some(Trace {
+        (slot != 0).then_some(BackHint {
             depth: (place >> DEPTH_SHIFT & DEPTH_MASK) as u32,
             slot,
             object: (object >> LINES_BITS) * LINE,
@@ -80,14 +85,14 @@ mod tests {
         for (depth, slot, object, bytes) in
             [(1, 8, 64, 1), (40, (1 << 47) - 8, (1 << 48) - 64, 160)]
         {
-            let trace = Trace::new(depth, slot, object, bytes).unwrap();
+            let trace = BackHint::new(depth, slot, object, bytes).unwrap();
             let [place, word] = trace.to_words();
-            assert_eq!(Trace::of_words([place, word]), Some(trace));
-            assert_eq!(Trace::of_words([place | APPLIED, word]), Some(trace));
+            assert_eq!(BackHint::of_words([place, word]), Some(trace));
+            assert_eq!(BackHint::of_words([place | APPLIED, word]), Some(trace));
             assert_eq!(place & APPLIED, 0);
             assert_eq!(trace.bytes(), bytes.next_multiple_of(64));
         }
-        assert_eq!(Trace::of_words([APPLIED, 0]), None);
-        assert_eq!(Trace::new(1, 8, 64, 1 << 28), None);
+        assert_eq!(BackHint::of_words([APPLIED, 0]), None);
+        assert_eq!(BackHint::new(1, 8, 64, 1 << 28), None);
     }
 }

@@ -183,7 +183,7 @@ impl BulletSession {
     fn append_all(&mut self) -> Result<RecordAt, Error> {
         if self.entry_bytes() > self.engine.logs.entry_most() {
             let operations = self.take_operations();
-            let parcel = self.write_parcel(&operations)?;
+            let parcel = self.write_overflow_record(&operations)?;
             self.add_operation(&Operation {
                 lsn: 0,
                 opcode: Opcode::Parcel,

@@ -6,7 +6,7 @@ use crate::crl::Notes;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::bullet) struct Books {
+pub(in crate::bullet) struct LedgerCounters {
     /// Keys that came less keys that went, of all records before the heads.
     pub(in crate::bullet) keys: u64,
     /// No LSN of a record before the heads is greater.
@@ -17,13 +17,13 @@ pub(in crate::bullet) struct Books {
     pub(in crate::bullet) swept: u64,
 }
 
-impl Books {
+impl LedgerCounters {
     pub(in crate::bullet) fn to_words(self) -> Notes {
         [self.keys, self.lsn_max, self.floor, self.swept]
     }
 
-    pub(in crate::bullet) fn from_words([keys, lsn_max, floor, swept]: Notes) -> Books {
-        Books {
+    pub(in crate::bullet) fn from_words([keys, lsn_max, floor, swept]: Notes) -> LedgerCounters {
+        LedgerCounters {
             keys,
             lsn_max,
             floor,

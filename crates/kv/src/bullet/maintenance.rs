@@ -8,7 +8,7 @@ use super::WAITS_MAX;
 use super::gleaner::Gleaner;
 use super::table::Array;
 use crate::concurrency::epoch::Slot;
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::crl::Step;
 use crate::engine::Recovered;
 use crate::engine::damage::Damage;
@@ -92,14 +92,14 @@ impl Bullet {
     pub(super) fn glean_all(&self) -> Result<(), Error> {
         // What a pass replaces is freed by the next one.
         let wanted = self.logs.epoch() + 1;
-        let (mut patience, mut waits) = (Patience::new(), 0);
+        let (mut backoff, mut waits) = (Backoff::new(), 0);
         while self.logs.reclaimed() < wanted && waits < WAITS_MAX {
             if self.is_tidy() {
                 break;
             }
             if self.assist(true)? == Work::ForOthers {
                 waits += 1;
-                patience.wait();
+                backoff.wait();
             }
         }
         self.give_back_all();
@@ -125,12 +125,12 @@ impl Bullet {
 
     /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle otherwise.
     fn gleaners_at_rest(&self) -> Vec<Gleaner> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         for _ in 0..WAITS_MAX {
             if let Some(_at_rest) = self.working.try_write() {
                 return std::mem::take(&mut *self.gleaners.lock());
             }
-            patience.wait();
+            backoff.wait();
         }
         std::mem::take(&mut *self.gleaners.lock())
     }

@@ -46,7 +46,7 @@ use crate::engine::background::Background;
 use crate::engine::clock::system_clock;
 use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::heap::Redo;
@@ -54,7 +54,7 @@ use crate::options::{BulletSystem, Clock, Options};
 use crate::stats::{CheckReport, FrontStats, Stats};
 use back::Back;
 use back::root::ROOT_WORDS;
-use baselines::reader_locks::Gates;
+use baselines::reader_locks::ReaderLocks;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
 use front::{Front, Node};
@@ -87,7 +87,7 @@ pub(crate) struct Bullet {
     stripes: Stripes,
     system: BulletSystem,
     /// Locks that gets take, in the one system in which they do.
-    gates: Option<Gates>,
+    reader_locks: Option<ReaderLocks>,
     roles: Roles,
     /// Bits of a hash that say which stripe it has.
     row_bits: u32,
@@ -176,7 +176,7 @@ impl Bullet {
         let begun = std::time::Instant::now();
         let damage = crate::engine::damage::damage_of(&pool, options);
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
-        let mut found = Found::new(pool.lane());
+        let mut found = ReadFlusher::new(pool.lane());
         let broken = Opened::by(options);
         let redo = Arc::new(Redo::new(
             Arc::clone(&pool),
@@ -210,7 +210,9 @@ impl Bullet {
             geometry,
             redo,
             epochs: Epochs::new(slots),
-            gates: system.locks_gets().then(|| Gates::new(stripes.count())),
+            reader_locks: system
+                .locks_gets()
+                .then(|| ReaderLocks::new(stripes.count())),
             stripes,
             system,
             roles: Roles::new(system.has_fixed_roles(), options.role_period()),

@@ -15,7 +15,7 @@ const HEAD: usize = 8;
 const SALT: u64 = 0x70;
 
 /// Writes operations; durable with the next fence.
-pub(super) fn write_parcel(
+pub(super) fn write_overflow_record(
     heap: &Heap,
     secret: &Secret,
     lane: &mut Lane,
@@ -42,7 +42,7 @@ pub(super) fn write_parcel(
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path.
-pub(super) fn read_parcel(pool: &Pool, named: Named) -> Result<Vec<u8>, Error> {
+pub(super) fn read_overflow_record(pool: &Pool, named: Named) -> Result<Vec<u8>, Error> {
     let Named { at, bytes, check } = named;
     let damaged = || corrupt(at, "a parcel of log records is damaged");
     if !at.is_multiple_of(LINE) || !bytes.is_multiple_of(8) || !pool.region().contains(at, bytes) {

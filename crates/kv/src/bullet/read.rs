@@ -3,7 +3,7 @@
 use super::layout::INLINE_MAX;
 use super::session::{BulletSession, bump};
 use crate::concurrency::seam::looks;
-use crate::concurrency::stripes::{Patience, StripeId, Stripes};
+use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
 use crate::engine::check_key;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
@@ -33,9 +33,9 @@ impl BulletSession {
             if let Some(into) = &mut into {
                 into.truncate(before);
             }
-            let mut patience = Patience::new();
+            let mut backoff = Backoff::new();
             while self.is_being_published(stripe) {
-                patience.wait();
+                backoff.wait();
             }
         }
     }
@@ -73,7 +73,10 @@ impl BulletSession {
             ..
         } = self;
         let word = engine.stripes.word(stripe);
-        let reading = engine.gates.as_ref().map(|gates| gates.read(stripe));
+        let reading = engine
+            .reader_locks
+            .as_ref()
+            .map(|reader_locks| reader_locks.read(stripe));
         slot.hold();
         let found = match engine.system.has_front() {
             true => engine.front.find(hash, key),

@@ -16,7 +16,7 @@ use super::maintenance::Work;
 use super::retired::Retired;
 use super::table::{LINE, Place};
 use crate::concurrency::epoch::Slot;
-use crate::concurrency::stripes::{Patience, Publishing, StripeId};
+use crate::concurrency::stripes::{Backoff, Publishing, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
 use crate::error::Error;
@@ -210,7 +210,7 @@ impl BulletSession {
     /// [`Error::Uncommitted`]; as [`Bullet::assist`].
     #[cold]
     fn wait_for_log(&self) -> Result<Group, Error> {
-        let (mut patience, mut since) = (Patience::new(), Instant::now());
+        let (mut backoff, mut since) = (Backoff::new(), Instant::now());
         let mut marks = self.engine.logs.marks();
         loop {
             if let Some(group) = self.engine.logs.begin(self.wanted) {
@@ -225,7 +225,7 @@ impl BulletSession {
             if since.elapsed() > STILL_MAX {
                 return Err(Error::Uncommitted(self.engine.logs.count()));
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 

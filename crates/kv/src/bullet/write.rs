@@ -1,10 +1,10 @@
 //! From a change to a record in a log, and from the fence to the front: a session's path of writing.
 
-use super::back_hint::Trace;
+use super::back_hint::BackHint;
 use super::front::{Node, TOUCHED};
 use super::layout::INLINE_MAX;
 use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
-use super::overflow_record::write_parcel;
+use super::overflow_record::write_overflow_record;
 use super::session::{BulletSession, Seen, bump, bump_signed};
 use super::session::{PENDING_MAX, Pending};
 use crate::broken::Hole;
@@ -209,7 +209,7 @@ impl BulletSession {
 
     /// What the node that replaces what was seen knows of the back.
     #[inline]
-    fn trace_of(&self, seen: &Seen) -> Option<Trace> {
+    fn trace_of(&self, seen: &Seen) -> Option<BackHint> {
         let front = &self.engine.front;
         let old = seen.node.filter(|_| seen.is_counted)?;
         front.is_applied(old.at).then(|| front.trace(old.at))?
@@ -309,12 +309,12 @@ impl BulletSession {
     }
 
     /// Writes operations to a parcel.
-    pub(super) fn write_parcel(&mut self, operations: &[u8]) -> Result<Named, Error> {
+    pub(super) fn write_overflow_record(&mut self, operations: &[u8]) -> Result<Named, Error> {
         // Once for itself, and once for what becomes of it.
         self.engine.spare(2 * operations.len() as u64)?;
         let (heap, secret) = (&self.engine.back.heap, self.engine.pool.secret());
         let (lane, claim) = (&mut self.lane, &mut self.heap_claim);
-        let written = write_parcel(heap, secret, lane, claim, operations);
+        let written = write_overflow_record(heap, secret, lane, claim, operations);
         heap.let_go(claim);
         let (parcel, flushed) = written?;
         self.fence_with(flushed);
@@ -412,8 +412,8 @@ impl BulletSession {
             engine.stripes.set_stamp(one.stripe, &self.ordered);
         }
         let mut show = || engine.front.publish(&one.place, &one.node, spare, claim);
-        match &engine.gates {
-            Some(gates) => gates.write(one.stripe, show),
+        match &engine.reader_locks {
+            Some(reader_locks) => reader_locks.write(one.stripe, show),
             None => show(),
         }?;
         engine.forget_removed(&one.node);
@@ -423,7 +423,7 @@ impl BulletSession {
             None => {
                 bump_signed(&counters.nodes, 1);
                 if counters.nodes.load(Ordering::Relaxed) % NODES_A_LOOK == 0 {
-                    engine.background.nudge();
+                    engine.background.wake();
                 }
             }
         }

@@ -107,9 +107,9 @@ impl Stripes {
 
     /// Takes the lock, waiting. The caller holds no other stripe, or takes stripes in ascending order.
     pub(crate) fn lock(&self, id: StripeId, owner: u16) {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while !self.try_lock(id, owner) {
-            patience.wait();
+            backoff.wait();
         }
     }
 
@@ -192,10 +192,10 @@ impl Stripes {
         owner: u16,
         goes_on: impl Fn() -> Result<(), E>,
     ) -> Result<u64, E> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while !self.try_lock(id, owner) {
             goes_on()?;
-            patience.wait();
+            backoff.wait();
         }
         let version = self.version(id);
         self.unlock_now(id);
@@ -309,10 +309,10 @@ impl Publishing {
     /// What `goes_on` says, which is asked as long as it is not over.
     pub(crate) fn pass<E>(&self, goes_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
         let seen = self.0.load(Ordering::Acquire);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while seen & 1 == 1 && self.0.load(Ordering::Acquire) == seen {
             goes_on()?;
-            patience.wait();
+            backoff.wait();
         }
         Ok(())
     }
@@ -320,11 +320,11 @@ impl Publishing {
 
 /// Waits politely: spins, then yields, then naps. Holders hold for a microsecond, unless the value they
 /// write is large or they were descheduled.
-pub(crate) struct Patience(u32);
+pub(crate) struct Backoff(u32);
 
-impl Patience {
-    pub(crate) fn new() -> Patience {
-        Patience(0)
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff(0)
     }
 
     pub(crate) fn wait(&mut self) {

@@ -1,7 +1,7 @@
 //! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
 //!
 //! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
-//! it with few looks. A guess may be wrong, also because of damage or by what somebody wrote into values; whoever uses it has bounds of its own.
+//! it with few looks. An estimate may be wrong, also because of damage or by what somebody wrote into values; whoever uses it has bounds of its own.
 
 use super::cursor::{Cursor, Next};
 use super::log::Logs;
@@ -15,14 +15,14 @@ const CLOSELY: u64 = 4 << 20;
 
 impl Logs {
     /// Operations in all logs, about.
-    pub(super) fn guess(&self) -> u64 {
+    pub(super) fn estimate(&self) -> u64 {
         let heads = lock(&self.ledger).heads.clone();
         let each = heads.iter().enumerate();
-        each.map(|(number, head)| self.guess_log(number, *head))
+        each.map(|(number, head)| self.estimate_log(number, *head))
             .sum()
     }
 
-    fn guess_log(&self, number: usize, head: u64) -> u64 {
+    fn estimate_log(&self, number: usize, head: u64) -> u64 {
         let (mut cursor, mut closely) = (Cursor::new(number), CLOSELY);
         let (mut first, mut behind) = (head, head + self.log_bytes());
         let (mut operations, mut bytes) = (0, 0);
@@ -104,9 +104,12 @@ mod tests {
             put += more;
             // 2, 4 and 5 lines each.
             let there = journal.used_bytes().0 * 3 / (64 * 11);
-            let guess = journal.logs.guess();
+            let estimate = journal.logs.estimate();
             let bounds = (there * 2 / 3).saturating_sub(16)..=there * 3 / 2 + 16;
-            assert!(bounds.contains(&guess), "{guess} of {there} after {put}");
+            assert!(
+                bounds.contains(&estimate),
+                "{estimate} of {there} after {put}"
+            );
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::broken::Opened;
 use crate::concurrency::stripes::{STRIPES, StripeId, Stripes};
 use crate::engine::halt::Halt;
 use crate::engine::kind::JOURNAL;
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::engine::pool::pool_of;
 use crate::error::{Error, corrupt};
 use crate::options::Options;
@@ -139,7 +139,7 @@ impl<V: Volatile> Journal<V> {
             [extent] if extent.bytes == bytes => extent.at,
             _ => return damaged(0, "the extent of the logs has another size than they"),
         };
-        let mut found = Found::new(pool.lane());
+        let mut found = ReadFlusher::new(pool.lane());
         let shape = Shape { at, ..shape };
         let ledger = match Ledger::find(&pool, &mut found, shape.count)? {
             Some(ledger) => ledger,
@@ -219,7 +219,7 @@ impl<V: Volatile> Journal<V> {
 /// Recovery under way.
 struct Recovery<'a, V> {
     map: &'a V,
-    found: Found,
+    found: ReadFlusher,
     /// The LSN that counts so far, of removed keys, too.
     newest: HashMap<Vec<u8>, u64>,
     lsn_max: u64,
@@ -248,7 +248,7 @@ impl<V: Volatile> Replay for Recovery<'_, V> {
         Ok(())
     }
 
-    fn found(&mut self) -> &mut Found {
+    fn found(&mut self) -> &mut ReadFlusher {
         &mut self.found
     }
 }

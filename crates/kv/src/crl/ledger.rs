@@ -14,7 +14,7 @@
 //! on what it says before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
 
 use super::entry::{is_epoch, word_at};
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::{LINE, Lane, Pool, ROOT_AT, ROOT_BYTES, Secret};
 
@@ -111,7 +111,7 @@ impl Ledger {
     /// [`Error::Corrupt`], without the path.
     pub(crate) fn find(
         pool: &Pool,
-        found: &mut Found,
+        found: &mut ReadFlusher,
         logs: usize,
     ) -> Result<Option<Ledger>, Error> {
         let mut copies = [const { Vec::new() }; 2];

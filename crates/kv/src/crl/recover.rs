@@ -10,7 +10,7 @@ use super::cursor::{Cursor, Next};
 use super::entry::Entry;
 use super::log::Logs;
 use crate::broken::Hole;
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::LINE;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ pub(crate) trait Replay {
     }
 
     /// What recovery flushes with. Whatever it keeps is settled at the end of the log.
-    fn found(&mut self) -> &mut Found;
+    fn found(&mut self) -> &mut ReadFlusher;
 }
 
 impl Logs {
@@ -83,7 +83,7 @@ impl Logs {
         let Some((own, others)) = replays.split_first_mut() else {
             panic!("recovery by nobody");
         };
-        own.expect(self.guess());
+        own.expect(self.estimate());
         std::thread::scope(|scope| {
             let spawn = |replay| {
                 // Without a thread for it, the others have more to do.
@@ -150,7 +150,7 @@ impl Logs {
     }
 
     /// Keeps the entries that were found.
-    fn keep(&self, found: &mut Found, number: usize, from: u64, to: u64) {
+    fn keep(&self, found: &mut ReadFlusher, number: usize, from: u64, to: u64) {
         let mut position = from;
         while position < to {
             let bytes = self.to_end(position).min(to - position);
@@ -162,7 +162,7 @@ impl Logs {
     /// Makes sure that what comes behind the end of a log never counts: an entry that is torn, or names something torn, would, if something
     /// else came to lie there that makes it whole. Only the check goes, a word that is written wholly or not at all: zeros that are torn
     /// themselves could be just what the entry lacked.
-    fn end_log(&self, found: &mut Found, number: usize, end: u64) {
+    fn end_log(&self, found: &mut ReadFlusher, number: usize, end: u64) {
         let at = self.place(number, end);
         if self.pool.region().load_word(at) != 0 {
             let dirty = found.lane.store(at, &[0; 8]);

@@ -6,7 +6,7 @@ use super::journal::{Journal, Volatile};
 use super::ledger::Notes;
 use super::log::Group;
 use super::pass::{Back, Step};
-use crate::concurrency::stripes::{Patience, StripeId};
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
 use everdram_pm::{Flushed, Lane};
@@ -139,7 +139,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
     /// A log with room for an entry, where it may hold so many bytes; the writer holds nothing.
     fn take_log(&mut self, most: u64) -> Result<Group, Error> {
         let journal = self.journal;
-        let (mut patience, mut seen) = (Patience::new(), None);
+        let (mut backoff, mut seen) = (Backoff::new(), None);
         let (mut passes, mut idle) = (0, 0);
         loop {
             journal.healthy()?;
@@ -172,7 +172,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
             }
             match self.step() {
                 Ok(Step::Worked | Step::Reclaimed(_)) => {}
-                Ok(Step::Waiting | Step::Idle) => patience.wait(),
+                Ok(Step::Waiting | Step::Idle) => backoff.wait(),
                 Err(error) => {
                     // Its log may hold copies that another try would copy again.
                     journal.halted.set(error.to_string());
@@ -194,7 +194,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
 
     /// Holds this log, and may fill what others leave free.
     fn hold_log(&self, log: usize) -> HeldLog<'a, V> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(group) = self.journal.logs.begin_spared(log) {
                 return HeldLog {
@@ -202,7 +202,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
                     group: Some(group),
                 };
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 }

@@ -56,7 +56,7 @@ impl Background {
     }
 
     /// Asks for a look now.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         self.signal.state.lock().nudged = true;
         self.signal.wake.notify_one();
     }
@@ -111,7 +111,7 @@ mod tests {
         background.start(Arc::downgrade(&engine), "doomed", &halt, |_, _| {
             panic!("on purpose")
         });
-        background.nudge();
+        background.wake();
         let begun = std::time::Instant::now();
         while !halt.is_set() && begun.elapsed() < Duration::from_secs(60) {
             std::thread::yield_now();

@@ -6,28 +6,28 @@
 use everdram_pm::{Dirty, Flushed, Lane};
 
 /// See the module text.
-pub(crate) struct Found {
+pub(crate) struct ReadFlusher {
     /// What recovery writes with. Each of its fences covers what was kept before it.
     pub(crate) lane: Lane,
     flushed: Option<Flushed>,
 }
 
-impl Found {
-    pub(crate) fn new(lane: Lane) -> Found {
-        Found {
+impl ReadFlusher {
+    pub(crate) fn new(lane: Lane) -> ReadFlusher {
+        ReadFlusher {
             lane,
             flushed: None,
         }
     }
 
-    /// Keeps what is there: durable with the next [`Found::settle`].
+    /// Keeps what is there: durable with the next [`ReadFlusher::settle`].
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn keep(&mut self, at: u64, bytes: u64) {
         let flushed = self.lane.flush_found(at, bytes);
         flushed.join(&mut self.flushed);
     }
 
-    /// As [`Found::keep`], of what was stored just now.
+    /// As [`ReadFlusher::keep`], of what was stored just now.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn keep_stored(&mut self, dirty: Dirty) {
         let flushed = self.lane.flush(dirty);

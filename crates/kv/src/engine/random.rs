@@ -6,13 +6,13 @@ use rand::rngs::StdRng;
 
 /// Where an engine's random words come from. Nothing that is drawn here is on a hot path.
 #[derive(Default)]
-pub(crate) struct Chance(Option<Mutex<StdRng>>);
+pub(crate) struct Random(Option<Mutex<StdRng>>);
 
-impl Chance {
+impl Random {
     /// The words of a seed.
     #[cfg(feature = "lab")]
-    pub(crate) fn seeded(seed: u64) -> Chance {
-        Chance(Some(Mutex::new(rand::SeedableRng::seed_from_u64(seed))))
+    pub(crate) fn seeded(seed: u64) -> Random {
+        Random(Some(Mutex::new(rand::SeedableRng::seed_from_u64(seed))))
     }
 
     /// One word.

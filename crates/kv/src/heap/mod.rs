@@ -23,7 +23,7 @@ mod lines;
 mod tests;
 mod txn;
 
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::lock::lock;
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
@@ -31,7 +31,7 @@ use lines::Lines;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-pub(crate) use lines::{Claim, Lines as Books};
+pub(crate) use lines::{Claim, Lines as FreeMap};
 pub(crate) use txn::{Redo, Txn};
 
 /// Bytes of a run in front of its object.
@@ -100,7 +100,7 @@ impl Heap {
     /// [`Error::Corrupt`], without the path. Not if `tolerate` takes it: then nothing is known of a chunk, and all of it counts as taken.
     pub(crate) fn open(
         pool: Arc<Pool>,
-        found: &mut Found,
+        found: &mut ReadFlusher,
         owner: u32,
         chunk_lines: u32,
         [step_bytes, bytes_max]: [u64; 2],
@@ -126,7 +126,7 @@ impl Heap {
 
     fn read_extent(
         &self,
-        found: &mut Found,
+        found: &mut ReadFlusher,
         extent: Extent,
         tolerate: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<(), Error> {

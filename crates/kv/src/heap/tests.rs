@@ -148,7 +148,7 @@ mod records {
     use super::super::{Heap, Redo};
     use super::memory::{Memory, Moment};
     use crate::broken::Opened;
-    use crate::engine::persist_on_read::Found;
+    use crate::engine::persist_on_read::ReadFlusher;
     use everdram_pm::lab::{Seed, create, open};
     use everdram_pm::{LINE, Pool};
     use std::ops::Range;
@@ -173,7 +173,7 @@ mod records {
             redo.format(&mut pool.lane());
         }
         let redo = Arc::new(redo);
-        let mut found = Found::new(pool.lane());
+        let mut found = ReadFlusher::new(pool.lane());
         redo.recover(&mut found, Err).unwrap();
         found.settle();
         (pool, redo, at)
@@ -261,7 +261,7 @@ mod records {
         const CAPACITY: usize = 256 << 10;
         let open_heap = |memory: &Arc<Memory>| {
             let pool = open(&memory.stored(), CAPACITY as u64, Some(memory.clone())).unwrap();
-            let mut found = Found::new(pool.lane());
+            let mut found = ReadFlusher::new(pool.lane());
             let most = CAPACITY as u64;
             let heap =
                 Heap::open(Arc::clone(&pool), &mut found, HEAP, LINES, [0, most], Err).unwrap();

@@ -18,7 +18,7 @@
 //! name the same bit, and a bit has its own history. The area is used again only after the record in it was retired (B12).
 
 use crate::broken::{Hole, Opened};
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
 use parking_lot::Mutex;
@@ -124,7 +124,7 @@ impl Redo {
     /// and a transaction that was in the middle stays there.
     pub(crate) fn recover(
         &self,
-        found: &mut Found,
+        found: &mut ReadFlusher,
         tolerate: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // A process that was killed may have left in the caches that a record is retired. If that were lost after others had changed
@@ -141,7 +141,7 @@ impl Redo {
         Ok(())
     }
 
-    fn recover_area(&self, found: &mut Found, area: u64) -> Result<(), Error> {
+    fn recover_area(&self, found: &mut ReadFlusher, area: u64) -> Result<(), Error> {
         let damaged = || corrupt(area, "the number of an area's transactions is damaged");
         let retired = self.retired(area).ok_or_else(damaged)?;
         let Some((number, edits)) = self.committed(area, retired) else {

@@ -212,7 +212,7 @@ mod tests {
     use super::super::{DEPTH_FIRST, FOUND};
     use super::*;
     use crate::concurrency::epoch::Epochs;
-    use crate::engine::random::Chance;
+    use crate::engine::random::Random;
     use crate::index::growth::rehash_by;
     use std::sync::Arc;
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn filled(count: u64) -> (Index, crate::concurrency::epoch::Slot) {
-        let (index, slot) = index(Hasher::new(&Chance::default()));
+        let (index, slot) = index(Hasher::new(&Random::default()));
         for number in 1..=count {
             let hash = index.hash(&number.to_le_bytes());
             let mut again = rehash_by(|at| index.hash(&at.get().to_le_bytes()));

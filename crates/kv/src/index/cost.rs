@@ -4,7 +4,7 @@
 use super::growth::rehash_by;
 use super::{DEPTH_FIRST, FOUND, Hasher, Index, KeyHash, Location};
 use crate::concurrency::epoch::Epochs;
-use crate::engine::random::Chance;
+use crate::engine::random::Random;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ fn replace_ns(index: &Index, count: u64) -> f64 {
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn table() {
-    let index = Index::new(Epochs::new(4), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
+    let index = Index::new(Epochs::new(4), Hasher::new(&Random::default()), DEPTH_FIRST).unwrap();
     let (mut number, mut fullest, mut slowest_us) = (0_u64, 0_f64, 0_f64);
     println!(
         "   records  ns/insert   hit ns  miss ns  hit + replace ns  bytes/record  max since 1 M  slowest us"

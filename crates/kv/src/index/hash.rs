@@ -5,7 +5,7 @@
 //! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they live on as long as
 //! restarts begin with a checkpoint, and are drawn anew when one does not.
 
-use crate::engine::random::Chance;
+use crate::engine::random::Random;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 /// The secret of XXH3.
@@ -22,7 +22,7 @@ pub(crate) struct Hasher {
 
 impl Hasher {
     /// Draws a secret.
-    pub(crate) fn new(chance: &Chance) -> Hasher {
+    pub(crate) fn new(chance: &Random) -> Hasher {
         let mut secret = [0; SECRET_BYTES];
         for bytes in secret.chunks_exact_mut(8) {
             bytes.copy_from_slice(&chance.word().to_le_bytes());
@@ -53,8 +53,8 @@ mod tests {
     #[test]
     fn every_index_hashes_differently_and_itself_alike() {
         let (one, other) = (
-            Hasher::new(&Chance::default()),
-            Hasher::new(&Chance::default()),
+            Hasher::new(&Random::default()),
+            Hasher::new(&Random::default()),
         );
         for length in [1, 3, 8, 16, 17, 128, 240, 241, 65_536] {
             let key = vec![7; length];

@@ -220,7 +220,7 @@ impl ViperSession {
         let result = self
             .put_blocks_aside(&steps, journaled)
             .and_then(|()| self.apply_steps(clearing.as_ref(), &mut steps, stripes, journaled));
-        for block in std::mem::take(&mut self.spare) {
+        for block in std::mem::take(&mut self.reserved) {
             self.engine.blocks.give_back(block);
         }
         result
@@ -276,12 +276,12 @@ impl ViperSession {
         let journal = journaled.then(|| journal.sum::<usize>() + OP_HEAD);
         let puts = steps().filter_map(|(key, value)| Some((key, value?)));
         let blocks = blocks_at_most(&self.engine.geometry, puts, journal.unwrap_or(0));
-        let mut spare = std::mem::take(&mut self.spare);
+        let mut reserved = std::mem::take(&mut self.reserved);
         let result = self
             .engine
             .blocks
-            .claim(blocks, self.compaction, &mut spare);
-        self.spare = spare;
+            .claim(blocks, self.compaction, &mut reserved);
+        self.reserved = reserved;
         result
     }
 
@@ -376,7 +376,7 @@ impl ViperSession {
         }
         if let Some(journal) = journal {
             self.count_garbage(&journal);
-            self.mark_late(&journal)?;
+            self.defer_mark(&journal)?;
             self.let_go(&journal);
         }
         Ok(Ticket(self.last_ticket.0))
@@ -494,8 +494,8 @@ impl ViperSession {
         for slot in &engine.slots {
             slot.keys.store(0, Ordering::Relaxed);
         }
-        engine.bury_everything(&clearing.pieces);
-        engine.background.nudge();
+        engine.mark_all_dead(&clearing.pieces);
+        engine.background.wake();
         Ok(())
     }
 }
@@ -518,7 +518,7 @@ impl super::Viper {
     }
 
     /// Counts every record as garbage and lets go of every piece of a value, as the index is empty now.
-    fn bury_everything(&self, pieces: &[(u32, u32)]) {
+    fn mark_all_dead(&self, pieces: &[(u32, u32)]) {
         for block in self.blocks.all() {
             let Some(entry) = self.blocks.get(block) else {
                 continue;

@@ -411,9 +411,9 @@ impl Blocks {
     fn grow_one_at_a_time(&self, wanted: u64, least: u64, touch: bool) -> Result<(), Error> {
         let before = self.grown.load(Ordering::Acquire);
         if self.growing.swap(true, Ordering::AcqRel) {
-            let mut patience = crate::concurrency::stripes::Patience::new();
+            let mut backoff = crate::concurrency::stripes::Backoff::new();
             while self.growing.load(Ordering::Acquire) {
-                patience.wait();
+                backoff.wait();
             }
             if self.grown.load(Ordering::Acquire) != before {
                 return Ok(());

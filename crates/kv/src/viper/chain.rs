@@ -271,7 +271,7 @@ mod tests {
             let dirty = session.lane.store(viper.blocks.at(block), &ones);
             session.unfenced.add(session.lane.flush(dirty));
         }
-        session.spare.clone_from(&blocks);
+        session.reserved.clone_from(&blocks);
         let chain = write(session, key, value).unwrap();
         assert_eq!(chain.bytes as usize, whole.len());
         assert_eq!((chain.pieces as usize, chain.first), (count, blocks[0]));

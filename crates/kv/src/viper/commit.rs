@@ -136,8 +136,8 @@ impl ViperSession {
     pub(super) fn publish(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
         ordered.assert_covers(write.written);
         self.stamp(write, ordered);
-        self.swing(write, ordered)?;
-        self.bury_old(write)
+        self.repoint(write, ordered)?;
+        self.mark_old_dead(write)
     }
 
     /// Says what reads of the write's key depend on.
@@ -152,7 +152,7 @@ impl ViperSession {
 
     /// Swings the index entry of a write.
     #[inline(always)]
-    pub(super) fn swing(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
+    pub(super) fn repoint(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
         let old = self.entry_of(write);
         let ViperSession {
             engine, scratch, ..
@@ -182,7 +182,7 @@ impl ViperSession {
 
     /// Marks the record dead that a published write replaced, and counts.
     #[inline(always)]
-    pub(super) fn bury_old(&mut self, write: &Pending) -> Result<(), Error> {
+    pub(super) fn mark_old_dead(&mut self, write: &Pending) -> Result<(), Error> {
         if write.moved {
             return Ok(());
         }

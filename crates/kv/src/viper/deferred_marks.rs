@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const CHUNK: usize = if cfg!(miri) { 1 << 4 } else { 1 << 12 };
 
 /// See the module text.
-pub(super) struct LateMarks {
+pub(super) struct DeferredMarks {
     page_bytes: u64,
     /// A bit for each page.
     chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
@@ -48,18 +48,18 @@ struct Lot {
 
 /// Notes that were taken. They go back when this is dropped, unless [`Taken::settle`] comes first.
 pub(super) struct Taken<'a> {
-    notes: &'a LateMarks,
+    notes: &'a DeferredMarks,
     /// The lot that is settled with this.
     number: u64,
     /// Offsets of its pages, and of those that others have in flight.
     pages: Vec<u64>,
 }
 
-impl LateMarks {
+impl DeferredMarks {
     /// For a pool that has at most `bytes`.
-    pub(super) fn new(page_bytes: u64, bytes: u64) -> LateMarks {
+    pub(super) fn new(page_bytes: u64, bytes: u64) -> DeferredMarks {
         let words = (bytes / page_bytes / 64) as usize + 1;
-        LateMarks {
+        DeferredMarks {
             page_bytes,
             chunks: (0..words.div_ceil(CHUNK))
                 .map(|_| OnceLock::new())
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn each_noted_page_is_taken_once() {
-        let notes = LateMarks::new(512, 1 << 30);
+        let notes = DeferredMarks::new(512, 1 << 30);
         let far = (1 << 30) - 512;
         for at in [512 + 16, 512 + 40, 65 * 512 + 24, far + 16] {
             notes.note(at);
@@ -213,7 +213,7 @@ mod tests {
     /// Somebody else took them for durable when they were only taken.
     #[test]
     fn notes_without_a_fence_go_back() {
-        let notes = LateMarks::new(4096, 1 << 20);
+        let notes = DeferredMarks::new(4096, 1 << 20);
         notes.note(4096 + 16);
         notes.note_removal();
         drop(notes.take_if_removed());
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn removals_are_told_once() {
-        let notes = LateMarks::new(4096, 1 << 20);
+        let notes = DeferredMarks::new(4096, 1 << 20);
         assert!(notes.take_if_removed().is_none());
         notes.note_removal();
         let (ordered, written) = fence();
@@ -236,7 +236,7 @@ mod tests {
     /// One thread had taken the notes and not fenced them; the other found none, and dropped the tombstone.
     #[test]
     fn who_comes_second_gets_what_the_first_has_not_fenced() {
-        let notes = LateMarks::new(4096, 1 << 20);
+        let notes = DeferredMarks::new(4096, 1 << 20);
         notes.note(4096 + 16);
         notes.note_removal();
         let (ordered, written) = fence();

@@ -189,12 +189,12 @@ impl ViperSession {
     pub(super) fn fence_after_publishing(&mut self, pending: &[Pending]) -> Result<(), Error> {
         self.settle();
         for write in pending {
-            self.swing(write, &Ordered::when_found())?;
+            self.repoint(write, &Ordered::when_found())?;
         }
         let ordered = self.settle_and_fence();
         for write in pending {
             self.stamp(write, &ordered);
-            self.bury_old(write)?;
+            self.mark_old_dead(write)?;
         }
         Ok(())
     }

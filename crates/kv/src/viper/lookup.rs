@@ -9,7 +9,7 @@ use super::{Viper, bump};
 use crate::broken::Hole;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
-use crate::concurrency::stripes::{Patience, StripeId, Stripes};
+use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
 use crate::engine::check_key;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
@@ -182,9 +182,9 @@ impl ViperSession {
     fn stood_still(&self, stripe: StripeId, before: u64, after: u64) -> bool {
         let stripes = &self.engine.stripes;
         if Stripes::is_word_locked(after) && !stripes.held_by(stripe, self.id) {
-            let mut patience = Patience::new();
+            let mut backoff = Backoff::new();
             while stripes.word(stripe) == after {
-                patience.wait();
+                backoff.wait();
             }
             return false;
         }
@@ -217,9 +217,9 @@ impl ViperSession {
     fn give_way(&mut self, stripe: StripeId, word: u64) -> Result<(), Error> {
         // Whoever holds the stripe may be waiting for one that this session holds.
         self.commit_pending()?;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.engine.stripes.word(stripe) == word {
-            patience.wait();
+            backoff.wait();
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ pub(super) enum Aim {
     /// To be read: all of it, verified.
     Read,
     /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified: writers need
-    /// to know which record they bury and not what is in it.
+    /// to know which record they mark dead and not what is in it.
     Mark,
     /// As [`Aim::Mark`], to have the word at so many bytes from its start changed.
     Edit(u64),
@@ -370,7 +370,7 @@ fn alive(
         && spot.info.state == State::Unverified
         && engine.has_died(spot, record)?
     {
-        engine.bury_found(slot, hash, *location);
+        engine.mark_found_dead(slot, hash, *location);
         return Ok(None);
     }
     Ok(hit)

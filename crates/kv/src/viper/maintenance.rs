@@ -153,11 +153,11 @@ impl Recovered for Viper {
     #[cfg(feature = "lab")]
     fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
         step(&self, true, cursor)?;
-        let mut patience = crate::concurrency::stripes::Patience::new();
+        let mut backoff = crate::concurrency::stripes::Backoff::new();
         loop {
             match self.make_dense()? {
                 Step::Worked => {}
-                Step::Waiting => patience.wait(),
+                Step::Waiting => backoff.wait(),
                 Step::Nothing => break,
             }
         }

@@ -19,14 +19,14 @@ impl Viper {
     /// after the session that marked the key's older copy had listed or noted that mark.
     pub(super) fn fence_marks(&self, session: &mut ViperSession) {
         self.flush_listed_marks(session);
-        let taken = self.late_marks.take_if_removed();
+        let taken = self.deferred_marks.take_if_removed();
         self.fence_taken(session, taken);
     }
 
     /// Makes all marks durable that sessions left in the cache.
     pub(super) fn fence_all_marks(&self, session: &mut ViperSession) {
         self.flush_listed_marks(session);
-        let taken = self.late_marks.take_all();
+        let taken = self.deferred_marks.take_all();
         self.fence_taken(session, Some(taken));
     }
 

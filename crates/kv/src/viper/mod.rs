@@ -48,12 +48,12 @@ mod transaction;
 mod write;
 
 use crate::concurrency::epoch::Epochs;
-use crate::concurrency::stripes::{Patience, Publishing, StripeId, Stripes};
+use crate::concurrency::stripes::{Backoff, Publishing, StripeId, Stripes};
 use crate::engine::background::Background;
 use crate::engine::clock::system_clock;
 use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
-use crate::engine::random::Chance;
+use crate::engine::random::Random;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::Error;
 use crate::error::corrupt;
@@ -65,7 +65,7 @@ use claim::Claim;
 use compaction::Compactor;
 use compaction::retired::{RetireQueue, Retired};
 use crossbeam_utils::CachePadded;
-use deferred_marks::LateMarks;
+use deferred_marks::DeferredMarks;
 use everdram_pm::{Lsn, Pool};
 use layout::Geometry;
 use parking_lot::Mutex;
@@ -134,13 +134,13 @@ pub(crate) struct Viper {
     epochs: Arc<Epochs>,
     stripes: Stripes,
     blocks: Blocks,
-    late_marks: LateMarks,
+    deferred_marks: DeferredMarks,
     slots: Box<[CachePadded<SlotShared>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
     retired: RetireQueue,
     /// Names of chains.
-    chance: Chance,
+    chance: Random,
     clock: Clock,
     /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
     clock_high: AtomicU64,
@@ -226,7 +226,7 @@ impl Viper {
             epochs,
             stripes: Stripes::new(options.stripes),
             blocks,
-            late_marks: LateMarks::new(geometry.page_bytes, bytes_max),
+            deferred_marks: DeferredMarks::new(geometry.page_bytes, bytes_max),
             slots: (0..slots)
                 .map(|_| CachePadded::new(SlotShared::new()))
                 .collect(),
@@ -329,9 +329,9 @@ impl Viper {
 
     /// Blocks until no reader can hold a location from before `epoch`.
     fn wait_for_readers(&self, epoch: u64) {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while !self.epochs.passed(epoch) {
-            patience.wait();
+            backoff.wait();
         }
     }
 

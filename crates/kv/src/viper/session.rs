@@ -91,7 +91,7 @@ pub(crate) struct ViperSession {
     /// The next record is the first of its fence group.
     pub(super) first: bool,
     /// Free blocks put aside, so that a batch cannot run out of space half-way.
-    pub(super) spare: Vec<u32>,
+    pub(super) reserved: Vec<u32>,
     /// Compaction may use the reserve of free blocks.
     pub(super) compaction: bool,
     /// It took a block while there were few; see `room.rs`.
@@ -142,7 +142,7 @@ impl ViperSession {
             scratch: Vec::new(),
             value: Vec::new(),
             first: true,
-            spare: Vec::new(),
+            reserved: Vec::new(),
             compaction: false,
             owes: false,
             last_ticket: Lsn(0),

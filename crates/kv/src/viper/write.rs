@@ -126,9 +126,9 @@ impl ViperSession {
 
     /// Blocks from the free list: first those put aside for the batch being applied.
     pub(super) fn take_blocks(&mut self, count: usize, out: &mut Vec<u32>) -> Result<(), Error> {
-        if self.spare.len() >= count {
-            let rest = self.spare.len() - count;
-            out.extend(self.spare.drain(rest..));
+        if self.reserved.len() >= count {
+            let rest = self.reserved.len() - count;
+            out.extend(self.reserved.drain(rest..));
             return Ok(());
         }
         self.engine.blocks.claim(count, self.compaction, out)
@@ -208,7 +208,7 @@ impl ViperSession {
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession { engine, lane, .. } = self;
         if !engine.durable_at_fence {
-            engine.late_marks.note_removal();
+            engine.deferred_marks.note_removal();
         }
         let dirty = set_mark(&engine.pool, old.mark, |at, word, new| {
             lane.exchange_word(at, word, new)
@@ -222,19 +222,19 @@ impl ViperSession {
     pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
         // Pieces of a chain are let go, and that takes the mark of the record that led to them.
         if self.engine.durable_at_fence || old.chain.is_some() {
-            return self.mark_late(old);
+            return self.defer_mark(old);
         }
         let ViperSession { engine, lane, .. } = self;
         set_mark(&engine.pool, old.mark, |at, word, new| {
             lane.exchange_word_late(at, word, new)
         })?;
-        engine.late_marks.note(old.mark.at);
+        engine.deferred_marks.note(old.mark.at);
         Ok(())
     }
 
     /// Marks a record dead that does no harm for a while if a crash brings it back, and says so to compaction. The mark
     /// stays in the cache until the session has several.
-    pub(super) fn mark_late(&mut self, old: &Old) -> Result<(), Error> {
+    pub(super) fn defer_mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession {
             engine, lane, id, ..
         } = self;

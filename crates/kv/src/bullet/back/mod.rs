@@ -7,18 +7,18 @@
 
 pub(super) mod root;
 
-use super::back_hint::Trace;
+use super::back_hint::BackHint;
 use super::layout::padded;
 use super::layout::{Geometry, HEAP_OWNER, OBJECT_HEAD, ObjectHead};
 use super::table::{
     Array, Editor, LINE, LINK_AT, Memory, Place, Table, sealed, slot_word, unsealed,
 };
 use crate::concurrency::seam::publishes;
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::engine::damage::Damage;
 use crate::engine::damage::tolerate;
 use crate::engine::halt::Halt;
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use crate::heap::{Claim, Heap, Redo, Txn};
 use everdram_pm::{Flushed, Lane, Pool};
@@ -84,7 +84,7 @@ impl Back {
         pool: &Arc<Pool>,
         geometry: &Geometry,
         sizes: [u64; 2],
-        found: &mut Found,
+        found: &mut ReadFlusher,
         redo: &Redo,
         txn: &mut Txn,
         damage: Option<&Arc<Damage>>,
@@ -276,7 +276,7 @@ impl Back {
     /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is sound. Its memory is taken to be
     /// in the caches; see [`Back::fetch`].
     #[inline]
-    pub(super) fn has(&self, hash: u64, trace: &Trace) -> bool {
+    pub(super) fn has(&self, hash: u64, trace: &BackHint) -> bool {
         let line_at = trace.slot & !(LINE - 1);
         let words = self.seen_words(line_at);
         let slot = words[((trace.slot - line_at) / 8) as usize];
@@ -312,12 +312,12 @@ impl Back {
     #[cold]
     fn locked<T>(&self, hash: u64, mut look: impl FnMut() -> T) -> T {
         let row = self.row(hash);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while !self.try_lock(row) {
             if self.halted.is_set() {
                 return look();
             }
-            patience.wait();
+            backoff.wait();
         }
         let seen = look();
         self.unlock(row);

@@ -12,11 +12,11 @@
 //! nothing, and where there is one, whatever is zero was lost.
 
 use super::Back;
-use crate::bullet::counters::Books;
+use crate::bullet::counters::LedgerCounters;
 use crate::bullet::layout::Geometry;
 use crate::bullet::table::{Array, Table};
 use crate::crl::{LEDGERS_AT, Ledger, Shape};
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use crate::heap::Redo;
 use everdram_pm::{Pool, ROOT_AT, Secret};
@@ -62,18 +62,21 @@ impl Root {
 pub(in crate::bullet) fn open_ledger(
     pool: &Pool,
     redo: &Redo,
-    found: &mut Found,
+    found: &mut ReadFlusher,
     logs: &Shape,
-) -> Result<(Ledger, Books), Error> {
+) -> Result<(Ledger, LedgerCounters), Error> {
     let Some(ledger) = Ledger::find(pool, found, logs.count)? else {
         let root = ROOT_WORDS.map(|at| pool.region().load_word(at));
         if root != [0; 4] || !redo.is_blank() || !logs.is_blank(pool) {
             return Err(corrupt(LEDGERS_AT, "both ledgers are damaged"));
         }
         redo.format(&mut found.lane);
-        return Ok((Ledger::first(&mut found.lane, logs.count), Books::default()));
+        return Ok((
+            Ledger::first(&mut found.lane, logs.count),
+            LedgerCounters::default(),
+        ));
     };
-    let books = Books::from_words(ledger.notes);
+    let books = LedgerCounters::from_words(ledger.notes);
     match books.is_sound() {
         true => Ok((ledger, books)),
         false => Err(corrupt(LEDGERS_AT, "a ledger says what cannot be")),

@@ -9,7 +9,7 @@ use crate::bullet::layout::{LENTRY_BYTES, ObjectHead, RecordAt};
 use crate::bullet::session::{BulletSession, Seen, bump, bump_signed};
 use crate::bullet::table::slot_word;
 use crate::bullet::write::Change;
-use crate::concurrency::stripes::{Patience, StripeId};
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::error::Error;
 use crate::options::BulletSystem;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering;
 impl BulletSession {
     /// What the back is changed with. Whoever has one gives it back soon, and holds no lock that the caller has.
     fn direct(&self) -> Gleaner {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             if let Some(gleaner) = self.engine.take_gleaner() {
                 return gleaner;
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 

@@ -1,23 +1,23 @@
 //! What the base of the paper's ladder has and all others lack: locks that gets take (section 2.1). Readers share them, writers do not.
 
-use crate::concurrency::stripes::{Patience, StripeId};
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// A lock for each row of buckets: so many readers, or -1 for a writer.
-pub(in crate::bullet) struct Gates(Box<[CachePadded<AtomicI32>]>);
+pub(in crate::bullet) struct ReaderLocks(Box<[CachePadded<AtomicI32>]>);
 
 /// A reader's hold.
 pub(in crate::bullet) struct Reading<'a>(&'a AtomicI32);
 
-impl Gates {
-    pub(in crate::bullet) fn new(stripes: usize) -> Gates {
-        Gates((0..stripes).map(|_| CachePadded::default()).collect())
+impl ReaderLocks {
+    pub(in crate::bullet) fn new(stripes: usize) -> ReaderLocks {
+        ReaderLocks((0..stripes).map(|_| CachePadded::default()).collect())
     }
 
     pub(in crate::bullet) fn read(&self, stripe: StripeId) -> Reading<'_> {
         let gate = &self.0[stripe.number()];
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             let readers = gate.load(Ordering::Relaxed);
             let (more, order) = (readers + 1, Ordering::Acquire);
@@ -28,19 +28,19 @@ impl Gates {
             {
                 return Reading(gate);
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 
     /// Calls `change` while nobody reads.
     pub(in crate::bullet) fn write<T>(&self, stripe: StripeId, change: impl FnOnce() -> T) -> T {
         let gate = &self.0[stripe.number()];
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while gate
             .compare_exchange_weak(0, -1, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
         {
-            patience.wait();
+            backoff.wait();
         }
         let changed = change();
         gate.store(0, Ordering::Release);

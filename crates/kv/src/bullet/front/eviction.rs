@@ -122,7 +122,7 @@ impl Bullet {
         let passed = self.pass_piece(slot);
         if passed.evicted * WORTH_ONE_IN <= passed.nodes {
             budget.set_stalled(true);
-            self.background.nudge();
+            self.background.wake();
         }
         self.free_evicted(false);
     }

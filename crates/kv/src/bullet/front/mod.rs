@@ -23,13 +23,13 @@ pub(super) mod eviction;
 pub(super) mod ghosts;
 pub(super) mod words;
 
-use super::back_hint::{APPLIED, Trace};
+use super::back_hint::{APPLIED, BackHint};
 use super::layout::OBJECT_HEAD;
 use super::layout::{ObjectHead, padded};
 use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use crate::concurrency::seam::publishes;
 use crate::error::Error;
-use crate::heap::{Books, CHUNK_LINES, Claim};
+use crate::heap::{CHUNK_LINES, Claim, FreeMap};
 use budget::Budget;
 use everdram_pm::Dram;
 use everdram_pm::lock::lock;
@@ -78,7 +78,7 @@ pub(super) struct Node {
     /// Where in the pool the value is, if it is not here: the offset of the object; 0: here.
     pub(super) object: u64,
     /// Where the back has the key, if that is remembered; meant for [`Front::write`].
-    pub(super) trace: Option<Trace>,
+    pub(super) trace: Option<BackHint>,
     /// [`TOUCHED`], [`KEPT`].
     pub(super) marks: u64,
 }
@@ -106,7 +106,7 @@ impl Node {
         let behind = if self.object == 0 { 0 } else { BEHIND };
         let edit = if self.is_edit { EDIT } else { 0 };
         let applied = if self.record == 0 { APPLIED } else { 0 };
-        let [place, traced] = self.trace.map_or([0, 0], Trace::to_words);
+        let [place, traced] = self.trace.map_or([0, 0], BackHint::to_words);
         [
             self.hash,
             self.lsn | tombstone | behind | edit | self.marks,
@@ -123,7 +123,7 @@ impl Node {
 /// See the module text.
 pub(super) struct Front {
     words: Words,
-    books: Books,
+    books: FreeMap,
     pub(super) table: Table,
     pub(super) budget: Budget,
     pub(super) ghosts: Ghosts,
@@ -138,7 +138,7 @@ impl Front {
     pub(super) fn new(depth: u32, budget: Option<u64>) -> Result<Front, Error> {
         let front = Front {
             words: Words(Dram::reserve(None).map_err(refused)?),
-            books: Books::new(CHUNK_LINES, 0),
+            books: FreeMap::new(CHUNK_LINES, 0),
             table: Table::new(Array::NONE, Array::NONE, 0),
             budget: Budget::new(budget),
             ghosts: Ghosts::new(budget),
@@ -402,9 +402,9 @@ impl Front {
 
     /// Remembers that the back has the node's state, and where. The caller holds the row of the back.
     #[inline]
-    pub(super) fn applied(&self, at: u64, trace: Option<Trace>) {
+    pub(super) fn applied(&self, at: u64, trace: Option<BackHint>) {
         let [place, object] = self.trace_words(at);
-        let [placed, traced] = trace.map_or([0, 0], Trace::to_words);
+        let [placed, traced] = trace.map_or([0, 0], BackHint::to_words);
         object.store(traced, Ordering::Relaxed);
         publishes!();
         place.store(placed | APPLIED, Ordering::Release);
@@ -412,10 +412,10 @@ impl Front {
 
     /// What a node remembers. The caller holds the row of the back; or the key's stripe, and the node is applied: it is told once.
     #[inline]
-    pub(super) fn trace(&self, at: u64) -> Option<Trace> {
+    pub(super) fn trace(&self, at: u64) -> Option<BackHint> {
         let [place, object] = self.trace_words(at);
         let place = place.load(Ordering::Acquire);
-        Trace::of_words([place, object.load(Ordering::Relaxed)])
+        BackHint::of_words([place, object.load(Ordering::Relaxed)])
     }
 
     /// The key's node, for readers under a pin.

@@ -7,7 +7,7 @@ const MOST: usize = 24;
 
 /// See the module text.
 #[derive(Default)]
-pub(in crate::bullet) struct Gathered {
+pub(in crate::bullet) struct ApplyBatch {
     records: Vec<Record>,
     keys: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl Record {
     }
 }
 
-impl Gathered {
+impl ApplyBatch {
     /// Adds a record's key. `false`: that is enough.
     #[inline]
     pub(in crate::bullet) fn push(&mut self, hash: u64, at: RecordAt, key: &[u8]) -> bool {

@@ -27,16 +27,16 @@ use super::back::Edits;
 use super::counters::Sum;
 use super::front::Node;
 use super::layout::{Named, Opcode, Operation, RecordAt, operations, word_at};
-use super::overflow_record::read_parcel;
+use super::overflow_record::read_overflow_record;
 use super::retired::Retired;
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::{few, looks};
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::crl::{Cursor, Entries};
 use crate::engine::halt::Halt;
 use crate::error::Error;
 use crate::heap::{Claim, Txn};
-use apply_batch::Gathered;
+use apply_batch::ApplyBatch;
 use everdram_pm::{Flushed, LINE, Lane};
 use stage::{Staged, State};
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ pub(super) struct Gleaner {
     pub(super) flushed: Option<Flushed>,
     pub(super) staged: Vec<Staged>,
     pub(super) cursor: Cursor,
-    gathered: Gathered,
+    gathered: ApplyBatch,
     /// Slots of the back that are being fetched for it.
     slots: Vec<u64>,
     /// Of what it has applied since the log's cursor moved.
@@ -91,7 +91,7 @@ impl Gleaner {
             flushed: None,
             staged: Vec::new(),
             cursor: Cursor::new(0),
-            gathered: Gathered::default(),
+            gathered: ApplyBatch::default(),
             slots: Vec::new(),
             sum: Sum::default(),
             key: Vec::new(),
@@ -122,7 +122,7 @@ impl Gleaner {
             .and_then(|()| self.apply_gathered(engine));
         self.gathered.clear();
         self.commit(engine);
-        self.bury_again(engine);
+        self.drop_tombstones_again(engine);
         self.slot.unhold();
         outcome?;
         engine.passed(self.sum);
@@ -148,7 +148,7 @@ impl Gleaner {
         self.sum.add(operation);
         match operation.opcode {
             Opcode::Clear => Ok(()),
-            Opcode::Parcel => self.apply_parcel(engine, record, operation),
+            Opcode::Parcel => self.apply_overflow_record(engine, record, operation),
             Opcode::Link => self.apply_link(engine, operation),
             _ => {
                 let hash = engine.hash(operation.key);
@@ -208,14 +208,14 @@ impl Gleaner {
         Ok(())
     }
 
-    fn apply_parcel(
+    fn apply_overflow_record(
         &mut self,
         engine: &Bullet,
         record: RecordAt,
         operation: &Operation<'_>,
     ) -> Result<(), Error> {
         let named = Named::read(operation.payload);
-        let parcel = read_parcel(&engine.pool, named)?;
+        let parcel = read_overflow_record(&engine.pool, named)?;
         for operation in operations(&parcel, u32::MAX) {
             self.apply(engine, record, &operation)?;
         }
@@ -293,10 +293,10 @@ impl Gleaner {
         }
         if !engine.back.try_lock(row) {
             self.commit(engine);
-            let mut patience = Patience::new();
+            let mut backoff = Backoff::new();
             while !engine.back.try_lock(row) {
                 engine.halted.check()?;
-                patience.wait();
+                backoff.wait();
             }
         }
         Ok(row)
@@ -333,7 +333,7 @@ impl Gleaner {
                 }
             }
             if let Some(node) = node.filter(|node| node.is_tombstone) {
-                self.bury(engine, &node);
+                self.drop_tombstone(engine, &node);
             }
         }
         self.staged = staged;
@@ -343,7 +343,7 @@ impl Gleaner {
     }
 
     /// A removal is applied: its node may go, unless the key is being written.
-    pub(super) fn bury(&mut self, engine: &Bullet, node: &Node) {
+    pub(super) fn drop_tombstone(&mut self, engine: &Bullet, node: &Node) {
         let stripe = engine.stripe(node.hash);
         if !engine.stripes.try_lock(stripe, self.slot.number() as u16) {
             // Somebody writes keys of the row. Their sessions hold it until they commit.
@@ -367,14 +367,14 @@ impl Gleaner {
     }
 
     /// Tries again to take out of the front what was removed while its row was being written.
-    fn bury_again(&mut self, engine: &Bullet) {
+    fn drop_tombstones_again(&mut self, engine: &Bullet) {
         for (hash, key) in std::mem::take(&mut self.unburied) {
             let found = engine.front.find(hash, &key);
             let is_dead = |node: &Node| {
                 node.is_tombstone && engine.front.is_applied(node.at) || node.lsn <= engine.floor()
             };
             if let Some(node) = found.filter(is_dead) {
-                self.bury(engine, &node);
+                self.drop_tombstone(engine, &node);
             }
         }
     }

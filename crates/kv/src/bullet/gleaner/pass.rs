@@ -4,7 +4,7 @@
 
 use super::Gleaner;
 use crate::bullet::Bullet;
-use crate::bullet::counters::{Books, Sum};
+use crate::bullet::counters::{LedgerCounters, Sum};
 use crate::bullet::layout::INLINE_MAX;
 use crate::bullet::layout::{ENTRY_HEAD, OPERATION_HEAD};
 use crate::crl::{Back, Entries, Notes, Step};
@@ -30,7 +30,7 @@ impl Back for AtWork<'_> {
     fn note(&mut self, epoch: u64, notes: &mut Notes) {
         *notes = self
             .engine
-            .books_after(Books::from_words(*notes))
+            .books_after(LedgerCounters::from_words(*notes))
             .to_words();
         self.engine.paid(epoch);
     }
@@ -66,7 +66,7 @@ impl Bullet {
         if let Ok(Step::Reclaimed(epoch)) = step {
             self.free_later(gleaner, epoch);
             match self.leaves_growing(urgent) {
-                true => self.background.nudge(),
+                true => self.background.wake(),
                 false => self.keep_room(),
             }
         }
@@ -80,9 +80,9 @@ impl Bullet {
     }
 
     /// The books at the end of a pass, of which these were those at the end of the one before.
-    fn books_after(&self, before: Books) -> Books {
+    fn books_after(&self, before: LedgerCounters) -> LedgerCounters {
         let came = self.passed_keys.swap(0, Ordering::AcqRel);
-        Books {
+        LedgerCounters {
             keys: before.keys.wrapping_add_signed(came),
             lsn_max: before.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),
             floor: self.floor(),

@@ -3,7 +3,7 @@
 use super::Gleaner;
 use crate::bullet::Bullet;
 use crate::bullet::back::Edits;
-use crate::bullet::back_hint::Trace;
+use crate::bullet::back_hint::BackHint;
 use crate::bullet::front::Node;
 use crate::bullet::front::head_of;
 use crate::bullet::layout::ObjectHead;
@@ -18,7 +18,7 @@ pub(in crate::bullet) struct Staged {
     /// The object that goes: offset and bytes.
     pub(in crate::bullet) old: Option<(u64, u64)>,
     /// Where the key is from then on.
-    pub(in crate::bullet) trace: Option<Trace>,
+    pub(in crate::bullet) trace: Option<BackHint>,
     /// Objects the table has more.
     pub(in crate::bullet) more: i64,
 }
@@ -29,7 +29,7 @@ pub(in crate::bullet) struct State<'a> {
     pub(in crate::bullet) value: Value<'a>,
     /// The node whose state it is.
     node: Option<Node>,
-    known: Option<Trace>,
+    known: Option<BackHint>,
 }
 
 /// Where a value is.
@@ -188,7 +188,7 @@ impl Gleaner {
         key: &[u8],
         place: &Place,
         depth: u32,
-    ) -> Result<Option<Trace>, Error> {
+    ) -> Result<Option<BackHint>, Error> {
         let (back, head) = (&engine.back, &state.head);
         let (at, is_new) = match state.value {
             Value::Object(at) => (at, false),
@@ -220,7 +220,7 @@ impl Gleaner {
             }
         };
         back.heap.publish(&mut self.txn, at, head.bytes());
-        Ok(Trace::new(depth, slot, at, head.bytes()))
+        Ok(BackHint::new(depth, slot, at, head.bytes()))
     }
 
     pub(in crate::bullet) fn write(

@@ -8,7 +8,7 @@ use crate::bullet::Bullet;
 use crate::bullet::WAITS_MAX;
 use crate::bullet::session::{BulletSession, bump};
 use crate::bullet::write::Change;
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ impl Bullet {
     /// # Errors
     /// As [`Gleaner::sweep_cleared`]; with the path.
     pub(in crate::bullet) fn sweep_all_cleared(&self) -> Result<(), Error> {
-        let (mut patience, mut waits) = (Patience::new(), 0);
+        let (mut backoff, mut waits) = (Backoff::new(), 0);
         while self.swept.load(Ordering::Acquire) < self.floor() && waits < WAITS_MAX {
             self.healthy()?;
             let working = self.working.read();
@@ -75,7 +75,7 @@ impl Bullet {
                 .map_err(|error| self.at_path(error))?
             {
                 waits += 1;
-                patience.wait();
+                backoff.wait();
             }
         }
         Ok(())
@@ -142,7 +142,8 @@ impl Gleaner {
                 dead.push(node);
             }
         });
-        dead.iter().for_each(|node| self.bury(engine, node));
+        dead.iter()
+            .for_each(|node| self.drop_tombstone(engine, node));
     }
 
     fn sweep_objects(

@@ -13,17 +13,17 @@ pub(super) mod salvage;
 use super::Bullet;
 use super::back::Back;
 use super::back::root::open_ledger;
-use super::counters::{Books, Sum};
+use super::counters::{LedgerCounters, Sum};
 use super::front::Node;
 use super::front::node_of;
 use super::layout::INLINE_MAX;
 use super::layout::{Geometry, Named, Opcode, Operation, RecordAt, are_sound, operations, word_at};
-use super::overflow_record::read_parcel;
+use super::overflow_record::read_overflow_record;
 use crate::broken::Hole;
 use crate::crl::{Entry, Ledger, Replay, Shape};
 use crate::engine::damage::Damage;
 use crate::engine::damage::tolerate;
-use crate::engine::persist_on_read::Found;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use crate::heap::{Claim, Redo};
 use crate::options::Options;
@@ -70,7 +70,7 @@ pub(super) struct Recovery<'a> {
     shared: &'a Shared,
     /// Of the stripes it locks.
     number: u16,
-    found: Found,
+    found: ReadFlusher,
     claim: Option<Claim>,
     lot: Lot,
     edits: HashMap<Vec<u8>, Vec<Edit>>,
@@ -99,11 +99,14 @@ pub(super) fn open_parts(
     (geometry, logs): (&Geometry, &Shape),
     options: &Options,
     redo: &Arc<Redo>,
-    found: &mut Found,
+    found: &mut ReadFlusher,
     damage: Option<&Arc<Damage>>,
-) -> Result<(Ledger, Books, Back), Error> {
+) -> Result<(Ledger, LedgerCounters, Back), Error> {
     let (ledger, books) = match open_ledger(pool, redo, found, logs) {
-        Err(error) => (salvage::without_ledger(damage, error)?, Books::default()),
+        Err(error) => (
+            salvage::without_ledger(damage, error)?,
+            LedgerCounters::default(),
+        ),
         Ok(opened) => opened,
     };
     redo.recover(found, |error| tolerate(damage, error))?;
@@ -124,7 +127,7 @@ pub(super) fn open_parts(
 /// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
 pub(super) fn replay_logs(
     engine: &Bullet,
-    books: &Books,
+    books: &LedgerCounters,
     threads: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<(u64, i64), Error> {
@@ -153,7 +156,7 @@ impl<'a> Recovery<'a> {
             engine,
             shared,
             number,
-            found: Found::new(engine.pool.lane()),
+            found: ReadFlusher::new(engine.pool.lane()),
             claim: None,
             lot: Lot::default(),
             edits: HashMap::new(),
@@ -186,9 +189,8 @@ impl<'a> Recovery<'a> {
                 Opcode::Link => back
                     .value_at(named.at, &mut Vec::new(), &mut Vec::new())
                     .is_ok_and(|head| head.bytes() == named.bytes && head.check == named.check),
-                Opcode::Parcel => {
-                    read_parcel(pool, named).is_ok_and(|parcel| self.are_there(&parcel, u32::MAX))
-                }
+                Opcode::Parcel => read_overflow_record(pool, named)
+                    .is_ok_and(|parcel| self.are_there(&parcel, u32::MAX)),
                 _ => true,
             }
         })
@@ -219,7 +221,7 @@ impl<'a> Recovery<'a> {
                 self.adopt(at, length)?;
                 engine.linked.lock().insert(at, length);
                 drop(adopting);
-                let parcel = read_parcel(&engine.pool, named)?;
+                let parcel = read_overflow_record(&engine.pool, named)?;
                 self.replay_all(&parcel, u32::MAX, record)
             }
             Opcode::Link => {
@@ -478,7 +480,7 @@ impl Replay for Recovery<'_> {
         self.show_lot()
     }
 
-    fn found(&mut self) -> &mut Found {
+    fn found(&mut self) -> &mut ReadFlusher {
         &mut self.found
     }
 }

@@ -7,22 +7,22 @@ mod threads;
 use super::growth::rehash_by;
 use super::{DEPTH_FIRST, FOUND, Hasher, Index, IndexError, KeyHash, Location};
 use crate::concurrency::epoch::{Epochs, Slot};
-use crate::engine::random::Chance;
+use crate::engine::random::Random;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A random number generator that replays: SplitMix64.
-struct Random(u64);
+struct Draws(u64);
 
-impl Random {
+impl Draws {
     /// Seeded from `EVERDRAM_SEED`, or else anew; says which seed, for when the test fails.
-    fn new() -> Random {
+    fn new() -> Draws {
         let given = std::env::var("EVERDRAM_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(rand::random);
         println!("replay with EVERDRAM_SEED={seed}");
-        Random(seed)
+        Draws(seed)
     }
 
     fn next(&mut self) -> u64 {
@@ -67,7 +67,7 @@ impl Numbers {
     fn crowded(sessions: usize, shared: u32) -> Numbers {
         let index = Index::new(
             Epochs::new(sessions),
-            Hasher::new(&Chance::default()),
+            Hasher::new(&Random::default()),
             DEPTH_FIRST,
         )
         .unwrap();
@@ -129,7 +129,7 @@ impl Numbers {
 
 #[test]
 fn agrees_with_a_hash_map() {
-    let mut random = Random::new();
+    let mut random = Draws::new();
     let numbers = Numbers::new(1);
     let slot = numbers.slot();
     let mut model: HashMap<u64, Location> = HashMap::new();
@@ -269,7 +269,7 @@ fn a_record_with_another_key_is_reported_and_nothing_is_lost() {
 
 #[test]
 fn equal_hashes_end_in_an_error_not_in_endless_growth() {
-    let index = Index::new(Epochs::new(1), Hasher::new(&Chance::default()), DEPTH_FIRST).unwrap();
+    let index = Index::new(Epochs::new(1), Hasher::new(&Random::default()), DEPTH_FIRST).unwrap();
     let slot = index.epochs.register().unwrap();
     let hash = KeyHash(0x1234_5678_9abc_def0);
     let insert = |key: u64| index.insert(hash, location(key, 0), &mut rehash_by(|_| hash), &FOUND);
@@ -359,7 +359,7 @@ fn clear_removes_everything_and_keeps_the_memory() {
 
 #[test]
 fn random_entries_are_spread_evenly() {
-    let mut random = Random::new();
+    let mut random = Draws::new();
     let numbers = Numbers::new(1);
     let slot = numbers.slot();
     numbers.insert(7, 0);

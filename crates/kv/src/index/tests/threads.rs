@@ -1,7 +1,7 @@
 //! The index while several threads use it.
 
 use super::super::FOUND;
-use super::{Numbers, Random, location};
+use super::{Draws, Numbers, location};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 fn readers_find_what_is_there_while_writers_change_the_rest() {
     const STABLE: u64 = if cfg!(miri) { 30 } else { 20_000 };
     const OWN: u64 = if cfg!(miri) { 40 } else { 150_000 };
-    let mut random = Random::new();
+    let mut random = Draws::new();
     // A few keys in one segment make it grow as many keys in many segments do.
     let numbers = Arc::new(Numbers::crowded(8, if cfg!(miri) { 2 } else { 0 }));
     (0..STABLE).for_each(|key| numbers.insert(key, 0));
@@ -21,7 +21,7 @@ fn readers_find_what_is_there_while_writers_change_the_rest() {
         for seed in [random.next(), random.next()] {
             let (numbers, stop, hits) = (&numbers, &stop, &hits);
             scope.spawn(move || {
-                let (mut random, slot) = (Random(seed), numbers.slot());
+                let (mut random, slot) = (Draws(seed), numbers.slot());
                 while !stop.load(Ordering::Relaxed) {
                     let key = random.below(STABLE);
                     assert!(
@@ -51,7 +51,7 @@ fn readers_find_what_is_there_while_writers_change_the_rest() {
 
 /// One writer: overwrites its share of the stable keys, and inserts, replaces and removes keys of its own.
 fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own: u64) {
-    let (mut random, slot) = (Random(seed), numbers.slot());
+    let (mut random, slot) = (Draws(seed), numbers.slot());
     let mut model = HashMap::new();
     for _ in 0..own * 2 {
         let mine = random.below(stable / 3) * 3 + writer;
@@ -98,7 +98,7 @@ fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own:
 #[test]
 fn a_scan_misses_nothing_while_the_index_grows() {
     const STABLE: u64 = 10_000;
-    let mut random = Random::new();
+    let mut random = Draws::new();
     // Crowded, so that splits, doublings and new anchors happen under the scan.
     let numbers = Numbers::crowded(4, 5);
     (0..STABLE).for_each(|key| numbers.insert(key, 0));

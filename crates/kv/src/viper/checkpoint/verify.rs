@@ -392,7 +392,7 @@ impl Viper {
 
     /// Takes the entry of a record that is marked dead out of the index. The caller holds the key's stripe.
     #[cold]
-    pub(in crate::viper) fn bury_found(&self, slot: &Slot, hash: KeyHash, place: Location) {
+    pub(in crate::viper) fn mark_found_dead(&self, slot: &Slot, hash: KeyHash, place: Location) {
         // The mark was found, and fenced where that was not certain.
         if self.index.remove(hash, place, &Ordered::when_found())
             && let Some(shared) = self.slots.get(slot.number())

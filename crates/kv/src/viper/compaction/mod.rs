@@ -1,6 +1,6 @@
 //! Space reclamation (section 4.6): blocks with much garbage are compacted and freed; nobody stops.
 //!
-//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and swing the
+//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and repoint the
 //! index ([`relocate`]), wait until nobody can be at work in it, and free it
 //! ([`retired`]). Which blocks, and when, is decided in [`picker`] and
 //! [`space`].
@@ -21,7 +21,7 @@ pub(super) mod space;
 use super::Viper;
 use super::session::ViperSession;
 use crate::concurrency::seam::few;
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use parking_lot::MutexGuard;
 use picker::{Goal, victims};
@@ -162,7 +162,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     }
     let before = viper.compactor().freed;
     let mut free = None;
-    let (mut patience, mut waits) = (Patience::new(), 0);
+    let (mut backoff, mut waits) = (Backoff::new(), 0);
     let freed = loop {
         let mut compactor = viper.compactor();
         if compactor.is_between_generations(viper) {
@@ -178,9 +178,9 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
         let freed = compactor.freed;
         drop(compactor);
         match step {
-            Step::Worked => (patience, waits) = (Patience::new(), 0),
+            Step::Worked => (backoff, waits) = (Backoff::new(), 0),
             Step::Waiting if waits < WAITS_MAX => {
-                patience.wait();
+                backoff.wait();
                 waits += 1;
             }
             Step::Waiting | Step::Nothing => break freed,
@@ -192,11 +192,11 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
 impl Viper {
     /// The compactor, waited for. Under the lab's scheduler its holder may have been stopped, so nobody blocks.
     pub(super) fn compactor(&self) -> MutexGuard<'_, Compactor> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         loop {
             match self.compaction.try_lock() {
                 Some(compactor) => return compactor,
-                None => patience.wait(),
+                None => backoff.wait(),
             }
         }
     }

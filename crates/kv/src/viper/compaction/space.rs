@@ -13,7 +13,7 @@
 use super::Step;
 use super::picker::{Goal, growth};
 use crate::concurrency::seam::few;
-use crate::concurrency::stripes::Patience;
+use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use crate::viper::layout::{Geometry, Kind};
 use crate::viper::session::ViperSession;
@@ -41,14 +41,14 @@ impl Viper {
 
     /// Fills the reserve: the background thread's part.
     pub(in crate::viper) fn keep_room(&self) -> Result<(), Error> {
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         for _ in 0..STEPS_MAX {
             if !self.wants_room() || self.blocks.total() == 0 || !self.is_busy() {
                 return Ok(());
             }
             match self.compact_if_tight()? {
-                Step::Worked => patience = Patience::new(),
-                Step::Waiting => patience.wait(),
+                Step::Worked => backoff = Backoff::new(),
+                Step::Waiting => backoff.wait(),
                 Step::Nothing => {
                     // A full disk shows when a writer needs the room.
                     let _ = self.blocks.grow_ahead(growth(self));
@@ -111,7 +111,7 @@ impl ViperSession {
         if self.compaction || !engine.wants_room() {
             return;
         }
-        engine.background.nudge();
+        engine.background.wake();
         self.owes = engine.tight.load(Ordering::Relaxed)
             && engine.blocks.free_count() < engine.reserve() / 2;
     }
@@ -124,7 +124,7 @@ impl ViperSession {
         }
         self.commit_pending()?;
         let engine = &self.engine;
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         let (mut helped, mut waited) = (0, 0);
         while helped < HELP_MAX && waited < WAITS_MAX {
             let free = engine.blocks.free_count();
@@ -144,7 +144,7 @@ impl ViperSession {
                 Step::Nothing => break,
                 Step::Waiting if free >= engine.reserve() / 8 => break,
                 Step::Waiting => {
-                    patience.wait();
+                    backoff.wait();
                     waited += 1;
                 }
             }

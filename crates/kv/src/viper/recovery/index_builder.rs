@@ -54,7 +54,7 @@ struct Waiting {
 }
 
 /// One thread's rows.
-pub(in crate::viper) struct Intake<'a> {
+pub(in crate::viper) struct IndexBuilder<'a> {
     viper: &'a Viper,
     parts: &'a Parts,
     slot: Slot,
@@ -64,13 +64,13 @@ pub(in crate::viper) struct Intake<'a> {
     losers: Vec<u64>,
 }
 
-impl<'a> Intake<'a> {
+impl<'a> IndexBuilder<'a> {
     pub(in crate::viper) fn new(viper: &'a Viper, parts: &'a Parts) -> Result<Self, Error> {
         let slot = viper
             .epochs
             .register()
             .ok_or(Error::TooManySessions(viper.sessions_max))?;
-        Ok(Intake {
+        Ok(IndexBuilder {
             viper,
             parts,
             slot,
@@ -310,11 +310,11 @@ mod tests {
         let parts = Parts::of(&viper);
         // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of both meet.
         let enter = |which: usize| {
-            let mut intake = Intake::new(&viper, &parts).unwrap();
+            let mut builder = IndexBuilder::new(&viper, &parts).unwrap();
             for &(hash, at, stamp) in all.iter().skip(which).step_by(2) {
-                intake.add(hash, at, stamp).unwrap();
+                builder.add(hash, at, stamp).unwrap();
             }
-            intake.finish().unwrap()
+            builder.finish().unwrap()
         };
         let (one, other) = std::thread::scope(|scope| {
             let other = scope.spawn(|| enter(1));

@@ -117,9 +117,9 @@ pub(super) fn recover(
     let _ordered = session.settle_and_fence();
     if !viper.is_broken(Hole::V1) {
         for (key, stamp) in buried {
-            bury(viper, &session, &key, stamp, &mut found)?;
+            mark_removed_dead(viper, &session, &key, stamp, &mut found)?;
         }
-        bury_the_dead(viper, &session, &mut found)?;
+        mark_outdone_dead(viper, &session, &mut found)?;
     }
     clean_up(viper, &mut session, &mut found)?;
     let reached = reached_pieces(viper, &session, &found)?;
@@ -260,7 +260,7 @@ fn apply_journals(
                 && version > floor
             {
                 found.version_max = found.version_max.max(version);
-                bury(viper, session, key, removal(version), found)?;
+                mark_removed_dead(viper, session, key, removal(version), found)?;
             }
         }
     }
@@ -318,7 +318,11 @@ pub(super) fn removal(version: u64) -> Stamp {
 
 // ---- step 3: the dead ---------------------------------------------------------------------------------
 
-fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Result<(), Error> {
+fn mark_outdone_dead(
+    viper: &Viper,
+    session: &ViperSession,
+    found: &mut Found,
+) -> Result<(), Error> {
     let mut scratch = Vec::new();
     for at in std::mem::take(&mut found.dead) {
         let reader = viper.reader();
@@ -330,13 +334,13 @@ fn bury_the_dead(viper: &Viper, session: &ViperSession, found: &mut Found) -> Re
             continue;
         };
         let key = key.to_vec();
-        bury(viper, session, &key, record.stamp, found)?;
+        mark_removed_dead(viper, session, &key, record.stamp, found)?;
     }
     Ok(())
 }
 
 /// Takes `key` out of the index if its record is not newer than `stamp`.
-pub(super) fn bury(
+pub(super) fn mark_removed_dead(
     viper: &Viper,
     session: &ViperSession,
     key: &[u8],

@@ -8,7 +8,8 @@
 
 use super::scan::Found;
 use super::{
-    at_old, bury, free_unreached, journal_payload, mark_losers, parsed, reached_pieces, removal,
+    at_old, free_unreached, journal_payload, mark_losers, mark_removed_dead, parsed,
+    reached_pieces, removal,
 };
 use crate::error::Error;
 use crate::viper::Viper;
@@ -107,7 +108,7 @@ fn mark_finished(
                 }
                 JournalOp::Delete { key, version } => {
                     found.version_max = found.version_max.max(version);
-                    bury(viper, session, key, removal(version), found)?;
+                    mark_removed_dead(viper, session, key, removal(version), found)?;
                     removed.push((key.to_vec(), removal(version)));
                 }
                 JournalOp::Clear { .. } => {}

@@ -1,7 +1,7 @@
 //! Step 1 of recovery: threads share the blocks, and every record that counts goes into the index.
 
 use super::block_walk::{BlockWalk, Visited, copy_block};
-use super::index_builder::{Intake, Parts, records_in};
+use super::index_builder::{IndexBuilder, Parts, records_in};
 use super::salvage;
 use super::unreadable::BigKeys;
 use crate::concurrency::stripes::VERSION_MAX;
@@ -87,10 +87,10 @@ pub(in crate::viper) fn scan_all(
     let progress = options.progress.as_ref();
     let parts = Parts::of(viper);
     let scan = || {
-        let intake = Intake::new(viper, &parts)?;
+        let builder = IndexBuilder::new(viper, &parts)?;
         let scan = Scan {
             viper,
-            intake,
+            builder,
             found: Found::default(),
             roles,
             // After a clean shutdown everything is durable.
@@ -146,7 +146,7 @@ fn scan_share(
     if let Some(certain) = scan.certain {
         certain.fence();
     }
-    let (inserted, losers) = scan.intake.finish()?;
+    let (inserted, losers) = scan.builder.finish()?;
     scan.found.inserted += inserted;
     scan.found.losers.extend(losers);
     Ok(scan.found)
@@ -181,7 +181,7 @@ impl Certain {
 /// One thread's part of the scan.
 struct Scan<'a> {
     viper: &'a Viper,
-    intake: Intake<'a>,
+    builder: IndexBuilder<'a>,
     found: Found,
     /// What the checkpoint says that the index has begun with.
     roles: Option<&'a Roles>,
@@ -392,6 +392,6 @@ impl Scan<'_> {
             Err(error) => return self.found.big_keys.put_aside(visited, error),
         };
         let hash = viper.hash(key);
-        self.intake.add(hash, visited.at, visited.record.stamp)
+        self.builder.add(hash, visited.at, visited.record.stamp)
     }
 }
