@@ -1,14 +1,23 @@
 //! Rules of the repository that the compiler does not know.
 //!
 //! * A source file opens with a `//!` header and has at most [`LINES_MAX`] lines.
+//! * A folder has at most [`FILES_MAX`] source files, but for those in [`FULL`], which only get fewer.
 //! * Nothing is left to do: no marks of unfinished work.
 //! * Each dependency of the workspace has its reason in a comment above it.
 
 use crate::cargo::root;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const LINES_MAX: usize = 600;
+const LINES_MAX: usize = 900;
+const FILES_MAX: usize = 20;
+/// Folders that have more files yet, and how many.
+const FULL: [(&str, usize); 3] = [
+    ("crates/lab/src", 43),
+    ("crates/pm/src", 35),
+    ("crates/resp/src", 27),
+];
 /// In pieces, so that this file does not find itself.
 const MARKS: [&str; 4] = [
     concat!("TO", "DO"),
@@ -36,6 +45,7 @@ pub(crate) fn check() -> Vec<String> {
     collect(&root, &mut files);
     files.sort();
     let mut findings = Vec::new();
+    check_folders(&root, &files, &mut findings);
     for file in files {
         let name = file
             .strip_prefix(&root)
@@ -70,6 +80,33 @@ fn collect(directory: &Path, into: &mut Vec<PathBuf>) {
                 .is_some_and(|end| end == "rs" || end == "md" || end == "toml")
         {
             into.push(path);
+        }
+    }
+}
+
+/// Folders are ideas: what has too many files is more than one.
+fn check_folders(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
+    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
+    for file in files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|end| end == "rs"))
+    {
+        let folder = file
+            .parent()
+            .and_then(|folder| folder.strip_prefix(root).ok());
+        *folders
+            .entry(folder.map_or(String::new(), |folder| folder.display().to_string()))
+            .or_default() += 1;
+    }
+    for (folder, count) in folders {
+        let allowed = FULL
+            .iter()
+            .find(|(full, _)| *full == folder)
+            .map(|(_, count)| *count);
+        if count > allowed.unwrap_or(FILES_MAX) {
+            findings.push(format!("{folder}:1: {count} source files; a folder of more than {FILES_MAX} is more than one idea"));
+        } else if allowed.is_some_and(|allowed| count < allowed) {
+            findings.push(format!("{folder}:1: {count} source files, fewer than `FULL` in tidy.rs allows: write {count} there"));
         }
     }
 }
@@ -131,6 +168,24 @@ mod tests {
         let mut findings = Vec::new();
         check("file", text, &mut findings);
         findings.len()
+    }
+
+    #[test]
+    fn folders_are_judged() {
+        let judge = |folder: &str, count: usize| {
+            let files: Vec<PathBuf> = (0..count)
+                .map(|number| Path::new("/root").join(folder).join(format!("{number}.rs")))
+                .collect();
+            let mut findings = Vec::new();
+            check_folders(Path::new("/root"), &files, &mut findings);
+            findings.len()
+        };
+        assert_eq!(judge("crates/kv/src", FILES_MAX), 0);
+        assert_eq!(judge("crates/kv/src", FILES_MAX + 1), 1);
+        let (full, allowed) = FULL[0];
+        assert_eq!(judge(full, allowed), 0);
+        assert_eq!(judge(full, allowed + 1), 1);
+        assert_eq!(judge(full, allowed - 1), 1, "the list only gets shorter");
     }
 
     #[test]

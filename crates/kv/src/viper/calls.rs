@@ -5,9 +5,8 @@ use super::session::{Pending, Replaced, ViperSession};
 use crate::concurrency::stripes::{GiveBack, StripeId};
 use crate::engine::{
     BatchOp, Change, Current, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
-    transaction,
+    check_key, check_value, transaction,
 };
-use crate::engine::{check_key, check_value};
 use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::Lsn;

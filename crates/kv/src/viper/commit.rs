@@ -8,7 +8,7 @@
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
 use super::lookup::rehash_all;
-use super::prefetch::What;
+use super::read::What;
 use super::record::RecordKind;
 use super::session::{PANICKED, PENDING_MAX, Pending, Replaced, ViperSession};
 use super::{bump, index_error};

@@ -3,8 +3,7 @@
 use super::Viper;
 use super::layout::Kind;
 use super::lookup::{Aim, Hit, locate, look_up, peek_at};
-use super::prefetch::NOWHERE;
-use super::read::chain_of;
+use super::read::{NOWHERE, chain_of};
 use super::record::Record;
 use super::session::{Old, ViperSession};
 use crate::concurrency::epoch::Slot;

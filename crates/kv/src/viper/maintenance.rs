@@ -4,9 +4,9 @@
 //! They hold no lock while they wait and keep only weak references, so an engine that everybody dropped goes
 //! away. Nothing they do is needed for correctness.
 
+use super::check::describe;
 use super::checkpoint::verify::verify_some;
 use super::compaction::Step;
-use super::inspect::describe;
 use super::session::ViperSession;
 use super::{Viper, checkpoint};
 use crate::engine::Recovered;

@@ -31,20 +31,16 @@ mod deferred_marks;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod holes;
-mod inspect;
 mod layout;
 mod lookup;
 mod maintenance;
-mod marks;
 mod ops;
-mod prefetch;
 mod read;
 mod record;
 mod recovery;
 mod session;
 #[cfg(test)]
 mod tests;
-mod transaction;
 mod write;
 
 use crate::concurrency::epoch::Epochs;
@@ -55,8 +51,7 @@ use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
 use crate::engine::random::Random;
 use crate::engine::{Engine, EngineSession, Ticket};
-use crate::error::Error;
-use crate::error::corrupt;
+use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
 use crate::options::{Clock, Options};
 use crate::stats::{CheckReport, Stats};

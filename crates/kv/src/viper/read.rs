@@ -3,14 +3,19 @@
 //! A location is the byte offset of a record divided by [`UNIT`]. Whoever follows one holds an epoch pin
 //! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
+//!
+//! Reading ahead, for several keys at once: a processor goes on for some hundreds of instructions while it waits for
+//! memory, and a prefetch of a page whose address it has to translate first holds it up like a load. So the fetches of
+//! one kind stand close together, in loops of a few instructions, and everything else is computed between these loops.
 
+use super::Viper;
 use super::block_table::{Blocks, Info, State};
-use super::layout::{ChainHead, OVERFLOW_HEAD};
-use super::layout::{FixedShape, Geometry, Kind, Pages, parse_mark_word};
+use super::layout::{ChainHead, FixedShape, Geometry, Kind, OVERFLOW_HEAD, Pages, parse_mark_word};
 use super::record::{self, Chain, Head, Record, RecordKind};
+use crate::concurrency::epoch::Pin;
 use crate::concurrency::seam::looks;
-use crate::error::Error;
-use crate::error::corrupt;
+use crate::error::{Error, corrupt};
+use crate::index::KeyHash;
 use everdram_pm::{Pool, Region};
 
 /// Locations count in words of 8 bytes: 40 bits reach 8 TiB.
@@ -522,5 +527,73 @@ impl<'a> Pieces<'a> {
         }
         let at = self.reader.blocks.at(self.chain.first);
         Err(corrupt(at, "a chained value is too short"))
+    }
+}
+
+/// What is needed of each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were locked.
+    Head,
+    /// All of it, if it is not long.
+    Whole,
+}
+
+/// In the list of places: the index offers none, so that the key is not there.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+/// Addresses on their way; kept, so that no call allocates.
+#[derive(Default)]
+pub(super) struct Ahead {
+    hashes: Vec<KeyHash>,
+    places: Vec<u64>,
+    marks: Vec<u64>,
+}
+
+impl Ahead {
+    /// Starts reading the records of these keys.
+    pub(super) fn start(
+        &mut self,
+        engine: &Viper,
+        pin: &Pin<'_>,
+        hashes: impl Iterator<Item = KeyHash>,
+        what: What,
+    ) {
+        self.hashes.clear();
+        self.hashes.extend(hashes);
+        if what == What::Whole {
+            for &hash in &self.hashes {
+                engine.index.prefetch(hash);
+            }
+        }
+        self.places.clear();
+        self.places.extend(self.hashes.iter().map(|&hash| {
+            let location = engine.index.candidates(hash, pin).next();
+            location.map_or(NOWHERE, |location| location.get() * UNIT)
+        }));
+        let region = engine.pool.region();
+        region.prefetch_each(&self.places);
+        match what {
+            What::Whole => {
+                // The pages are translated by now.
+                for &at in &self.places {
+                    region.prefetch::<4>(at);
+                }
+            }
+            What::Head => {
+                let reader = engine.reader();
+                let places = self.places.iter().filter(|&&at| at != NOWHERE);
+                let marks = places.filter_map(|&at| reader.mark_place(at).ok());
+                self.marks.clear();
+                self.marks.extend(marks.map(|mark| mark.at));
+                region.prefetch_each_to_write(&self.marks);
+            }
+        }
+    }
+
+    /// The first place that the index offered for each of the keys, or [`NOWHERE`]. As long as the pin holds, what
+    /// lies there stays; that it is the key's record has to be looked at.
+    pub(super) fn places(&self) -> &[u64] {
+        &self.places
     }
 }

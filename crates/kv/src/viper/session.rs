@@ -10,8 +10,7 @@
 
 use super::claim::{Claim, Unfenced};
 use super::layout::Kind;
-use super::prefetch::Ahead;
-use super::read::MarkPlace;
+use super::read::{Ahead, MarkPlace};
 use super::record::{Chain, Stamp};
 use super::{SlotShared, Viper};
 use crate::concurrency::epoch::Slot;

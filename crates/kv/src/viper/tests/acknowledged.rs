@@ -2,15 +2,14 @@
 //! C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`, too.
 
 use crate::engine::kind::EngineKind;
-use crate::engine::{Engine, EngineSession};
-use crate::engine::{Recovered, open};
+use crate::engine::{Engine, EngineSession, Recovered, open};
 use crate::error::Error;
 use crate::options::{Clock, Options};
 use crate::viper::compaction::Step;
 use crate::viper::compaction::picker::Goal;
 use crate::viper::layout::{Geometry, Kind};
 use crate::viper::session::ViperSession;
-use crate::viper::{Viper, marks};
+use crate::viper::{Viper, deferred_marks};
 use everdram_pm::lab::{self, Actor, Event, Perform, Source, Tap};
 use everdram_pm::{Medium, MediumChoice, Pool, Region};
 use parking_lot::Mutex;
@@ -221,9 +220,9 @@ fn removed_while_marks_are_being_fenced(pause: bool) {
     };
     match pause {
         true => {
-            marks::test_hook::set(Box::new(compact_and_crash));
+            deferred_marks::test_hook::set(Box::new(compact_and_crash));
             viper.fence_all_marks(&mut session(&viper));
-            assert!(!marks::test_hook::is_set(), "no marks were fenced");
+            assert!(!deferred_marks::test_hook::is_set(), "no marks were fenced");
         }
         false => compact_and_crash(),
     }
