@@ -23,7 +23,7 @@ pub(crate) const MIRI: [Step; 3] = [
         "miri, key locks, epochs, index words",
         Under::Miri,
         120,
-        "test --package everdram --lib -- stripe:: epoch:: index::entry index::line index::directory index::arena index::locks",
+        "test --package everdram --lib -- stripes:: epoch:: index::entry index::line index::directory index::arena index::locks",
     ),
     Step::tests(
         "miri, viper over heap memory",
@@ -39,7 +39,7 @@ pub(crate) const TSAN: [Step; 3] = [
         "tsan, structures and viper over heap memory",
         Under::Tsan,
         300,
-        "test --package everdram --lib -- stripe:: epoch:: viper:: index::arena index::directory index::line index::locks",
+        "test --package everdram --lib -- stripes:: epoch:: viper:: index::arena index::directory index::line index::locks",
     ),
     Step::tests(
         "tsan, contract",

@@ -60,45 +60,14 @@
 //!   `tests/teeth.rs` and `tests/mutation.rs`; and what it did find is in `tests/found.rs`.
 #![forbid(unsafe_code)]
 
-mod aftermath;
-pub mod call;
-mod caller;
-pub mod campaign;
-pub mod crash;
-pub mod death;
-mod encounter;
-pub mod examine;
-pub mod explain;
-mod explain_disk;
-mod explain_memory;
 pub mod explore;
-pub mod fault;
-pub mod found;
-pub mod history;
-pub mod image;
 pub mod judge;
-pub mod lazy;
-pub mod lines;
-pub mod lint;
-mod mix;
-pub mod model;
-pub mod mutation;
-pub mod outage;
+pub mod medium;
 pub mod plan;
-pub mod plan_text;
-mod plan_words;
-pub mod profile;
-mod purse;
-pub mod recorder;
-pub mod replay;
 pub mod run;
-pub mod scenario;
-pub mod schedule;
-pub mod sectors;
-pub mod shrink;
-mod sights;
-mod threads;
-pub mod trace;
-pub mod unit;
-mod weights;
-pub mod world;
+
+pub use explore::{campaign, crash, examine, lint, mutation, replay, shrink};
+pub use judge::{explain, history};
+pub use medium::{image, lazy, lines, model, outage, sectors, unit};
+pub use plan::{call, fault, found, profile, scenario, text as plan_text};
+pub use run::{death, recorder, schedule, trace, world};

@@ -1,0 +1,99 @@
+//! What the next process does with an image that a crash left: recovers it and, if asked to, uses it a little. All of
+//! it is recorded, so that this process can crash, too.
+//!
+//! What recovery forgets often matters only later: a record that it should have marked dead comes back when the one
+//! that outdoes it is compacted away, and then the power goes. The image alone decides what is done, so it can be done
+//! again.
+
+use crate::judge::{Wrong, guarded};
+use crate::medium::image::Image;
+use crate::medium::model::Model;
+use crate::plan::call::{Call, Key, ValueId, Values};
+use crate::plan::mix::Mix;
+use crate::plan::profile;
+use crate::plan::{Fault, Manner, Plan};
+use crate::run::recorder::{Record, Recorder};
+use crate::run::trace::{Step, StepId};
+use crate::run::world::{Ground, World};
+use crate::run::{drive, ears};
+use rand::RngExt;
+use rand::seq::SliceRandom;
+use std::sync::Arc;
+
+/// Calls of a use that are drawn freely, behind those that every use has.
+const FREE_CALLS: usize = 4;
+
+/// Recovers an image and, if it is to be used, uses it. `values` are those that it may hold.
+pub(crate) fn aftermath(
+    ground: &Ground,
+    image: &Image,
+    values: &Values,
+    is_used: bool,
+) -> Result<Record, Wrong> {
+    guarded(|| {
+        let mut values = values.clone();
+        let plan = is_used.then(|| plan(ground, image, &mut values));
+        let recorder = Arc::new(Recorder::new(values, false, None));
+        let world = World::open(ground, image.clone(), &ears(&recorder, ground.medium))
+            .map_err(|error| format!("recovery refused it the second time: {error}"))?;
+        match plan {
+            Some(plan) => {
+                drive(&plan, image, &recorder, world)
+                    .map_err(|wrong| format!("in use after recovery, {wrong}"))?;
+            }
+            None => recorder.deaf(|| drop(world)),
+        }
+        Ok(recorder.take())
+    })
+}
+
+/// Where in a trace recovery ends and use begins.
+pub(crate) fn recovered(trace: &[Step]) -> StepId {
+    let first = trace
+        .iter()
+        .position(|step| matches!(step, Step::Invoke(_)));
+    first.unwrap_or(trace.len()) as StepId
+}
+
+/// Removes about half of the keys and overwrites a few, so that what is left over of them goes; reclaims the space;
+/// and then whatever comes.
+fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
+    let profile = ground.profile;
+    let identity = Model::new(image, profile.capacity(), None).hash(&[], &[]);
+    let mut random = profile::random(identity, 5);
+    let mut keys: Vec<Key> = (0..profile.keys() as Key).collect();
+    keys.shuffle(&mut random);
+    let mut calls = Vec::new();
+    for key in keys {
+        match random.random_range(0..8) {
+            0..4 => calls.push(Call::Delete(key)),
+            4 if !values.is_empty() => {
+                let value = random.random_range(0..values.len()) as ValueId;
+                calls.push(Call::Put(key, value, 0));
+            }
+            _ => {}
+        }
+    }
+    calls.push(Call::Reclaim);
+    let mix = Mix::plain(profile);
+    for _ in 0..FREE_CALLS {
+        calls.push(mix.call(&mut random, values, ground.clock.now()));
+    }
+    calls.push(Call::Reclaim);
+    // Kills and closing would only begin the same story once more; and the clock belongs to whoever looks.
+    calls.retain(|call| !call.outlives_process() && !matches!(call, Call::Advance(_)));
+    let sessions = profile.sessions() as u32;
+    let calls = calls.into_iter();
+    Plan {
+        engine: ground.engine,
+        medium: ground.medium,
+        profile,
+        manner: Manner::Turns,
+        seed: identity,
+        calls: calls
+            .map(|call| (random.random_range(0..sessions), call))
+            .collect(),
+        values: values.clone(),
+        fault: Fault::None,
+    }
+}

@@ -1,0 +1,458 @@
+//! Many runs, examined by several workers until time or images are enough.
+
+use super::examine::{Examiner, Scrutiny, Totals, Violation};
+use super::replay::replay;
+use crate::medium::image::Medium;
+use crate::plan::found;
+use crate::plan::profile::Profile;
+use crate::plan::scenario;
+use crate::plan::text::Saved;
+use crate::plan::{Fault, Manner, Plan};
+use crate::run;
+use crate::run::Run;
+use crate::run::world::Ground;
+use everdram::EngineKind;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to do.
+#[derive(Clone)]
+pub struct Campaign {
+    /// The engine.
+    pub engine: EngineKind,
+    /// What the pools lie on.
+    pub media: Vec<Medium>,
+    /// Kinds of workloads.
+    pub profiles: Vec<Profile>,
+    /// The first seed; the runs take this one and the following.
+    pub seed: u64,
+    /// Calls of a run.
+    pub calls: usize,
+    /// Whether the runs written by hand come first.
+    pub by_hand: bool,
+    /// How each run is examined.
+    pub scrutiny: Scrutiny,
+    /// Threads that examine; 0: two for each core.
+    pub workers: usize,
+    /// When to stop.
+    pub limit: Limit,
+    /// Changes how pools are opened, for tests.
+    pub adapt: fn(&mut Ground),
+}
+
+/// Images of a run, if nobody says otherwise.
+pub const IMAGES: u64 = 300;
+/// A short run by hand that is about what a process makes of another one's death has more images by this factor.
+const MORE: u64 = 8;
+/// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so that more runs are
+/// seen: in many of them what goes wrong shows in an answer.
+const FEWER: u64 = 16;
+/// A long run makes more calls by this factor, and a brief one fewer: what takes three calls at one moment is met most often
+/// where there are hardly any others.
+const LONG: usize = 3;
+const BRIEF: usize = 5;
+/// In turns. There are many encounters, which take little time each.
+const SHAPES: [(Shape, bool); 16] = [
+    (Shape::Long, true),
+    (Shape::Encounter, false),
+    (Shape::Brief, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Usual, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Encounter, false),
+    (Shape::Long, false),
+    (Shape::Encounter, true),
+    (Shape::Brief, false),
+    (Shape::Encounter, false),
+    (Shape::Usual, true),
+    (Shape::Encounter, false),
+    (Shape::Brief, false),
+];
+/// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a core waits meanwhile.
+const WORKERS: usize = 2;
+
+/// When a campaign stops; whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Time.
+    pub time: Option<Duration>,
+    /// Different images of each medium and profile.
+    pub images: Option<u64>,
+    /// Different images of all of them together; with `images`, when there are as many of each, too.
+    pub images_in_all: Option<u64>,
+    /// Runs of each medium and profile.
+    pub runs: Option<u64>,
+    /// Violations.
+    pub violations: usize,
+}
+
+impl Limit {
+    /// Whether there are as many images as there are to be.
+    fn has_enough(&self, tally: &Tally, kind: (Medium, Profile)) -> bool {
+        let of_kind = tally.rows.get(&kind).map_or(0, |row| row.totals.unique);
+        let in_all = tally.sum().totals.unique;
+        (self.images.is_some() || self.images_in_all.is_some())
+            && self.images.is_none_or(|images| of_kind >= images)
+            && self.images_in_all.is_none_or(|images| in_all >= images)
+    }
+}
+
+impl Default for Campaign {
+    fn default() -> Campaign {
+        Campaign {
+            engine: EngineKind::default(),
+            media: Medium::ALL.to_vec(),
+            profiles: Profile::ALL.to_vec(),
+            seed: 1,
+            calls: 60,
+            by_hand: false,
+            scrutiny: Scrutiny {
+                images: Some(IMAGES),
+                ..Scrutiny::default()
+            },
+            workers: 0,
+            limit: Limit {
+                time: Some(Duration::from_secs(60)),
+                images: None,
+                images_in_all: None,
+                runs: None,
+                violations: 1,
+            },
+            adapt: |_| {},
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Clone)]
+pub struct Finding {
+    /// The run.
+    pub plan: Plan,
+    /// What is wrong. `None`: the run itself failed, see `wrong`.
+    pub violation: Option<Violation>,
+    /// In words.
+    pub wrong: String,
+    /// Different images that had been looked at.
+    pub after: u64,
+    /// The run, as far as there was one.
+    pub run: Option<Arc<Run>>,
+}
+
+/// What a campaign did, so far or in the end.
+#[derive(Clone, Default)]
+pub struct Tally {
+    /// By medium and profile.
+    pub rows: BTreeMap<(Medium, Profile), Row>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What was examined last.
+    pub latest: Option<(Medium, Profile)>,
+    /// Why there are no runs by hand, medium by medium: some are made by running others.
+    pub unmade: Vec<String>,
+}
+
+/// What was done on one medium with one profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// What was looked at.
+    pub totals: Totals,
+    /// Time of all workers.
+    pub time: Duration,
+    /// Violations.
+    pub violations: u64,
+}
+
+impl Tally {
+    /// All rows together.
+    #[must_use]
+    pub fn sum(&self) -> Row {
+        let mut sum = Row::default();
+        for row in self.rows.values() {
+            sum.totals.add(&row.totals);
+            sum.time += row.time;
+            sum.violations += row.violations;
+        }
+        sum
+    }
+}
+
+/// Told what was done so far.
+pub type Watch<'a> = &'a (dyn Fn(&Tally) + Sync);
+
+impl Campaign {
+    /// Runs the campaign. `watch` is told after each crash point. `stop` ends it early.
+    #[must_use]
+    pub fn run(&self, watch: Watch<'_>, stop: &AtomicBool) -> Tally {
+        calm_the_allocator();
+        let begun = Instant::now();
+        let tally = Mutex::new(Tally::default());
+        let next = AtomicU64::new(0);
+        let over = AtomicBool::new(false);
+        let go_on = || {
+            !over.load(Ordering::Relaxed)
+                && !stop.load(Ordering::Relaxed)
+                && self.limit.time.is_none_or(|time| begun.elapsed() < time)
+        };
+        let workers = match self.workers {
+            0 => WORKERS * std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        };
+        let (written, unmade) = self.written();
+        tally.lock().unmade = unmade;
+        let written = Mutex::new(written);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    while go_on() {
+                        let written = written.lock().pop();
+                        let Some(job) = written.or_else(|| self.job(&next, &tally)) else {
+                            return;
+                        };
+                        let account = Account {
+                            kind: (job.plan.medium, job.plan.profile),
+                            tally: &tally,
+                            entered: Mutex::new((Totals::default(), Instant::now())),
+                            watch,
+                        };
+                        let heard = |totals: &Totals| account.enter(totals, None);
+                        let (totals, finding) = self.examine(job, &go_on, &heard);
+                        account.enter(&totals, finding);
+                        if tally.lock().findings.len() >= self.limit.violations {
+                            over.store(true, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        tally.into_inner()
+    }
+
+    /// The runs written by hand, the first one last, and why there are none where they cannot be made.
+    fn written(&self) -> (Vec<Job>, Vec<String>) {
+        let media = self.media.iter().filter(|_| self.by_hand);
+        let mut unmade = Vec::new();
+        let of = |medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
+        let jobs = media.flat_map(|&medium| {
+            let again = found::all(self.engine, medium)
+                .into_iter()
+                .map(|saved| Job {
+                    scrutiny: self.scrutiny_of(&saved.plan, true),
+                    plan: saved.plan.clone(),
+                    is_by_hand: true,
+                    saved: Some(saved),
+                });
+            let scenarios = of(medium).unwrap_or_else(|why| {
+                unmade.push(format!("{medium}: {why}"));
+                Vec::new()
+            });
+            let by_hand = scenarios.into_iter().map(|scenario| {
+                let mut scrutiny = self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many);
+                if let (Some(images), true) = (&mut scrutiny.images, is_deadly(&scenario.plan)) {
+                    *images *= MORE;
+                }
+                Job {
+                    scrutiny,
+                    plan: scenario.plan,
+                    is_by_hand: true,
+                    saved: None,
+                }
+            });
+            again.chain(by_hand).collect::<Vec<Job>>()
+        });
+        let ours = jobs.filter(|job| self.profiles.contains(&job.plan.profile));
+        let mut jobs: Vec<Job> = ours.collect();
+        jobs.reverse();
+        (jobs, unmade)
+    }
+
+    /// What to examine next: media and profiles in turn, each with its own seeds.
+    fn job(&self, next: &AtomicU64, tally: &Mutex<Tally>) -> Option<Job> {
+        let kinds = (self.media.len() * self.profiles.len()) as u64;
+        let mut skipped = 0;
+        while skipped < kinds {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let (round, kind) = (number / kinds, (number % kinds) as usize);
+            let medium = self.media[kind % self.media.len()];
+            let profile = self.profiles[kind / self.media.len()];
+            let enough = self.limit.has_enough(&tally.lock(), (medium, profile))
+                || self.limit.runs.is_some_and(|runs| round >= runs);
+            if !enough {
+                return Some(self.drawn(medium, profile, self.seed.wrapping_add(round)));
+            }
+            skipped += 1;
+        }
+        None
+    }
+
+    /// The run of a seed.
+    fn drawn(&self, medium: Medium, profile: Profile, seed: u64) -> Job {
+        let (shape, is_whole) = SHAPES[(seed % SHAPES.len() as u64) as usize];
+        let draw = |calls| Plan::draw(self.engine, medium, profile, seed, calls);
+        let plan = match shape {
+            Shape::Long => draw(LONG * self.calls),
+            Shape::Usual => draw(self.calls),
+            Shape::Brief => draw(self.calls.div_ceil(BRIEF)),
+            Shape::Encounter => Plan::meeting(self.engine, medium, profile, seed),
+        };
+        Job {
+            scrutiny: self.scrutiny_of(&plan, is_whole),
+            plan,
+            is_by_hand: false,
+            saved: None,
+        }
+    }
+
+    /// How a run is examined: with all of its images, or some.
+    fn scrutiny_of(&self, plan: &Plan, is_whole: bool) -> Scrutiny {
+        let mut scrutiny = Scrutiny {
+            seed: plan.seed,
+            ..self.scrutiny.clone()
+        };
+        if let Some(images) = &mut scrutiny.images
+            && !is_whole
+        {
+            *images /= FEWER;
+            scrutiny.each = 0;
+        }
+        scrutiny
+    }
+
+    /// How pools of this campaign are opened.
+    #[must_use]
+    pub fn ground(&self, medium: Medium, profile: Profile) -> Ground {
+        let mut ground = Ground::new(self.engine, profile, medium);
+        (self.adapt)(&mut ground);
+        ground
+    }
+
+    fn examine(
+        &self,
+        Job {
+            plan,
+            scrutiny,
+            is_by_hand,
+            saved,
+        }: Job,
+        go_on: &(dyn Fn() -> bool + Sync),
+        heard: &(dyn Fn(&Totals) + Sync),
+    ) -> (Totals, Option<Finding>) {
+        let ground = self.ground(plan.medium, plan.profile);
+        let finding = |violation: Option<Violation>, wrong: String| {
+            Some(Finding {
+                plan: plan.clone(),
+                violation,
+                wrong,
+                after: 0,
+                run: None,
+            })
+        };
+        if let Some(saved) = saved {
+            let replayed = replay(&saved, &ground, &scrutiny, go_on);
+            let finding = replayed.found.map(|found| Finding {
+                violation: Violation::of(&found.crashes, &found.wrong),
+                plan: found.plan,
+                wrong: found.wrong,
+                after: 0,
+                run: found.run.map(Arc::new),
+            });
+            return (replayed.totals, finding);
+        }
+        let mut run = match execute(&plan, &ground) {
+            Ok(run) => run,
+            Err(wrong) => return (Totals::default(), finding(None, wrong)),
+        };
+        let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
+        examiner.heard = Some(heard);
+        if let Manner::Stops(..) = plan.manner {
+            // What came before has been looked at in other runs.
+            examiner.from = run.met();
+        } else if is_by_hand && is_deadly(&plan) {
+            // If a process dies in it, it is about the next one.
+            examiner.from = run.death().unwrap_or(0);
+        }
+        match examiner.run(&mut run) {
+            Ok(()) => (examiner.totals, None),
+            Err(violation) => {
+                let wrong = violation.wrong.clone();
+                let totals = examiner.totals;
+                let mut finding = finding(Some(violation), wrong);
+                if let Some(finding) = &mut finding {
+                    finding.run = Some(Arc::new(run));
+                }
+                (totals, finding)
+            }
+        }
+    }
+}
+
+/// What a run is like.
+#[derive(Clone, Copy)]
+enum Shape {
+    Long,
+    Usual,
+    Brief,
+    /// See [`crate::plan::encounter`].
+    Encounter,
+}
+
+/// Whether a process dies in it.
+fn is_deadly(plan: &Plan) -> bool {
+    matches!(plan.fault, Fault::Kill(_) | Fault::Outage(..))
+}
+
+/// A run to be examined, and how.
+struct Job {
+    plan: Plan,
+    scrutiny: Scrutiny,
+    /// Whether it was written by hand.
+    is_by_hand: bool,
+    /// The crash to have once more, if there was one.
+    saved: Option<Saved>,
+}
+
+/// Enters into the tally what a run adds, as it goes.
+struct Account<'a> {
+    kind: (Medium, Profile),
+    tally: &'a Mutex<Tally>,
+    /// What was entered, and when.
+    entered: Mutex<(Totals, Instant)>,
+    watch: Watch<'a>,
+}
+
+impl Account<'_> {
+    fn enter(&self, totals: &Totals, finding: Option<Finding>) {
+        let mut entered = self.entered.lock();
+        let mut tally = self.tally.lock();
+        tally.latest = Some(self.kind);
+        let row = tally.rows.entry(self.kind).or_default();
+        row.totals.add(&totals.since(&entered.0));
+        row.time += entered.1.elapsed();
+        *entered = (*totals, Instant::now());
+        if let Some(mut finding) = finding {
+            row.violations += 1;
+            finding.after = tally.sum().totals.unique;
+            tally.findings.push(finding);
+        }
+        (self.watch)(&tally);
+    }
+}
+
+/// Runs a plan the way its profile is run.
+///
+/// # Errors
+/// What the engine said that it should not have said, a panic included.
+pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
+    crate::judge::guarded(|| run::run(plan, ground, false))
+}
+
+/// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of the
+/// first large block that is given back as a hint that such blocks will be wanted again. Otherwise the lab spends
+/// most of its time on page faults.
+pub(crate) fn calm_the_allocator() {
+    drop(std::hint::black_box(vec![1u8; 24 << 20]));
+}

@@ -1,0 +1,321 @@
+//! One particular crash of a run: rebuilt, and judged again.
+//!
+//! A crash is told by its step of the trace and by what the places held that it decided; places that are not named
+//! held everything that was stored. Inside a crash there may be one of the recovery that followed, and so on.
+//!
+//! Contents are compared with what the model says is possible at that step. A run that went another way has no such
+//! step, and its images are not the ones that were meant.
+
+use super::Pick;
+use super::aftermath::aftermath;
+use super::examine::{Picked, Violation};
+use crate::judge::history::{Allowed, Checker, State};
+use crate::judge::{Wrong, judge};
+use crate::medium::image::Image;
+use crate::medium::lines::Mute;
+use crate::medium::model::Model;
+use crate::medium::unit::Unit;
+use crate::plan::Plan;
+use crate::plan::call::Values;
+use crate::plan::profile;
+use crate::run::Run;
+use crate::run::recorder::Record;
+use crate::run::trace::{DiskStep, Step, StepId};
+use crate::run::world::Ground;
+use everdram_pm::LINE;
+use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// One crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// It came before this step.
+    pub step: StepId,
+    /// What places held; the others held everything.
+    pub held: Picked,
+}
+
+/// Something wrong, with all that it takes to show it.
+#[derive(Clone)]
+pub struct Found {
+    /// The workload.
+    pub plan: Plan,
+    /// What it did; `None` if it did not get to its end.
+    pub run: Option<Run>,
+    /// The crash, then the one in its recovery, and so on. None: the run itself was wrong.
+    pub crashes: Vec<Crash>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+impl Violation {
+    /// The first of these crashes, and those in its recovery; `None`: there is none.
+    #[must_use]
+    pub fn of(crashes: &[Crash], wrong: &Wrong) -> Option<Violation> {
+        let pair = |crash: &Crash| (crash.step, crash.held.clone());
+        let (first, inner) = crashes.split_first()?;
+        Some(Violation {
+            step: first.step,
+            picked: first.held.clone(),
+            nested: inner.iter().map(pair).collect(),
+            wrong: wrong.clone(),
+        })
+    }
+
+    /// The crash, and those in its recovery.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        let outer = (self.step, self.picked.clone());
+        std::iter::once(outer)
+            .chain(self.nested.iter().cloned())
+            .map(|(step, held)| Crash { step, held })
+            .collect()
+    }
+}
+
+/// What is to be said about a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// What it leaves is wrong.
+    Wrong(Wrong),
+    /// It is not.
+    Right,
+    /// The run never was where this crash could happen.
+    Impossible,
+}
+
+/// A medium just before a step of a trace.
+pub struct Moment {
+    /// What is certain.
+    pub model: Model,
+    /// What a crash decides.
+    pub units: Vec<Unit>,
+}
+
+impl Moment {
+    /// The moment before `step`, from `start` on.
+    #[must_use]
+    pub fn before(
+        step: StepId,
+        start: &Image,
+        trace: &[Step],
+        capacity: u64,
+        mute: Option<Mute>,
+    ) -> Moment {
+        let mut model = Model::new(start, capacity, mute);
+        for (id, step) in trace.iter().enumerate().take(step as usize) {
+            model.step(id as StepId, step);
+        }
+        // Which of many subsets are drawn is of no interest: contents are named.
+        let units = model.units(&mut profile::random(0, 0));
+        Moment { model, units }
+    }
+
+    /// Whether a unit can hold these bytes. Not every choice of a memory was drawn; there, each word has to be one
+    /// that was stored, or the certain one.
+    fn is_possible(&self, unit: &Unit, bytes: &[u8]) -> bool {
+        if unit.choices.iter().any(|choice| *choice.bytes == *bytes) {
+            return true;
+        }
+        let Some(line) = self.model.lines().and_then(|lines| lines.line(unit.place)) else {
+            return false;
+        };
+        let certain = &unit.choices[0].bytes;
+        let mut words = bytes.as_chunks::<8>().0.iter().enumerate();
+        bytes.len() as u64 == LINE
+            && words.all(|(number, word)| {
+                let mut stored = line.atoms().iter().filter(|atom| atom.word() == number);
+                certain[number * 8..][..8] == *word
+                    || stored.any(|atom| atom.value().to_le_bytes() == *word)
+            })
+    }
+
+    /// The image that a crash leaves, if it is possible.
+    #[must_use]
+    pub fn image(&self, crash: &Crash) -> Option<Image> {
+        let mut held: BTreeMap<u64, &[u8]> = BTreeMap::new();
+        held.extend(crash.held.iter().map(|(place, bytes)| (*place, &**bytes)));
+        let mut decided = Vec::with_capacity(self.units.len());
+        for unit in &self.units {
+            let bytes = match held.remove(&unit.place) {
+                None => &unit.choices[unit.newest()].bytes,
+                Some(bytes) if self.is_possible(unit, bytes) => bytes,
+                Some(_) => return None,
+            };
+            decided.push(Unit::new(unit.place, bytes.into()));
+        }
+        let pick: Pick = vec![0; decided.len()];
+        held.is_empty().then(|| self.model.image(&decided, &pick))
+    }
+}
+
+/// The moment of a crash in a run, and what may be left then.
+pub struct Scene<'a> {
+    ground: &'a Ground,
+    mute: Option<Mute>,
+    /// The run.
+    pub run: &'a Run,
+    /// The medium.
+    pub moment: Moment,
+    /// What the crash may leave; or what was wrong with the answers of the run until then.
+    allowed: Result<Allowed, Wrong>,
+    now: u64,
+}
+
+impl<'a> Scene<'a> {
+    /// The moment before `step`.
+    #[must_use]
+    pub fn before(
+        step: StepId,
+        run: &'a mut Run,
+        ground: &'a Ground,
+        mute: Option<Mute>,
+    ) -> Scene<'a> {
+        let mut checker = Checker::new(ground.profile.keys());
+        let record = &mut run.record;
+        let allowed = allowed_before(step, &mut checker, record);
+        let run: &'a Run = run;
+        let capacity = ground.profile.capacity();
+        Scene {
+            ground,
+            mute,
+            run,
+            moment: Moment::before(step, &run.start, &run.record.trace, capacity, mute),
+            allowed,
+            now: checker.now(),
+        }
+    }
+
+    /// Judges what these crashes leave, one inside the other; the first one is of this scene.
+    #[must_use]
+    pub fn verdict(&self, crashes: &[Crash]) -> Verdict {
+        let mut left: Option<(Stage, State)> = None;
+        for crash in crashes {
+            let mut stage = match self.stage(left.as_ref().map(|(stage, _)| stage), crash) {
+                Ok(stage) => stage,
+                Err(verdict) => return verdict,
+            };
+            let is_first = left.is_none();
+            let allowed = match (left, &mut stage.aftermath) {
+                (Some((_, state)), Some((record, _))) => {
+                    let mut checker = Checker::from_state(state, self.now);
+                    allowed_before(crash.step, &mut checker, record)
+                }
+                _ => self.allowed.clone(),
+            };
+            let judged = allowed.and_then(|allowed| {
+                let image = stage.image.clone();
+                judge(self.ground, image, &allowed, stage.values(self.run))
+            });
+            match judged {
+                Ok(state) => left = Some((stage, state)),
+                Err(wrong) if is_first => return Verdict::Wrong(wrong),
+                Err(wrong) => return Verdict::Wrong(format!("after another crash, {wrong}")),
+            }
+        }
+        let used = left
+            .map(|(stage, _)| aftermath(self.ground, &stage.image, stage.values(self.run), true));
+        match used {
+            Some(Err(wrong)) => Verdict::Wrong(wrong),
+            _ => Verdict::Right,
+        }
+    }
+
+    /// A crash of the run or, if there was another crash before, of what came after that one.
+    ///
+    /// # Errors
+    /// It cannot happen, or recovery does not get there.
+    pub fn stage(&self, before: Option<&Stage>, crash: &Crash) -> Result<Stage, Verdict> {
+        self.ground.clock.set(self.now);
+        let Some(before) = before else {
+            let image = self.moment.image(crash).ok_or(Verdict::Impossible)?;
+            return Ok(Stage {
+                aftermath: None,
+                image,
+            });
+        };
+        let values = before.values(self.run);
+        let before = &before.image;
+        let record = aftermath(self.ground, before, values, true).map_err(Verdict::Wrong)?;
+        if crash.step as usize > record.trace.len() {
+            return Err(Verdict::Impossible);
+        }
+        let capacity = self.ground.profile.capacity();
+        let moment = Moment::before(crash.step, before, &record.trace, capacity, self.mute);
+        let image = moment.image(crash).ok_or(Verdict::Impossible)?;
+        Ok(Stage {
+            aftermath: Some((record, moment)),
+            image,
+        })
+    }
+}
+
+/// The states that are allowed before a step. An answer that is that step counts.
+fn allowed_before(
+    step: StepId,
+    checker: &mut Checker,
+    record: &mut Record,
+) -> Result<Allowed, Wrong> {
+    for (id, event) in record.trace.iter().enumerate().take(step as usize + 1) {
+        if id < step as usize || matches!(event, Step::Return(_)) {
+            checker.step(event, &record.history, &mut record.values)?;
+        }
+    }
+    Ok(checker.allowed(&record.history, &mut record.values).clone())
+}
+
+/// A crash, happened.
+pub struct Stage {
+    /// If it is not the first: what had been done since the one before, and the medium at the moment of the crash.
+    pub aftermath: Option<(Record, Moment)>,
+    /// What is left.
+    pub image: Image,
+}
+
+impl Stage {
+    /// The values that keys may hold.
+    fn values<'a>(&'a self, run: &'a Run) -> &'a Values {
+        match &self.aftermath {
+            Some((record, _)) => &record.values,
+            None => &run.record.values,
+        }
+    }
+}
+
+/// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order. Contents
+/// do not count, nor do lines of the source.
+#[must_use]
+pub fn shape(trace: &[Step]) -> u64 {
+    trace.iter().fold(0, |hash, step| {
+        let words = match step {
+            Step::Store {
+                actor, at, bytes, ..
+            } => [1, u64::from(*actor), *at, bytes.len() as u64],
+            Step::Flush {
+                actor, at, bytes, ..
+            } => [2, u64::from(*actor), *at, *bytes],
+            Step::Fence { actor, .. } => [3, u64::from(*actor), 0, 0],
+            Step::Load { .. } => [4, 0, 0, 0],
+            Step::Disk { step, .. } => disk_shape(step),
+            Step::Invoke(call) => [5, u64::from(*call), 0, 0],
+            Step::Return(call) => [6, u64::from(*call), 0, 0],
+            Step::Clock(now) => [7, *now, 0, 0],
+            Step::Death => [100, 0, 0, 0],
+            Step::Outage(held) => [101, held.len() as u64, 0, 0],
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        xxh3_64_with_seed(&bytes, hash)
+    })
+}
+
+fn disk_shape(step: &DiskStep) -> [u64; 4] {
+    match step {
+        DiskStep::Create { file, .. } => [8, u64::from(*file), 0, 0],
+        DiskStep::Unlink { file } => [9, u64::from(*file), 0, 0],
+        DiskStep::Write { file, at, bytes } => [10, u64::from(*file), *at, bytes.len() as u64],
+        DiskStep::SetLen { file, bytes } => [11, u64::from(*file), *bytes, 0],
+        DiskStep::Allocate { file, at, bytes } => [12, u64::from(*file), *at, *bytes],
+        DiskStep::Sync { file, ok } => [13, u64::from(*file), u64::from(*ok), 0],
+        DiskStep::SyncDirectory { ok } => [14, u64::from(*ok), 0, 0],
+    }
+}

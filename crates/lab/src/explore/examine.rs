@@ -1,0 +1,569 @@
+//! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible there.
+
+use super::aftermath::aftermath;
+use super::purse::Purse;
+use super::{Effort, Pick};
+use crate::explore;
+use crate::judge::history::{Allowed, Checker, State};
+use crate::judge::{Care, Wrong, compare, guarded, judge_lazily, judge_with};
+use crate::medium::image::Image;
+use crate::medium::lazy::Oracle;
+use crate::medium::lines::Mute;
+use crate::medium::model::Model;
+use crate::medium::unit;
+use crate::medium::unit::Unit;
+use crate::plan::profile;
+use crate::run::Run;
+use crate::run::recorder::Record;
+use crate::run::trace::{Step, StepId, Trace};
+use crate::run::world::{Ground, World};
+use rand::RngExt;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Of the images of a crash point, the share that is decided as recovery reads: one in so many, and besides the others.
+const LAZY_SHARE: usize = 6;
+
+/// How to examine.
+#[derive(Clone, Debug)]
+pub struct Scrutiny {
+    /// Images of a crash point.
+    pub effort: Effort,
+    /// One image in so many has its recovery crashed, too; 0: none.
+    pub nested_one_in: u64,
+    /// Of these, one in so many is used after recovery, and crashes while it is used, too; 0: none.
+    pub used_one_in: u64,
+    /// How deep crashes nest: 2 is a crash during the recovery from a crash, or during the use after it.
+    pub depth: u32,
+    /// Images of a crash point that are decided as recovery reads; 0: none.
+    pub lazy: usize,
+    /// Images of a crash point in recovery, or in the use after it.
+    pub nested_effort: Effort,
+    /// Events without effect.
+    pub mute: Option<Mute>,
+    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`] says.
+    pub images: Option<u64>,
+    /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of its points.
+    pub each: u64,
+    /// Images of what comes after one that is crashed again, if there is a limit to the images of a run.
+    pub nested_images: u64,
+    /// Decides what is drawn at random.
+    pub seed: u64,
+}
+
+impl Default for Scrutiny {
+    fn default() -> Scrutiny {
+        Scrutiny {
+            effort: Effort::default(),
+            nested_one_in: 64,
+            used_one_in: 32,
+            depth: 2,
+            lazy: 24,
+            nested_effort: Effort {
+                exhaustive: 8,
+                singles: true,
+                random: 1,
+                pairs: 0,
+            },
+            mute: None,
+            images: None,
+            each: 1,
+            nested_images: 24,
+            seed: 0,
+        }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Runs.
+    pub runs: u64,
+    /// Calls of these runs.
+    pub calls: u64,
+    /// Crash points, those in recovery included.
+    pub points: u64,
+    /// Images drawn.
+    pub drawn: u64,
+    /// Images recovered and judged.
+    pub judged: u64,
+    /// Different ones among them.
+    pub unique: u64,
+    /// Of those judged, images of crashes during recovery or the use after it.
+    pub nested: u64,
+    /// Of those judged, images decided as recovery read them.
+    pub lazy: u64,
+    /// The deepest nesting.
+    pub depth: u32,
+}
+
+impl Totals {
+    /// Adds others.
+    pub fn add(&mut self, other: &Totals) {
+        self.runs += other.runs;
+        self.calls += other.calls;
+        self.points += other.points;
+        self.drawn += other.drawn;
+        self.judged += other.judged;
+        self.unique += other.unique;
+        self.nested += other.nested;
+        self.lazy += other.lazy;
+        self.depth = self.depth.max(other.depth);
+    }
+
+    /// What was added since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Totals) -> Totals {
+        Totals {
+            runs: self.runs - before.runs,
+            calls: self.calls - before.calls,
+            points: self.points - before.points,
+            drawn: self.drawn - before.drawn,
+            judged: self.judged - before.judged,
+            unique: self.unique - before.unique,
+            nested: self.nested - before.nested,
+            lazy: self.lazy - before.lazy,
+            depth: self.depth,
+        }
+    }
+}
+
+/// An image that should not have been possible, or was not recovered as it should.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The crash came before this step of the trace.
+    pub step: StepId,
+    /// What the crash decided.
+    pub picked: Picked,
+    /// For a crash during recovery, or the use after it: the step of its own trace, and so on inwards.
+    pub nested: Vec<(StepId, Picked)>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// Place and contents of what a crash decided: see [`Unit`].
+pub type Picked = Vec<(u64, Box<[u8]>)>;
+
+fn picked(units: &[Unit], pick: &Pick) -> Picked {
+    let chosen = units.iter().zip(pick);
+    chosen
+        .map(|(unit, &choice)| (unit.place, unit.choices[choice].bytes.clone()))
+        .collect()
+}
+
+/// Says whether to go on. Called once for each image that was judged.
+pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Examines one run.
+pub struct Examiner<'a> {
+    ground: &'a Ground,
+    scrutiny: &'a Scrutiny,
+    go_on: GoOn<'a>,
+    seen: HashSet<u64>,
+    images: HashSet<u64>,
+    /// What was recovered last from what was certain: hash and clock, and the state.
+    certain: Option<((u64, u64), State)>,
+    /// What was looked at.
+    pub totals: Totals,
+    /// Told after each crash point of the run what was looked at so far.
+    pub heard: Option<&'a (dyn Fn(&Totals) + Sync)>,
+    /// Told of what each process did that came after a crash.
+    pub followed: Option<&'a dyn Fn(&Trace)>,
+    /// Crash points before this step are passed over.
+    pub from: StepId,
+}
+
+impl<'a> Examiner<'a> {
+    /// An examiner with nothing seen.
+    #[must_use]
+    pub fn new(ground: &'a Ground, scrutiny: &'a Scrutiny, go_on: GoOn<'a>) -> Examiner<'a> {
+        Examiner {
+            ground,
+            scrutiny,
+            go_on,
+            seen: HashSet::new(),
+            images: HashSet::new(),
+            certain: None,
+            totals: Totals {
+                depth: 1,
+                ..Totals::default()
+            },
+            heard: None,
+            followed: None,
+            from: 0,
+        }
+    }
+
+    /// Looks at a run until the first violation.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn run(&mut self, run: &mut Run) -> Result<(), Violation> {
+        self.totals.runs += 1;
+        self.totals.calls += run.record.history.entries.len() as u64;
+        let mut random = profile::random(self.scrutiny.seed, 2);
+        let capacity = self.ground.profile.capacity();
+        let mut model = Model::new(&run.start, capacity, self.scrutiny.mute);
+        let mut checker = Checker::new(self.ground.profile.keys());
+        let Record {
+            trace,
+            history,
+            values,
+            own,
+        } = &mut run.record;
+        let images = self.scrutiny.images;
+        let each = self.scrutiny.each;
+        let mut purse = images.map(|images| Purse::new(images, (trace, self.from), own, each));
+        let (mut changed, mut told) = (true, false);
+        for (id, step) in trace.iter().enumerate() {
+            let id = id as StepId;
+            if is_point(&model, step) && changed && id >= self.from {
+                if std::mem::take(&mut told) && self.scrutiny.images.is_some() {
+                    let allowed = checker.allowed(history, values).clone();
+                    self.ground.clock.set(checker.now());
+                    self.certain((&model, id), &allowed, values)?;
+                }
+                let most = purse.as_ref().map(|purse| purse.share(id, &mut random));
+                if most != Some(0) {
+                    let allowed = checker.allowed(history, values).clone();
+                    self.ground.clock.set(checker.now());
+                    let before = self.totals.judged - self.totals.nested;
+                    self.point((&model, id, most), &allowed, values, &mut random)?;
+                    if let Some(purse) = &mut purse {
+                        purse.spend(self.totals.judged - self.totals.nested - before);
+                    }
+                }
+                changed = false;
+                if let Some(heard) = self.heard {
+                    heard(&self.totals);
+                }
+                if !(self.go_on)() {
+                    return Ok(());
+                }
+            }
+            if let Some(purse) = &mut purse
+                && id >= self.from
+            {
+                purse.pass(id, step);
+            }
+            changed |= model.is_change(step) || matches!(step, Step::Return(_));
+            checker
+                .step(step, history, values)
+                .map_err(|wrong| Violation {
+                    step: id,
+                    picked: Vec::new(),
+                    nested: Vec::new(),
+                    wrong,
+                })?;
+            told |= matches!(step, Step::Return(_)) && checker.is_within_a_call();
+            model.step(id, step);
+        }
+        let allowed = checker.allowed(history, values).clone();
+        self.ground.clock.set(checker.now());
+        let end = trace.len() as StepId;
+        let most = purse.map(|purse| purse.share(end, &mut random).max(1));
+        self.point((&model, end, most), &allowed, values, &mut random)
+    }
+
+    /// Judges the image of a crash point that has nothing but what is certain. Where somebody was told what somebody else is just doing,
+    /// and what that takes is not durable, no other image shows it so surely.
+    fn certain(
+        &mut self,
+        (model, step): (&Model, StepId),
+        allowed: &Allowed,
+        values: &crate::plan::call::Values,
+    ) -> Result<(), Violation> {
+        if !model.is_changed() {
+            return Ok(());
+        }
+        let units = model.units(&mut profile::random(self.scrutiny.seed, u64::from(step)));
+        let least = vec![0; units.len()];
+        let hash = model.hash(&units, &least);
+        let when = (hash, self.ground.clock.now());
+        // Mostly it is the one of the last time, and less is allowed now.
+        let known = self.certain.as_ref().filter(|(known, _)| *known == when);
+        if known.is_some_and(|(_, state)| allowed.states.contains(state)) {
+            return Ok(());
+        }
+        self.totals.drawn += 1;
+        self.totals.judged += 1;
+        self.totals.unique += u64::from(self.images.insert(hash));
+        let image = model.image(&units, &least);
+        let judged = judge_with(Care::of(hash), self.ground, image, allowed, values);
+        let state = judged.map_err(|wrong| Violation {
+            step,
+            picked: picked(&units, &least),
+            nested: Vec::new(),
+            wrong,
+        })?;
+        self.certain = Some((when, state));
+        Ok(())
+    }
+
+    /// Judges the images of one crash point, so many of them at most.
+    fn point(
+        &mut self,
+        (model, step, most): (&Model, StepId, Option<u64>),
+        allowed: &Allowed,
+        values: &crate::plan::call::Values,
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), Violation> {
+        self.totals.points += 1;
+        let units = model.units(random);
+        let mut found = None;
+        let effort = self.scrutiny.effort;
+        // Where what is muted does not show, only what comes after the crash can be wrong.
+        let is_changed = model.is_changed();
+        let _ = chosen(&units, (&effort, most), random, &mut |pick| {
+            self.totals.drawn += 1;
+            let hash = model.hash(&units, pick);
+            let one_in = self.scrutiny.nested_one_in;
+            let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
+            if !(is_changed || is_nested)
+                || !self.seen.insert(hash ^ allowed.number.rotate_left(17))
+            {
+                return ControlFlow::Continue(());
+            }
+            self.totals.judged += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            let image = model.image(&units, pick);
+            let kept = is_nested.then(|| image.clone());
+            let wrong = match judge_with(Care::of(hash), self.ground, image, allowed, values) {
+                Err(wrong) => Some((wrong, Vec::new())),
+                Ok(state) => kept.and_then(|image| {
+                    self.nested(&image, &state, values, (2, is_changed), hash)
+                        .err()
+                }),
+            };
+            if let Some((wrong, nested)) = wrong {
+                found = Some(Violation {
+                    step,
+                    picked: picked(&units, pick),
+                    nested,
+                    wrong,
+                });
+                return ControlFlow::Break(());
+            }
+            if (self.go_on)() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        if let Some(violation) = found {
+            return Err(violation);
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        let leaves = most.map_or(self.scrutiny.lazy, |most| most as usize / LAZY_SHARE);
+        self.lazily((model, step, leaves), &units, allowed, values, random)
+    }
+
+    /// Judges images whose lines are decided when recovery reads them.
+    fn lazily(
+        &mut self,
+        (model, step, leaves): (&Model, StepId, usize),
+        units: &[Unit],
+        allowed: &Allowed,
+        values: &crate::plan::call::Values,
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), Violation> {
+        // What can be tried exhaustively was.
+        if model.lines().is_none() || explore::count(units) <= self.scrutiny.effort.exhaustive {
+            return Ok(());
+        }
+        let base = model.image(&[], &[]);
+        let base_hash = model.hash(&[], &[]);
+        let mut script = Vec::new();
+        for leaf in 0..leaves {
+            if !(self.go_on)() {
+                break;
+            }
+            // Depth first changes what is read last; every other leaf goes somewhere else.
+            let tried = if leaf % 2 == 0 {
+                script.clone()
+            } else {
+                (0..64).map(|_| random.random_range(0..64)).collect()
+            };
+            let oracle = Arc::new(Oracle::new(units, tried));
+            let judged = judge_lazily(
+                self.ground,
+                base.clone(),
+                &oracle,
+                allowed,
+                values,
+                |unit| random.random_range(0..unit.choices.len()),
+            );
+            let picked = oracle.chosen();
+            let hash = picked.iter().fold(base_hash, |hash, (place, bytes)| {
+                hash ^ model.place_hash(*place) ^ unit::hash(*place, bytes)
+            });
+            self.totals.judged += 1;
+            self.totals.drawn += 1;
+            self.totals.lazy += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            if let Err(wrong) = judged {
+                return Err(Violation {
+                    step,
+                    picked,
+                    nested: Vec::new(),
+                    wrong,
+                });
+            }
+            if leaf % 2 == 0 {
+                match oracle.next() {
+                    Some(next) => script = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever is left
+    /// must recover to a state that is allowed then: as long as nothing is asked of the store, the one without a crash.
+    /// `depth`: of these crashes; and whether what is muted may show in the image.
+    fn nested(
+        &mut self,
+        image: &Image,
+        state: &State,
+        values: &crate::plan::call::Values,
+        (depth, is_changed): (u32, bool),
+        hash: u64,
+    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
+        self.totals.depth = self.totals.depth.max(depth);
+        let one_in = self.scrutiny.used_one_in;
+        let is_used = one_in > 0 && hash.rotate_left(32).is_multiple_of(one_in);
+        let Record {
+            trace,
+            history,
+            mut values,
+            own,
+        } = aftermath(self.ground, image, values, is_used).map_err(|wrong| (wrong, Vec::new()))?;
+        let images = self.scrutiny.images.map(|_| self.scrutiny.nested_images);
+        let mut purse = images.map(|images| Purse::new(images, (&trace, 0), &own, 0));
+        if let Some(followed) = self.followed {
+            followed(&trace);
+        }
+        let mut random = profile::random(self.scrutiny.seed, hash | 1);
+        let mut checker = Checker::from_state(state.clone(), self.ground.clock.now());
+        let mut model = Model::new(image, self.ground.profile.capacity(), self.scrutiny.mute);
+        let mut changed = true;
+        for id in 0..=trace.len() {
+            let step = trace.get(id);
+            if changed && step.is_none_or(|step| is_point(&model, step)) {
+                changed = false;
+                self.totals.points += 1;
+                let depth = (depth, is_changed || model.is_changed());
+                let allowed = checker.allowed(&history, &mut values).clone();
+                let most = purse
+                    .as_ref()
+                    .map(|purse| purse.share(id as StepId, &mut random));
+                let before = self.totals.nested;
+                let point = (&model, id as StepId, most);
+                self.nested_point(point, &allowed, &values, depth, &mut random)?;
+                if let Some(purse) = &mut purse {
+                    purse.spend(self.totals.nested - before);
+                }
+            }
+            let Some(step) = step else { break };
+            if let Some(purse) = &mut purse {
+                purse.pass(id as StepId, step);
+            }
+            changed |= model.is_change(step) || matches!(step, Step::Return(_));
+            checker
+                .step(step, &history, &mut values)
+                .map_err(|wrong| (wrong, vec![(id as StepId, Picked::new())]))?;
+            model.step(id as StepId, step);
+        }
+        Ok(())
+    }
+
+    fn nested_point(
+        &mut self,
+        (model, step, most): (&Model, StepId, Option<u64>),
+        allowed: &Allowed,
+        values: &crate::plan::call::Values,
+        (depth, is_changed): (u32, bool),
+        random: &mut rand::rngs::StdRng,
+    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
+        let units = model.units(random);
+        let mut found = None;
+        let effort = self.scrutiny.nested_effort;
+        let _ = chosen(&units, (&effort, most), random, &mut |pick| {
+            let hash = model.hash(&units, pick);
+            self.totals.drawn += 1;
+            let asked = allowed.number.rotate_left(17) ^ u64::from(depth).rotate_left(40);
+            let is_deeper = depth < self.scrutiny.depth && hash.is_multiple_of(16);
+            if !(is_changed || is_deeper) || !self.seen.insert(hash ^ asked) {
+                return ControlFlow::Continue(());
+            }
+            self.totals.judged += 1;
+            self.totals.nested += 1;
+            self.totals.unique += u64::from(self.images.insert(hash));
+            let image = model.image(&units, pick);
+            let deeper = is_deeper.then(|| image.clone());
+            let place = || (step, picked(&units, pick));
+            match judge_with(Care::of(hash), self.ground, image, allowed, values) {
+                Err(wrong) => {
+                    let wrong = format!("after another crash, {wrong}");
+                    found = Some((wrong, vec![place()]));
+                    return ControlFlow::Break(());
+                }
+                Ok(state) => {
+                    let result = deeper.map_or(Ok(()), |image| {
+                        self.nested(&image, &state, values, (depth + 1, is_changed), hash)
+                    });
+                    if let Err((wrong, mut inner)) = result {
+                        inner.insert(0, place());
+                        found = Some((wrong, inner));
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            if (self.go_on)() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        found.map_or(Ok(()), Err)
+    }
+}
+
+/// Visits so many picks of a crash point, or as many as the effort says.
+fn chosen(
+    units: &[Unit],
+    (effort, most): (&Effort, Option<u64>),
+    random: &mut rand::rngs::StdRng,
+    visit: &mut dyn FnMut(&Pick) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match most {
+        Some(most) => explore::sample(units, most, random, visit),
+        None => explore::explore(units, effort, random, visit),
+    }
+}
+
+/// Whether the moment before a step has to be looked at: images get fewer, or what is allowed gets more.
+fn is_point(model: &Model, step: &Step) -> bool {
+    model.is_point(step) || matches!(step, Step::Invoke(_) | Step::Clock(_))
+}
+
+/// Reads a recovered image without using it, for replays.
+///
+/// # Errors
+/// What is wrong.
+pub fn look(
+    ground: &Ground,
+    image: Image,
+    allowed: &Allowed,
+    values: &crate::plan::call::Values,
+) -> Result<State, Wrong> {
+    guarded(|| {
+        let world = World::open(ground, image, &crate::run::world::Ears::default())
+            .map_err(|error| format!("recovery refused it: {error}"))?;
+        compare(&world, allowed, values)
+    })
+}

@@ -1,0 +1,327 @@
+//! The mutation score: each flush, each fence, each sync of the program is taken out in turn, and the lab must notice.
+//!
+//! One that nobody misses is either of no use, and goes; or nothing that the lab runs needs it, and the workloads
+//! have to grow.
+
+use super::Effort;
+use super::campaign::{calm_the_allocator, execute};
+use super::crash::{Scene, Verdict};
+use super::examine::{Examiner, Scrutiny};
+use crate::medium::image::Medium;
+use crate::medium::lines::{Mute, Muted, key};
+use crate::plan::Plan;
+use crate::plan::profile::Profile;
+use crate::plan::scenario;
+use crate::plan::scenario::Scenario;
+use crate::run::Run;
+use crate::run::trace::{DiskStep, Step, Trace};
+use crate::run::world::Ground;
+use everdram::EngineKind;
+use everdram_pm::lab::StoreKind;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// One event taken out.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// What, and where.
+    pub mute: Mute,
+    /// How often it happened in the runs.
+    pub events: u64,
+    /// How it was noticed, if it was.
+    pub caught: Option<Caught>,
+}
+
+/// How a mutant was noticed.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// In which of the workloads.
+    pub work: usize,
+    /// After how many different images.
+    pub images: u64,
+    /// What was wrong.
+    pub wrong: String,
+}
+
+impl Mutant {
+    /// `file:line`, without the folders above the crate.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let (file, line, _) = self.mute.site;
+        let short = file.rsplit_once("crates/").map_or(file, |(_, rest)| rest);
+        format!("{short}:{line}")
+    }
+}
+
+/// What to take out of, and how hard to look.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// The medium.
+    pub medium: Medium,
+    /// The workloads, all on that medium.
+    pub works: Vec<Scenario>,
+    /// Threads.
+    pub workers: usize,
+    /// Images after which the search for one mutant ends, about.
+    pub images: u64,
+    /// Only what is at places with this in their name.
+    pub only: String,
+    /// Places where nobody need notice anything, and how many images are enough there to see whether somebody does.
+    pub excused: (Vec<String>, u64),
+}
+
+impl Mutation {
+    /// Every profile with a few seeds, and all scenarios.
+    #[must_use]
+    pub fn new(engine: EngineKind, medium: Medium) -> Mutation {
+        let seeds = match engine {
+            EngineKind::Bullet => SEEDS_OF_BULLET,
+            _ => SEEDS,
+        };
+        let drawn = seeds.flat_map(|seed| {
+            let profiles = Profile::ALL.into_iter();
+            profiles.map(move |profile| {
+                let plan = Plan::draw(engine, medium, profile, seed, CALLS);
+                Scenario::new(format!("{profile} {seed}"), plan)
+            })
+        });
+        let scenarios = scenario::all(engine, medium).into_iter();
+        // What is missing needs no meeting at one event of many.
+        let scenarios = scenarios.filter(|scenario| !scenario.is_one_of_many);
+        Mutation {
+            medium,
+            works: scenarios.chain(drawn).collect(),
+            workers: 2,
+            images: u64::MAX,
+            only: String::new(),
+            excused: (Vec::new(), u64::MAX),
+        }
+    }
+}
+
+/// Seeds of the plans that are drawn.
+const SEEDS: Range<u64> = 1..4;
+/// As many as there are places that few runs come to. What comes to those of Bullet is written by hand.
+const SEEDS_OF_BULLET: Range<u64> = 1..2;
+/// Calls of these.
+const CALLS: usize = 80;
+/// Calls of a run that is short: it has so few images that all the others can wait for them.
+const SHORT: usize = 4;
+
+/// How a mutant is looked for: a few images of all crash points first, then more.
+const EFFORTS: [Effort; 3] = [
+    Effort {
+        exhaustive: 4,
+        singles: false,
+        random: 1,
+        pairs: 4,
+    },
+    Effort {
+        exhaustive: 16,
+        singles: false,
+        random: 6,
+        pairs: 40,
+    },
+    Effort {
+        exhaustive: 64,
+        singles: true,
+        random: 8,
+        pairs: 40,
+    },
+];
+
+fn scrutiny(effort: Effort, seed: u64, mute: Option<Mute>) -> Scrutiny {
+    Scrutiny {
+        effort,
+        nested_one_in: 16,
+        used_one_in: 4,
+        lazy: 0,
+        mute,
+        seed,
+        ..Scrutiny::default()
+    }
+}
+
+/// What happens in a trace, and where.
+fn mutes(trace: &Trace) -> impl Iterator<Item = Mute> {
+    trace.iter().filter_map(|step| {
+        let (what, site) = match step {
+            Step::Store {
+                kind: StoreKind::Stream,
+                site,
+                ..
+            } => (Muted::Stream, site),
+            Step::Flush { site, .. } => (Muted::Flush, site),
+            Step::Fence { site, .. } => (Muted::Fence, site),
+            Step::Disk {
+                step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
+                site,
+            } => (Muted::Sync, site),
+            _ => return None,
+        };
+        Some(Mute {
+            what,
+            site: key(site),
+        })
+    })
+}
+
+/// A run, and what happens in it and after crashes of it.
+struct Subject {
+    name: String,
+    seed: u64,
+    is_short: bool,
+    ground: Ground,
+    run: Run,
+    /// How often.
+    events: HashMap<Mute, u64>,
+}
+
+impl Mutation {
+    /// Takes out everything there is to take out. `watch` hears of each mutant when it is done with.
+    ///
+    /// # Errors
+    /// A workload does not run, or an unchanged one has a violation.
+    pub fn score(&self, watch: &(dyn Fn(&Mutant) + Sync)) -> Result<Vec<Mutant>, String> {
+        calm_the_allocator();
+        let subjects = self.each(&self.works, &|work| self.subject(work));
+        let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
+        for (mute, count) in subjects.iter().flat_map(|subject| &subject.events) {
+            // On memory the disk is silent, on a disk what memory does is decided by its syncs.
+            if (self.medium == Medium::File) == (mute.what == Muted::Sync) {
+                *events.entry((mute.what, mute.site)).or_default() += count;
+            }
+        }
+        let mutants: Vec<Mutant> = events
+            .into_iter()
+            .map(|((what, site), events)| Mutant {
+                mute: Mute { what, site },
+                events,
+                caught: None,
+            })
+            .filter(|mutant| mutant.place().contains(&self.only))
+            .collect();
+        let hunted = self.each(&mutants, &|mutant| {
+            let (excused, enough) = &self.excused;
+            let place = mutant.place();
+            let most = match excused.iter().any(|part| place.contains(part.as_str())) {
+                true => self.images.min(*enough),
+                false => self.images,
+            };
+            let caught = self.hunt(&subjects, mutant.mute, most)?;
+            let mutant = Mutant {
+                caught,
+                ..mutant.clone()
+            };
+            watch(&mutant);
+            Ok(mutant)
+        });
+        hunted.into_iter().collect()
+    }
+
+    /// Does something with each of several, on all workers.
+    fn each<T: Sync, R: Send>(&self, items: &[T], work: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers.max(1) {
+                scope.spawn(|| {
+                    while let number = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some(item) = items.get(number)
+                    {
+                        let result = work(item);
+                        done.lock().push((number, result));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner();
+        done.sort_unstable_by_key(|&(number, _)| number);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
+    fn subject(&self, work: &Scenario) -> Result<Subject, String> {
+        let Scenario { name, plan, .. } = work;
+        let ground = Ground::of(plan);
+        let mut run = execute(plan, &ground)?;
+        let events = RefCell::new(HashMap::new());
+        let count = |trace: &Trace| {
+            let mut events = events.borrow_mut();
+            mutes(trace).for_each(|mute| *events.entry(mute).or_default() += 1);
+        };
+        count(&run.record.trace);
+        let scrutiny = scrutiny(EFFORTS[0], plan.seed, None);
+        let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+        examiner.followed = Some(&count);
+        let outcome = examiner.run(&mut run);
+        outcome
+            .map_err(|violation| format!("{name}, with nothing taken out: {}", violation.wrong))?;
+        Ok(Subject {
+            name: name.clone(),
+            seed: plan.seed,
+            is_short: plan.calls.len() <= SHORT,
+            ground,
+            run,
+            events: events.into_inner(),
+        })
+    }
+
+    /// Looks at a few images of each run, then at more: most of what is missing is missed at once.
+    fn hunt(&self, subjects: &[Subject], mute: Mute, most: u64) -> Result<Option<Caught>, String> {
+        let mut images = 0;
+        for (round, &effort) in EFFORTS.iter().enumerate() {
+            for (number, subject) in subjects.iter().enumerate() {
+                // A short run was made for a few of its images: it is looked at closely at once.
+                let effort = match (subject.is_short, round) {
+                    (true, 0) => EFFORTS[EFFORTS.len() - 1],
+                    (true, _) => continue,
+                    (false, _) => effort,
+                };
+                if !subject.events.contains_key(&mute) {
+                    continue;
+                }
+                let caught = hunt_in((number, subject), effort, mute, &mut images, most)?;
+                if caught.is_some() || images >= most {
+                    return Ok(caught);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Looks at one run's images.
+fn hunt_in(
+    (number, subject): (usize, &Subject),
+    effort: Effort,
+    mute: Mute,
+    images: &mut u64,
+    most: u64,
+) -> Result<Option<Caught>, String> {
+    let ground = subject.ground.apart();
+    let scrutiny = scrutiny(effort, subject.seed, Some(mute));
+    let seen = AtomicU64::new(*images);
+    let go_on = || seen.fetch_add(1, Ordering::Relaxed) < most;
+    let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
+    let mut run = subject.run.clone();
+    let outcome = examiner.run(&mut run);
+    *images += examiner.totals.unique;
+    let Err(violation) = outcome else {
+        return Ok(None);
+    };
+    // What is wrong without the mutation was not noticed because of it.
+    let whole = Scene::before(violation.step, &mut run, &ground, None);
+    match whole.verdict(&violation.crashes()) {
+        Verdict::Wrong(wrong) => Err(format!("{}, with nothing taken out: {wrong}", subject.name)),
+        Verdict::Right | Verdict::Impossible => Ok(Some(Caught {
+            work: number,
+            images: *images,
+            wrong: violation.wrong,
+        })),
+    }
+}

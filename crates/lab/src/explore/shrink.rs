@@ -1,0 +1,433 @@
+//! Makes something that was found small: few calls, and a crash that loses only what has to be lost for it.
+//!
+//! Calls are taken out in halves, quarters and so on down to single ones, as long as what is left is still wrong in
+//! some way. Then, in the crash, each place gets everything back that was stored there, if it stays wrong; and of
+//! what remains as much as possible is lost whole, because that is easier to understand than half a line.
+//!
+//! What has been reached is wrong at every moment: whoever has no patience left gets that.
+
+use super::Effort;
+use super::campaign::{Finding, execute};
+use super::crash::{Crash, Found, Scene, Verdict};
+use super::examine::{Examiner, GoOn, Scrutiny};
+use crate::judge::history::{Checker, SESSIONS};
+use crate::judge::judge;
+use crate::medium::lines::Mute;
+use crate::plan::call::{Call, Values};
+use crate::plan::{Fault, Plan};
+use crate::run::Run;
+use crate::run::trace::{Step, StepId};
+use crate::run::world::Ground;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience<'a> {
+    /// For all attempts, and for what is done to the crash afterwards.
+    pub time: Duration,
+    /// For one, so that a workload in which nothing is wrong any more does not take all the time.
+    pub attempt: Duration,
+    /// Attempts.
+    pub attempts: usize,
+    /// Ends it early.
+    pub stop: &'a AtomicBool,
+}
+
+/// Nobody ends it early.
+static NOBODY: AtomicBool = AtomicBool::new(false);
+
+impl Default for Patience<'_> {
+    fn default() -> Self {
+        Patience {
+            time: Duration::from_secs(20),
+            attempt: Duration::from_secs(2),
+            attempts: 400,
+            stop: &NOBODY,
+        }
+    }
+}
+
+impl Patience<'_> {
+    fn is_left(&self, until: Instant) -> bool {
+        !self.stop.load(Ordering::Relaxed) && Instant::now() < until
+    }
+}
+
+/// Calls at the end of a run in which its crash is looked for.
+const LAST_CALLS: usize = 8;
+/// Of the time that there is, the share that the crash has for itself at the end: one in so many.
+const CRASH_SHARE: u32 = 4;
+
+/// Images of a crash point when each of them is used and crashed again.
+const EFFORTS: [Effort; 3] = [
+    Effort {
+        exhaustive: 1,
+        singles: false,
+        random: 0,
+        pairs: 0,
+    },
+    Effort {
+        exhaustive: 4,
+        singles: false,
+        random: 1,
+        pairs: 4,
+    },
+    Effort {
+        exhaustive: 64,
+        singles: true,
+        random: 8,
+        pairs: 40,
+    },
+];
+
+/// Told after each attempt: how many there were, and how many calls are left.
+pub type Watch<'a> = &'a dyn Fn(usize, usize);
+
+impl From<&Finding> for Found {
+    fn from(finding: &Finding) -> Found {
+        let violation = finding.violation.as_ref();
+        Found {
+            plan: finding.plan.clone(),
+            run: finding.run.as_deref().cloned(),
+            crashes: violation.map_or_else(Vec::new, |violation| violation.crashes()),
+            wrong: finding.wrong.clone(),
+        }
+    }
+}
+
+/// Makes a finding small. Returns it as it is if it cannot be had again.
+#[must_use]
+pub fn shrink(
+    finding: &Finding,
+    ground: &Ground,
+    scrutiny: &Scrutiny,
+    patience: &Patience<'_>,
+    watch: Watch<'_>,
+) -> Found {
+    let until = Instant::now() + patience.time;
+    let mut best = Found::from(finding);
+    let scrutinies = scrutinies(&mut best, ground, scrutiny);
+    let mut shrinker = Shrinker {
+        ground,
+        scrutiny: scrutiny.clone(),
+        patience,
+        watch,
+        until: until - patience.time / CRASH_SHARE,
+        attempts: 0,
+        is_cut: false,
+        best,
+    };
+    for scrutiny in scrutinies {
+        shrinker.scrutiny = scrutiny;
+        if shrinker.cut() {
+            break;
+        }
+    }
+    shrinker.faultless();
+    shrinker.calls();
+    shrinker.parts();
+    let mut best = shrinker.best;
+    let go_on = || patience.is_left(until);
+    reduce(&mut best, ground, scrutiny.mute, &go_on);
+    best
+}
+
+/// Ways to look for it again, the quickest first.
+fn scrutinies(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> Vec<Scrutiny> {
+    let mut scrutiny = Scrutiny {
+        seed: found.plan.seed,
+        ..scrutiny.clone()
+    };
+    if !shows_later(found, ground, &scrutiny) {
+        // What comes after the crash had nothing to do with it, and takes most of the time.
+        scrutiny.nested_one_in = 0;
+        return vec![scrutiny];
+    }
+    // A small run has few images: with one in many, none of them would be the one. That takes so long for each that
+    // they can only be few.
+    scrutiny.nested_one_in = 1;
+    scrutiny.used_one_in = 1;
+    let few = EFFORTS.into_iter().map(|effort| Scrutiny {
+        effort,
+        lazy: 0,
+        ..scrutiny.clone()
+    });
+    few.collect()
+}
+
+/// Whether nothing is wrong with what the crash left, so that it takes another crash to see it, or the recovery and
+/// the use that are done once more.
+fn shows_later(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> bool {
+    let (Some(run), [first, others @ ..]) = (&mut found.run, &found.crashes[..]) else {
+        return false;
+    };
+    if !others.is_empty() {
+        return true;
+    }
+    let scene = Scene::before(first.step, run, ground, scrutiny.mute);
+    let Ok(stage) = scene.stage(None, first) else {
+        return false;
+    };
+    let record = &mut run.record;
+    let mut checker = Checker::new(ground.profile.keys());
+    let at = first.step as usize;
+    for (id, step) in record.trace.iter().enumerate().take(at + 1) {
+        // An answer that comes right after the crash point may be what is wrong.
+        let counts = id < at || matches!(step, Step::Return(_));
+        if counts
+            && checker
+                .step(step, &record.history, &mut record.values)
+                .is_err()
+        {
+            return false;
+        }
+    }
+    let allowed = checker.allowed(&record.history, &mut record.values);
+    judge(ground, stage.image, allowed, &record.values).is_ok()
+}
+
+struct Shrinker<'a> {
+    ground: &'a Ground,
+    scrutiny: Scrutiny,
+    patience: &'a Patience<'a>,
+    watch: Watch<'a>,
+    until: Instant,
+    attempts: usize,
+    best: Found,
+    /// Whether nothing is called after the crash.
+    is_cut: bool,
+}
+
+impl Shrinker<'_> {
+    fn is_over(&self) -> bool {
+        self.attempts >= self.patience.attempts || !self.patience.is_left(self.until)
+    }
+
+    /// Takes other calls, if they do it too.
+    fn attempt(&mut self, calls: Vec<(u32, Call)>, fault: Fault) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        self.attempts += 1;
+        let plan = with_calls(&self.best.plan, calls, fault);
+        let until = self.until.min(Instant::now() + self.patience.attempt);
+        let go_on = || self.patience.is_left(until);
+        let found = self.find(plan, &go_on);
+        let is_wrong = found.is_some();
+        if let Some(found) = found {
+            self.best = found;
+        }
+        (self.watch)(self.attempts, self.best.plan.calls.len());
+        is_wrong
+    }
+
+    /// Runs a plan and examines the run.
+    fn find(&self, plan: Plan, go_on: GoOn<'_>) -> Option<Found> {
+        let mut run = match execute(&plan, self.ground) {
+            Ok(run) => run,
+            Err(wrong) => {
+                return Some(Found {
+                    plan,
+                    run: None,
+                    crashes: Vec::new(),
+                    wrong,
+                });
+            }
+        };
+        let mut examiner = Examiner::new(self.ground, &self.scrutiny, go_on);
+        if self.is_cut {
+            examiner.from = last_calls(&run);
+        }
+        let violation = examiner.run(&mut run).err()?;
+        Some(Found {
+            plan,
+            run: Some(run),
+            crashes: violation.crashes(),
+            wrong: violation.wrong,
+        })
+    }
+
+    /// Leaves out what was called after the crash. Says whether it was found again.
+    fn cut(&mut self) -> bool {
+        let (Some(run), Some(crash)) = (&self.best.run, self.best.crashes.first()) else {
+            return false;
+        };
+        let mut begun = vec![0usize; SESSIONS as usize];
+        for step in run.record.trace.iter().take(crash.step as usize + 1) {
+            if let Step::Invoke(call) = step {
+                let session = run.record.history.entries[*call as usize].planned_session();
+                begun[session as usize] += 1;
+            }
+        }
+        let mut calls = self.best.plan.calls.clone();
+        calls.retain(|(session, call)| {
+            let left = &mut begun[*session as usize];
+            let is_begun = *left > 0;
+            *left = left.saturating_sub(entries(call));
+            is_begun
+        });
+        self.is_cut = true;
+        self.is_cut = self.attempt(calls, self.best.plan.fault);
+        self.is_cut
+    }
+
+    fn faultless(&mut self) {
+        if self.best.plan.fault != Fault::None {
+            self.attempt(self.best.plan.calls.clone(), Fault::None);
+        }
+    }
+
+    /// Takes out calls in ever smaller pieces.
+    fn calls(&mut self) {
+        let mut piece = self.best.plan.calls.len().div_ceil(2);
+        while piece > 0 && !self.is_over() {
+            let mut is_smaller = false;
+            let mut at = 0;
+            while at < self.best.plan.calls.len() && !self.is_over() {
+                let end = (at + piece).min(self.best.plan.calls.len());
+                if self.attempt(without(&self.best.plan, at..end), self.best.plan.fault) {
+                    is_smaller = true;
+                } else {
+                    at = end;
+                }
+            }
+            piece = match piece {
+                1 if is_smaller => 1,
+                1 => 0,
+                larger => larger.div_ceil(2),
+            };
+        }
+    }
+
+    /// Takes out parts of batches and pipelines.
+    fn parts(&mut self) {
+        let mut at = 0;
+        while at < self.best.plan.calls.len() && !self.is_over() {
+            let mut part = 0;
+            while let Some(calls) = without_part(&self.best.plan, at, part) {
+                if !self.attempt(calls, self.best.plan.fault) {
+                    part += 1;
+                }
+            }
+            at += 1;
+        }
+    }
+}
+
+/// The step that the last calls of a run begin with. If nothing is called after the crash, that is where it will be;
+/// looking everywhere takes so long that few attempts could be made.
+fn last_calls(run: &Run) -> StepId {
+    let trace = &run.record.trace;
+    let calls = trace.iter().enumerate().rev();
+    let mut calls = calls.filter(|(_, step)| matches!(step, Step::Invoke(_)));
+    calls.nth(LAST_CALLS).map_or(0, |(id, _)| id as StepId)
+}
+
+/// Entries of the history that a call makes.
+fn entries(call: &Call) -> usize {
+    match call {
+        Call::Pipeline(parts) | Call::Slow(parts, _) => parts.len(),
+        Call::Advance(_) => 0,
+        _ => 1,
+    }
+}
+
+fn without(plan: &Plan, range: Range<usize>) -> Vec<(u32, Call)> {
+    let calls = plan.calls.iter().enumerate();
+    calls
+        .filter(|(number, _)| !range.contains(number))
+        .map(|(_, call)| call.clone())
+        .collect()
+}
+
+fn without_part(plan: &Plan, at: usize, part: usize) -> Option<Vec<(u32, Call)>> {
+    let mut calls = plan.calls.clone();
+    let parts = calls.get_mut(at)?.1.parts_mut()?;
+    if part >= parts.len() || parts.len() == 1 {
+        return None;
+    }
+    parts.remove(part);
+    Some(calls)
+}
+
+/// The plan with other calls, and with the values that these name and no others.
+fn with_calls(plan: &Plan, mut calls: Vec<(u32, Call)>, fault: Fault) -> Plan {
+    let mut values = Values::default();
+    for (_, call) in &mut calls {
+        for number in call.values_mut() {
+            *number = values.number(plan.values.bytes(*number));
+        }
+    }
+    Plan {
+        calls,
+        values,
+        fault,
+        ..plan.clone()
+    }
+}
+
+/// Gives back what did not have to be lost.
+fn reduce(found: &mut Found, ground: &Ground, mute: Option<Mute>, go_on: GoOn<'_>) {
+    let Some(step) = found.crashes.first().map(|crash| crash.step) else {
+        return;
+    };
+    let Some(run) = &mut found.run else {
+        return;
+    };
+    let scene = Scene::before(step, run, ground, mute);
+    let mut crashes = found.crashes.clone();
+    for level in 0..crashes.len() {
+        give_back(&scene, &mut crashes, level, go_on);
+    }
+    lose_whole(&scene, &mut crashes, go_on);
+    if let Verdict::Wrong(wrong) = scene.verdict(&crashes) {
+        found.crashes = crashes;
+        found.wrong = wrong;
+    }
+}
+
+fn is_wrong(scene: &Scene<'_>, crashes: &[Crash]) -> bool {
+    matches!(scene.verdict(crashes), Verdict::Wrong(_))
+}
+
+/// Takes places out of what was lost, in ever smaller pieces.
+fn give_back(scene: &Scene<'_>, crashes: &mut Vec<Crash>, level: usize, go_on: GoOn<'_>) {
+    let mut piece = crashes[level].held.len();
+    while piece > 0 {
+        let mut at = 0;
+        while at < crashes[level].held.len() {
+            if !go_on() {
+                return;
+            }
+            let mut fewer = crashes.clone();
+            let end = (at + piece).min(fewer[level].held.len());
+            fewer[level].held.drain(at..end);
+            if is_wrong(scene, &fewer) {
+                *crashes = fewer;
+            } else {
+                at = end;
+            }
+        }
+        piece /= 2;
+    }
+}
+
+/// Loses whole what the outermost crash lost in part.
+fn lose_whole(scene: &Scene<'_>, crashes: &mut Vec<Crash>, go_on: GoOn<'_>) {
+    for number in 0..crashes[0].held.len() {
+        if !go_on() {
+            return;
+        }
+        let place = crashes[0].held[number].0;
+        let Some(unit) = scene.moment.units.iter().find(|unit| unit.place == place) else {
+            continue;
+        };
+        let mut more = crashes.clone();
+        more[0].held[number].1 = unit.choices[0].bytes.clone();
+        if is_wrong(scene, &more) {
+            *crashes = more;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Says in words what was found: the calls, the moment of the crash, and for everything that it took away the lines
+//! of the source that stored, flushed and would have fenced it.
+
+use super::explain_disk;
+use super::explain_memory;
+use crate::explore::aftermath::recovered;
+use crate::explore::crash::{Crash, Found, Moment, Scene};
+use crate::medium::lines::Mute;
+use crate::medium::model::Model;
+use crate::plan::call::{Call, Held, Key, Outcome, Reach, Values};
+use crate::run::recorder::Record;
+use crate::run::trace::{DiskStep, Step, StepId, name};
+use crate::run::world::Ground;
+use std::fmt::{Display, Formatter};
+
+/// What there is to say.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// What is wrong.
+    pub wrong: String,
+    /// The calls until then, in the order in which they began.
+    pub calls: Vec<Told>,
+    /// The crash, then the one in its recovery, and so on.
+    pub crashes: Vec<Scar>,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its number.
+    pub number: u32,
+    /// Who called.
+    pub session: u32,
+    /// What.
+    pub call: String,
+    /// What the caller had been told by the time of the crash; `None`: nothing yet.
+    pub answer: Option<String>,
+}
+
+/// One crash.
+#[derive(Clone, Debug)]
+pub struct Scar {
+    /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was recovering.
+    pub calls: Vec<Told>,
+    /// Before what it came.
+    pub moment: String,
+    /// What it took away, and why it could.
+    pub lost: Vec<Loss>,
+}
+
+/// A line, or some sectors, that do not hold everything that was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Where it is.
+    pub place: String,
+    /// What is missing, why it could be, and what would have kept it.
+    pub sites: Vec<String>,
+}
+
+/// Explains what was found.
+#[must_use]
+pub fn explain(found: &mut Found, ground: &Ground, mute: Option<Mute>) -> Explanation {
+    let mut explanation = Explanation {
+        wrong: found.wrong.clone(),
+        ..Explanation::default()
+    };
+    let (Some(run), Some(first)) = (&mut found.run, found.crashes.first()) else {
+        return explanation;
+    };
+    explanation.calls = calls(&run.record, first.step);
+    let scene = Scene::before(first.step, run, ground, mute);
+    let mut left = None;
+    for crash in &found.crashes {
+        let Ok(stage) = scene.stage(left.as_ref(), crash) else {
+            break;
+        };
+        explanation.crashes.push(match &stage.aftermath {
+            None => scar(crash, &scene.run.record, &scene.moment, mute, "the run"),
+            Some((record, moment)) if crash.step <= recovered(&record.trace) => {
+                scar(crash, record, moment, mute, "the recovery from that")
+            }
+            Some((record, moment)) => Scar {
+                calls: calls(record, crash.step),
+                ..scar(crash, record, moment, mute, "the next process")
+            },
+        });
+        left = Some(stage);
+    }
+    explanation
+}
+
+/// The calls that began before a step.
+fn calls(record: &Record, step: StepId) -> Vec<Told> {
+    let mut calls: Vec<Told> = Vec::new();
+    let history = &record.history;
+    for event in record.trace.iter().take(step as usize + 1) {
+        match event {
+            Step::Invoke(number) => {
+                let entry = &history.entries[*number as usize];
+                calls.push(Told {
+                    number: *number,
+                    session: entry.planned_session(),
+                    call: words(&entry.call, &record.values),
+                    answer: None,
+                });
+            }
+            Step::Return(number) => {
+                let told = calls.iter_mut().find(|told| told.number == *number);
+                let outcome = history.entries[*number as usize].outcome.as_ref();
+                if let (Some(told), Some(outcome)) = (told, outcome) {
+                    told.answer = Some(answer(outcome));
+                }
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+fn words(call: &Call, values: &Values) -> String {
+    let value = |number: &u32| format!("v{number} ({} bytes)", values.bytes(*number).len());
+    let several = |parts: &[(u8, Option<u32>)]| {
+        let parts = parts.iter().map(|(key, stored)| match stored {
+            Some(stored) => format!("k{key} = {}", value(stored)),
+            None => format!("k{key} removed"),
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    match call {
+        Call::Put(key, stored, 0) => format!("put k{key} = {}", value(stored)),
+        Call::Put(key, stored, until) => format!("put k{key} = {} until {until}", value(stored)),
+        Call::Get(key) => format!("get k{key}"),
+        Call::Delete(key) => format!("delete k{key}"),
+        Call::Swap(key, stored) => format!("swap k{key} = {}", value(stored)),
+        Call::Take(key) => format!("take k{key}"),
+        Call::Append(key, stored) => format!("append {} to k{key}", value(stored)),
+        Call::Many(keys) => format!("get {}", named(keys)),
+        Call::Probe(key) => format!("probe k{key}"),
+        Call::Scan(_) => "scan".into(),
+        Call::RandomKey => "random key".into(),
+        Call::Guarded(key, stored, _) => format!("watch k{key}, put k{key} = {}", value(stored)),
+        Call::Exec(exec) => {
+            let first = match exec.reach {
+                Reach::Named => "get",
+                Reach::All => "scan, get",
+                Reach::Cleared => "scan, clear behind the first change, get",
+            };
+            format!(
+                "transaction: {first} {}; {}",
+                named(&exec.reads),
+                several(&exec.parts)
+            )
+        }
+        Call::Slow(parts, _) => format!("slow pipeline of {}", several(parts)),
+        Call::Add(key, by) => format!("add {by} to k{key}"),
+        Call::Batch(parts) => format!("batch of {}", several(parts)),
+        Call::Pipeline(parts) => format!("pipeline of {}", several(parts)),
+        Call::Clear => "clear".into(),
+        Call::Tend => "background work".into(),
+        Call::Turn(times) => format!("{times} turns"),
+        Call::Reclaim => "reclaim".into(),
+        Call::Checkpoint => "checkpoint".into(),
+        Call::Advance(by) => format!("clock + {by} ms"),
+        Call::Kill => "kill, open again".into(),
+        Call::Reopen => "close, open again".into(),
+        Call::Leave => "close the session".into(),
+    }
+}
+
+fn named(keys: &[Key]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("k{key}")).collect();
+    keys.join(" ")
+}
+
+fn answer(outcome: &Outcome) -> String {
+    let one = |held: &Held| match held {
+        None => "nothing".to_owned(),
+        Some((value, 0)) => format!("v{value}"),
+        Some((value, until)) => format!("v{value} until {until}"),
+    };
+    match outcome {
+        Outcome::Done => "done".into(),
+        Outcome::Was(true) => "done, the key was there".into(),
+        Outcome::Was(false) => "done, the key was not there".into(),
+        Outcome::Value(Some(value)) => format!("it was v{value}"),
+        Outcome::Value(None) => "it was not there".into(),
+        Outcome::Word(Some(word)) => format!("it was {word}"),
+        Outcome::Word(None) => "it had no such word".into(),
+        Outcome::Several(held) => {
+            let held: Vec<String> = held.iter().map(one).collect();
+            format!("they were {}", held.join(", "))
+        }
+        Outcome::Size(Some((bytes, 0))) => format!("it had {bytes} bytes"),
+        Outcome::Size(Some((bytes, until))) => format!("it had {bytes} bytes until {until}"),
+        Outcome::Size(None) => "it was not there".into(),
+        Outcome::Length(bytes) => format!("it has {bytes} bytes"),
+        Outcome::Visited(visited) => {
+            let visits = visited.iter();
+            let visits: Vec<String> = visits
+                .map(|(key, bytes, _)| format!("k{key} ({bytes})"))
+                .collect();
+            format!("there were {}", visits.join(", "))
+        }
+        Outcome::Key(Some(key)) => format!("k{key}"),
+        Outcome::Key(None) => "there was none".into(),
+        Outcome::Declined => "the key had changed, nothing done".into(),
+        Outcome::NoRoom => "no room, nothing done".into(),
+    }
+}
+
+fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of: &str) -> Scar {
+    let trace = &record.trace;
+    let lost = match &moment.model {
+        Model::Memory(lines) => explain_memory::losses(crash, trace, lines, mute),
+        Model::Disk(sectors, _) => explain_disk::losses(crash, trace, sectors, &moment.units, mute),
+    };
+    let before = match trace.get(crash.step as usize) {
+        None => "after the last step".to_owned(),
+        Some(step) => format!("before {}", event(step)),
+    };
+    Scar {
+        calls: Vec::new(),
+        moment: format!("{before}, step {} of {} of {of}", crash.step, trace.len()),
+        lost,
+    }
+}
+
+/// A step, and where in the source it was asked for.
+#[must_use]
+pub fn event(step: &Step) -> String {
+    let (what, site) = match step {
+        Step::Store { site, .. } => ("the store", site),
+        Step::Flush { site, .. } => ("the flush", site),
+        Step::Fence { site, .. } => ("the fence", site),
+        Step::Disk { step, site } => (disk_event(step), site),
+        Step::Load { .. } => return "a read".into(),
+        Step::Invoke(call) => return format!("call {call} began"),
+        Step::Return(call) => return format!("call {call} returned"),
+        Step::Clock(now) => return format!("the clock showed {now}"),
+        Step::Death => return "the process died".into(),
+        Step::Outage(_) => return "power failed".into(),
+    };
+    format!("{what} at {}", name(site))
+}
+
+fn disk_event(step: &DiskStep) -> &'static str {
+    match step {
+        DiskStep::Create { .. } => "the creation",
+        DiskStep::Unlink { .. } => "the removal",
+        DiskStep::Write { .. } => "the write",
+        DiskStep::SetLen { .. } => "the change of length",
+        DiskStep::Allocate { .. } => "the allocation",
+        DiskStep::Sync { ok: true, .. } => "the sync",
+        DiskStep::Sync { ok: false, .. } => "the sync that failed",
+        DiskStep::SyncDirectory { .. } => "the sync of the directory",
+    }
+}
+
+fn list(f: &mut Formatter<'_>, calls: &[Told]) -> std::fmt::Result {
+    let widest = calls.iter().map(|told| told.call.len()).max();
+    let wide = widest.unwrap_or(0).min(60);
+    for told in calls {
+        let answer = match &told.answer {
+            Some(answer) => format!("acknowledged: {answer}"),
+            None => "under way".into(),
+        };
+        let (number, session) = (told.number, told.session);
+        writeln!(
+            f,
+            "  {number:>3}  s{session}  {:<wide$}  {answer}",
+            told.call
+        )?;
+    }
+    Ok(())
+}
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "what is wrong\n  {}", self.wrong)?;
+        if !self.calls.is_empty() {
+            writeln!(f, "the calls until then")?;
+        }
+        list(f, &self.calls)?;
+        for scar in &self.crashes {
+            if !scar.calls.is_empty() {
+                writeln!(f, "the calls after recovery from that")?;
+            }
+            list(f, &scar.calls)?;
+            writeln!(f, "the crash came {}", scar.moment)?;
+            if scar.lost.is_empty() {
+                writeln!(f, "  nothing was lost")?;
+            }
+            for loss in &scar.lost {
+                writeln!(f, "  {}", loss.place)?;
+                for site in &loss.sites {
+                    writeln!(f, "    {site}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! What a crash took from a disk: sectors, lengths and names of files, with the writes and syncs of each.
+
+use super::explain::{Loss, event};
+use crate::explore::crash::Crash;
+use crate::medium::lines::{Mute, Muted, key};
+use crate::medium::sectors::{Part, SECTOR, Sectors, part};
+use crate::medium::unit::Unit;
+use crate::run::trace::{DiskStep, Step, StepId};
+
+/// Neighbours in a file that lost the same writes.
+struct Stretch {
+    file: u32,
+    part: Part,
+    sectors: u64,
+    steps: Vec<StepId>,
+}
+
+/// What is missing in each file, and why it could be.
+pub(crate) fn losses(
+    crash: &Crash,
+    trace: &[Step],
+    sectors: &Sectors,
+    units: &[Unit],
+    mute: Option<Mute>,
+) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    for stretch in stretches(crash, units) {
+        let file = sectors.name(stretch.file).unwrap_or("a file");
+        let mut sites: Vec<String> = stretch
+            .steps
+            .iter()
+            .map(|&step| format!("without {} (step {step})", event(&trace[step as usize])))
+            .collect();
+        sites.push(sync(crash, trace, &stretch, mute));
+        losses.push(Loss {
+            place: place(file, &stretch),
+            sites,
+        });
+    }
+    losses
+}
+
+fn stretches(crash: &Crash, units: &[Unit]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (place, held) in &crash.held {
+        let Some(unit) = units.iter().find(|unit| unit.place == *place) else {
+            continue;
+        };
+        let steps = missing(unit, held);
+        if steps.is_empty() {
+            continue;
+        }
+        let (file, part) = part(*place);
+        if let (Some(last), Part::Sector(sector)) = (stretches.last_mut(), part)
+            && let Part::Sector(first) = last.part
+            && (last.file, first + last.sectors, &last.steps) == (file, sector, &steps)
+        {
+            last.sectors += 1;
+            continue;
+        }
+        stretches.push(Stretch {
+            file,
+            part,
+            sectors: 1,
+            steps,
+        });
+    }
+    stretches
+}
+
+/// The steps after the newest one whose contents are there.
+fn missing(unit: &Unit, held: &[u8]) -> Vec<StepId> {
+    let newer = unit
+        .prefixes
+        .iter()
+        .rev()
+        .take_while(|(_, choice)| *unit.choices[*choice].bytes != *held);
+    let mut steps: Vec<StepId> = newer.map(|&(step, _)| step).collect();
+    steps.reverse();
+    steps
+}
+
+fn place(file: &str, stretch: &Stretch) -> String {
+    match stretch.part {
+        Part::Length => format!("{file}: its length"),
+        Part::Presence => format!("{file}: its entry in the directory"),
+        Part::Sector(first) => {
+            let (from, to) = (first, first + stretch.sectors);
+            let bytes = SECTOR as u64;
+            let (from, to) = (from * bytes, to * bytes);
+            format!("{file}: bytes {from}..{to} (sectors: {})", stretch.sectors)
+        }
+    }
+}
+
+/// The sync that would have made it certain.
+fn sync(crash: &Crash, trace: &[Step], stretch: &Stretch, mute: Option<Mute>) -> String {
+    let newest = stretch.steps.last().copied().unwrap_or_default();
+    let mut failed = None;
+    for (id, step) in trace.iter().enumerate().skip(newest as usize + 1) {
+        let Step::Disk { step: call, site } = step else {
+            continue;
+        };
+        let (covers, ok) = match call {
+            DiskStep::Sync { file, ok } => {
+                (*file == stretch.file && stretch.part != Part::Presence, *ok)
+            }
+            DiskStep::SyncDirectory { ok } => (stretch.part == Part::Presence, *ok),
+            _ => continue,
+        };
+        let is_muted = mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));
+        if !covers || is_muted {
+            continue;
+        }
+        if !ok {
+            failed.get_or_insert(id);
+            continue;
+        }
+        return match failed {
+            Some(failed) => format!("given up by {} (step {failed})", event(&trace[failed])),
+            None if id == crash.step as usize => {
+                format!("certain only at {}, which did not come", event(step))
+            }
+            None => format!("certain only at {} (step {id})", event(step)),
+        };
+    }
+    match failed {
+        Some(failed) => format!("given up by {} (step {failed})", event(&trace[failed])),
+        None => "never synced afterwards".into(),
+    }
+}

@@ -1,0 +1,435 @@
+//! Durable linearizability: which states a crash may leave, given what callers were told until then.
+//!
+//! A history is linearizable if each call can be thought of as happening at one moment between its invocation and
+//! its return, with the answers given. It is *durably* so if after a crash every call that had returned is there,
+//! and of those that had not any may be there, whole. Reads count: what somebody was shown may not vanish.
+//!
+//! The checker keeps every way in which things may have happened so far: a state, and which of the calls that have
+//! not returned are already part of it (just-in-time linearization). A return throws out the ways that do not
+//! explain its answer; if none is left, the engine was wrong while it ran. At a crash the states allowed are those
+//! of all ways, with any of the open calls added.
+//!
+//! Calls that look at the store for longer than a moment have no moment of their own; [`crate::judge::sights`] says what they may
+//! have been told.
+
+use super::sights::Sights;
+use crate::plan::call::{Call, Expiry, Key, Outcome, Reach, ValueId, Values};
+use crate::run::trace::Step;
+use std::collections::HashSet;
+
+/// What the keys hold. Index: the key's number.
+pub type State = Vec<Option<(ValueId, Expiry)>>;
+
+/// One call of the history, as far as it got.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The session that called; its open calls happen in order.
+    pub session: u32,
+    /// What was asked.
+    pub call: Call,
+    /// What was answered, if it returned.
+    pub outcome: Option<Outcome>,
+}
+
+/// Sessions of one process; those of the next process have numbers from here on, and so forth.
+pub const SESSIONS: u32 = 100;
+
+impl Entry {
+    /// Whether it was refused in the end, and so never happened.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::NoRoom | Outcome::Declined))
+    }
+
+    /// The session as the plan calls it, in whichever process.
+    #[must_use]
+    pub fn planned_session(&self) -> u32 {
+        self.session % SESSIONS
+    }
+}
+
+/// Everything asked and answered in a run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By number.
+    pub entries: Vec<Entry>,
+}
+
+/// One way in which things may have happened.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Way {
+    state: State,
+    /// Bit i: open call i is part of the state, with this answer.
+    taken: Vec<Option<Outcome>>,
+    /// What open call i saw, if it is one that looks for longer than a moment.
+    sights: Vec<Option<Sights>>,
+}
+
+/// All ways, at one moment of a history.
+pub struct Checker {
+    ways: HashSet<Way>,
+    /// Calls that were invoked and have not returned: numbers in the history.
+    open: Vec<u32>,
+    now: u64,
+    allowed: Option<Allowed>,
+}
+
+/// The states that a crash may leave.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// As callers would see them: without expired keys.
+    pub states: HashSet<State>,
+    /// A number that tells sets apart.
+    pub number: u64,
+}
+
+/// The state after a call, and its answer. `None`: the call has no effect on keys.
+/// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told that they
+/// are done, not what was there.
+fn fits(told: Option<&Outcome>, found: &Outcome) -> bool {
+    told == Some(found) || (told == Some(&Outcome::Done) && matches!(found, Outcome::Was(_)))
+}
+
+fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, Outcome) {
+    let seen = |state: &State, key: Key| {
+        let held = state.get(usize::from(key)).copied().flatten();
+        held.filter(|&(_, expires)| expires == 0 || expires > now)
+    };
+    let mut after = state.clone();
+    let mut set = |key: Key, held: Option<(ValueId, Expiry)>| {
+        if let Some(place) = after.get_mut(usize::from(key)) {
+            *place = held;
+        }
+    };
+    let outcome = match call {
+        Call::Put(key, value, expires) => {
+            set(*key, Some((*value, *expires)));
+            Outcome::Was(seen(state, *key).is_some())
+        }
+        Call::Get(key) => Outcome::Value(seen(state, *key).map(|held| held.0)),
+        Call::Delete(key) => {
+            set(*key, None);
+            Outcome::Was(seen(state, *key).is_some())
+        }
+        Call::Swap(key, value) => {
+            set(*key, Some((*value, 0)));
+            Outcome::Value(seen(state, *key).map(|held| held.0))
+        }
+        Call::Take(key) => {
+            set(*key, None);
+            Outcome::Value(seen(state, *key).map(|held| held.0))
+        }
+        Call::Append(key, value) => {
+            let before = seen(state, *key);
+            let joined = values.joined(before.map(|held| held.0), *value);
+            set(*key, Some((joined, before.map_or(0, |held| held.1))));
+            Outcome::Length(values.bytes(joined).len() as u64)
+        }
+        Call::Many(keys) => Outcome::Several(keys.iter().map(|&key| seen(state, key)).collect()),
+        Call::Probe(key) => {
+            Outcome::Size(seen(state, *key).map(|held| (values.bytes(held.0).len() as u64, held.1)))
+        }
+        Call::Guarded(key, value, _) => {
+            set(*key, Some((*value, 0)));
+            Outcome::Several(vec![seen(state, *key)])
+        }
+        Call::Exec(exec) => {
+            if exec.reach == Reach::Cleared {
+                (0..state.len()).for_each(|key| set(key as Key, None));
+            }
+            for &(key, value) in exec.around_clear().1 {
+                set(key, value.map(|value| (value, 0)));
+            }
+            Outcome::Several(exec.reads.iter().map(|&key| seen(state, key)).collect())
+        }
+        Call::Add(key, by) => match seen(state, *key) {
+            None => Outcome::Word(None),
+            Some((value, expires)) => match values.added(value, *by) {
+                None => Outcome::Word(None),
+                Some((before, sum)) => {
+                    set(*key, Some((sum, expires)));
+                    Outcome::Word(Some(before))
+                }
+            },
+        },
+        Call::Batch(parts) | Call::Pipeline(parts) | Call::Slow(parts, _) => {
+            for &(key, value) in parts {
+                set(key, value.map(|value| (value, 0)));
+            }
+            Outcome::Done
+        }
+        Call::Clear => {
+            after.iter_mut().for_each(|held| *held = None);
+            Outcome::Done
+        }
+        // They change nothing, and what they were told is judged otherwise.
+        Call::Scan(_) | Call::RandomKey => Outcome::Done,
+        Call::Tend
+        | Call::Turn(_)
+        | Call::Reclaim
+        | Call::Checkpoint
+        | Call::Advance(_)
+        | Call::Kill
+        | Call::Reopen
+        | Call::Leave => Outcome::Done,
+    };
+    (after, outcome)
+}
+
+/// Whether a call has changed nothing. Of calls that were submitted together it need not wait for those before it: a
+/// removal that finds no key looks when it is submitted, and what was submitted before it happens at the commit.
+fn only_looked(call: &Call, outcome: &Outcome) -> bool {
+    matches!((call, outcome), (Call::Delete(_), Outcome::Was(false)))
+}
+
+impl Checker {
+    /// Before anything happened: `keys` keys, all absent.
+    #[must_use]
+    pub fn new(keys: usize) -> Checker {
+        Checker::from_state(vec![None; keys], 0)
+    }
+
+    /// From a known state.
+    #[must_use]
+    pub fn from_state(state: State, now: u64) -> Checker {
+        let way = Way {
+            state,
+            taken: Vec::new(),
+            sights: Vec::new(),
+        };
+        Checker {
+            ways: HashSet::from([way]),
+            open: Vec::new(),
+            now,
+            allowed: None,
+        }
+    }
+
+    /// The workload's clock.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The clock went on. Whoever looks meanwhile sees what there was before and what there is now.
+    pub fn advance(&mut self, now: u64) {
+        self.now = now;
+        self.allowed = None;
+        let ways = std::mem::take(&mut self.ways);
+        self.ways = ways.into_iter().map(|way| self.looked(way)).collect();
+    }
+
+    /// A way whose open calls have seen where it is now.
+    fn looked(&self, mut way: Way) -> Way {
+        if way.sights.iter().any(Option::is_some) {
+            let visible = self.visible(&way.state);
+            let looking = way.sights.iter_mut().flatten();
+            looking.for_each(|sights| sights.look(&visible));
+        }
+        way
+    }
+
+    /// Whether somebody is in the middle of a call.
+    #[must_use]
+    pub fn is_within_a_call(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes in one step of a trace.
+    ///
+    /// # Errors
+    /// No order of the calls explains an answer.
+    pub fn step(
+        &mut self,
+        step: &Step,
+        history: &History,
+        values: &mut Values,
+    ) -> Result<(), String> {
+        match step {
+            Step::Invoke(call) => self.invoke(*call, history),
+            Step::Return(call) => self.ret(*call, history, values)?,
+            Step::Clock(now) => self.advance(*now),
+            Step::Death | Step::Outage(_) => self.died(history, values),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The process died. What it was asked to do happened before that, or never will. The calls that started the next
+    /// one are still to return.
+    fn died(&mut self, history: &History, values: &mut Values) {
+        let stays: Vec<bool> = self
+            .open
+            .iter()
+            .map(|&number| history.entries[number as usize].call.outlives_process())
+            .collect();
+        let keep = |place: &mut usize| {
+            *place += 1;
+            stays[*place - 1]
+        };
+        self.ways = self
+            .closure(history, values, true)
+            .into_iter()
+            .map(|mut way| {
+                let mut place = 0;
+                way.taken.retain(|_| keep(&mut place));
+                let mut place = 0;
+                way.sights.retain(|_| keep(&mut place));
+                way
+            })
+            .collect();
+        let mut place = 0;
+        self.open.retain(|_| keep(&mut place));
+        self.allowed = None;
+    }
+
+    /// Call `number` began.
+    pub fn invoke(&mut self, number: u32, history: &History) {
+        self.open.push(number);
+        let observes = history.entries[number as usize].call.observes();
+        let ways = std::mem::take(&mut self.ways);
+        self.ways = ways
+            .into_iter()
+            .map(|mut way| {
+                way.taken.push(None);
+                let sights = observes.then(|| Sights::new(&self.visible(&way.state)));
+                way.sights.push(sights);
+                way
+            })
+            .collect();
+        self.allowed = None;
+    }
+
+    /// Call `number` returned, with the answer in the history.
+    ///
+    /// # Errors
+    /// No order of the calls explains the answer.
+    pub fn ret(
+        &mut self,
+        number: u32,
+        history: &History,
+        values: &mut Values,
+    ) -> Result<(), String> {
+        let Some(place) = self.open.iter().position(|&open| open == number) else {
+            return Err(format!("call {number} returned without having begun"));
+        };
+        let entry = &history.entries[number as usize];
+        let told = entry.outcome.as_ref();
+        let mut next = HashSet::new();
+        if entry.is_refused() {
+            // It was refused: ways in which it happened are no ways.
+            next.extend(self.ways.drain().filter(|way| way.taken[place].is_none()));
+        } else {
+            let reachable = self.closure(history, values, false);
+            let explains = |way: &Way| match &way.sights[place] {
+                Some(sights) => sights.explain(told, values),
+                None => {
+                    let found = way.taken[place].as_ref();
+                    found.is_some_and(|found| fits(told, found))
+                }
+            };
+            next.extend(reachable.into_iter().filter(explains));
+        }
+        let next: HashSet<Way> = next
+            .into_iter()
+            .map(|mut way| {
+                way.taken.remove(place);
+                way.sights.remove(place);
+                way
+            })
+            .collect();
+        if next.is_empty() {
+            return Err(format!(
+                "no order of the calls explains that call {number}, {:?} of session {}, answered {:?}; the states possible before were {:?}",
+                entry.call,
+                entry.session,
+                told,
+                self.ways.iter().map(|way| &way.state).collect::<Vec<_>>(),
+            ));
+        }
+        self.open.remove(place);
+        self.ways = next;
+        self.allowed = None;
+        Ok(())
+    }
+
+    /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left out
+    /// while a later one of its session is there.
+    fn closure(&self, history: &History, values: &mut Values, crashed: bool) -> HashSet<Way> {
+        let mut found: HashSet<Way> = self.ways.clone();
+        let mut work: Vec<Way> = self.ways.iter().cloned().collect();
+        while let Some(way) = work.pop() {
+            for (place, &number) in self.open.iter().enumerate() {
+                let entry = &history.entries[number as usize];
+                if way.taken[place].is_some() || way.sights[place].is_some() || entry.is_refused() {
+                    continue;
+                }
+                let of_open = |place: usize| &history.entries[self.open[place] as usize];
+                let same = |other: usize| of_open(other).session == entry.session;
+                let changed = |later: usize| {
+                    let outcome = way.taken[later].as_ref();
+                    outcome.is_some_and(|outcome| !only_looked(&of_open(later).call, outcome))
+                };
+                let (state, outcome) = apply(&way.state, &entry.call, self.now, values);
+                let blocked = if crashed {
+                    // What was left out stays out: the calls of a session happen in order.
+                    (place + 1..self.open.len()).any(|later| same(later) && changed(later))
+                } else {
+                    !only_looked(&entry.call, &outcome)
+                        && (0..place).any(|earlier| {
+                            // Nothing waits for what never happens.
+                            let is_to_come = !of_open(earlier).is_refused();
+                            same(earlier) && way.taken[earlier].is_none() && is_to_come
+                        })
+                };
+                if blocked {
+                    continue;
+                }
+                let mut taken = way.taken.clone();
+                taken[place] = Some(outcome);
+                let sights = way.sights.clone();
+                let next = self.looked(Way {
+                    state,
+                    taken,
+                    sights,
+                });
+                if found.insert(next.clone()) {
+                    work.push(next);
+                }
+            }
+        }
+        found
+    }
+
+    /// The states that a crash at this moment may leave, as callers see them.
+    pub fn allowed(&mut self, history: &History, values: &mut Values) -> &Allowed {
+        if self.allowed.is_none() {
+            let states: HashSet<State> = self
+                .closure(history, values, true)
+                .into_iter()
+                .map(|way| self.visible(&way.state))
+                .collect();
+            let mut number = 0u64;
+            for state in &states {
+                let mut bytes = Vec::new();
+                for held in state {
+                    let (value, expires) = held.map_or((u32::MAX, 0), |held| held);
+                    bytes.extend_from_slice(&value.to_le_bytes());
+                    bytes.extend_from_slice(&expires.to_le_bytes());
+                }
+                number ^= xxhash_rust::xxh3::xxh3_64(&bytes);
+            }
+            self.allowed = Some(Allowed { states, number });
+        }
+        self.allowed.get_or_insert_default()
+    }
+
+    /// A state without what has expired.
+    #[must_use]
+    pub fn visible(&self, state: &State) -> State {
+        state
+            .iter()
+            .map(|held| held.filter(|&(_, expires)| expires == 0 || expires > self.now))
+            .collect()
+    }
+}

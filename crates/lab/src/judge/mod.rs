@@ -1,0 +1,462 @@
+//! Judging an image: recovered by the real code, compared with what callers had been told, and then used.
+//!
+//! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that whatever
+//! recovery left lying about shows; then everything is removed, space is reclaimed, a key is written, the process is
+//! killed and the pool opened once more. It must be empty then, with its room back, and take a key again. After both
+//! recoveries every block must be accounted for; where a recovery has begun with a checkpoint of the index, the store is used
+//! before the rest is verified, and what is left then is accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
+
+pub mod explain;
+pub(super) mod explain_disk;
+pub(super) mod explain_memory;
+pub mod history;
+pub(super) mod sights;
+
+use crate::medium::image::Image;
+use crate::medium::lazy::Oracle;
+use crate::medium::unit::Unit;
+use crate::plan::call::Values;
+use crate::run::trace::name;
+use crate::run::world::{CLOCK_START, Ears, Ground, World};
+use everdram::{EngineSession, Error};
+use everdram_pm::lab::{Tap, Waiter, wait_as};
+use history::{Allowed, State};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What is wrong with an image.
+pub type Wrong = String;
+
+/// How closely a recovered store is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// As its users would.
+    Usual,
+    /// Every record is verified, too.
+    Checked,
+}
+
+impl Care {
+    /// What an image with this hash gets.
+    #[must_use]
+    pub fn of(hash: u64) -> Care {
+        // Other bits than those that decide about crashes in recovery.
+        match hash.rotate_left(16).is_multiple_of(CHECKED_ONE_IN) {
+            true => Care::Checked,
+            false => Care::Usual,
+        }
+    }
+}
+
+/// One image in so many is checked: that reads every block, which costs about as much as everything else.
+pub const CHECKED_ONE_IN: u64 = 64;
+
+/// Recovers an image and looks at it as closely as it can, and uses it.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn judge(
+    ground: &Ground,
+    image: Image,
+    allowed: &Allowed,
+    values: &Values,
+) -> Result<State, Wrong> {
+    judge_with(Care::Checked, ground, image, allowed, values)
+}
+
+/// As [`judge`], looking as closely as `care` says.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_with(
+    care: Care,
+    ground: &Ground,
+    image: Image,
+    allowed: &Allowed,
+    values: &Values,
+) -> Result<State, Wrong> {
+    guarded(|| {
+        let world = World::open(ground, image, &Ears::default())
+            .map_err(|error| format!("recovery refused it: {error}"))?;
+        let state = compare(&world, allowed, values)?;
+        if care == Care::Checked {
+            check(&world)?;
+        }
+        probe(world, &state)?;
+        Ok(state)
+    })
+}
+
+/// As [`judge`], for memory whose uncertain lines `oracle` decides as they are read; `choose` decides the rest.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_lazily(
+    ground: &Ground,
+    base: Image,
+    oracle: &Arc<Oracle>,
+    allowed: &Allowed,
+    values: &Values,
+    choose: impl FnMut(&Unit) -> usize,
+) -> Result<State, Wrong> {
+    guarded(|| {
+        let ears = Ears {
+            tap: Some(Arc::clone(oracle) as Arc<dyn Tap>),
+            disk: None,
+        };
+        let world = World::open(ground, base, &ears)
+            .map_err(|error| format!("recovery refused it: {error}"))?;
+        oracle.decide_rest(world.pool.region(), choose);
+        let state = compare(&world, allowed, values)?;
+        probe(world, &state)?;
+        Ok(state)
+    })
+}
+
+/// Times that a thread without a scheduler waits before it sleeps each time, and before it is clear that nobody comes: some seconds
+/// later.
+const WAITS: [u64; 2] = [25_000, 100_000];
+
+/// A thread that nobody schedules: what it waits for has to come by itself.
+#[derive(Default)]
+struct Alone(AtomicU64);
+
+impl Waiter for Alone {
+    fn wait(&self) {
+        let [awake, most] = WAITS;
+        let waits = self.0.fetch_add(1, Ordering::Relaxed);
+        assert!(waits < most, "it hangs: what it waits for does not come");
+        if waits >= awake {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Runs `body`; a panic is something wrong, like any other, and so is waiting for ever.
+///
+/// # Errors
+/// As `body`, or its panic.
+pub fn guarded<T>(body: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
+    hush();
+    let outer = JUDGED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        wait_as(Arc::new(Alone::default()), body)
+    }));
+    JUDGED.set(outer);
+    result.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        let place = PANICKED_AT.take().unwrap_or_default();
+        let text = text.unwrap_or("without a word");
+        Err(format!("it panicked{place}: {text}"))
+    })
+}
+
+thread_local! {
+    /// Whether this thread runs code whose panic is a finding, and is told as one.
+    static JUDGED: Cell<bool> = const { Cell::new(false) };
+    /// Where in the source it panicked last.
+    static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Keeps panics of judged code off standard error: among a million images that would be all there is to see. Other
+/// panics are told as before.
+fn hush() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if JUDGED.get() {
+                PANICKED_AT.set(panic.location().map(|site| format!(" at {}", name(site))));
+            } else {
+                before(panic);
+            }
+        }));
+    });
+}
+
+/// Reads every key of a recovered store; what it holds must be allowed.
+///
+/// # Errors
+/// It is not.
+pub fn compare(world: &World, allowed: &Allowed, values: &Values) -> Result<State, Wrong> {
+    let mut session = world
+        .session()
+        .map_err(|error| format!("no session: {error}"))?;
+    let state = world.state(&mut *session, |bytes| values.known(bytes))?;
+    if allowed.states.contains(&state) {
+        return Ok(state);
+    }
+    Err(describe(&state, allowed, values))
+}
+
+/// Says how a state differs from the allowed one that is nearest to it.
+fn describe(state: &State, allowed: &Allowed, values: &Values) -> Wrong {
+    let differences = |other: &State| -> Vec<usize> {
+        (0..state.len())
+            .filter(|&key| state[key] != other[key])
+            .collect()
+    };
+    let Some(nearest) = allowed
+        .states
+        .iter()
+        .min_by_key(|other| differences(other).len())
+    else {
+        return "no state is allowed".into();
+    };
+    let show = |held: Option<(u32, u64)>| match held {
+        None => "nothing".to_owned(),
+        Some((value, expires)) => {
+            let bytes = values.bytes(value);
+            let until = match expires {
+                0 => String::new(),
+                at => format!(" until {at}"),
+            };
+            format!("value {value} ({} bytes{until})", bytes.len())
+        }
+    };
+    let lines: Vec<String> = differences(nearest)
+        .into_iter()
+        .map(|key| {
+            format!(
+                "key {key} holds {} and should hold {}",
+                show(state[key]),
+                show(nearest[key])
+            )
+        })
+        .collect();
+    let others = match allowed.states.len() - 1 {
+        0 => String::new(),
+        more => format!(" (nearest of {} allowed states)", more + 1),
+    };
+    format!("{}{others}", lines.join("; "))
+}
+
+/// Verifies every record, which must find nothing.
+///
+/// # Errors
+/// It found something.
+pub fn check(world: &World) -> Result<(), Wrong> {
+    let report = world
+        .opened
+        .engine()
+        .check()
+        .map_err(|error| format!("checking it failed: {error}"))?;
+    match report.findings.first() {
+        None => Ok(()),
+        Some(finding) => Err(format!(
+            "a check finds, at byte {}: {}",
+            finding.offset, finding.what
+        )),
+    }
+}
+
+/// Uses a recovered store; see the module text.
+fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
+    // What a restart with a checkpoint has left to verify is left, so that the store is used like this.
+    if world.opened.engine().stats().verification.is_none() {
+        account(&world, state)?;
+    }
+    empty(&mut world, state)?;
+    write(&world).map_err(|wrong| format!("emptied after recovery, {wrong}"))?;
+    let image = world.killed();
+    let ground = world.ground.clone();
+    drop(world);
+    let again = World::open(&ground, image, &Ears::default())
+        .map_err(|error| format!("after use, recovery refused it: {error}"))?;
+    is_empty(&again).map_err(|wrong| format!("after use, {wrong}"))
+}
+
+/// Every key and every block must be accounted for.
+///
+/// # Errors
+/// Some are not.
+pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
+    let engine = world.opened.engine();
+    engine.verify().map_err(failed("verifying"))?;
+    let stats = world.opened.engine().stats();
+    let found = state.iter().flatten().count() as u64;
+    // Keys count until they are swept, and expired ones cannot be seen.
+    let has_expired = world.ground.clock.now() > CLOCK_START;
+    if stats.keys < found || (stats.keys > found && !has_expired) {
+        return Err(format!(
+            "the store counts {} keys and has {found}",
+            stats.keys
+        ));
+    }
+    let space = world.opened.space();
+    let (known, all) = (
+        stats.blocks_free + stats.used_bytes / space.block_bytes,
+        space.blocks,
+    );
+    if known != all {
+        return Err(format!(
+            "of {all} blocks {} are free and {} in use: the others are lost",
+            stats.blocks_free,
+            known - stats.blocks_free
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes of a key that fits wherever there is room.
+const SHORT: usize = 64;
+
+/// Removes every key, half of them after overwriting them, and reclaims their space.
+fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
+    let profile = world.ground.profile;
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    let present: Vec<u8> = (0..profile.keys() as u8)
+        .filter(|&key| state[usize::from(key)].is_some())
+        .collect();
+    let mut refused = Vec::new();
+    let mut remove =
+        |session: &mut dyn EngineSession, key: u8| match remove(session, &profile.key(key)) {
+            // To remove a key that is longer than a block may take some of what the others give back.
+            Err(Error::NoSpace(_)) => {
+                refused.push(key);
+                Ok(())
+            }
+            said => said.map_err(failed("removing a key")),
+        };
+    for (turn, &key) in present.iter().enumerate() {
+        let name = profile.key(key);
+        if turn % 2 == 0 {
+            remove(&mut *session, key)?;
+            continue;
+        }
+        match overwrite(&mut *session, &name)? {
+            Written::Yes => {}
+            // That a full store can be emptied is shown by removing. And a long key may need lines in a row, which the free
+            // ones need not be.
+            Written::NoRoom(_) if is_full(world) || name.len() > SHORT => {}
+            Written::NoRoom(why) => {
+                let free = world.opened.engine().stats().blocks_free;
+                return Err(format!(
+                    "overwriting a key found no room, and {free} blocks are free: {why}"
+                ));
+            }
+        }
+    }
+    for &key in present.iter().skip(1).step_by(2) {
+        remove(&mut *session, key)?;
+    }
+    drop(session);
+    tidy(world)?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    for key in refused {
+        let name = profile.key(key);
+        self::remove(&mut *session, &name).map_err(failed("removing a key from an empty store"))?;
+    }
+    drop(session);
+    tidy(world)
+}
+
+/// Has all work of the store done.
+fn tidy(world: &mut World) -> Result<(), Wrong> {
+    let tended = match world.opened.tend() {
+        // A checkpoint of the index may want room that is to be reclaimed.
+        Err(Error::NoSpace(_)) => Ok(()),
+        tended => tended,
+    };
+    tended
+        .and_then(|()| world.opened.engine().reclaim())
+        .and_then(|_| world.opened.engine().sync())
+        .map_err(failed("reclaiming"))
+}
+
+/// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a step.
+fn is_full(world: &World) -> bool {
+    let stats = world.opened.engine().stats();
+    let options = &world.ground.options;
+    let space = world.opened.space();
+    (stats.blocks_free < space.blocks_to_write || space.is_scattered)
+        && stats.pool_bytes + options.chunk_bytes > world.ground.profile.capacity()
+}
+
+/// A store without keys must take one, show it, and let it go.
+///
+/// # Errors
+/// It does not.
+pub fn write(world: &World) -> Result<(), Wrong> {
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    let key = world.ground.profile.key(0);
+    match overwrite(&mut *session, &key)? {
+        Written::Yes => remove(&mut *session, &key).map_err(failed("removing a key")),
+        Written::NoRoom(why) => Err(format!("an empty store has no room for a key: {why}")),
+    }
+}
+
+/// A store that was emptied has no keys, and its room.
+fn is_empty(world: &World) -> Result<(), Wrong> {
+    let mut session = world.session().map_err(failed("opening a session"))?;
+    let left = world.state(&mut *session, |_| Some(u32::MAX))?;
+    drop(session);
+    if let Some(key) = left.iter().position(Option::is_some) {
+        return Err(format!("key {key} is back, which had been removed"));
+    }
+    let engine = world.opened.engine();
+    engine.verify().map_err(failed("verifying"))?;
+    let stats = world.opened.engine().stats();
+    if stats.keys > 0 {
+        return Err(format!("an empty store counts {} keys", stats.keys));
+    }
+    account(world, &left)?;
+    let space = world.opened.space();
+    let blocks = (stats.used_bytes - stats.checkpoint_bytes) / space.block_bytes;
+    // What has no slots of its size lies in blocks of its own.
+    let kinds = u64::from(world.ground.options.fixed.is_some());
+    if blocks > space.blocks_left + kinds {
+        return Err(format!(
+            "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
+            stats.blocks_open, stats.blocks_sealed, stats.blocks_free
+        ));
+    }
+    write(world)
+}
+
+fn failed(what: &'static str) -> impl Fn(Error) -> Wrong {
+    move |error| format!("{what} failed: {error}")
+}
+
+fn remove(session: &mut dyn EngineSession, key: &[u8]) -> Result<(), Error> {
+    session.delete(key)?;
+    let ticket = session.commit()?;
+    session.wait(ticket)
+}
+
+/// What became of a write.
+enum Written {
+    Yes,
+    /// Why not.
+    NoRoom(String),
+}
+
+/// Gives a key a value, and reads it back.
+fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<Written, Wrong> {
+    let put = |session: &mut dyn EngineSession| -> Result<(), Error> {
+        session.put(key, b"probe", 0)?;
+        let ticket = session.commit()?;
+        session.wait(ticket)
+    };
+    match put(session) {
+        Ok(()) => {}
+        Err(Error::NoSpace(why)) => return Ok(Written::NoRoom(why)),
+        Err(error) => return Err(format!("writing a key failed: {error}")),
+    }
+    let mut value = Vec::new();
+    match session.get(key, &mut value) {
+        Ok(Some(_)) if value == b"probe" => Ok(Written::Yes),
+        Ok(_) => Err("a key that was written after recovery does not hold it".into()),
+        Err(error) => Err(format!("reading a key back failed: {error}")),
+    }
+}

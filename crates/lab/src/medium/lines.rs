@@ -1,0 +1,559 @@
+//! What persistent memory holds: the persistency model, line by line (Px86, after the crash model of
+//! `docs/persistence.md`, and stricter where hardware promises less than that says).
+//!
+//! 1. Aligned words never tear. Everything else is made of words.
+//! 2. Word stores to one line persist in their order. Words of a bulk store persist in any order among themselves,
+//!    but not after a later word store to the same line.
+//! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with respect to
+//!    other stores to the line. What a process that dies had not fenced is left in the caches, as if it had been stored there:
+//!    there are machines without streaming stores. (Where there are some, entering the kernel empties the buffers they
+//!    were in, which is one of the choices.)
+//! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain once
+//!    the same actor fences.
+//! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet, and
+//!    the choices of different lines have nothing to do with each other.
+//!
+//! Between two fences the images only get more: certainties are added by fences alone. So it is enough to look at
+//! the images just before each fence, and at the end.
+
+use super::outage::Held;
+use super::unit;
+use super::unit::Unit;
+use crate::run::trace::{Step, StepId};
+use everdram_pm::LINE;
+use everdram_pm::lab::{Actor, Site, StoreKind};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::collections::{BTreeMap, HashMap};
+
+const WORDS: usize = (LINE / 8) as usize;
+/// Optional words up to which all their subsets are tried.
+const SUBSETS_OF: usize = 3;
+/// Random subsets of more words than that.
+const RANDOM_SUBSETS: usize = 6;
+
+/// One word on its way.
+#[derive(Clone, Debug)]
+pub struct Atom {
+    word: usize,
+    value: u64,
+    kind: StoreKind,
+    actor: Actor,
+    /// The store.
+    pub step: StepId,
+    /// Where it is in the source.
+    pub site: Site,
+    certain: bool,
+    /// Flushed by somebody, not fenced yet.
+    flushed: bool,
+}
+
+/// A line that is not as certain as it looks.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    atoms: Vec<Atom>,
+}
+
+/// A flush or fence that did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Waste {
+    /// The flushed lines held nothing that was not on its way already.
+    Flush,
+    /// The fence had nothing to order.
+    Fence,
+}
+
+/// Takes persistence out of the program: events at one place in the source have no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mute {
+    /// Which.
+    pub what: Muted,
+    /// Where.
+    pub site: (&'static str, u32, u32),
+}
+
+/// What is muted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Muted {
+    /// A flush.
+    Flush,
+    /// A fence.
+    Fence,
+    /// A sync of a file or of the directory.
+    Sync,
+    /// A store past the cache becomes a plain one that is never flushed.
+    Stream,
+}
+
+/// A place in the source, for comparison.
+#[must_use]
+pub fn key(site: Site) -> (&'static str, u32, u32) {
+    (site.file(), site.line(), site.column())
+}
+
+/// The state of a memory.
+pub struct Lines {
+    /// What is certain, at least as long as the image.
+    base: Vec<u8>,
+    base_hash: u64,
+    dirty: BTreeMap<u64, Line>,
+    /// Lines that an actor flushed, and how many atoms they had.
+    flushed: HashMap<Actor, Vec<(u64, usize)>>,
+    /// Lines that an actor streamed to.
+    streamed: HashMap<Actor, Vec<u64>>,
+    mute: Option<Mute>,
+    /// The same memory where nothing is muted, if something is.
+    sound: Option<Box<Lines>>,
+}
+
+impl Lines {
+    /// A memory that surely holds `image`, with room up to `capacity`.
+    #[must_use]
+    pub fn new(image: &[u8], capacity: u64, mute: Option<Mute>) -> Lines {
+        let mut base = image.to_vec();
+        base.resize(capacity as usize, 0);
+        let lines = (0..).zip(base.chunks_exact(LINE as usize));
+        Lines {
+            base_hash: lines.fold(0, |hash, (line, bytes)| hash ^ unit::hash(line, bytes)),
+            base,
+            dirty: BTreeMap::new(),
+            flushed: HashMap::new(),
+            streamed: HashMap::new(),
+            mute,
+            sound: mute.map(|_| Box::new(Lines::new(image, capacity, None))),
+        }
+    }
+
+    /// Whether a crash now may leave something else than if nothing were muted. `true` if nothing is.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        let open = |(line, held): (&u64, &Line)| {
+            let atoms = held.atoms.iter();
+            (
+                *line,
+                atoms
+                    .map(|atom| (atom.kind, atom.certain))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        self.sound
+            .as_ref()
+            .is_none_or(|sound| !self.dirty.iter().map(open).eq(sound.dirty.iter().map(open)))
+    }
+
+    /// What is certain.
+    #[must_use]
+    pub fn base(&self) -> &[u8] {
+        &self.base
+    }
+
+    /// The hash of the image that a pick makes.
+    #[must_use]
+    pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
+        let chosen = units.iter().zip(pick);
+        chosen.fold(self.base_hash, |hash, (unit, &choice)| {
+            hash ^ self.line_hash(unit.place) ^ unit.choices[choice].hash
+        })
+    }
+
+    /// The hash of what is certain of a line.
+    #[must_use]
+    pub fn line_hash(&self, line: u64) -> u64 {
+        let at = (line * LINE) as usize;
+        unit::hash(line, &self.base[at..at + LINE as usize])
+    }
+
+    /// Lines that are not certain.
+    pub fn dirty(&self) -> impl Iterator<Item = (u64, &Line)> {
+        self.dirty.iter().map(|(&line, held)| (line, held))
+    }
+
+    /// A line that is not certain.
+    #[must_use]
+    pub fn line(&self, line: u64) -> Option<&Line> {
+        self.dirty.get(&line)
+    }
+
+    fn is_muted(&self, what: Muted, site: Site) -> bool {
+        self.mute
+            .is_some_and(|mute| mute.what == what && mute.site == key(site))
+    }
+
+    /// Takes in one step; says if it was a flush or fence without effect.
+    pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
+        if let Some(sound) = &mut self.sound {
+            sound.step(id, step);
+        }
+        match step {
+            Step::Store {
+                actor,
+                at,
+                bytes,
+                kind,
+                site,
+            } => {
+                self.store(id, *actor, *at, bytes, *kind, site);
+                None
+            }
+            Step::Flush {
+                actor,
+                at,
+                bytes,
+                site,
+            } => {
+                if self.is_muted(Muted::Flush, site) {
+                    return None;
+                }
+                self.flush(*actor, *at, *bytes).then_some(Waste::Flush)
+            }
+            Step::Fence { actor, site } => {
+                if self.is_muted(Muted::Fence, site) {
+                    return None;
+                }
+                self.fence(*actor).then_some(Waste::Fence)
+            }
+            Step::Death => {
+                self.abandon();
+                None
+            }
+            Step::Outage(held) => {
+                self.lose(held);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What was streamed and not fenced is in the caches, and nobody's any more.
+    fn abandon(&mut self) {
+        self.streamed.clear();
+        let held = self.dirty.values_mut().flat_map(|held| &mut held.atoms);
+        for atom in held.filter(|atom| atom.kind == StoreKind::Stream && !atom.certain) {
+            atom.kind = StoreKind::Bulk;
+            atom.flushed = false;
+        }
+    }
+
+    /// Everything that was open is decided.
+    fn lose(&mut self, held: &Held) {
+        self.flushed.clear();
+        self.streamed.clear();
+        let held: HashMap<u64, &[u8]> =
+            held.iter().map(|(line, bytes)| (*line, &**bytes)).collect();
+        let open: Vec<u64> = self.dirty.keys().copied().collect();
+        for line in open {
+            let stored = self.seen(line);
+            let bytes = held.get(&line).copied().unwrap_or(&stored);
+            self.base_hash ^= self.line_hash(line) ^ unit::hash(line, bytes);
+            self.base[(line * LINE) as usize..][..LINE as usize].copy_from_slice(bytes);
+        }
+        self.dirty.clear();
+    }
+
+    fn store(
+        &mut self,
+        step: StepId,
+        actor: Actor,
+        at: u64,
+        bytes: &[u8],
+        kind: StoreKind,
+        site: Site,
+    ) {
+        let muted = kind == StoreKind::Stream && self.is_muted(Muted::Stream, site);
+        let kind = if muted { StoreKind::Bulk } else { kind };
+        for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            let at = at + 8 * index as u64;
+            let line = at / LINE;
+            self.dirty.entry(line).or_default().atoms.push(Atom {
+                word: (at % LINE / 8) as usize,
+                value: u64::from_le_bytes(*word),
+                kind,
+                actor,
+                step,
+                site,
+                certain: false,
+                flushed: kind == StoreKind::Stream,
+            });
+            if kind == StoreKind::Stream {
+                let lines = self.streamed.entry(actor).or_default();
+                if lines.last() != Some(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+    }
+
+    /// Whether the flush was of no use.
+    fn flush(&mut self, actor: Actor, at: u64, bytes: u64) -> bool {
+        let mut useful = false;
+        let on_the_way = self.flushed.entry(actor).or_default();
+        for line in at / LINE..(at + bytes).div_ceil(LINE) {
+            let Some(held) = self.dirty.get_mut(&line) else {
+                continue;
+            };
+            useful |= held.atoms.iter().any(|atom| !atom.flushed && !atom.certain);
+            for atom in &mut held.atoms {
+                atom.flushed = true;
+            }
+            on_the_way.push((line, held.atoms.len()));
+        }
+        !useful
+    }
+
+    /// Whether the fence was of no use.
+    fn fence(&mut self, actor: Actor) -> bool {
+        let flushed = self.flushed.remove(&actor).unwrap_or_default();
+        let streamed = self.streamed.remove(&actor).unwrap_or_default();
+        let empty = flushed.is_empty() && streamed.is_empty();
+        for &(line, count) in &flushed {
+            if let Some(held) = self.dirty.get_mut(&line) {
+                for atom in held.atoms.iter_mut().take(count) {
+                    atom.certain |= atom.kind != StoreKind::Stream;
+                }
+            }
+        }
+        for &line in &streamed {
+            if let Some(held) = self.dirty.get_mut(&line) {
+                for atom in &mut held.atoms {
+                    atom.certain |= atom.kind == StoreKind::Stream && atom.actor == actor;
+                }
+            }
+        }
+        for line in flushed
+            .iter()
+            .map(|&(line, _)| line)
+            .chain(streamed.iter().copied())
+        {
+            self.settle(line);
+        }
+        empty
+    }
+
+    /// Moves what is certain from the front of a line to the base.
+    fn settle(&mut self, line: u64) {
+        let Some(held) = self.dirty.get_mut(&line) else {
+            return;
+        };
+        let certain = held.atoms.iter().take_while(|atom| atom.certain).count();
+        let at = (line * LINE) as usize;
+        let base = &mut self.base[at..at + LINE as usize];
+        self.base_hash ^= unit::hash(line, base);
+        for atom in held.atoms.drain(..certain) {
+            base[atom.word * 8..][..8].copy_from_slice(&atom.value.to_le_bytes());
+        }
+        self.base_hash ^= unit::hash(line, base);
+        let drained = certain;
+        if held.atoms.is_empty() {
+            self.dirty.remove(&line);
+        }
+        // Counts of other actors' flushes are of atoms that were there then.
+        for lines in self.flushed.values_mut() {
+            for (other, count) in lines.iter_mut().filter(|(other, _)| *other == line) {
+                let _ = other;
+                *count = count.saturating_sub(drained);
+            }
+        }
+    }
+
+    /// The bytes of a line with everything that was stored: what the program sees.
+    #[must_use]
+    pub fn seen(&self, line: u64) -> [u8; LINE as usize] {
+        let mut bytes = self.certain(line);
+        for atom in self.dirty.get(&line).into_iter().flat_map(|l| &l.atoms) {
+            bytes[atom.word * 8..][..8].copy_from_slice(&atom.value.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn certain(&self, line: u64) -> [u8; LINE as usize] {
+        let at = (line * LINE) as usize;
+        let mut bytes = [0; LINE as usize];
+        bytes.copy_from_slice(&self.base[at..at + LINE as usize]);
+        bytes
+    }
+
+    /// Words that are not certain although something is missing there, and are in nobody's care: neither flushed
+    /// (`Dirty`), or flushed but not fenced.
+    pub fn loose(&self) -> impl Iterator<Item = (u64, &Atom)> {
+        self.dirty.iter().flat_map(|(&line, held)| {
+            let certain = self.certain(line);
+            let atoms = held.atoms.iter().enumerate();
+            atoms
+                .filter(move |(nth, atom)| {
+                    // What was stored over it for certain hides it.
+                    let mut later = held.atoms[nth + 1..].iter();
+                    !atom.certain
+                        && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
+                        && !later.any(|later| later.certain && later.word == atom.word)
+                })
+                .map(|(_, atom)| atom)
+                .map(move |atom| (line, atom))
+        })
+    }
+
+    /// What a crash at this moment leaves open.
+    pub fn units(&self, random: &mut StdRng) -> Vec<Unit> {
+        self.dirty
+            .iter()
+            .map(|(&line, held)| held.unit(line, &self.certain(line), random))
+            .collect()
+    }
+}
+
+impl Atom {
+    /// Who stored it.
+    #[must_use]
+    pub fn actor(&self) -> Actor {
+        self.actor
+    }
+
+    /// How it was stored.
+    #[must_use]
+    pub fn kind(&self) -> StoreKind {
+        self.kind
+    }
+
+    /// Whether nobody waits for it.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.kind == StoreKind::Late
+    }
+
+    /// Whether it was flushed, or streamed.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.flushed
+    }
+
+    /// Which word of its line.
+    #[must_use]
+    pub fn word(&self) -> usize {
+        self.word
+    }
+
+    /// What was stored.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Whether it went past the cache.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.kind == StoreKind::Stream
+    }
+
+    /// Whether it is there after any crash, although something before it is not.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.certain
+    }
+
+    /// Byte of the image that its word starts at, in a line.
+    #[must_use]
+    pub fn at(&self, line: u64) -> u64 {
+        line * LINE + 8 * self.word as u64
+    }
+}
+
+impl Line {
+    /// The places in the source that stored what is uncertain here.
+    pub fn sites(&self) -> impl Iterator<Item = Site> {
+        self.atoms
+            .iter()
+            .filter(|atom| !atom.certain)
+            .map(|atom| atom.site)
+    }
+
+    /// What was stored and is not all certain, in order.
+    #[must_use]
+    pub fn atoms(&self) -> &[Atom] {
+        &self.atoms
+    }
+
+    fn applied(&self, certain: &[u8], takes: impl Fn(usize, &Atom) -> bool) -> Vec<u8> {
+        let mut bytes = certain.to_vec();
+        for (index, atom) in self.atoms.iter().enumerate() {
+            if atom.certain || takes(index, atom) {
+                bytes[atom.word * 8..][..8].copy_from_slice(&atom.value.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The allowed contents of this line; see the rules in the module text.
+    fn unit(&self, line: u64, certain: &[u8], random: &mut StdRng) -> Unit {
+        let is_word = |atom: &Atom| atom.kind.is_word();
+        let words: Vec<usize> = (0..self.atoms.len())
+            .filter(|&index| is_word(&self.atoms[index]))
+            .collect();
+        let certain_words = words
+            .iter()
+            .rposition(|&index| self.atoms[index].certain)
+            .map_or(0, |last| last + 1);
+        let mut unit = Unit::new(line, self.applied(certain, |_, _| false).into());
+        unit.commits = !words.is_empty();
+        // How many of the word stores are there decides about the bulk stores before them; those behind the
+        // last one that is there, and streamed words, are optional.
+        for there in certain_words..=words.len() {
+            let from = there.checked_sub(1).map_or(0, |last| words[last] + 1);
+            let to = words.get(there).copied().unwrap_or(self.atoms.len());
+            let sure = |index: usize, atom: &Atom| index < from && atom.kind != StoreKind::Stream;
+            let optional: Vec<usize> = (0..self.atoms.len())
+                .filter(|&index| {
+                    let atom = &self.atoms[index];
+                    !atom.certain
+                        && match atom.kind {
+                            StoreKind::Stream => true,
+                            StoreKind::Bulk => (from..to).contains(&index),
+                            StoreKind::Word | StoreKind::Late => false,
+                        }
+                })
+                .collect();
+            for subset in subsets(optional.len(), random) {
+                let takes = |index: usize, atom: &Atom| {
+                    sure(index, atom)
+                        || optional
+                            .iter()
+                            .position(|&other| other == index)
+                            .is_some_and(|bit| subset >> bit & 1 == 1)
+                };
+                unit.add(&self.applied(certain, takes));
+            }
+        }
+        for (index, atom) in self.atoms.iter().enumerate() {
+            let next = self.atoms.get(index + 1);
+            if next.is_some_and(|next| next.step == atom.step) {
+                continue;
+            }
+            let prefix = unit.add(&self.applied(certain, |other, _| other <= index));
+            unit.prefixes.push((atom.step, prefix));
+        }
+        let newest = unit.add(&self.applied(certain, |_, _| true));
+        unit.put_last(newest);
+        unit
+    }
+}
+
+/// Subsets of `count` words, as bits: all of a few; of many the telling ones and some at random.
+fn subsets(count: usize, random: &mut StdRng) -> Vec<u128> {
+    let count = count.min(127);
+    let all = (1u128 << count) - 1;
+    if count <= SUBSETS_OF {
+        return (0..=all).collect();
+    }
+    let mut found = vec![0, all];
+    for bit in 0..count {
+        found.push(1 << bit);
+        found.push(all & !(1 << bit));
+        found.push((1 << bit) - 1);
+    }
+    for _ in 0..RANDOM_SUBSETS {
+        found.push(random.random::<u128>() & all);
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+const _: () = assert!(WORDS == 8);

@@ -1,0 +1,101 @@
+//! A unit of uncertainty: one line of memory, or one sector of a disk, and what a crash may leave there.
+
+use crate::run::trace::StepId;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What a unit may hold after a crash.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Its bytes.
+    pub bytes: Box<[u8]>,
+    /// See [`hash`].
+    pub hash: u64,
+}
+
+/// One place whose contents a crash decides.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// Where: see [`crate::medium::image::Image`].
+    pub place: u64,
+    /// What hashes of its contents start from.
+    seed: u64,
+    /// Different from each other; the first is the least that survives, the last is all of it.
+    pub choices: Vec<Choice>,
+    /// By step, ascending: which choice has exactly what was stored up to that step.
+    pub prefixes: Vec<(StepId, usize)>,
+    /// Whether a word that other bytes depend on lies here (a commit word).
+    pub commits: bool,
+}
+
+impl Unit {
+    /// A unit that surely holds `least`, and may hold more.
+    #[must_use]
+    pub fn new(place: u64, least: Box<[u8]>) -> Unit {
+        Unit::seeded(place, place, least)
+    }
+
+    /// As [`Unit::new`], where hashes tell places apart by something else than `place`.
+    #[must_use]
+    pub fn seeded(place: u64, seed: u64, least: Box<[u8]>) -> Unit {
+        Unit {
+            place,
+            seed,
+            choices: vec![choice(seed, least)],
+            prefixes: Vec::new(),
+            commits: false,
+        }
+    }
+
+    /// Adds what the unit may hold; returns its number, the old one if it was there.
+    pub fn add(&mut self, bytes: &[u8]) -> usize {
+        if let Some(known) = self.choices.iter().position(|had| *had.bytes == *bytes) {
+            return known;
+        }
+        self.choices.push(choice(self.seed, bytes.into()));
+        self.choices.len() - 1
+    }
+
+    /// Makes choice `newest` the last one.
+    pub fn put_last(&mut self, newest: usize) {
+        let last = self.choices.len() - 1;
+        self.choices.swap(newest, last);
+        for (_, prefix) in &mut self.prefixes {
+            *prefix = match *prefix {
+                at if at == newest => last,
+                at if at == last => newest,
+                at => at,
+            };
+        }
+    }
+
+    /// The choice that has what was stored up to `step`.
+    #[must_use]
+    pub fn at_step(&self, step: StepId) -> usize {
+        let passed = self.prefixes.iter().take_while(|(at, _)| *at <= step);
+        passed.last().map_or(0, |&(_, choice)| choice)
+    }
+
+    /// The number of the last choice: everything that was stored.
+    #[must_use]
+    pub fn newest(&self) -> usize {
+        self.choices.len() - 1
+    }
+}
+
+fn choice(seed: u64, bytes: Box<[u8]>) -> Choice {
+    Choice {
+        hash: hash(seed, &bytes),
+        bytes,
+    }
+}
+
+/// The hash of bytes at a place, which `seed` stands for; 0 of bytes that are all zero. An image's hash is the XOR over
+/// everything in it, so it depends on contents alone: not on how they came about, nor on how far zeros reach.
+#[must_use]
+pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    if words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|&byte| byte == 0) {
+        return 0;
+    }
+    xxh3_64_with_seed(bytes, seed)
+}

@@ -1,0 +1,266 @@
+//! What a workload asks of an engine, what it was told, and what values there are.
+
+use std::collections::HashMap;
+
+/// A value, by number: [`Values`] has its bytes. Numbers make states small and comparisons cheap.
+pub type ValueId = u32;
+
+/// A key, by number: [`crate::plan::profile::Profile::key`] has its bytes.
+pub type Key = u8;
+
+/// Absolute expiry in the workload's milliseconds; 0 = never.
+pub type Expiry = u64;
+
+/// One call of one session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Stores a value.
+    Put(Key, ValueId, Expiry),
+    /// Reads a value.
+    Get(Key),
+    /// Removes a key.
+    Delete(Key),
+    /// Stores a value and answers with the one before, in one step.
+    Swap(Key, ValueId),
+    /// Removes a key and answers with the value that it had, in one step.
+    Take(Key),
+    /// Puts a value behind the one that is there; answers with the length of both.
+    Append(Key, ValueId),
+    /// Adds to a word of a value, in place where the engine can; answers with the word before. See [`word_of`].
+    Add(Key, u64),
+    /// Reads several keys as of one moment.
+    Many(Vec<Key>),
+    /// The length and the expiry of a value.
+    Probe(Key),
+    /// Visits all keys; at each of them others may go on for so many events.
+    Scan(u32),
+    /// Any key.
+    RandomKey,
+    /// Watches a key, reads it, lets others go on for so many events, and stores a value in a transaction if the key is as it was.
+    Guarded(Key, ValueId, u32),
+    /// A transaction: reads its keys, lets others go on, applies its parts.
+    Exec(Exec),
+    /// Several puts (and, without a value, removals), all or none.
+    Batch(Vec<(Key, Option<ValueId>)>),
+    /// Several puts and removals submitted one after another and committed together.
+    Pipeline(Vec<(Key, Option<ValueId>)>),
+    /// A pipeline that dawdles: others go on for so many events before it is committed, and the redo log is checkpointed meanwhile.
+    Slow(Vec<(Key, Option<ValueId>)>, u32),
+    /// Removes everything.
+    Clear,
+    /// Background work: growth, reclamation, the sweep of expired keys.
+    Tend,
+    /// So many turns of a session at the store's own work, as a worker takes them between two requests.
+    Turn(u64),
+    /// Reclamation to its end.
+    Reclaim,
+    /// Copies what changed to the image (files only).
+    Checkpoint,
+    /// The clock goes on by so many milliseconds.
+    Advance(u64),
+    /// The process is killed and the pool opened again.
+    Kill,
+    /// The pool is closed and opened again.
+    Reopen,
+    /// The session is closed; its next call opens another one.
+    Leave,
+}
+
+/// Where the word is to which so much is added: the first one of the value, or the second.
+#[must_use]
+pub fn word_of(by: u64) -> usize {
+    (by / 2 % 2) as usize * 8
+}
+
+impl Call {
+    /// Whether the call is about the process itself, and returns in the next one.
+    #[must_use]
+    pub fn outlives_process(&self) -> bool {
+        matches!(self, Call::Kill | Call::Reopen)
+    }
+
+    /// Whether its caller is told of what it has read: who starts a process, or does the store's own work, reads much and is told nothing.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        !matches!(
+            self,
+            Call::Kill
+                | Call::Reopen
+                | Call::Tend
+                | Call::Turn(_)
+                | Call::Reclaim
+                | Call::Checkpoint
+        )
+    }
+
+    /// Whether its answer is about more than one moment; see [`crate::judge::history`].
+    #[must_use]
+    pub fn observes(&self) -> bool {
+        matches!(self, Call::Scan(_) | Call::RandomKey)
+    }
+
+    /// What it puts and removes together, and may do less of.
+    pub fn parts_mut(&mut self) -> Option<&mut Vec<(Key, Option<ValueId>)>> {
+        match self {
+            Call::Batch(parts) | Call::Pipeline(parts) | Call::Slow(parts, _) => Some(parts),
+            Call::Exec(exec) => Some(&mut exec.parts),
+            _ => None,
+        }
+    }
+
+    /// The values that it stores.
+    pub fn values_mut(&mut self) -> Vec<&mut ValueId> {
+        match self {
+            Call::Put(_, value, _)
+            | Call::Swap(_, value)
+            | Call::Append(_, value)
+            | Call::Guarded(_, value, _) => vec![value],
+            _ => {
+                let parts = self.parts_mut().into_iter().flatten();
+                parts.filter_map(|(_, value)| value.as_mut()).collect()
+            }
+        }
+    }
+}
+
+/// A key, and what is put there, or nothing if it is removed.
+pub type Part = (Key, Option<ValueId>);
+
+/// What a transaction does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exec {
+    /// What it reads first.
+    pub reads: Vec<Key>,
+    /// What it puts and removes then.
+    pub parts: Vec<Part>,
+    /// Others may go on for so many events in between.
+    pub linger: u32,
+    /// Which keys it may touch.
+    pub reach: Reach,
+}
+
+/// Which keys a transaction may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Those that it names.
+    Named,
+    /// All; and it looks which there are.
+    All,
+    /// As all, and it removes them all behind the first of its parts, of which nothing is left then.
+    Cleared,
+}
+
+impl Exec {
+    /// Its parts before it removes everything, and those that come then, or come without that.
+    #[must_use]
+    pub fn around_clear(&self) -> (&[Part], &[Part]) {
+        match self.reach {
+            Reach::Cleared => self.parts.split_at(self.parts.len().min(1)),
+            Reach::Named | Reach::All => (&[], &self.parts),
+        }
+    }
+}
+
+/// What a key holds.
+pub type Held = Option<(ValueId, Expiry)>;
+
+/// What a caller was told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Whether the key was there.
+    Was(bool),
+    /// The value that was there.
+    Value(Option<ValueId>),
+    /// The word that was there.
+    Word(Option<u64>),
+    /// What several keys held at one moment.
+    Several(Vec<Held>),
+    /// The length in bytes and the expiry of the value that was there.
+    Size(Option<(u64, Expiry)>),
+    /// The length in bytes of what is there now.
+    Length(u64),
+    /// What was visited: keys, lengths of values in bytes, expiries.
+    Visited(Vec<(Key, u64, Expiry)>),
+    /// Some key that was there; or there was none.
+    Key(Option<Key>),
+    /// What it depended on had changed, or may have; nothing was done.
+    Declined,
+    /// There was no room, and nothing changed.
+    NoRoom,
+}
+
+/// The bytes of every value that a workload stores or makes.
+#[derive(Clone, Debug, Default)]
+pub struct Values {
+    bytes: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, ValueId>,
+}
+
+impl Values {
+    /// The number of these bytes; a new one if they were not known.
+    pub fn number(&mut self, bytes: &[u8]) -> ValueId {
+        if let Some(&number) = self.numbers.get(bytes) {
+            return number;
+        }
+        let number = self.bytes.len() as ValueId;
+        self.bytes.push(bytes.to_vec());
+        self.numbers.insert(bytes.to_vec(), number);
+        number
+    }
+
+    /// The number of these bytes, if they are a value of the workload.
+    #[must_use]
+    pub fn known(&self, bytes: &[u8]) -> Option<ValueId> {
+        self.numbers.get(bytes).copied()
+    }
+
+    /// How many there are: numbers are below this.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes of a value.
+    #[must_use]
+    pub fn bytes(&self, number: ValueId) -> &[u8] {
+        self.bytes.get(number as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The value that adding to a word of another makes; `None` if it has no such word.
+    pub fn added(&mut self, number: ValueId, by: u64) -> Option<(u64, ValueId)> {
+        let mut bytes = self.bytes(number).to_vec();
+        let word = bytes.get_mut(word_of(by)..)?.first_chunk_mut::<8>()?;
+        let before = u64::from_le_bytes(*word);
+        *word = before.wrapping_add(by).to_le_bytes();
+        Some((before, self.number(&bytes)))
+    }
+
+    /// The value that putting one behind another makes.
+    pub fn joined(&mut self, first: Option<ValueId>, second: ValueId) -> ValueId {
+        let mut bytes = first.map_or(Vec::new(), |first| self.bytes(first).to_vec());
+        bytes.extend_from_slice(self.bytes(second));
+        self.number(&bytes)
+    }
+
+    /// A value of `bytes` bytes that no other number has, as long as there are 4 bytes to tell it by.
+    pub fn make(&mut self, bytes: usize, salt: u64) -> ValueId {
+        let mut made = Vec::with_capacity(bytes + 8);
+        let mut word = salt ^ self.bytes.len() as u64;
+        while made.len() < bytes {
+            word = word
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            made.extend_from_slice(&(word ^ word >> 29).to_le_bytes());
+        }
+        made.truncate(bytes);
+        self.number(&made)
+    }
+}

@@ -1,0 +1,109 @@
+//! What goes wrong with a disk: a sync that fails once, a disk that gets full.
+
+use crate::medium::sectors::SECTOR;
+use everdram_pm::lab::{Answer, DiskEvent, Errno};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Faults to come. None by default.
+#[derive(Debug)]
+pub struct Faults {
+    /// Syncs that still succeed before one fails; negative: none fails.
+    syncs: AtomicI64,
+    /// Bytes that files may still grow by.
+    room: AtomicI64,
+    /// How many calls failed.
+    struck: AtomicU64,
+    /// By file.
+    lengths: Mutex<HashMap<u32, u64>>,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            syncs: AtomicI64::new(-1),
+            room: AtomicI64::new(i64::MAX),
+            struck: AtomicU64::new(0),
+            lengths: Mutex::default(),
+        }
+    }
+}
+
+impl Faults {
+    /// After so many more syncs, one fails.
+    pub fn fail_sync_after(&self, syncs: u32) {
+        self.syncs.store(i64::from(syncs), Ordering::Relaxed);
+    }
+
+    /// The disk is full after so many more bytes. A write that meets its end leaves what there was room for.
+    pub fn room(&self, bytes: u64) {
+        self.room
+            .store(bytes.min(i64::MAX as u64) as i64, Ordering::Relaxed);
+    }
+
+    /// How many calls failed.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
+    }
+
+    /// What becomes of a call on the disk.
+    pub fn answer(&self, event: &DiskEvent<'_>) -> Answer {
+        let answer = match *event {
+            // Below zero it only gets further away.
+            DiskEvent::Sync { .. } | DiskEvent::SyncDirectory => {
+                match self.syncs.fetch_sub(1, Ordering::Relaxed) {
+                    0 => Answer::Fail(Errno::IO),
+                    _ => Answer::Go,
+                }
+            }
+            DiskEvent::Allocate { file, at, bytes } => match self.grow(file.0, at + bytes) {
+                None => Answer::Go,
+                Some(_) => Answer::Fail(Errno::NOSPC),
+            },
+            DiskEvent::Write { file, at, bytes } => {
+                match self.grow(file.0, at + bytes.len() as u64) {
+                    None => Answer::Go,
+                    Some(end) => self.cut(file.0, at, end),
+                }
+            }
+            DiskEvent::SetLen { file, bytes } => {
+                self.lengths.lock().insert(file.0, bytes);
+                Answer::Go
+            }
+            DiskEvent::Create { .. } | DiskEvent::Unlink { .. } => Answer::Go,
+        };
+        if answer != Answer::Go {
+            self.struck.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Takes the room for a file to reach `end`; if there is too little, says how far it can get.
+    fn grow(&self, file: u32, end: u64) -> Option<u64> {
+        let mut lengths = self.lengths.lock();
+        let length = lengths.entry(file).or_default();
+        let more = end.saturating_sub(*length) as i64;
+        let room = self.room.load(Ordering::Relaxed);
+        if more > 0 && room < more {
+            return Some(*length + room as u64);
+        }
+        self.room.fetch_sub(more, Ordering::Relaxed);
+        *length = end.max(*length);
+        None
+    }
+
+    /// A write from `at` on gets as far as `end`, in whole sectors, and fails there.
+    fn cut(&self, file: u32, at: u64, end: u64) -> Answer {
+        let end = end / SECTOR as u64 * SECTOR as u64;
+        match end.checked_sub(at) {
+            None | Some(0) => Answer::Fail(Errno::NOSPC),
+            Some(bytes) => {
+                let taken = self.grow(file, end);
+                debug_assert_eq!(taken, None, "there is room for what there is room for");
+                Answer::FailAfter(bytes, Errno::NOSPC)
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A kind of workload: the shape of the pool and its keys. What is called is drawn by [`crate::plan::mix`].
+
+use super::Manner;
+use super::call::Key;
+use everdram::Options;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// Bytes of a key that is longer than a block.
+const LONG_KEY: usize = 1500;
+/// Bytes of a value that lies in a slot, where there are any.
+pub(crate) const VALUE_FIXED: u32 = 48;
+/// Key locks: each image is opened with its own.
+const STRIPES: usize = 64;
+/// Jobs of the store that may need a session at the same time.
+const JOBS: usize = 8;
+
+/// A kind of workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Profile {
+    /// Several threads on the same few keys.
+    Threads,
+    /// Records of one size, in slots; words changed in place.
+    Fixed,
+    /// Records of many sizes, in pages that are logs.
+    Variable,
+    /// Records of up to a block, values in pieces over several blocks, keys longer than a page.
+    Large,
+    /// Several keys at once, all or none; removing everything; submitting many and committing once.
+    Batch,
+    /// Keys that go away by themselves, and their sweep.
+    Expiry,
+    /// Much garbage, little room: blocks are compacted and used again.
+    Reclamation,
+    /// Little garbage: the pool grows.
+    Growth,
+    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in between, as their roles want it.
+    Narrow,
+}
+
+impl Profile {
+    /// All of them; what finds most comes first.
+    pub const ALL: [Profile; 9] = [
+        Profile::Threads,
+        Profile::Fixed,
+        Profile::Variable,
+        Profile::Large,
+        Profile::Batch,
+        Profile::Expiry,
+        Profile::Reclamation,
+        Profile::Growth,
+        Profile::Narrow,
+    ];
+
+    /// As `--profile` takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Fixed => "fixed",
+            Profile::Variable => "variable",
+            Profile::Large => "large",
+            Profile::Batch => "batch",
+            Profile::Expiry => "expiry",
+            Profile::Reclamation => "reclamation",
+            Profile::Growth => "growth",
+            Profile::Narrow => "narrow",
+            Profile::Threads => "threads",
+        }
+    }
+
+    /// Keys of a workload.
+    #[must_use]
+    pub fn keys(self) -> usize {
+        match self {
+            Profile::Growth => 24,
+            Profile::Threads => 5,
+            _ => 8,
+        }
+    }
+
+    /// Threads, and sessions.
+    #[must_use]
+    pub fn sessions(self) -> usize {
+        match self {
+            Profile::Threads => 3,
+            _ => 2,
+        }
+    }
+
+    /// The bytes of a key.
+    #[must_use]
+    pub fn key(self, key: Key) -> Vec<u8> {
+        let mut bytes = vec![b'k', b'a' + key % 26];
+        let padded = match (self, key) {
+            (Profile::Fixed, _) => 8,
+            // Longer than a block: such a key lies in the pieces with its value.
+            (Profile::Large, 0) => LONG_KEY,
+            // One of each profile is, where there is room for it.
+            (Profile::Growth | Profile::Narrow, _) => 2,
+            (_, key) if usize::from(key) + 1 == self.keys() => LONG_KEY,
+            (Profile::Variable, key) if key % 3 == 0 => 40,
+            _ => 2,
+        };
+        bytes.resize(padded, b'.');
+        bytes
+    }
+
+    /// The key that is longer than a block, where there is one.
+    pub(crate) fn long_key(self) -> Option<Key> {
+        (0..self.keys() as Key).find(|&key| self.key(key).len() == LONG_KEY)
+    }
+
+    /// How the pool is opened: the smallest geometry, no background work.
+    #[must_use]
+    pub fn options(self) -> Options {
+        let mut options = Options::default();
+        options.page_bytes = 512;
+        options.dimms = 2;
+        // One that is full soon, so that sessions change their roles.
+        options.bullet.logs = if self == Profile::Narrow { 1 } else { 2 };
+        options.bullet.log_bytes = 4 << 10;
+        options.bullet.transaction_bytes = 1 << 10;
+        options.bullet.chunk_bytes = 4 << 10;
+        options.bullet.depth = 2;
+        options.bullet.front_bytes = (self == Profile::Narrow).then_some(1);
+        options.initial_bytes = 16 << 10;
+        options.chunk_bytes = 16 << 10;
+        options.max_bytes = self.capacity();
+        // Those of the jobs that are at work beside them, too.
+        options.sessions_max = self.sessions() + JOBS;
+        options.stripes = STRIPES;
+        options.recovery_threads = 1;
+        // Every few blocks, whenever somebody tends the store, and at a close.
+        options.checkpoint_bytes = 8 << 10;
+        options.reclaim_background = true;
+        options.fixed = match self {
+            Profile::Fixed => Some((8, VALUE_FIXED)),
+            Profile::Threads => Some((2, VALUE_FIXED)),
+            _ => None,
+        };
+        options.reclaim_threshold = match self {
+            Profile::Reclamation => 0.05,
+            _ => 0.25,
+        };
+        options
+    }
+
+    /// Bytes that the image may grow to.
+    #[must_use]
+    pub fn capacity(self) -> u64 {
+        match self {
+            Profile::Growth | Profile::Large => 160 << 10,
+            _ => 128 << 10,
+        }
+    }
+
+    /// Segments of the redo log. With few, checkpoints come often, and segments are used again instead of being made anew; with many, what
+    /// is in memory only stays so for longer: a checkpoint of the image writes whole pages.
+    #[must_use]
+    pub fn log_segments(self) -> u64 {
+        match self {
+            Profile::Fixed | Profile::Batch | Profile::Reclamation => 64,
+            _ => 8,
+        }
+    }
+
+    /// How a run of this profile goes.
+    #[must_use]
+    pub fn manner(self, seed: u64) -> Manner {
+        let mut drawn = random(seed, 7);
+        match self == Profile::Threads || drawn.random_range(0..3) > 0 {
+            true => Manner::Threads {
+                // Mostly some of them; now and then none, and more often all.
+                jobs: match drawn.random_range(0..4) {
+                    0 => u8::MAX,
+                    _ => drawn.random(),
+                },
+            },
+            false => Manner::Turns,
+        }
+    }
+}
+
+impl std::fmt::Display for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Profile {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Profile, String> {
+        let known = || Profile::ALL.map(Profile::name).join(", ");
+        Profile::ALL
+            .into_iter()
+            .find(|profile| profile.name() == name)
+            .ok_or_else(|| format!("profile `{name}`: one of {}", known()))
+    }
+}
+
+/// Random numbers from a seed, apart for each purpose.
+#[must_use]
+pub fn random(seed: u64, purpose: u64) -> StdRng {
+    StdRng::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}

@@ -1,0 +1,254 @@
+//! Runs of Bullet: processes that are killed behind a store that nothing covers yet, and what the next one makes of it.
+
+use super::{Scenario, plan, put};
+use crate::explore::campaign::execute;
+use crate::medium::image::Medium;
+use crate::plan::call::{Call, Key, Values};
+use crate::plan::profile::Profile;
+use crate::plan::{Fault, Plan};
+use crate::run::trace::{Step, name};
+use crate::run::world::Ground;
+use everdram::EngineKind;
+
+type Calls = Vec<(u32, Call)>;
+
+/// An object that is longer than an entry of a log may be, one that fills a chunk, and one that is longer.
+const LINKED: usize = 900;
+const CHUNK: usize = 3900;
+const RUN: usize = 5000;
+
+struct Story {
+    name: &'static str,
+    profile: Profile,
+    before: fn(&mut Values) -> Calls,
+    /// What comes just before a fence in this file, which so many others follow.
+    fault: fn(u32) -> Fault,
+    fence: (&'static str, usize),
+    /// What the next one does.
+    after: fn(&mut Values) -> Calls,
+}
+
+/// All of them, on one medium.
+pub(super) fn all(medium: Medium) -> Vec<Scenario> {
+    let drawn = [
+        (
+            "runs of chunks come and go",
+            Profile::Large,
+            runs as fn(&mut Values) -> Calls,
+        ),
+        ("gleaners take turns", Profile::Threads, turns),
+    ];
+    let drawn = drawn.into_iter().map(|(name, profile, story)| {
+        Scenario::new(name, plan(EngineKind::Bullet, medium, profile, story))
+    });
+    let killed = STORIES
+        .iter()
+        .filter(|_| medium == Medium::Pmem)
+        .map(|story| Scenario::new(story.name, killed(story)));
+    // The short ones first.
+    killed.chain(drawn).collect()
+}
+
+const STORIES: [Story; 11] = [
+    Story {
+        name: "half a record of a transaction, and what another one lacks",
+        profile: Profile::Variable,
+        before: gleaned,
+        // All but a word that the next one has, too.
+        fault: |last| Fault::Outage(last, 42),
+        fence: ("heap/txn.rs", 2),
+        after: |values| {
+            let mut calls: Calls = (0..6).map(|key| (0, put(values, 5 - key, 90))).collect();
+            calls.push((0, Call::Reclaim));
+            calls
+        },
+    },
+    Story {
+        name: "a ledger in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        fence: ("crl/ledger.rs", 0),
+        after: gleaned,
+    },
+    Story {
+        name: "an entry in caches",
+        profile: Profile::Variable,
+        before: |values| fill(values, 9),
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
+        after: |_| read_all(),
+    },
+    Story {
+        name: "half an entry, and what another one lacks",
+        profile: Profile::Variable,
+        before: |values| vec![(0, put(values, 0, 20))],
+        // All but a word that the next entry has, too.
+        fault: |last| Fault::Outage(last, 26),
+        fence: ("bullet/write.rs", 0),
+        after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 20))],
+    },
+    Story {
+        name: "an object in caches that an entry names",
+        profile: Profile::Large,
+        before: |values| vec![(0, put(values, 1, 40)), (0, put(values, 1, LINKED))],
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
+        after: |_| read_all(),
+    },
+    Story {
+        name: "a parcel in caches",
+        profile: Profile::Batch,
+        before: |values| {
+            let parts = (0..3).map(|key| (key, Some(values.make(400, 0)))).collect();
+            vec![(0, Call::Batch(parts))]
+        },
+        fault: Fault::Kill,
+        fence: ("bullet/write.rs", 0),
+        after: |_| read_all(),
+    },
+    Story {
+        name: "the record of a transaction in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        // Behind it are that of what it says, and that of its end.
+        fence: ("heap/txn.rs", 2),
+        after: gleaned,
+    },
+    Story {
+        name: "the end of a transaction in caches",
+        profile: Profile::Variable,
+        before: gleaned,
+        fault: Fault::Kill,
+        fence: ("heap/txn.rs", 0),
+        after: gleaned,
+    },
+    Story {
+        name: "a transaction in caches",
+        profile: Profile::Growth,
+        before: |values| {
+            let mut calls: Calls = (0..23).map(|key| (0, put(values, key, 20))).collect();
+            calls.push((0, Call::Reclaim));
+            calls
+        },
+        fault: Fault::Kill,
+        fence: ("heap/txn.rs", 0),
+        after: |values| (0..8).map(|key| (0, put(values, key, 20))).collect(),
+    },
+    Story {
+        name: "a run of chunks that nothing names",
+        profile: Profile::Large,
+        before: |values| vec![(0, put(values, 1, RUN))],
+        fault: Fault::Kill,
+        fence: ("heap/mod.rs", 0),
+        after: second_chunk,
+    },
+    Story {
+        name: "a run of chunks in caches that is none any more",
+        profile: Profile::Large,
+        before: |values| {
+            let mut calls = runs(values);
+            calls.truncate(5);
+            calls
+        },
+        fault: Fault::Kill,
+        fence: ("heap/mod.rs", 0),
+        after: second_chunk,
+    },
+];
+
+/// Small writes of several keys, so many.
+fn fill(values: &mut Values, count: usize) -> Calls {
+    let keys = (0..count).map(|number| (number % 8) as Key);
+    keys.map(|key| (0, put(values, key, 20))).collect()
+}
+
+fn read_all() -> Calls {
+    (0..8).map(|key| (0, Call::Get(key))).collect()
+}
+
+/// A few keys, written and gleaned.
+fn gleaned(values: &mut Values) -> Calls {
+    let mut calls = fill(values, 6);
+    calls.push((0, Call::Reclaim));
+    calls
+}
+
+/// Of the chunks that were a run, the first has an object that never counts, and the second one that does: nothing but what freed them has
+/// written the first one's header.
+fn second_chunk(values: &mut Values) -> Calls {
+    vec![
+        (0, put(values, 2, CHUNK)),
+        (0, put(values, 3, CHUNK)),
+        (0, Call::Delete(2)),
+        (0, Call::Reclaim),
+        (0, Call::Get(3)),
+        (0, put(values, 4, 40)),
+        (0, Call::Reclaim),
+    ]
+}
+
+/// Values that need chunks of their own, replaced, removed, and what lies there afterwards.
+fn runs(values: &mut Values) -> Calls {
+    vec![
+        (0, put(values, 1, RUN)),
+        (0, Call::Reclaim),
+        (0, Call::Delete(1)),
+        (0, Call::Reclaim),
+        (0, Call::Reclaim),
+        (0, put(values, 2, LINKED)),
+        (0, put(values, 3, RUN)),
+        (0, put(values, 3, RUN + 3000)),
+        (0, Call::Reclaim),
+        (0, Call::Kill),
+        (0, put(values, 3, 40)),
+        (0, put(values, 4, RUN)),
+        (0, Call::Reclaim),
+    ]
+}
+
+/// Everybody writes the same keys and gleans, so that several areas have transactions about one slot.
+fn turns(values: &mut Values) -> Calls {
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        for session in 0..3 {
+            for key in 0..4 {
+                calls.push((session, put(values, key, 20)));
+            }
+            calls.push((session, Call::Reclaim));
+        }
+    }
+    calls
+}
+
+/// The run of a story.
+fn killed(story: &Story) -> Plan {
+    let mut plan = plan(
+        EngineKind::Bullet,
+        Medium::Pmem,
+        story.profile,
+        story.before,
+    );
+    let ground = Ground::of(&plan);
+    let run = execute(&plan, &ground).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let is_event = |step: &&Step| {
+        matches!(
+            step,
+            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
+        )
+    };
+    let events: Vec<&Step> = calls.filter(is_event).collect();
+    let (file, others) = story.fence;
+    let is_there = |step: &&Step| match step {
+        Step::Fence { site, .. } => name(site).contains(file),
+        _ => false,
+    };
+    let fences = events.iter().enumerate().filter(|(_, step)| is_there(step));
+    let (event, _) = fences.rev().nth(others).expect("such a fence");
+    plan.fault = (story.fault)(event as u32);
+    plan.calls.extend((story.after)(&mut plan.values));
+    plan
+}

@@ -1,0 +1,363 @@
+//! Runs written by hand, for states that drawn ones hardly ever come to.
+
+use super::call::{Call, Key, ValueId, Values};
+use super::profile::Profile;
+use super::{Fault, Manner, Plan};
+use crate::medium::image::Medium;
+use crate::run;
+use crate::run::trace::{DiskStep, Step};
+use crate::run::world::Ground;
+use everdram::EngineKind;
+
+mod bullet;
+mod meetings;
+
+/// A run with a name.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub name: String,
+    /// What is called.
+    pub plan: Plan,
+    /// Whether there are so many of the same story that some images of each are enough.
+    pub is_one_of_many: bool,
+}
+
+impl Scenario {
+    /// One of its own.
+    #[must_use]
+    pub fn new(name: impl Into<String>, plan: Plan) -> Scenario {
+        Scenario {
+            name: name.into(),
+            plan,
+            is_one_of_many: false,
+        }
+    }
+}
+
+/// All of them, on one medium.
+#[must_use]
+pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
+    let mut all = match engine {
+        EngineKind::Bullet => bullet::all(medium),
+        _ => viper(engine, medium),
+    };
+    all.extend(meetings::all(engine, medium));
+    if medium == Medium::File {
+        all.push(Scenario::new(
+            "a segment of the log that only caches know",
+            cut_off_in_a_new_segment(plan(engine, medium, Profile::Variable, much)),
+        ));
+    }
+    all
+}
+
+fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
+    let stories: [(&'static str, Profile, Story); 5] = [
+        (
+            "a compactor fences the marks of others",
+            Profile::Reclamation,
+            marks_of_others,
+        ),
+        (
+            "a session fences its marks when it leaves",
+            Profile::Reclamation,
+            marks_of_the_departed,
+        ),
+        (
+            "recovery marks a journal in a page that is full",
+            Profile::Batch,
+            journal_of_a_full_page,
+        ),
+        (
+            "recovery makes durable what it found in caches",
+            Profile::Reclamation,
+            marks_of_the_dead,
+        ),
+        (
+            "compaction has no room half-way through a block",
+            Profile::Growth,
+            half_emptied_in_a_full_pool,
+        ),
+    ];
+    let told = stories
+        .into_iter()
+        .map(|(name, profile, story)| Scenario::new(name, plan(engine, medium, profile, story)));
+    let cut_off: [(&'static str, Story, &[Call]); 6] = [
+        (
+            "a removal in a pool that was closed before",
+            removal_after_a_close,
+            &[],
+        ),
+        (
+            "an addition in a pool that was closed before",
+            addition_after_a_close,
+            &[],
+        ),
+        ("a removal is read before it is verified", removal, &[]),
+        ("an addition is read before it is verified", addition, &[]),
+        ("a removal is verified and read", removal, &[Call::Tend]),
+        ("an addition is verified and read", addition, &[Call::Tend]),
+    ];
+    let read = cut_off.into_iter().map(|(name, story, between)| {
+        let plan = plan(engine, medium, Profile::Fixed, story);
+        Scenario::new(name, cut_off_and_read(plan, between))
+    });
+    let begun = (medium == Medium::Pmem)
+        .then(|| lives_that_were_begun(plan(engine, medium, Profile::Batch, first_of_a_block)));
+    told.chain(read)
+        .chain(begun.into_iter().flatten())
+        .collect()
+}
+
+fn plan(
+    engine: EngineKind,
+    medium: Medium,
+    profile: Profile,
+    story: impl FnOnce(&mut Values) -> Vec<(u32, Call)>,
+) -> Plan {
+    let mut values = Values::default();
+    let calls = story(&mut values);
+    Plan {
+        engine,
+        medium,
+        profile,
+        manner: Manner::Turns,
+        seed: 1,
+        calls,
+        values,
+        fault: Fault::None,
+    }
+}
+
+/// Calls by session.
+type Story = fn(&mut Values) -> Vec<(u32, Call)>;
+
+/// A value that fits many times into a page.
+const SMALL: usize = 40;
+/// A value that fills most of a page.
+const WIDE: usize = 400;
+/// A value whose record, with a short key, fills a line.
+const LINE: usize = 38;
+/// What a power failure can leave of three such records is tried so often.
+const LIVES: u32 = 64;
+/// A value of the pool's fixed size.
+const FIXED: usize = 48;
+
+fn put(values: &mut Values, key: Key, bytes: usize) -> Call {
+    Call::Put(key, values.make(bytes, 0), 0)
+}
+
+fn part(values: &mut Values, key: Key, bytes: usize) -> (Key, Option<ValueId>) {
+    (key, Some(values.make(bytes, 0)))
+}
+
+/// Session 1 replaces key 0 in a block that the same commit fills, so that its mark on the old record, which session 0
+/// wrote, is not fenced and the block is sealed. Session 0 removes the key. Compaction drops the newer record, which
+/// was the tombstone of the old one: that one's mark must be durable first.
+fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
+    let first = put(values, 0, SMALL);
+    let mut parts = vec![part(values, 0, SMALL)];
+    parts.extend((2..5).map(|key| part(values, key, WIDE)));
+    let last = put(values, 1, SMALL);
+    vec![
+        (0, first),
+        (1, Call::Pipeline(parts)),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+        // On files nothing is durable before somebody waits for it.
+        (0, last),
+    ]
+}
+
+/// The journals of these batches end pages, or nearly, so that their records are in the next one. Where a page is full,
+/// nothing but the journal's mark is left to be written into it by recovery; and the record that it removes is elsewhere.
+fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = Vec::new();
+    for filler in (0..5).map(|step| 20 + 45 * step) {
+        let mut parts: Vec<_> = (0..2).map(|key| part(values, key, 2 * SMALL)).collect();
+        parts.push((5, None));
+        calls.extend([
+            (1, put(values, 5, SMALL)),
+            (0, put(values, 7, filler)),
+            (0, Call::Batch(parts)),
+            (0, put(values, 6, WIDE)),
+            (0, Call::Reclaim),
+        ]);
+    }
+    calls
+}
+
+/// Session 1 replaces key 0, whose old record lies in a block that is full, and its process is killed before any fence
+/// covers the mark there. The next process finds the mark; the newer record is removed and compacted away.
+fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = vec![(0, put(values, 0, SMALL))];
+    calls.extend((2..5).map(|key| (0, put(values, key, WIDE))));
+    calls.extend([
+        (1, put(values, 0, SMALL)),
+        (0, Call::Kill),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+    ]);
+    calls
+}
+
+/// Two long values leave a pool hardly any room; a block more or less would be another story. The blocks that are kept for compaction take what
+/// is alive in seven blocks, and the first one of the two records in the eighth, which has little garbage: key 8. It is removed, and the block
+/// where its copy was is emptied and freed. The other one, where its original is, stays as it is.
+fn half_emptied_in_a_full_pool(values: &mut Values) -> Vec<(u32, Call)> {
+    let long = [(10, 70_000), (11, 8_000), (12, WIDE)];
+    let seven = (0..7).flat_map(|key| [(key, WIDE), (20, WIDE)]);
+    let eighth = [(8, SMALL), (20, 2 * SMALL), (9, WIDE)];
+    let next = [(13, WIDE), (20, WIDE)];
+    let all = long.into_iter().chain(seven).chain(eighth).chain(next);
+    let mut calls: Vec<_> = all.map(|(key, bytes)| put(values, key, bytes)).collect();
+    calls.extend([Call::Tend, Call::Delete(0), Call::Delete(8)]);
+    // What is moved next does not fit behind the copy.
+    calls.extend([13, 14, 13].map(|key| put(values, key, WIDE)));
+    calls.extend([Call::Reclaim, Call::Reclaim]);
+    calls.into_iter().map(|call| (0, call)).collect()
+}
+
+/// Key 0 lies in a block that is full and that a checkpoint covers.
+fn covered(values: &mut Values) -> Vec<(u32, Call)> {
+    let others = (0..28).map(|number| 1 + number % 7);
+    let mut calls: Vec<_> = std::iter::once(0)
+        .chain(others)
+        .map(|key| (0, put(values, key, FIXED)))
+        .collect();
+    calls.push((0, Call::Checkpoint));
+    calls
+}
+
+/// Key 0 is removed, in the end.
+fn removal(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.push((0, Call::Delete(0)));
+    calls
+}
+
+/// As [`removal`], by a process that has found the pool closed.
+fn removal_after_a_close(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.extend([(0, Call::Reopen), (0, Call::Delete(0))]);
+    calls
+}
+
+/// As [`addition`], by a process that has found the pool closed.
+fn addition_after_a_close(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.extend([(0, Call::Reopen), (0, Call::Add(0, 1))]);
+    calls
+}
+
+/// Key 0 is changed in place, in the end.
+fn addition(values: &mut Values) -> Vec<(u32, Call)> {
+    let mut calls = covered(values);
+    calls.push((0, Call::Add(0, 1)));
+    calls
+}
+
+/// Each of these takes a block of the log, so that it needs more segments than it begins with.
+fn much(values: &mut Values) -> Vec<(u32, Call)> {
+    (0..40)
+        .map(|number| (0, put(values, number % 6, WIDE)))
+        .collect()
+}
+
+/// The process dies when it has made and filled a segment of the log, before the segment's name is durable. The next process finds it, and
+/// may use it only when it is.
+fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
+    let ground = Ground::of(&plan);
+    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let of_disk = calls.filter_map(|step| match step {
+        Step::Disk { step, .. } => Some(step),
+        _ => None,
+    });
+    let until_named = of_disk.take_while(|step| !matches!(step, DiskStep::SyncDirectory { .. }));
+    let before: Vec<&DiskStep> = until_named.collect();
+    let makes = |step: &&DiskStep| matches!(step, DiskStep::Create { .. });
+    assert!(before.iter().any(makes), "no segment was made");
+    plan.fault = Fault::Kill(before.len() as u32);
+    plan
+}
+
+/// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches. The
+/// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
+fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
+    plan.fault = Fault::Kill(before_the_last_fence(&plan));
+    let read = Call::Get(0);
+    plan.calls
+        .extend(between.iter().chain([&read]).map(|call| (0, call.clone())));
+    plan
+}
+
+/// Events of a plan before its last fence, or sync.
+fn before_the_last_fence(plan: &Plan) -> u32 {
+    let ground = Ground::of(plan);
+    let run = run::run(plan, &ground, false).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let of_memory = |step: &&Step| {
+        matches!(
+            step,
+            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
+        )
+    };
+    let events: Vec<&Step> = match plan.medium {
+        Medium::Pmem => calls.filter(of_memory).collect(),
+        Medium::File => calls
+            .filter(|step| matches!(step, Step::Disk { .. }))
+            .collect(),
+    };
+    let makes_durable = |step: &&Step| match step {
+        Step::Disk { step, .. } => matches!(step, DiskStep::Sync { .. }),
+        step => matches!(step, Step::Fence { .. }),
+    };
+    events.iter().rposition(makes_durable).expect("a fence") as u32
+}
+
+/// Records of one line each, the first ones of a block.
+fn first_of_a_block(values: &mut Values) -> Vec<(u32, Call)> {
+    let parts = (0..3).map(|key| part(values, key, LINE)).collect();
+    vec![(0, Call::Pipeline(parts))]
+}
+
+/// Power fails before the fence of the first records of a block, and leaves each of what it can leave: some of the records, and not the word that
+/// opens the block. Its next life has the same lines. One record in the first of them must not be followed by what was cut off.
+fn lives_that_were_begun(plan: Plan) -> impl Iterator<Item = Scenario> {
+    let before = before_the_last_fence(&plan);
+    (0..LIVES).map(move |kept| {
+        let mut plan = plan.clone();
+        plan.fault = Fault::Outage(before, kept);
+        let next = put(&mut plan.values, 3, LINE);
+        plan.calls
+            .extend([(0, Call::Many(vec![0, 1, 2])), (0, next)]);
+        Scenario {
+            name: "a block is opened again that a power failure cut short".into(),
+            plan,
+            is_one_of_many: true,
+        }
+    })
+}
+
+/// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
+fn marks_of_the_departed(values: &mut Values) -> Vec<(u32, Call)> {
+    let calls = [
+        put(values, 0, SMALL),
+        put(values, 0, SMALL),
+        put(values, 1, SMALL),
+    ];
+    let [first, second, last] = calls;
+    vec![
+        (0, first),
+        (1, second),
+        (1, Call::Leave),
+        (0, Call::Delete(0)),
+        (0, Call::Reclaim),
+        // On files nothing is durable before somebody waits for it.
+        (0, last),
+    ]
+}

@@ -1,0 +1,90 @@
+//! How often each call is made: one table, a column for each profile.
+//!
+//! Every call can come in every profile, because what goes wrong is mostly where two features meet. A profile is a pool of some
+//! shape and calls that come often there.
+
+use super::profile::Profile;
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+/// What to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Put,
+    Get,
+    Delete,
+    Swap,
+    Take,
+    Append,
+    Add,
+    Many,
+    Probe,
+    Scan,
+    RandomKey,
+    Guarded,
+    Exec,
+    Batch,
+    Pipeline,
+    Slow,
+    Clear,
+    Tend,
+    Turn,
+    Reclaim,
+    Checkpoint,
+    Advance,
+    Kill,
+    Reopen,
+    Leave,
+}
+
+/// In the order of [`Profile::ALL`]: threads, fixed, variable, large, batch, expiry, reclamation, growth, narrow.
+#[rustfmt::skip]
+const WEIGHTS: [(Kind, [u16; 9]); 25] = [
+    //                  threads  fixed  variable  large  batch  expiry  reclamation  growth  narrow
+    (Kind::Put,        [    400,   400,      400,   400,   360,    360,         420,    480,    360]),
+    (Kind::Get,        [     80,    50,       50,    50,    40,     50,          40,     40,     50]),
+    (Kind::Delete,     [    140,   100,      120,   110,   100,    110,         140,     60,    110]),
+    (Kind::Swap,       [     30,    30,       40,    40,    30,     30,          40,     30,     40]),
+    (Kind::Take,       [     20,    10,       15,    15,    10,     15,          15,     10,     10]),
+    (Kind::Append,     [     15,    10,       25,    25,    10,     15,          15,     15,     10]),
+    (Kind::Add,        [     20,   140,       15,    10,    10,     10,          10,     10,     20]),
+    (Kind::Many,       [     30,    15,       15,    15,    25,     20,          10,     10,     15]),
+    (Kind::Probe,      [     10,    10,       10,    10,    10,     15,          10,     10,     10]),
+    (Kind::Scan,       [     30,    20,       20,    25,    20,     25,          25,     15,     15]),
+    (Kind::RandomKey,  [     10,     8,        8,     8,     8,      8,           8,      8,      8]),
+    (Kind::Guarded,    [     20,    10,       10,    10,    15,     10,          10,     10,     10]),
+    (Kind::Exec,       [     30,    15,       15,    20,    60,     20,          15,     15,     15]),
+    (Kind::Batch,      [     40,    15,       15,    20,   120,     15,          15,     15,     40]),
+    (Kind::Pipeline,   [     25,    40,       40,    20,    60,     20,          25,     25,     20]),
+    (Kind::Slow,       [     15,    15,       15,    15,    20,     10,          15,     15,     10]),
+    (Kind::Clear,      [      4,     4,        4,     4,    20,      4,           4,      2,      4]),
+    (Kind::Tend,       [     15,    20,       20,    20,    20,     80,          30,     20,     25]),
+    (Kind::Turn,       [      5,     2,        2,     2,     2,      2,           2,      2,    150]),
+    (Kind::Reclaim,    [     20,    20,       20,    25,    20,     20,          80,     15,     45]),
+    (Kind::Checkpoint, [     15,    25,       25,    25,    25,     25,          25,     20,     20]),
+    (Kind::Advance,    [      4,     4,        4,     4,     4,    100,           4,      4,      4]),
+    (Kind::Kill,       [      6,    14,       14,    14,    14,     14,          14,     14,     14]),
+    (Kind::Reopen,     [      6,    14,       14,    14,    14,     14,          14,     14,     14]),
+    (Kind::Leave,      [     10,    14,       14,    14,    14,     14,          14,     14,     14]),
+];
+
+/// Kinds of calls, and how often each comes in comparison with the others.
+pub(crate) type Weights = [(Kind, u16); WEIGHTS.len()];
+
+/// Those of a profile.
+pub(crate) fn of(profile: Profile) -> Weights {
+    WEIGHTS.map(|(kind, weights)| (kind, weights[profile as usize]))
+}
+
+/// One of them.
+pub(crate) fn draw(weights: &Weights, random: &mut StdRng) -> Kind {
+    let all = weights.iter().map(|(_, weight)| weight).sum();
+    let mut pick: u16 = random.random_range(0..all);
+    for &(kind, weight) in weights {
+        match pick.checked_sub(weight) {
+            None => return kind,
+            Some(left) => pick = left,
+        }
+    }
+    Kind::Put
+}

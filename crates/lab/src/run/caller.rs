@@ -1,0 +1,191 @@
+//! One session making calls: each is written down when it begins and when its caller is told.
+
+use super::recorder::Recorder;
+use super::schedule::linger;
+use super::world::{World, perform};
+use crate::plan::Plan;
+use crate::plan::call::{Call, Key, Outcome, ValueId};
+use crate::plan::profile::Profile;
+use everdram::lab::Job;
+use everdram::{EngineSession, Error, Ticket};
+use everdram_pm::Pool;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Something that a thread of the store, or of its pool, does over and over.
+pub(crate) type Round = Box<dyn FnMut() -> Result<bool, Error> + Send>;
+
+/// A session that calls.
+pub(crate) struct Caller<'a> {
+    /// What the history calls it.
+    pub(crate) name: u32,
+    pub(crate) profile: Profile,
+    pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) world: &'a World,
+    /// Background work for whoever asks for some: several sessions at once, if they run at the same time.
+    pub(crate) work: &'a Mutex<Vec<Job>>,
+}
+
+/// Puts, and removals where there is no value.
+type Parts = [(Key, Option<ValueId>)];
+
+impl<'a> Caller<'a> {
+    pub(crate) fn new(
+        plan: &Plan,
+        name: u32,
+        (recorder, world, work): (&'a Arc<Recorder>, &'a World, &'a Mutex<Vec<Job>>),
+    ) -> Caller<'a> {
+        Caller {
+            name,
+            profile: plan.profile,
+            recorder,
+            world,
+            work,
+        }
+    }
+
+    /// Makes a call that is not about the process, nor about the clock.
+    ///
+    /// # Errors
+    /// What the engine says, but for a full pool, which is an outcome.
+    pub(crate) fn call(
+        &self,
+        session: &mut Option<Box<dyn EngineSession>>,
+        call: &Call,
+    ) -> Result<(), Error> {
+        match call {
+            Call::Tend | Call::Reclaim | Call::Checkpoint => self.asked(call),
+            Call::Leave => {
+                let number = self.recorder.invoke(self.name, call);
+                *session = None;
+                self.recorder.ret(number, Outcome::Done);
+                Ok(())
+            }
+            Call::Pipeline(parts) => self.pipeline(self.open(session)?, parts, None),
+            Call::Slow(parts, events) => self.pipeline(self.open(session)?, parts, Some(*events)),
+            _ => {
+                // Sessions are opened before the call begins: that is no part of it.
+                let session = self.open(session)?;
+                let number = self.recorder.invoke(self.name, call);
+                let outcome = perform(self.profile, session, call, &**self.recorder)?;
+                self.recorder.ret(number, outcome);
+                Ok(())
+            }
+        }
+    }
+
+    fn open<'s>(
+        &self,
+        session: &'s mut Option<Box<dyn EngineSession>>,
+    ) -> Result<&'s mut dyn EngineSession, Error> {
+        match session {
+            Some(open) => Ok(&mut **open),
+            None => Ok(&mut **session.insert(self.world.session()?)),
+        }
+    }
+
+    /// Background work that is asked for.
+    fn asked(&self, call: &Call) -> Result<(), Error> {
+        let number = self.recorder.invoke(self.name, call);
+        let done = self.recorder.working(|| match call {
+            Call::Tend => self.tend(),
+            Call::Reclaim => self.world.opened.engine().reclaim().map(drop),
+            _ => self.world.checkpoint(),
+        });
+        match done {
+            Ok(()) | Err(Error::NoSpace(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.recorder.ret(number, Outcome::Done);
+        Ok(())
+    }
+
+    /// A round of everything. Where somebody is at it already, that is enough.
+    fn tend(&self) -> Result<(), Error> {
+        let Some(mut work) = self.work.try_lock() else {
+            return Ok(());
+        };
+        for job in &mut *work {
+            (job.round)()?;
+        }
+        Ok(())
+    }
+
+    /// Submits several calls, then commits them together; a slow one lets others go on before that.
+    fn pipeline(
+        &self,
+        session: &mut dyn EngineSession,
+        parts: &Parts,
+        lingers: Option<u32>,
+    ) -> Result<(), Error> {
+        let (mut submitted, mut seen) = (Vec::new(), Ticket::NONE);
+        let said = self.submit(session, parts, &mut submitted, &mut seen);
+        let said = said.and_then(|()| {
+            let Some(events) = lingers else {
+                return Ok(());
+            };
+            linger(events);
+            let pool = &self.world.pool;
+            self.recorder
+                .working(|| pool.checkpoint().map_err(Error::from))
+        });
+        // Also if something failed: nobody leaves keys locked.
+        let committed = session.commit();
+        said?;
+        session.wait(committed?.max(seen))?;
+        for (number, outcome) in submitted {
+            self.recorder.ret(number, outcome);
+        }
+        Ok(())
+    }
+
+    fn submit(
+        &self,
+        session: &mut dyn EngineSession,
+        parts: &Parts,
+        submitted: &mut Vec<(u32, Outcome)>,
+        seen: &mut Ticket,
+    ) -> Result<(), Error> {
+        for &(key, value) in parts {
+            let call = match value {
+                Some(value) => Call::Put(key, value, 0),
+                None => Call::Delete(key),
+            };
+            let number = self.recorder.invoke(self.name, &call);
+            let bytes = self.profile.key(key);
+            let outcome = match value {
+                Some(value) => session
+                    .put(&bytes, &self.recorder.value(value), 0)
+                    .map(|()| Outcome::Done),
+                None => session.delete(&bytes).map(Outcome::Was),
+            };
+            if value.is_none() {
+                *seen = (*seen).max(session.last_read());
+            }
+            let outcome = match outcome {
+                Err(Error::NoSpace(_)) => Outcome::NoRoom,
+                other => other?,
+            };
+            submitted.push((number, outcome));
+        }
+        Ok(())
+    }
+}
+
+/// The work of a store's threads: that of its engine, and that of the redo log below it.
+pub(crate) fn jobs(world: &World) -> Vec<Job> {
+    let mut jobs = world.opened.jobs();
+    let pool = |round: fn(&Pool) -> Result<(), everdram_pm::Error>| {
+        let pool = Arc::clone(&world.pool);
+        Box::new(move || round(&pool).map(|()| true).map_err(Error::from)) as Round
+    };
+    jobs.push(Job {
+        name: "log flusher",
+        round: pool(Pool::flush_once),
+    });
+    jobs.push(Job {
+        name: "log checkpointer",
+        round: pool(Pool::checkpoint_once),
+    });
+    jobs
+}

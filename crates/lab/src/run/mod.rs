@@ -1,0 +1,308 @@
+//! Runs a plan on a recorded pool: processes one after the other, each on what the one before has left.
+
+pub(super) mod caller;
+pub mod death;
+pub mod recorder;
+pub mod schedule;
+pub(super) mod threads;
+pub mod trace;
+pub mod world;
+
+use crate::judge::history::SESSIONS;
+use crate::medium::image::{Image, Medium};
+use crate::medium::outage::outage;
+use crate::plan::call::{Call, Outcome};
+use crate::plan::{Fault, Manner, Plan};
+use caller::{Caller, jobs};
+use death::mortal;
+use everdram::lab::Job;
+use everdram::{EngineSession, Error};
+use everdram_pm::lab::{DiskTap, Tap};
+use parking_lot::Mutex;
+use recorder::{Record, Recorder};
+use std::sync::Arc;
+use trace::{Step, StepId};
+use world::{CLOCK_START, Ears, Ground, Numbers, World};
+
+/// A run, recorded.
+#[derive(Clone)]
+pub struct Run {
+    /// What the pool was before.
+    pub start: Image,
+    /// What happened.
+    pub record: Record,
+    /// What the program saw in the end.
+    pub end: Image,
+}
+
+impl Run {
+    /// The step in which another session than the first makes its first call.
+    #[must_use]
+    pub fn met(&self) -> StepId {
+        let Record { trace, history, .. } = &self.record;
+        let is_others = |step: &Step| match step {
+            Step::Invoke(call) => history.entries[*call as usize].planned_session() > 0,
+            _ => false,
+        };
+        trace.iter().position(is_others).unwrap_or(0) as StepId
+    }
+
+    /// The step in which the first process that died did so.
+    #[must_use]
+    pub fn death(&self) -> Option<StepId> {
+        let is_end = |step: &Step| matches!(step, Step::Death | Step::Outage(_));
+        let trace = &self.record.trace;
+        trace.iter().position(is_end).map(|step| step as StepId)
+    }
+}
+
+impl Numbers for Recorder {
+    fn bytes(&self, number: u32) -> Vec<u8> {
+        self.value(number)
+    }
+
+    fn number(&self, bytes: &[u8]) -> u32 {
+        Recorder::number(self, bytes)
+    }
+}
+
+/// A session, if it is open.
+pub(crate) type Session = Option<Box<dyn EngineSession>>;
+
+/// A world being driven.
+pub(crate) struct Driver<'a> {
+    pub(crate) plan: &'a Plan,
+    /// What the pool was before.
+    start: &'a Image,
+    pub(crate) recorder: &'a Arc<Recorder>,
+    pub(crate) world: World,
+    pub(crate) sessions: Vec<Session>,
+    /// Background work that calls ask for.
+    pub(crate) work: Mutex<Vec<Job>>,
+    /// Processes that were killed: their sessions are not those of the next.
+    pub(crate) killed: u32,
+    /// Whether a process was started again because the disk had failed.
+    pub(crate) was_struck: bool,
+    /// Whether the fault of an encounter counts its events already.
+    pub(crate) was_armed: bool,
+}
+
+/// Runs a plan, from an empty pool. `loads`: writes down what is read, too.
+///
+/// # Errors
+/// What the engine said that it should not have said.
+pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
+    // Another run may have been on this ground.
+    ground.clock.set(CLOCK_START);
+    let start = ground
+        .create(plan.seed)
+        .map_err(|error| error.to_string())?;
+    let is_threaded = plan.manner.is_threaded();
+    let turn = is_threaded.then(|| Arc::new(schedule::event) as _);
+    let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
+    let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
+        Ok(world) => world,
+        // A disk without room for a pool: what it left is looked at all the same.
+        Err(_) if recorder.faults.struck() > 0 => {
+            return Ok(Run {
+                end: start.clone(),
+                start,
+                record: recorder.take(),
+            });
+        }
+        Err(error) => return Err(format!("opening a new pool: {error}")),
+    };
+    // A pool that cannot be made has nothing to lose.
+    if !matches!(plan.manner, Manner::Stops(..)) {
+        recorder.arm(plan.medium, plan.fault);
+    }
+    let end = drive(plan, &start, &recorder, world)?;
+    Ok(Run {
+        start,
+        record: recorder.take(),
+        end,
+    })
+}
+
+/// Makes the calls of a plan on an open world, which was `start` when the recorder began. Returns what the program saw in the end.
+///
+/// # Errors
+/// What the engine said that it should not have said.
+pub(crate) fn drive(
+    plan: &Plan,
+    start: &Image,
+    recorder: &Arc<Recorder>,
+    world: World,
+) -> Result<Image, String> {
+    let mut driver = Driver {
+        plan,
+        start,
+        recorder,
+        work: Mutex::new(jobs(&world)),
+        world,
+        sessions: Vec::new(),
+        killed: 0,
+        was_struck: false,
+        was_armed: false,
+    };
+    let outcome = match plan.manner {
+        Manner::Turns => driver.in_turns(),
+        Manner::Threads { .. } | Manner::Stops(..) => driver.in_threads(),
+    };
+    let end = driver.world.killed();
+    let Driver {
+        world,
+        sessions,
+        work,
+        ..
+    } = driver;
+    if outcome.is_err() {
+        // Whoever panicked, or never came back, may hold what the others' ends would wait for.
+        std::mem::forget((world, sessions, work));
+    } else {
+        recorder.deaf(|| drop((sessions, work, world)));
+    }
+    outcome.map(|()| end)
+}
+
+/// A recorder as a world's ears.
+#[must_use]
+pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
+    Ears {
+        tap: Some(Arc::clone(recorder) as Arc<dyn Tap>),
+        disk: (medium == Medium::File).then(|| Arc::clone(recorder) as Arc<dyn DiskTap>),
+    }
+}
+
+impl Driver<'_> {
+    /// Makes the calls, one after the other.
+    fn in_turns(&mut self) -> Result<(), String> {
+        for (number, (session, call)) in self.plan.calls.iter().enumerate() {
+            self.alone(*session, call)
+                .map_err(|error| format!("call {number}, {call:?}, failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a call while nobody else does anything. If the process dies meanwhile, the next one is started on what is left,
+    /// and the call stays open. So it does if the disk has failed: nobody knows what becomes of the call that met it; the
+    /// process is started again on what the page cache has, and goes on.
+    pub(crate) fn alone(&mut self, session: u32, call: &Call) -> Result<(), Error> {
+        let said = match mortal(|| self.call(session, call)) {
+            Some(said) if !self.recorder.death.is_over() => said,
+            _ => return self.bury(),
+        };
+        match said {
+            Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => self.restart(),
+            other => other,
+        }
+    }
+
+    /// Whether the disk has failed, and nobody has started the process again for that.
+    pub(crate) fn is_struck(&self) -> bool {
+        !self.was_struck
+            && !matches!(self.plan.fault, Fault::Room(_))
+            && self.recorder.faults.struck() > 0
+    }
+
+    /// Starts the process again: the disk has failed.
+    pub(crate) fn restart(&mut self) -> Result<(), Error> {
+        self.was_struck = true;
+        self.kill()
+    }
+
+    /// Starts the next process on what a dead one left.
+    pub(crate) fn bury(&mut self) -> Result<(), Error> {
+        self.begin_another();
+        let left = match self.plan.fault {
+            Fault::Outage(_, kept) => {
+                let capacity = self.world.ground.profile.capacity();
+                let left = |trace: &_| outage(self.start, trace, capacity, kept);
+                Some(self.recorder.lost(left))
+            }
+            _ => self.recorder.died(),
+        };
+        let ears = ears(self.recorder, self.plan.medium);
+        let next = match left {
+            Some(image) => World::open(&self.world.ground, image, &ears)?,
+            None => self.world.reopened(&ears)?,
+        };
+        self.replace(next);
+        Ok(())
+    }
+
+    /// The next process knows nothing of a clock that had been later.
+    fn begin_another(&mut self) {
+        self.killed += 1;
+        let clock = &self.world.ground.clock;
+        clock.set(clock.now());
+    }
+
+    fn replace(&mut self, next: World) {
+        let sessions = std::mem::take(&mut self.sessions);
+        let work = std::mem::replace(&mut self.work, Mutex::new(jobs(&next)));
+        let before = std::mem::replace(&mut self.world, next);
+        self.recorder.deaf(|| drop((sessions, work, before)));
+    }
+
+    /// The place of a session.
+    pub(crate) fn place(&mut self, session: u32) -> &mut Session {
+        let place = session as usize;
+        if self.sessions.len() <= place {
+            self.sessions.resize_with(place + 1, || None);
+        }
+        &mut self.sessions[place]
+    }
+
+    fn call(&mut self, session: u32, call: &Call) -> Result<(), Error> {
+        match call {
+            Call::Advance(by) => {
+                let now = self.world.advance(*by);
+                self.recorder.clock(now);
+                Ok(())
+            }
+            Call::Kill | Call::Reopen => {
+                let number = self.recorder.invoke(self.name(session), call);
+                match call {
+                    Call::Kill => self.kill()?,
+                    _ => self.reopen()?,
+                }
+                self.recorder.ret(number, Outcome::Done);
+                Ok(())
+            }
+            _ => {
+                let mut open = self.place(session).take();
+                let name = self.name(session);
+                let caller = Caller::new(self.plan, name, (self.recorder, &self.world, &self.work));
+                let said = mortal(|| caller.call(&mut open, call));
+                *self.place(session) = open;
+                // It goes on dying.
+                said.unwrap_or_else(|| {
+                    self.recorder.death.stop();
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// What the history calls a session: a call that a kill cut off is not before those of the next process.
+    pub(crate) fn name(&self, session: u32) -> u32 {
+        session + SESSIONS * self.killed
+    }
+
+    /// The process dies; its caches live on.
+    fn kill(&mut self) -> Result<(), Error> {
+        self.begin_another();
+        self.recorder.died();
+        let ears = ears(self.recorder, self.plan.medium);
+        let next = self.world.reopened(&ears)?;
+        self.replace(next);
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.sessions.clear();
+        self.world.opened.engine().close()?;
+        self.kill()
+    }
+}

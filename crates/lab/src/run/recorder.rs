@@ -1,0 +1,299 @@
+//! Writes down what a run does, in the order in which it happens.
+//!
+//! A store that another thread's may meet happens while the trace is locked, so the last one that was written down is
+//! the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must not have one,
+//! because on files they may write the log, which is heard, too.
+
+use super::death::Death;
+use super::trace::{DiskStep, Step, StepId, Trace};
+use crate::judge::history::{Entry, History};
+use crate::medium::image::{Image, Medium};
+use crate::medium::outage::Held;
+use crate::plan::Fault;
+use crate::plan::call::{Call, Outcome, Values};
+use crate::plan::fault::Faults;
+use everdram_pm::Region;
+use everdram_pm::lab::{
+    Actor, Answer, DiskEvent, DiskTap, Errno, Event, Perform, Site, Source, StoreKind, Tap,
+};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Lets another thread run, at every event; see [`crate::run::schedule`].
+pub type Yield = Arc<dyn Fn() + Send + Sync>;
+
+thread_local! {
+    static CALL: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether this thread does the store's own work.
+    static IS_WORKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a run left.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Every event.
+    pub trace: Trace,
+    /// Every call.
+    pub history: History,
+    /// The values of the run.
+    pub values: Values,
+    /// Steps of the store's own work, in order.
+    pub own: Vec<StepId>,
+}
+
+impl Record {
+    fn push(&mut self, step: Step) {
+        if IS_WORKING.get() {
+            self.own.push(self.trace.len() as StepId);
+        }
+        self.trace.push(step);
+    }
+}
+
+/// See the module text.
+#[derive(Default)]
+pub struct Recorder {
+    record: Mutex<Record>,
+    actors: AtomicU32,
+    /// Nothing is written down while the remains of a killed process are cleared away.
+    deaf: AtomicBool,
+    loads: bool,
+    turn: Option<Yield>,
+    /// What goes wrong with the disk.
+    pub faults: Faults,
+    /// When the process dies in the middle of a call.
+    pub death: Death,
+}
+
+impl Recorder {
+    /// A recorder of a run that uses `values`. `loads`: also of what is read. `turn` is called at every event.
+    #[must_use]
+    pub fn new(values: Values, loads: bool, turn: Option<Yield>) -> Recorder {
+        Recorder {
+            record: Mutex::new(Record {
+                values,
+                ..Record::default()
+            }),
+            loads,
+            turn,
+            ..Recorder::default()
+        }
+    }
+
+    /// From here on the fault of a plan may come.
+    pub fn arm(&self, medium: Medium, fault: Fault) {
+        match fault {
+            Fault::None => {}
+            Fault::Sync(after) => self.faults.fail_sync_after(after),
+            Fault::Kill(after) => self.death.after(medium, after),
+            Fault::Outage(after, _) => self.death.after(medium, after),
+            Fault::Room(bytes) => self.faults.room(bytes),
+        }
+    }
+
+    /// A call begins; its number. No thread of a dead process comes back from here.
+    pub fn invoke(&self, session: u32, call: &Call) -> u32 {
+        self.death.stop();
+        let mut record = self.record.lock();
+        let number = record.history.entries.len() as u32;
+        record.history.entries.push(Entry {
+            session,
+            call: call.clone(),
+            outcome: None,
+        });
+        record.trace.push(Step::Invoke(number));
+        CALL.set(Some(number));
+        number
+    }
+
+    /// A call's caller is told. No thread of a dead process comes back from here.
+    pub fn ret(&self, number: u32, outcome: Outcome) {
+        self.death.stop();
+        let mut record = self.record.lock();
+        if let Some(entry) = record.history.entries.get_mut(number as usize) {
+            entry.outcome = Some(outcome);
+        }
+        record.trace.push(Step::Return(number));
+        CALL.set(None);
+    }
+
+    /// The clock goes on.
+    pub fn clock(&self, now: u64) {
+        self.record.lock().trace.push(Step::Clock(now));
+    }
+
+    /// The bytes of a value of the run.
+    pub fn value(&self, number: u32) -> Vec<u8> {
+        self.record.lock().values.bytes(number).to_vec()
+    }
+
+    /// The number of bytes that were read.
+    pub fn number(&self, bytes: &[u8]) -> u32 {
+        self.record.lock().values.number(bytes)
+    }
+
+    /// Runs `body`, which is the store's own work.
+    pub fn working<T>(&self, body: impl FnOnce() -> T) -> T {
+        struct End(bool);
+        impl Drop for End {
+            fn drop(&mut self) {
+                IS_WORKING.set(self.0);
+            }
+        }
+        let _end = End(IS_WORKING.replace(true));
+        body()
+    }
+
+    /// Runs `body` without writing anything down.
+    pub fn deaf<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.deaf.store(true, Ordering::SeqCst);
+        let done = body();
+        self.deaf.store(false, Ordering::SeqCst);
+        done
+    }
+
+    /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the old one
+    /// died of an event there.
+    pub fn died(&self) -> Option<Image> {
+        let left = self.death.bury();
+        self.write(Step::Death);
+        left
+    }
+
+    /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down what the next process does, which
+    /// finds that: its files have numbers of their own.
+    pub fn lost(&self, left: impl FnOnce(&Trace) -> (Held, Image)) -> Image {
+        let _stored = self.death.bury();
+        let mut record = self.record.lock();
+        let (held, image) = left(&record.trace);
+        record.trace.push(Step::Outage(held));
+        image
+    }
+
+    /// What was written down so far.
+    pub fn take(&self) -> Record {
+        std::mem::take(&mut *self.record.lock())
+    }
+
+    fn write(&self, step: Step) {
+        if !self.deaf.load(Ordering::SeqCst) {
+            self.record.lock().push(step);
+        }
+    }
+
+    /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written down.
+    fn hears(&self, memory: Option<&Region>) -> bool {
+        self.turn();
+        !self.deaf.load(Ordering::SeqCst) && self.death.spares(memory)
+    }
+
+    fn turn(&self) {
+        if let Some(turn) = &self.turn {
+            turn();
+        }
+    }
+}
+
+impl Tap for Recorder {
+    fn actor(&self) -> Actor {
+        self.actors.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn event(
+        &self,
+        region: &Region,
+        source: Source,
+        event: Event<'_>,
+        perform: Perform<'_>,
+    ) -> bool {
+        if !self.hears(Some(region)) {
+            return perform();
+        }
+        let is_shared = matches!(event, Event::Store { kind, .. } if kind != StoreKind::Stream);
+        let record = is_shared.then(|| self.record.lock());
+        if !perform() {
+            return false;
+        }
+        let Source { actor, site } = source;
+        let step = match event {
+            Event::Store { at, bytes, kind } => Step::Store {
+                actor,
+                at,
+                bytes: bytes.into(),
+                kind,
+                site,
+            },
+            Event::Flush { at, bytes } => Step::Flush {
+                actor,
+                at,
+                bytes,
+                site,
+            },
+            Event::Fence => Step::Fence { actor, site },
+        };
+        let mut record = record.unwrap_or_else(|| self.record.lock());
+        record.push(step);
+        true
+    }
+
+    fn load(&self, _region: &Region, at: u64, bytes: u64) {
+        if self.turn.is_none() && !self.loads {
+            return;
+        }
+        self.turn();
+        if self.death.is_alive() && self.loads {
+            self.write(Step::Load {
+                call: CALL.get(),
+                at,
+                bytes,
+            });
+        }
+    }
+}
+
+impl DiskTap for Recorder {
+    fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
+        if !self.hears(None) {
+            // A file that remains of the dead would be there for the living.
+            let makes_a_file = matches!(event, DiskEvent::Create { .. });
+            return match makes_a_file || self.death.is_over() {
+                true => Answer::Fail(Errno::IO),
+                false => Answer::Skip,
+            };
+        }
+        let answer = self.faults.answer(&event);
+        let ok = answer == Answer::Go;
+        let step = match event {
+            DiskEvent::Sync { file, .. } => DiskStep::Sync { file: file.0, ok },
+            DiskEvent::SyncDirectory => DiskStep::SyncDirectory { ok },
+            DiskEvent::Write { file, at, bytes } => DiskStep::Write {
+                file: file.0,
+                at,
+                bytes: match answer {
+                    Answer::FailAfter(count, _) => bytes[..count as usize].into(),
+                    _ if ok => bytes.into(),
+                    _ => return answer,
+                },
+            },
+            _ if !ok => return answer,
+            DiskEvent::Create { file, name } => DiskStep::Create {
+                file: file.0,
+                name: name.into(),
+            },
+            DiskEvent::Unlink { file } => DiskStep::Unlink { file: file.0 },
+            DiskEvent::SetLen { file, bytes } => DiskStep::SetLen {
+                file: file.0,
+                bytes,
+            },
+            DiskEvent::Allocate { file, at, bytes } => DiskStep::Allocate {
+                file: file.0,
+                at,
+                bytes,
+            },
+        };
+        self.write(Step::Disk { step, site });
+        answer
+    }
+}

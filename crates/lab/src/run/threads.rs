@@ -1,0 +1,280 @@
+//! Runs the calls of several sessions at the same time, and the store's own jobs beside them, under the scheduler.
+//!
+//! Each session is a thread, and so is each of the jobs that the plan names: what the engine's background threads do, and what
+//! the two threads of the redo log do. A process lives until the next call that is about it (a kill, a reopening), or until a
+//! fault ends it; each thread stops at the call in which it meets that, which stays open. The next process goes on with the calls that
+//! were not begun.
+//!
+//! The clock goes on only while no session is in the middle of a call, so that each call has one time.
+
+use super::caller::{Caller, jobs};
+use super::death::mortal;
+use super::recorder::Recorder;
+use super::schedule::{Scheduler, Turn, linger, scheduled, wait};
+use super::world::World;
+use super::{Driver, Session};
+use crate::judge::guarded;
+use crate::plan::call::Call;
+use crate::plan::profile;
+use crate::plan::{Fault, Manner, Plan};
+use everdram::Error;
+use everdram::lab::Job;
+use everdram_pm::lab::wait_as;
+use parking_lot::{Mutex, RwLock};
+use rand::RngExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Events between two rounds of a job, at most.
+const PAUSE: u32 = 60;
+/// Events between two calls of a session, at most.
+const BETWEEN: u32 = 150;
+/// How often whoever moves the clock waits for others to end their calls.
+const WAITS: usize = 200;
+
+/// Whether the plan's jobs have the one with this number.
+fn runs(jobs: u8, number: usize) -> bool {
+    u32::from(jobs).checked_shr(number as u32).unwrap_or(0) & 1 == 1
+}
+
+impl Driver<'_> {
+    /// Makes the calls, those of different sessions at the same time.
+    pub(crate) fn in_threads(&mut self) -> Result<(), String> {
+        let mut left = self.plan.calls.clone();
+        while !left.is_empty() {
+            let end = left.iter().position(|(_, call)| call.outlives_process());
+            let end = end.unwrap_or(left.len());
+            let is_past = matches!(self.plan.manner, Manner::Stops(..)) && left[0].0 == 0;
+            if end == 0 || is_past {
+                let (session, call) = left.remove(0);
+                self.alone(session, &call)
+                    .map_err(|error| format!("{call:?} failed: {error}"))?;
+                continue;
+            }
+            if matches!(self.plan.manner, Manner::Stops(..)) && !self.was_armed {
+                // What came before has been seen by others.
+                self.recorder.arm(self.plan.medium, self.plan.fault);
+                self.was_armed = true;
+            }
+            let rest = self.together(&left[..end])?;
+            left.splice(..end, rest);
+            let next = match self.recorder.death.is_over() {
+                true => mortal(|| self.bury()).unwrap_or(Ok(())),
+                false if self.is_struck() => self.restart(),
+                false => Ok(()),
+            };
+            next.map_err(|error| format!("starting again after a fault failed: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its disk had failed.
+    fn together(&mut self, calls: &[(u32, Call)]) -> Result<Vec<(u32, Call)>, String> {
+        let chosen = match self.plan.manner {
+            Manner::Threads { jobs } => jobs,
+            Manner::Stops(..) | Manner::Turns => 0,
+        };
+        let mut random = profile::random(self.plan.seed, 10 + u64::from(self.killed));
+        let count = calls.iter().map(|(session, _)| *session as usize + 1).max();
+        let mut sessions: Vec<Session> = (0..count.unwrap_or(0))
+            .map(|session| self.place(session as u32).take())
+            .collect();
+        let mut work: Vec<(Job, u32)> = jobs(&self.world)
+            .into_iter()
+            .enumerate()
+            .filter(|(number, _)| runs(chosen, *number))
+            .map(|(_, job)| (job, random.random_range(1..PAUSE)))
+            .collect();
+        let threads = sessions.len() + work.len();
+        let scheduler = match self.plan.manner {
+            Manner::Stops(stops) => Scheduler::with_stops(threads, stops, random),
+            _ => Scheduler::new(threads, random),
+        };
+        let crew = Crew {
+            plan: self.plan,
+            recorder: self.recorder,
+            world: &self.world,
+            work: &self.work,
+            names: self.name(0),
+            may_fail: matches!(self.plan.fault, Fault::Sync(_)) && !self.was_struck,
+            clock: RwLock::new(()),
+            callers: AtomicUsize::new(sessions.len()),
+            begun: Mutex::new(vec![0; sessions.len()]),
+            failed: Mutex::new(None),
+        };
+        std::thread::scope(|scope| {
+            let (crew, scheduler) = (&crew, &scheduler);
+            for (me, session) in sessions.iter_mut().enumerate() {
+                scope.spawn(move || {
+                    crew.as_thread(scheduler, me, || {
+                        let _caller = Calling(&crew.callers);
+                        crew.calls(me, calls, session)
+                    });
+                });
+            }
+            let first = crew.begun.lock().len();
+            for (number, (job, pause)) in work.iter_mut().enumerate() {
+                let me = first + number;
+                scope.spawn(move || crew.as_thread(scheduler, me, || crew.job(job, *pause)));
+            }
+        });
+        let Crew { begun, failed, .. } = crew;
+        if let Some(wrong) = failed.into_inner() {
+            std::mem::forget((sessions, work));
+            return Err(wrong);
+        }
+        let recorder = self.recorder;
+        // What the jobs leave behind is part of the run, unless nothing of the process is.
+        match recorder.death.is_over() {
+            true => recorder.deaf(|| drop(work)),
+            false => mortal(|| recorder.working(|| drop(work))).unwrap_or(()),
+        }
+        for (number, session) in sessions.into_iter().enumerate() {
+            *self.place(number as u32) = session;
+        }
+        let mut begun = begun.into_inner();
+        let mut left = calls.to_vec();
+        left.retain(|(session, _)| {
+            let begun = &mut begun[*session as usize];
+            let was_begun = *begun > 0;
+            *begun = begun.saturating_sub(1);
+            !was_begun
+        });
+        Ok(left)
+    }
+}
+
+/// A session that makes calls; when it ends, so may the jobs.
+struct Calling<'a>(&'a AtomicUsize);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What the threads of a process share.
+struct Crew<'a> {
+    plan: &'a Plan,
+    recorder: &'a Arc<Recorder>,
+    world: &'a World,
+    work: &'a Mutex<Vec<Job>>,
+    /// What the history calls the first session.
+    names: u32,
+    /// Whether the disk may fail.
+    may_fail: bool,
+    /// Shared by calls, taken alone by whoever moves the clock.
+    clock: RwLock<()>,
+    /// Sessions that still have calls to make.
+    callers: AtomicUsize,
+    /// By session: calls that were begun.
+    begun: Mutex<Vec<usize>>,
+    failed: Mutex<Option<String>>,
+}
+
+impl Crew<'_> {
+    fn as_thread(
+        &self,
+        scheduler: &Arc<Scheduler>,
+        me: usize,
+        body: impl FnOnce() -> Result<(), String>,
+    ) {
+        let recorder = Arc::clone(self.recorder);
+        let turn = Arc::new(Turn(move || {
+            recorder.death.is_alive();
+        }));
+        let done = scheduled(scheduler, me, || {
+            guarded(|| mortal(|| wait_as(turn, body)).unwrap_or(Ok(())))
+        });
+        if let Err(wrong) = done {
+            self.failed.lock().get_or_insert(wrong);
+        }
+    }
+
+    /// The calls of a session.
+    fn calls(&self, me: usize, calls: &[(u32, Call)], session: &mut Session) -> Result<(), String> {
+        let shared = (self.recorder, self.world, self.work);
+        let caller = Caller::new(self.plan, self.names + me as u32, shared);
+        let mine = calls.iter().filter(|(session, _)| *session as usize == me);
+        let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
+        for (_, call) in mine {
+            // Who only looks would be done before the others have begun.
+            if matches!(self.plan.manner, Manner::Threads { .. }) && random.random_range(0..3) == 0
+            {
+                linger(random.random_range(1..BETWEEN));
+            }
+            if self.is_struck() || self.failed.lock().is_some() {
+                break;
+            }
+            self.begun.lock()[me] += 1;
+            let said = match call {
+                Call::Advance(by) => {
+                    self.advance(*by);
+                    Ok(())
+                }
+                _ => {
+                    let _shared = self.shared_clock();
+                    match mortal(|| caller.call(session, call)) {
+                        Some(said) => said,
+                        None => break,
+                    }
+                }
+            };
+            match said {
+                Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
+                said => {
+                    said.map_err(|error| format!("{call:?} of session {me} failed: {error}"))?
+                }
+            }
+        }
+        // A call that was cut off may have left something submitted, which others would wait for.
+        if let Some(session) = session {
+            let _ = session.commit();
+        }
+        Ok(())
+    }
+
+    /// A job, round by round, until nobody calls any more.
+    fn job(&self, job: &mut Job, pause: u32) -> Result<(), String> {
+        let recorder = self.recorder;
+        while self.callers.load(Ordering::SeqCst) > 0 && self.failed.lock().is_none() {
+            match recorder.working(&mut job.round) {
+                // What a full pool needs meets the next caller, who is told.
+                Ok(_) | Err(Error::NoSpace(_)) => {}
+                Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
+                Err(error) => return Err(format!("the job {:?} failed: {error}", job.name)),
+            }
+            if self.is_struck() {
+                break;
+            }
+            linger(pause);
+        }
+        Ok(())
+    }
+
+    /// Whether the disk has failed, or the process is dead. A full disk is an answer, and no reason to stop.
+    fn is_struck(&self) -> bool {
+        let has_failed = self.may_fail && self.recorder.faults.struck() > 0;
+        has_failed || self.recorder.death.is_over()
+    }
+
+    fn shared_clock(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
+        loop {
+            match self.clock.try_read() {
+                Some(shared) => return shared,
+                None => wait(),
+            }
+        }
+    }
+
+    fn advance(&self, by: u64) {
+        for _ in 0..WAITS {
+            let Some(_alone) = self.clock.try_write() else {
+                wait();
+                continue;
+            };
+            self.recorder.clock(self.world.advance(by));
+            return;
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
+
+use super::schedule::linger;
+use crate::judge::history::State;
+use crate::medium::image::{Image, Medium};
+use crate::plan::Plan;
+use crate::plan::call::{Call, Exec, Held, Key, Outcome, Part, Reach, word_of};
+use crate::plan::profile::Profile;
+use everdram::lab::Opened;
+use everdram::{
+    BatchOp, Change, EngineKind, EngineSession, Error, Options, Scope, Ticket, Transaction,
+};
+use everdram_pm::Pool;
+use everdram_pm::lab::{self, Seed, Tap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Milliseconds that the clock of a workload starts with.
+pub const CLOCK_START: u64 = 1_000_000;
+
+/// A clock that goes on when it is told to, and may be set back then, as clocks are: what stores are shown is behind what it
+/// was once. What had expired is expired nevertheless.
+#[derive(Clone, Debug)]
+pub struct LabClock(Arc<Times>);
+
+#[derive(Debug)]
+struct Times {
+    latest: AtomicU64,
+    shown: AtomicU64,
+}
+
+impl LabClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub fn new(now: u64) -> LabClock {
+        LabClock(Arc::new(Times {
+            latest: AtomicU64::new(now),
+            shown: AtomicU64::new(now),
+        }))
+    }
+
+    /// The latest that it ever showed.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.0.latest.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set(&self, now: u64) {
+        self.0.latest.store(now, Ordering::Relaxed);
+        self.0.shown.store(now, Ordering::Relaxed);
+    }
+
+    /// It shows so much less from now on, until it is set again.
+    fn set_back(&self, by: u64) {
+        self.0.shown.fetch_sub(by, Ordering::Relaxed);
+    }
+
+    fn as_option(&self) -> everdram::Clock {
+        let clock = self.clone();
+        Arc::new(move || clock.0.shown.load(Ordering::Relaxed))
+    }
+}
+
+/// How pools of a profile are made and opened.
+#[derive(Clone)]
+pub struct Ground {
+    /// The engine.
+    pub engine: EngineKind,
+    /// The kind of workload.
+    pub profile: Profile,
+    /// The medium.
+    pub medium: Medium,
+    /// Its options, the clock included.
+    pub options: Options,
+    /// Its clock.
+    pub clock: LabClock,
+    /// Whether the redo log leaves out its write-ahead rule, for a test that this is found.
+    pub break_write_ahead: bool,
+}
+
+impl Ground {
+    /// A ground with a clock of its own.
+    #[must_use]
+    pub fn new(engine: EngineKind, profile: Profile, medium: Medium) -> Ground {
+        let clock = LabClock::new(CLOCK_START);
+        let mut options = profile.options();
+        options.engine = Some(engine);
+        options.clock = Some(clock.as_option());
+        Ground {
+            engine,
+            profile,
+            medium,
+            options,
+            clock,
+            break_write_ahead: false,
+        }
+    }
+
+    /// What a plan runs on.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Ground {
+        Ground::new(plan.engine, plan.profile, plan.medium)
+    }
+
+    /// The same, with another clock: for another thread.
+    #[must_use]
+    pub fn apart(&self) -> Ground {
+        let mut apart = self.clone();
+        apart.clock = LabClock::new(self.clock.now());
+        apart.options.clock = Some(apart.clock.as_option());
+        apart
+    }
+
+    /// The image of a new pool.
+    ///
+    /// # Errors
+    /// The options do not fit.
+    pub fn create(&self, seed: u64) -> Result<Image, Error> {
+        let (engine, geometry) = everdram::lab::identity(&self.options)?;
+        Ok(match self.medium {
+            Medium::Pmem => Image::Memory(lab::create(Seed(seed), engine, geometry)?),
+            Medium::File => Image::Files(lab::create_files(Seed(seed), engine, geometry)?),
+        })
+    }
+}
+
+/// An open pool with its engine.
+pub struct World {
+    /// How it was opened.
+    pub ground: Ground,
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// The engine.
+    pub opened: Opened,
+    disk: Option<Arc<lab::Disk>>,
+}
+
+/// Who listens to a world.
+#[derive(Clone, Default)]
+pub struct Ears {
+    /// Stores, flushes, fences.
+    pub tap: Option<Arc<dyn Tap>>,
+    /// Writes and syncs of files.
+    pub disk: Option<Arc<dyn lab::DiskTap>>,
+}
+
+impl World {
+    /// Time passes. Then the clock may go back behind that again; the engine has looked at it before. Returns how late it is.
+    pub(crate) fn advance(&self, by: u64) -> u64 {
+        let clock = &self.ground.clock;
+        clock.set(clock.now() + by);
+        self.opened.see_clock();
+        if by.is_multiple_of(3) {
+            clock.set_back(by);
+        }
+        clock.now()
+    }
+
+    /// Opens what a crash left, with the code that opens every pool, and recovers the engine.
+    ///
+    /// # Errors
+    /// What recovery says of the image.
+    pub fn open(ground: &Ground, image: Image, ears: &Ears) -> Result<World, Error> {
+        match image {
+            Image::Memory(bytes) => {
+                let capacity = ground.profile.capacity();
+                let pool = lab::open(&bytes, capacity, ears.tap.clone())?;
+                World::over(ground, pool, None)
+            }
+            Image::Files(files) => {
+                let disk = Arc::new(lab::Disk::new(files, ears.disk.clone()));
+                World::open_files(ground, disk, ears)
+            }
+        }
+    }
+
+    fn open_files(ground: &Ground, disk: Arc<lab::Disk>, ears: &Ears) -> Result<World, Error> {
+        let options = lab::FileOptions {
+            capacity: ground.profile.capacity(),
+            log_bytes: ground.profile.log_segments() * SEGMENT_BYTES,
+            segment_bytes: SEGMENT_BYTES,
+            durability: everdram::Durability::Always,
+            break_write_ahead: ground.break_write_ahead,
+        };
+        let pool = lab::open_files(&disk, &options, ears.tap.clone())?;
+        World::over(ground, pool, Some(disk))
+    }
+
+    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it. A disk
+    /// stays the same disk, with the numbers of its files.
+    ///
+    /// # Errors
+    /// What recovery says of it.
+    pub fn reopened(&self, ears: &Ears) -> Result<World, Error> {
+        match &self.disk {
+            Some(disk) => World::open_files(&self.ground, Arc::clone(disk), ears),
+            None => World::open(&self.ground, self.killed(), ears),
+        }
+    }
+
+    fn over(
+        ground: &Ground,
+        pool: Arc<Pool>,
+        disk: Option<Arc<lab::Disk>>,
+    ) -> Result<World, Error> {
+        let opened = everdram::lab::open(Arc::clone(&pool), &ground.options)?;
+        Ok(World {
+            ground: ground.clone(),
+            pool,
+            opened,
+            disk,
+        })
+    }
+
+    /// What is left if the process is killed now: everything it wrote, since caches outlive it.
+    #[must_use]
+    pub fn killed(&self) -> Image {
+        match &self.disk {
+            Some(disk) => Image::Files(disk.files()),
+            None => {
+                let mut bytes = vec![0; self.pool.region().len() as usize];
+                self.pool.region().load(0, &mut bytes);
+                Image::Memory(bytes)
+            }
+        }
+    }
+
+    /// Writes both checkpoints: of the index, where the profile has such, and of the redo log.
+    ///
+    /// # Errors
+    /// No room, or a failed disk.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        if self.ground.options.checkpoint_bytes > 0 {
+            self.opened.engine().checkpoint()?;
+        }
+        self.pool.checkpoint().map_err(Error::from)
+    }
+
+    /// A session.
+    ///
+    /// # Errors
+    /// Too many.
+    pub fn session(&self) -> Result<Box<dyn EngineSession>, Error> {
+        self.opened.engine().session()
+    }
+
+    /// What the keys hold, read one by one. `number` gives the numbers of values; `None` for bytes that were
+    /// never a value.
+    ///
+    /// # Errors
+    /// A key cannot be read, or holds what was never stored.
+    pub fn state(
+        &self,
+        session: &mut dyn EngineSession,
+        number: impl Fn(&[u8]) -> Option<u32>,
+    ) -> Result<State, String> {
+        let profile = self.ground.profile;
+        let mut state = State::with_capacity(profile.keys());
+        let mut value = Vec::new();
+        for key in 0..profile.keys() {
+            value.clear();
+            let found = session
+                .get(&profile.key(key as u8), &mut value)
+                .map_err(|error| format!("key {key} cannot be read: {error}"))?;
+            state.push(match found {
+                None => None,
+                Some(found) => match number(&value) {
+                    Some(number) => Some((number, found.expires_at_ms)),
+                    None => {
+                        return Err(format!(
+                            "key {key} holds {} bytes that nobody stored there: {:02x?}",
+                            value.len(),
+                            &value[..value.len().min(32)]
+                        ));
+                    }
+                },
+            });
+        }
+        Ok(state)
+    }
+}
+
+/// Bytes of a segment of the redo log: a few blocks, so that logs wrap.
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+/// Numbers of values, for [`perform`].
+pub trait Numbers {
+    /// The bytes of a value.
+    fn bytes(&self, number: u32) -> Vec<u8>;
+    /// The number of bytes that were read; a new one if they were never stored.
+    fn number(&self, bytes: &[u8]) -> u32;
+}
+
+/// Makes one call of a session and waits until its answer may be shown. Calls about the whole store, and
+/// pipelines, are not for here.
+///
+/// # Errors
+/// What the engine says, but for a full pool, which is an outcome.
+pub fn perform(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    call: &Call,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    match attempt(profile, session, call, numbers) {
+        Err(Error::NoSpace(_)) => {
+            let ticket = session.commit()?;
+            session.wait(ticket)?;
+            Ok(Outcome::NoRoom)
+        }
+        other => other,
+    }
+}
+
+fn attempt(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    call: &Call,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let outcome = match call {
+        Call::Put(key, value, expires) => {
+            let (key, value) = (profile.key(*key), numbers.bytes(*value));
+            let (new, _) = session.put_now(&key, &value, *expires)?;
+            Outcome::Was(!new)
+        }
+        Call::Get(key) => {
+            let mut value = Vec::new();
+            let found = session.get(&profile.key(*key), &mut value)?;
+            Outcome::Value(found.map(|_| numbers.number(&value)))
+        }
+        Call::Delete(key) => Outcome::Was(session.delete(&profile.key(*key))?),
+        Call::Swap(key, value) => {
+            let mut before = None;
+            let new = numbers.bytes(*value);
+            session.modify(&profile.key(*key), &mut |current, buffer| {
+                before = current.map(|current| numbers.number(current.value));
+                buffer.extend_from_slice(&new);
+                Change::Put { expires_at_ms: 0 }
+            })?;
+            Outcome::Value(before)
+        }
+        Call::Take(key) => {
+            let mut before = None;
+            session.modify(&profile.key(*key), &mut |current, _| {
+                before = current.map(|current| numbers.number(current.value));
+                match current {
+                    Some(_) => Change::Delete,
+                    None => Change::Keep,
+                }
+            })?;
+            Outcome::Value(before)
+        }
+        Call::Append(key, value) => {
+            let value = numbers.bytes(*value);
+            Outcome::Length(session.append(&profile.key(*key), &value)? as u64)
+        }
+        Call::Many(keys) => {
+            let names: Vec<Vec<u8>> = keys.iter().map(|&key| profile.key(key)).collect();
+            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let (mut bytes, mut found) = (Vec::new(), Vec::new());
+            session.get_many(&names, &mut bytes, &mut found)?;
+            let mut begin = 0;
+            let held = found.iter().map(|(found, end)| {
+                let value = &bytes[std::mem::replace(&mut begin, *end)..*end];
+                found.map(|found| (numbers.number(value), found.expires_at_ms))
+            });
+            Outcome::Several(held.collect())
+        }
+        Call::Probe(key) => {
+            let found = session.probe(&profile.key(*key))?;
+            Outcome::Size(found.map(|(found, bytes)| (bytes, found.expires_at_ms)))
+        }
+        Call::Scan(events) => scan(profile, session, *events)?,
+        Call::RandomKey => {
+            let mut name = Vec::new();
+            let is_there = session.random_key(&mut name)?;
+            Outcome::Key(is_there.then(|| known(profile, &name)))
+        }
+        Call::Guarded(key, value, events) => {
+            guarded(profile, session, (*key, *value, *events), numbers)?
+        }
+        Call::Exec(exec) => transaction(profile, session, exec, numbers)?,
+        Call::Add(key, by) => {
+            let key = profile.key(*key);
+            // A log may say what the word became, or what was added.
+            let at = word_of(*by);
+            let before = match by % 2 {
+                0 => session.update_word(&key, at, &mut |word| word.wrapping_add(*by)),
+                _ => {
+                    let after = session.increment(&key, at, *by);
+                    after.map(|word| word.map(|word| word.wrapping_sub(*by)))
+                }
+            };
+            match before {
+                Err(Error::WordOutside { .. }) => Outcome::Word(None),
+                other => Outcome::Word(other?),
+            }
+        }
+        Call::Batch(parts) => {
+            let parts: Vec<_> = parts
+                .iter()
+                .map(|&(key, value)| (profile.key(key), value.map(|value| numbers.bytes(value))))
+                .collect();
+            let ops: Vec<BatchOp<'_>> = parts
+                .iter()
+                .map(|(key, value)| match value {
+                    Some(value) => BatchOp::Put {
+                        key,
+                        value,
+                        expires_at_ms: 0,
+                    },
+                    None => BatchOp::Delete { key },
+                })
+                .collect();
+            let ticket = session.batch(&ops)?;
+            session.wait(ticket)?;
+            Outcome::Done
+        }
+        Call::Turn(times) => {
+            for _ in 0..*times {
+                session.turn()?;
+            }
+            Outcome::Done
+        }
+        Call::Clear => {
+            let ticket = session.clear()?;
+            session.wait(ticket)?;
+            Outcome::Done
+        }
+        _ => Outcome::Done,
+    };
+    let ticket = session.commit()?.max(session.last_read());
+    session.wait(ticket)?;
+    Ok(outcome)
+}
+
+/// The number of a key that the store has named.
+fn known(profile: Profile, name: &[u8]) -> Key {
+    let mut keys = 0..profile.keys() as Key;
+    let key = keys.find(|&key| profile.key(key) == name);
+    key.unwrap_or_else(|| panic!("it names a key that nobody stored: {name:02x?}"))
+}
+
+/// Keys that a scan asks for at once.
+const SCANNED: usize = 2;
+
+fn scan(profile: Profile, session: &mut dyn EngineSession, events: u32) -> Result<Outcome, Error> {
+    let mut visited = Vec::new();
+    let (mut cursor, mut seen) = (0, Ticket::NONE);
+    loop {
+        cursor = session.scan(cursor, SCANNED, &mut |name, bytes, expires| {
+            visited.push((known(profile, name), bytes, expires));
+            linger(events);
+        })?;
+        seen = seen.max(session.last_read());
+        if cursor == 0 {
+            session.wait(seen)?;
+            return Ok(Outcome::Visited(visited));
+        }
+    }
+}
+
+/// See [`Call::Guarded`].
+fn guarded(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    (key, value, events): (Key, u32, u32),
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let (name, value) = (profile.key(key), numbers.bytes(value));
+    let watched = session.watch(&name);
+    let mut bytes = Vec::new();
+    let found = session.get(&name, &mut bytes)?;
+    let seen = found.map(|found| (bytes.clone(), found.expires_at_ms));
+    let ticket = session.last_read();
+    session.wait(ticket)?;
+    linger(events);
+    let mut is_same = false;
+    let ticket = session.transaction(Scope::Keys(&[&name]), &mut |transaction| {
+        is_same = transaction.watch(&name)? == watched;
+        if is_same {
+            transaction.put(&name, &value, 0)?;
+        }
+        Ok(())
+    })?;
+    session.wait(ticket)?;
+    if !is_same {
+        return Ok(Outcome::Declined);
+    }
+    let held: Held = seen.map(|(bytes, expires)| (numbers.number(&bytes), expires));
+    Ok(Outcome::Several(vec![held]))
+}
+
+/// See [`Call::Exec`].
+fn transaction(
+    profile: Profile,
+    session: &mut dyn EngineSession,
+    exec: &Exec,
+    numbers: &dyn Numbers,
+) -> Result<Outcome, Error> {
+    let named = exec
+        .reads
+        .iter()
+        .chain(exec.parts.iter().map(|(key, _)| key));
+    let names: Vec<Vec<u8>> = named.map(|&key| profile.key(key)).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let scope = match exec.reach {
+        Reach::Named => Scope::Keys(&names),
+        Reach::All | Reach::Cleared => Scope::All,
+    };
+    let mut held: Vec<Held> = Vec::new();
+    let ticket = session.transaction(scope, &mut |transaction| {
+        held.clear();
+        for &key in &exec.reads {
+            let mut bytes = Vec::new();
+            let found = transaction.get(&profile.key(key), &mut bytes)?;
+            held.push(found.map(|found| (numbers.number(&bytes), found.expires_at_ms)));
+        }
+        linger(exec.linger);
+        if exec.reach != Reach::Named {
+            shows_all_at_once(profile, transaction)?;
+        }
+        let (before, after) = exec.around_clear();
+        stage(profile, transaction, before, numbers)?;
+        if exec.reach == Reach::Cleared {
+            transaction.clear()?;
+            for &name in &names {
+                let left = transaction.get(name, &mut Vec::new())?;
+                assert!(left.is_none(), "a transaction sees what it has removed");
+            }
+        }
+        stage(profile, transaction, after, numbers)
+    })?;
+    session.wait(ticket)?;
+    Ok(Outcome::Several(held))
+}
+
+/// What a transaction over all keys is shown by an iteration is what it is shown by looking each of them up: nobody else changes them meanwhile.
+fn shows_all_at_once(profile: Profile, transaction: &mut dyn Transaction) -> Result<(), Error> {
+    let mut visited = Vec::new();
+    let mut cursor = 0;
+    loop {
+        cursor = transaction.scan(cursor, SCANNED, &mut |name, bytes, expires| {
+            visited.push((name.to_vec(), bytes, expires));
+        })?;
+        if cursor == 0 {
+            break;
+        }
+    }
+    visited.sort_unstable();
+    visited.dedup();
+    let mut there = Vec::new();
+    for key in 0..profile.keys() as Key {
+        let (name, mut value) = (profile.key(key), Vec::new());
+        if let Some(found) = transaction.get(&name, &mut value)? {
+            there.push((name, value.len() as u64, found.expires_at_ms));
+        }
+    }
+    there.sort_unstable();
+    assert_eq!(
+        visited, there,
+        "a transaction over all keys is shown others by an iteration"
+    );
+    Ok(())
+}
+
+/// Puts and removes, and looks at once what is there.
+fn stage(
+    profile: Profile,
+    transaction: &mut dyn Transaction,
+    parts: &[Part],
+    numbers: &dyn Numbers,
+) -> Result<(), Error> {
+    for &(key, value) in parts {
+        let name = profile.key(key);
+        match value {
+            Some(value) => transaction.put(&name, &numbers.bytes(value), 0)?,
+            None => drop(transaction.delete(&name)?),
+        }
+        let mut bytes = Vec::new();
+        let found = transaction.get(&name, &mut bytes)?;
+        let is_own = match value {
+            Some(value) => found.is_some() && bytes == numbers.bytes(value),
+            None => found.is_none(),
+        };
+        assert!(
+            is_own,
+            "a transaction does not see what it has written itself"
+        );
+    }
+    Ok(())
+}
