@@ -6,7 +6,8 @@
 pub use crate::log::fuzzing::{Frames, Recovered, Shape, recover, write};
 
 use crate::checksum::Secret;
-use crate::superblock::{self, COPIES_AT, PAGE};
+use crate::pool::superblock;
+use crate::pool::superblock::{COPIES_AT, PAGE};
 
 /// Makes the checksum of both superblock copies hold, whatever they say.
 ///

@@ -44,60 +44,37 @@
 //! let proof = everdram_pm::Durable(());
 //! ```
 
-mod barrier;
-mod carrier;
 mod checksum;
-mod clock;
-mod cpu;
-mod delay;
-mod dram;
-mod erase;
 mod error;
-mod extent;
-mod fence_number;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod growth;
-mod header;
-mod inspect;
 mod io;
 #[cfg(feature = "lab")]
 pub mod lab;
-mod lane;
 mod layout;
 #[cfg(feature = "limits")]
 pub mod limits;
 pub mod lock;
 mod log;
-mod map;
 mod medium;
-mod opening;
-mod place;
+mod memory;
 mod poison;
 mod pool;
-mod preset;
-mod probe;
-mod region;
-mod report;
-mod superblock;
-mod view;
-mod window;
-mod words;
 
-pub use barrier::Barrier;
 pub use checksum::Secret;
-pub use cpu::{FlushKind, LINE};
-pub use dram::{Dram, DramLine, DramRefused, Matches};
-pub use erase::erase;
 pub use error::Error;
-pub use extent::Extent;
-pub use inspect::PoolInfo;
 #[cfg(feature = "faults")]
 pub use io::faults;
-pub use lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
 pub use medium::{Durability, Medium, MediumChoice, Report};
+pub use memory::barrier::Barrier;
+pub use memory::cpu::{FlushKind, LINE};
+pub use memory::dram::{Dram, DramLine, DramRefused, Matches};
+pub use memory::lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
+pub use memory::preset::{PRESETS, Preset};
+pub use memory::region::Region;
+pub use pool::erase::erase;
+pub use pool::extent::Extent;
+pub use pool::inspect::PoolInfo;
+pub use pool::probe::{Probe, probe};
+pub use pool::superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};
 pub use pool::{Damage, Pool, PoolOptions};
-pub use preset::{PRESETS, Preset};
-pub use probe::{Probe, probe};
-pub use region::Region;
-pub use superblock::{DATA_AT, ROOT_AT, ROOT_BYTES};

@@ -4,10 +4,11 @@
 //! slice, and the persistence instructions on whatever a reference points at. A [`Memory`] is its owner's
 //! alone: no other mapping of it exists, and its file has no name, so a slice of it is as good as one of the heap.
 
-use crate::cpu::{self, FlushKind};
 use crate::error::Error;
-use crate::map::{Reservation, Sharing};
-use crate::region::Backing;
+use crate::memory::cpu;
+use crate::memory::cpu::FlushKind;
+use crate::memory::map::{Reservation, Sharing};
+use crate::memory::region::Backing;
 use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;

@@ -18,9 +18,7 @@ const ALL: [&str; 1] = [REMOVED_KEY_IN_A_FULL_POOL];
 /// # Panics
 /// If one of them cannot be read: a test reads them all.
 pub(crate) fn all(engine: EngineKind, medium: Medium) -> Vec<Saved> {
-    let saved = ALL
-        .iter()
-        .map(|plan| text::read(plan).expect("a plan"));
+    let saved = ALL.iter().map(|plan| text::read(plan).expect("a plan"));
     let is_ours = |saved: &Saved| (saved.plan.engine, saved.plan.medium) == (engine, medium);
     saved.filter(is_ours).collect()
 }

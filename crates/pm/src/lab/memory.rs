@@ -1,15 +1,16 @@
 //! Pools of persistent memory for the lab: an image in heap memory, opened by the code that opens any pool.
 
 use super::tap::TapRef;
-use crate::carrier::ThroughTap;
-use crate::cpu::FlushKind;
 use crate::error::Error;
-use crate::growth::{Ground, Growth};
-use crate::header::{self, Header};
 use crate::medium::{Durability, Medium, Report};
+use crate::memory::cpu::FlushKind;
+use crate::memory::region::{Heap, Region};
 use crate::pool::Pool;
-use crate::region::{Heap, Region};
-use crate::superblock::{DATA_AT, PAGE, Superblock};
+use crate::pool::carrier::ThroughTap;
+use crate::pool::growth::{Ground, Growth};
+use crate::pool::header;
+use crate::pool::header::Header;
+use crate::pool::superblock::{DATA_AT, PAGE, Superblock};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -4,8 +4,8 @@
 //! interrupts every core that runs a thread of the process, took longer than what is done in them. So a thread that has opened a copy of an
 //! image keeps such memory for the next one; other threads keep nothing.
 
-use crate::map::Reservation;
-use crate::region::Backing;
+use crate::memory::map::Reservation;
+use crate::memory::region::Backing;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;

@@ -5,7 +5,7 @@
 //! memory saw them. A tap that answers a flush or a fence with `false` takes it out of the program: that is how
 //! the lab finds flushes and fences that no test would miss.
 
-use crate::region::Region;
+use crate::memory::region::Region;
 use std::panic::Location;
 use std::sync::Arc;
 

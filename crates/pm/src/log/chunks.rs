@@ -22,8 +22,8 @@
 //! 3. From then on stores to it wait, until it is `Resting` and in its place. They hold nothing that `watch` or `bar`
 //!    wait for: one thread does both, and it does not watch while it bars.
 
-use crate::barrier::Barrier;
 use crate::lock::lock;
+use crate::memory::barrier::Barrier;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -23,7 +23,7 @@
 //! another one, whatever a crash left lying about.
 
 use crate::checksum::Secret;
-use crate::cpu::LINE;
+use crate::memory::cpu::LINE;
 
 /// Batches start and end at multiples of this.
 pub(super) const BLOCK: u64 = 4096;

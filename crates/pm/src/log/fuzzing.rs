@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::io::Directory;
 use crate::lab::Disk;
 use crate::medium::Durability;
-use crate::region::{Heap, Region};
+use crate::memory::region::{Heap, Region};
 use std::path::Path;
 use std::sync::Arc;
 

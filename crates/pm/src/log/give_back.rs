@@ -19,9 +19,9 @@
 use super::Shared;
 use super::chunks::{Announcer, CHUNK, Chunks};
 use super::group::Content;
-use crate::cpu::LINE;
 use crate::lock::lock;
-use crate::map::Reservation;
+use crate::memory::cpu::LINE;
+use crate::memory::map::Reservation;
 use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use rustix::io::Errno;

@@ -9,8 +9,8 @@ use super::Shared;
 use super::chunks::Announcer;
 use super::give_back::Memory;
 use super::pending::Pending;
-use crate::cpu::LINE;
-use crate::lane::Lsn;
+use crate::memory::cpu::LINE;
+use crate::memory::lane::Lsn;
 use std::sync::Arc;
 
 /// A group that has this many bytes is appended without being asked.

@@ -5,8 +5,8 @@
 //! reads when it seals them.
 
 use super::frame::{BLOCK, ENTRY, FRAME_MAX, FRAME_MIN, HEADER, entry_header};
-use crate::cpu::LINE;
-use crate::region::Region;
+use crate::memory::cpu::LINE;
+use crate::memory::region::Region;
 
 /// A recycled buffer: bytes of a batch, and where in it frames start and end.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use super::segment::{self, Segment};
 use crate::error::Error;
 use crate::io::{Directory, File};
 use crate::pool::Damage;
-use crate::superblock::ROOT_AT;
+use crate::pool::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! stored after a fence, everything fenced by then is there; what was waited for is there.
 
 use super::{Bench, DATA, Open, SEGMENT};
-use crate::lane::Lsn;
+use crate::memory::lane::Lsn;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

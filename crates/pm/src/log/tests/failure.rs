@@ -2,8 +2,8 @@
 
 use super::{Bench, DATA};
 use crate::error::Error;
-use crate::lane::Lsn;
 use crate::medium::Durability;
+use crate::memory::lane::Lsn;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,7 +4,7 @@
 
 use crate::io::faults::Faults;
 use crate::log::{Log, Shared};
-use crate::region::Backing;
+use crate::memory::region::Backing;
 use crate::{Lane, Medium, MediumChoice, Pool, PoolOptions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::path::Path;

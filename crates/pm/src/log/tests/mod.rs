@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::io::File;
 use crate::io::faults::Faults;
 use crate::medium::Durability;
-use crate::region::{Heap, Region};
+use crate::memory::region::{Heap, Region};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::super::Shared;
 use crate::error::Error;
 use crate::io::File;
 use crate::io::faults::Faults;
-use crate::superblock::{DATA_AT, PAGE};
+use crate::pool::superblock::{DATA_AT, PAGE};
 use crate::{Medium, MediumChoice, Pool, PoolOptions};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

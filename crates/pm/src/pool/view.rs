@@ -8,24 +8,25 @@
 //! - Stores stay in the view. They are neither flushed nor logged, and a view makes no acknowledgement.
 //! - The lock is shared: several may look at once, but not while the pool is open to write.
 
-use crate::carrier::ThroughFile;
-use crate::cpu::FlushKind;
-use crate::delay::Delay;
+use super::carrier::ThroughFile;
+use super::growth::{Ground, Growth};
+use super::header;
+use super::header::{Found, Header};
+use super::opening;
+use super::place::Place;
+use super::probe::DaxDevice;
+use super::report;
+use super::superblock::{Block, PAGE};
+use super::{Damage, Pool, PoolOptions};
 use crate::error::Error;
-use crate::growth::{Ground, Growth};
-use crate::header::{self, Found, Header};
 use crate::log::Log;
-use crate::map::{Reservation, Sharing};
 use crate::medium::Medium;
-use crate::opening;
-use crate::place::Place;
-use crate::pool::{Damage, Pool, PoolOptions};
-use crate::preset::Preset;
-use crate::probe::DaxDevice;
-use crate::region::Region;
-use crate::report;
-use crate::superblock::{Block, PAGE};
-use crate::window::Window;
+use crate::memory::cpu::FlushKind;
+use crate::memory::delay::Delay;
+use crate::memory::map::{Reservation, Sharing};
+use crate::memory::preset::Preset;
+use crate::memory::region::Region;
+use crate::memory::window::Window;
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -182,8 +183,8 @@ mod tests {
     use super::*;
     use crate::io::File;
     use crate::medium::MediumChoice;
-    use crate::probe::{IMAGE, Probe};
-    use crate::superblock::{DATA_AT, ROOT_AT, Superblock};
+    use crate::pool::probe::{IMAGE, Probe};
+    use crate::pool::superblock::{DATA_AT, ROOT_AT, Superblock};
 
     const IMAGE_BYTES: u64 = DATA_AT + 4 * PAGE;
 

@@ -10,14 +10,15 @@
 //! - No symbolic link is followed to the image; it must be a regular file of the user who runs us, in a
 //!   directory that not everybody can write.
 
-use crate::carrier::ThroughFile;
+use super::PoolOptions;
+use super::carrier::ThroughFile;
+use super::header::Header;
+use super::probe;
+use super::probe::{DaxDevice, IMAGE, Probe};
+use super::superblock::{DATA_AT, Superblock};
 use crate::error::Error;
-use crate::header::Header;
 use crate::io::{Directory, File};
 use crate::medium::{Medium, MediumChoice};
-use crate::pool::PoolOptions;
-use crate::probe::{self, DaxDevice, IMAGE, Probe};
-use crate::superblock::{DATA_AT, Superblock};
 use rustix::fd::AsFd;
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;

@@ -5,17 +5,17 @@
 //! against. A crash before the superblock leaves a file that is longer than the superblock says, and the
 //! next open cuts the surplus off, so that bytes of an extent are always zero at first.
 
-use crate::cpu::FlushKind;
+use super::extent::Extent;
+use super::header::Header;
+use super::place;
+use super::probe::DaxDevice;
+use super::superblock::PAGE;
 use crate::error::Error;
-use crate::extent::Extent;
-use crate::header::Header;
 use crate::io::File;
 use crate::lock::lock;
-use crate::map::{Reservation, Sharing};
-use crate::place;
-use crate::probe::DaxDevice;
-use crate::region::Region;
-use crate::superblock::PAGE;
+use crate::memory::cpu::FlushKind;
+use crate::memory::map::{Reservation, Sharing};
+use crate::memory::region::Region;
 use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use rustix::io::Errno;

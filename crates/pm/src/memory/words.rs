@@ -3,7 +3,7 @@
 //! A word is never torn; which words of a copy are old and which are new is for the caller to find out.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use crate::cpu;
+use super::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies all words; `into` has 8 bytes for each.

@@ -8,17 +8,30 @@
 //!   writes nothing at all (`view.rs`).
 //! - The image only grows, by extents; the superblock knows an extent before its owner does.
 
+pub(super) mod carrier;
+pub(super) mod erase;
+pub(super) mod extent;
+pub(super) mod growth;
+pub(super) mod header;
+pub(super) mod inspect;
+pub(super) mod opening;
+pub(super) mod place;
+pub(super) mod probe;
+pub(super) mod report;
+pub(super) mod superblock;
+pub(super) mod view;
+
 use crate::checksum::Secret;
-use crate::cpu::FlushKind;
-use crate::delay::Delay;
 use crate::error::Error;
-use crate::extent::Extent;
-use crate::growth::Growth;
-use crate::header::Header;
-use crate::lane::{Durable, Lane, Lsn};
 use crate::log::Log;
 use crate::medium::{Durability, Medium, MediumChoice, Report};
-use crate::region::Region;
+use crate::memory::cpu::FlushKind;
+use crate::memory::delay::Delay;
+use crate::memory::lane::{Durable, Lane, Lsn};
+use crate::memory::region::Region;
+use extent::Extent;
+use growth::Growth;
+use header::Header;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,7 +132,7 @@ impl Pool {
     /// If `bytes` is no multiple of 4096, or has no room for the first extent.
     #[must_use]
     pub fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
-        crate::opening::heap(bytes, engine, geometry)
+        crate::pool::opening::heap(bytes, engine, geometry)
     }
 
     /// Opens or creates the pool at `path`: a directory, or a devdax device. The pool is locked until the
@@ -128,7 +141,7 @@ impl Pool {
     /// # Errors
     /// See [`Error`]; the pool is left untouched then.
     pub fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
-        crate::opening::open(path, options)
+        crate::pool::opening::open(path, options)
     }
 
     /// Where the pool is.

@@ -21,12 +21,13 @@
 //! `carrier.rs`): it is the seam where the crash lab listens. With feature `lab` each call costs one branch
 //! more; without it there is no trace of that.
 
-use crate::cpu::{self, FlushKind, LINE};
-use crate::delay::Delay;
-use crate::fence_number::FenceNumber;
+use super::cpu;
+use super::cpu::{FlushKind, LINE};
+use super::delay::Delay;
+use super::fence_number::FenceNumber;
+use super::region::Region;
 use crate::log::Group;
 use crate::pool::Pool;
-use crate::region::Region;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -152,7 +153,7 @@ impl Voice {
     #[track_caller]
     fn tell(
         &self,
-        region: &crate::region::Region,
+        region: &crate::memory::region::Region,
         event: crate::lab::Event<'_>,
         mut perform: impl FnMut() -> bool,
     ) -> bool {
@@ -498,7 +499,7 @@ fn exchange(region: &Region, at: u64, found: &mut u64, new: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::superblock::DATA_AT;
+    use crate::pool::superblock::DATA_AT;
 
     #[test]
     fn a_record_is_written_published_and_found() {

@@ -1,13 +1,15 @@
 //! A look at a pool without opening it: nothing is written, nothing is recovered.
 
+use super::Pool;
+use super::extent::Extent;
+use super::header;
+use super::header::{Carrier, Stale};
+use super::probe;
+use super::probe::IMAGE;
+use super::superblock::{Block, PAGE, VERSION};
 use crate::error::Error;
-use crate::extent::Extent;
-use crate::header::{self, Carrier, Stale};
 use crate::medium::Medium;
-use crate::pool::Pool;
-use crate::probe::{self, IMAGE};
-use crate::superblock::{Block, PAGE, VERSION};
-use crate::window::Window;
+use crate::memory::window::Window;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;

@@ -259,7 +259,7 @@ pub(crate) fn prefetch_line_to_write(line: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::{Heap, Region};
+    use crate::memory::region::{Heap, Region};
 
     /// Each instruction this processor has runs on ordinary memory and leaves the bytes as they were.
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             for (at, bytes) in [(0, 8), (56, 16), (64, 64), (4096 - 8, 8), (0, 8192)] {
                 let wanted: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ kind as u8).collect();
                 region.store(at, &wanted);
-                region.flush(kind, crate::lane::lines_of(at, bytes));
+                region.flush(kind, crate::memory::lane::lines_of(at, bytes));
                 fence();
                 let mut found = vec![0; bytes as usize];
                 region.load(at, &mut found);

@@ -16,9 +16,9 @@
 //! Every format version keeps magic, version and checksum where they are here, so that an older everdram
 //! tells a newer pool from a damaged one.
 
+use super::extent::{EXTENTS_MAX, Extent, Extents};
 use crate::assert_layout;
 use crate::checksum::{Secret, fixed_sum};
-use crate::extent::{EXTENTS_MAX, Extent, Extents};
 use crate::medium::Medium;
 use std::mem::offset_of;
 

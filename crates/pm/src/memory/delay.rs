@@ -8,9 +8,9 @@
 //! The model changes time, never behaviour. Single words ([`crate::Region::load_word`]) are taken to be in
 //! the cache and cost nothing.
 
-use crate::clock::Clock;
-use crate::cpu::LINE;
-use crate::preset::Preset;
+use super::clock::Clock;
+use super::cpu::LINE;
+use super::preset::Preset;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,7 +149,7 @@ impl Bucket {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::preset::PRESETS;
+    use crate::memory::preset::PRESETS;
     use std::time::{Duration, Instant};
 
     /// Best of 50 runs, or of three and more once one took no longer than `enough`: a machine that is busy makes

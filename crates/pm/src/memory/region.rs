@@ -10,11 +10,12 @@
 //! - An access outside `len` is a bug of the caller and panics: offsets that come from the pool's bytes are
 //!   checked with [`Region::contains`] first.
 
-use crate::cpu::{self, FlushKind, LINE};
-use crate::delay::Delay;
+use super::cpu;
+use super::cpu::{FlushKind, LINE};
+use super::delay::Delay;
+use super::words;
 #[cfg(feature = "lab")]
 use crate::lab::TapRef;
-use crate::words;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};

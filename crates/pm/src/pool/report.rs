@@ -1,11 +1,12 @@
 //! What a pool says about itself: medium, cost of durability, meaning of an acknowledgement.
 
-use crate::cpu::{self, FENCE, FlushKind, LINE};
-use crate::delay::Delay;
+use super::probe::Probe;
+use super::superblock::SPARE_AT;
 use crate::medium::{Durability, Medium, Report};
-use crate::probe::Probe;
-use crate::region::Region;
-use crate::superblock::SPARE_AT;
+use crate::memory::cpu;
+use crate::memory::cpu::{FENCE, FlushKind, LINE};
+use crate::memory::delay::Delay;
+use crate::memory::region::Region;
 use std::time::{Duration, Instant};
 
 /// The report of a pool.

@@ -3,8 +3,8 @@
 //! Invariant: the mapping is readable and nothing else, so a store to it cannot even be made by mistake. The
 //! kernel maps devdax devices shared or not at all; that is why a view of one is a copy.
 
-use crate::header::Carrier;
-use crate::superblock::{Block, PAGE};
+use crate::pool::header::Carrier;
+use crate::pool::superblock::{Block, PAGE};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};

@@ -6,8 +6,8 @@
 //! Nothing here is ever `emulated`: that is chosen, not found.
 
 use crate::error::Error;
-use crate::map;
 use crate::medium::Medium;
+use crate::memory::map;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -106,7 +106,7 @@ fn scratch_file(directory: &Path) -> Result<OwnedFd, Error> {
         }
         Err(errno) => return Err(failed(errno)),
     };
-    rustix::fs::ftruncate(&file, crate::superblock::PAGE).map_err(&failed)?;
+    rustix::fs::ftruncate(&file, crate::pool::superblock::PAGE).map_err(&failed)?;
     Ok(file)
 }
 

@@ -7,10 +7,10 @@
 //! - After a failed write nobody knows what the medium holds; every later update is refused, and so is everything else
 //!   that shares the header's [`Poison`]: the redo log, whose files these writes could have failed for as well.
 
+use super::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::poison::Poison;
-use crate::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -265,7 +265,7 @@ impl Header {
 mod tests {
     use super::*;
     use crate::medium::Medium;
-    use crate::superblock::DATA_AT;
+    use crate::pool::superblock::DATA_AT;
 
     /// Two copies in memory, on a device that tears one write and takes none after it.
     struct Fragile {

@@ -1,10 +1,11 @@
 //! How superblock copies reach each medium.
 
-use crate::cpu::{self, FlushKind};
-use crate::header::Carrier;
+use super::header::Carrier;
+use super::superblock::{Block, PAGE};
 use crate::io::File;
-use crate::region::Region;
-use crate::superblock::{Block, PAGE};
+use crate::memory::cpu;
+use crate::memory::cpu::FlushKind;
+use crate::memory::region::Region;
 use rustix::io::Errno;
 use std::sync::Arc;
 

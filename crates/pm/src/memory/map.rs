@@ -8,8 +8,8 @@
 //!   access finds the disk full (which would be a signal, not an error).
 //! - Pages are replaced under somebody's feet only by pages with the same bytes, and only while nobody stores.
 
-use crate::region::Backing;
-use crate::superblock::PAGE;
+use super::region::Backing;
+use crate::pool::superblock::PAGE;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -271,7 +271,7 @@ pub(crate) fn takes_map_sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::region::Region;
+    use crate::memory::region::Region;
     use rustix::fd::AsFd;
 
     fn file(bytes: u64) -> std::fs::File {

@@ -5,24 +5,26 @@
 //! image; so a pool that is refused is left as it was. With `read_only` the way parts after the lock, and
 //! leads to `view.rs`.
 
-use crate::carrier::{ThroughFile, ThroughRegion};
-use crate::cpu::{FENCE, FlushKind};
-use crate::delay::Delay;
+use super::carrier::{ThroughFile, ThroughRegion};
+use super::growth::{Ground, Growth};
+use super::header;
+use super::header::{Carrier, Found, Header};
+use super::place;
+use super::place::Place;
+use super::probe;
+use super::report;
+use super::superblock::{COPIES_AT, DATA_AT, PAGE, Superblock};
+use super::view;
+use super::{Pool, PoolOptions};
 use crate::error::Error;
-use crate::growth::{Ground, Growth};
-use crate::header::{self, Carrier, Found, Header};
 use crate::io::{Directory, File};
 use crate::log::{Log, LogOptions, Setup};
-use crate::map::{Reservation, Sharing};
 use crate::medium::{Durability, Medium, MediumChoice, Report};
-use crate::place::{self, Place};
-use crate::pool::{Pool, PoolOptions};
-use crate::preset::Preset;
-use crate::probe;
-use crate::region::{Heap, Region};
-use crate::report;
-use crate::superblock::{COPIES_AT, DATA_AT, PAGE, Superblock};
-use crate::view;
+use crate::memory::cpu::{FENCE, FlushKind};
+use crate::memory::delay::Delay;
+use crate::memory::map::{Reservation, Sharing};
+use crate::memory::preset::Preset;
+use crate::memory::region::{Heap, Region};
 use rustix::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -526,7 +528,7 @@ pub(crate) fn log_options(
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::probe::{DaxDevice, Probe};
+    use crate::pool::probe::{DaxDevice, Probe};
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::Errno;
 

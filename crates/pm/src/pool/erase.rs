@@ -3,14 +3,14 @@
 //! A pool of files is removed with its directory; a device has no other way to be given back, since the kernel
 //! lets nobody `write` to it.
 
-use crate::cpu::FlushKind;
+use super::PoolOptions;
+use super::opening;
+use super::place;
+use super::superblock::DATA_AT;
 use crate::error::Error;
-use crate::map::{Reservation, Sharing};
-use crate::opening;
-use crate::place;
-use crate::pool::PoolOptions;
-use crate::region::Region;
-use crate::superblock::DATA_AT;
+use crate::memory::cpu::FlushKind;
+use crate::memory::map::{Reservation, Sharing};
+use crate::memory::region::Region;
 use rustix::fd::AsFd;
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 //! are multiples of 4096, at most [`EXTENTS_MAX`] of them. Neighbours of one owner that touch are one
 //! extent, so steady growth by one owner uses one entry. Extents are only ever added.
 
-use crate::superblock::{DATA_AT, PAGE};
+use super::superblock::{DATA_AT, PAGE};
 
 /// Entries the superblock has room for.
 pub(crate) const EXTENTS_MAX: usize = 100;

@@ -11,15 +11,15 @@
 //!   behaviour.
 //! - An access to a line that is not usable is a bug of the caller and panics.
 
-use crate::cpu;
+use super::cpu;
+#[cfg(not(any(feature = "lab", miri)))]
+use super::map::Reservation as Memory;
+use super::region::Backing;
+#[cfg(miri)]
+use super::region::Heap as Memory;
+use super::words;
 #[cfg(all(feature = "lab", not(miri)))]
 use crate::lab::Spare as Memory;
-#[cfg(not(any(feature = "lab", miri)))]
-use crate::map::Reservation as Memory;
-use crate::region::Backing;
-#[cfg(miri)]
-use crate::region::Heap as Memory;
-use crate::words;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,0 +1,14 @@
+//! Memory that keeps what it holds: the instructions, the order of persistence as types, mappings, and what it takes to wait like a slower medium.
+
+pub(super) mod barrier;
+pub(super) mod clock;
+pub(super) mod cpu;
+pub(super) mod delay;
+pub(super) mod dram;
+pub(super) mod fence_number;
+pub(super) mod lane;
+pub(super) mod map;
+pub(super) mod preset;
+pub(super) mod region;
+pub(super) mod window;
+pub(super) mod words;
