@@ -3,9 +3,9 @@
 //! The rows are in `commands::table`. A *number* names a command or subcommand: its place in the table,
 //! subcommands counted behind all commands.
 
-use crate::args::Args;
 use crate::commands::table::COMMANDS;
 use crate::context::Context;
+use crate::request::args::Args;
 
 /// Answers one request. It writes exactly one reply.
 pub(crate) type Handler = fn(&mut Context<'_>);

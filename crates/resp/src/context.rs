@@ -1,9 +1,9 @@
 //! What a command handler is given: arguments, the keys, the reply, the client and the server.
 
-use crate::args::Args;
-use crate::client::Client;
+use crate::connection::client::Client;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
+use crate::request::args::Args;
 use crate::server::Shared;
 use std::sync::atomic::Ordering::Relaxed;
 

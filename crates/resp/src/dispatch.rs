@@ -3,10 +3,10 @@
 //! In Redis' order: the command exists, has enough arguments, may be used before AUTH, may be used in a
 //! transaction; in a transaction it is queued. A request refused here makes a transaction fail as a whole.
 
-use crate::args::Args;
-use crate::client::ReplyMode;
 use crate::command::{self, Command, Unknown};
+use crate::connection::client::ReplyMode;
 use crate::context::Context;
+use crate::request::args::Args;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of a name, and of all arguments together, that an error message repeats.

@@ -1,14 +1,14 @@
 //! The Redis door without a network, for fuzzing (feature `fuzzing`): the parser by itself, and connections whose
 //! turns are taken one after another on the caller's thread.
 
-use crate::config::Config;
+use crate::connection::peer::{Origin, Peer};
+use crate::connection::stream::Stream;
 use crate::connection::{Connection, Tools};
-use crate::frame::{FrameLimits, Parser};
 use crate::keyspace::Scratch;
-use crate::peer::{Origin, Peer};
+use crate::request::frame::{FrameLimits, Parser};
+use crate::server::config::Config;
+use crate::server::settings::{Limits, Settings, StartError};
 use crate::server::{Server, Shared};
-use crate::settings::{Limits, Settings, StartError};
-use crate::stream::Stream;
 use everdram::{Engine, EngineSession, Store, Ticket};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;

@@ -22,34 +22,17 @@
 //! handler in `commands`; the handler writes its `reply` into `output`, which holds it until durable.
 #![forbid(unsafe_code)]
 
-mod args;
-mod client;
 mod command;
 mod commands;
-mod config;
 mod connection;
 mod context;
-mod descriptors;
-mod desk;
 mod dispatch;
-mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod glob;
 mod keyspace;
-mod listener;
-mod number;
-mod output;
-mod peer;
 mod reply;
+mod request;
 mod server;
-mod settings;
-mod slowlog;
-mod statistics;
-mod stream;
-mod syncer;
-mod words;
-mod worker;
 
+pub use self::server::settings::{Limits, Settings, StartError, StopError};
 pub use server::{Server, ShutdownHandle};
-pub use settings::{Limits, Settings, StartError, StopError};

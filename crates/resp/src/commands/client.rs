@@ -2,11 +2,11 @@
 
 use super::connection::{is_plain, set_name};
 use super::help as write_help;
-use crate::client::ReplyMode;
+use crate::connection::client::ReplyMode;
+use crate::connection::peer::Peer;
 use crate::context::Context;
-use crate::number::parse_i64;
-use crate::peer::Peer;
-use crate::worker::Message;
+use crate::request::number::parse_i64;
+use crate::server::worker::Message;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -5,8 +5,8 @@
 
 use super::help as write_help;
 use crate::context::Context;
-use crate::glob;
-use crate::number::parse_i64;
+use crate::request::glob;
+use crate::request::number::parse_i64;
 use crate::server::Shared;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,7 +1,7 @@
 //! Commands about the connection itself: protocol, authentication, greeting, leaving.
 
 use crate::context::Context;
-use crate::number::parse_i64;
+use crate::request::number::parse_i64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 //! An expiry is an absolute time in Unix milliseconds. Setting one in the past removes the key.
 
 use crate::context::Context;
-use crate::number::parse_i64;
+use crate::request::number::parse_i64;
 use everdram::Change;
 use std::borrow::Cow;
 

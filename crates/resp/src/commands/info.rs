@@ -4,7 +4,7 @@ use super::connection::REDIS_VERSION;
 use crate::command;
 use crate::context::Context;
 use crate::server::Shared;
-use crate::statistics::{Counter, Statistics, sum_calls};
+use crate::server::statistics::{Counter, Statistics, sum_calls};
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -110,8 +110,9 @@ fn clients(shared: &Shared, lines: &mut Lines) {
     lines.add("cluster_connections", 0);
     lines.add("maxclients", shared.config.maxclients.load(Relaxed));
     let peers = shared.peers();
-    let most =
-        |of: fn(&crate::peer::Peer) -> u64| peers.iter().map(|peer| of(peer)).max().unwrap_or(0);
+    let most = |of: fn(&crate::connection::peer::Peer) -> u64| {
+        peers.iter().map(|peer| of(peer)).max().unwrap_or(0)
+    };
     lines.add(
         "client_recent_max_input_buffer",
         most(|peer| peer.query_bytes.load(Relaxed)),

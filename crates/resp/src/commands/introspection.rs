@@ -4,8 +4,8 @@ use super::help as write_help;
 use super::table::COMMANDS;
 use crate::command::{self, Command, check_arity, key_positions};
 use crate::context::Context;
-use crate::glob;
 use crate::reply::Reply;
+use crate::request::glob;
 
 /// COMMAND itself: with a subcommand, hands over to it.
 pub(crate) fn command(ctx: &mut Context<'_>) {

@@ -4,7 +4,7 @@
 use super::help as write_help;
 use crate::command::{self, Command};
 use crate::context::Context;
-use crate::statistics::{CallSums, sum_calls};
+use crate::server::statistics::{CallSums, sum_calls};
 
 pub(crate) fn latest(ctx: &mut Context<'_>) {
     ctx.reply.array(0);

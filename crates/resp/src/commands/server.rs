@@ -1,9 +1,9 @@
 //! Commands about the server as a whole: time, stopping, and what is durable.
 
 use crate::context::Context;
-use crate::number::parse_i64;
 use crate::reply::Reply;
-use crate::syncer::SyncRequest;
+use crate::request::number::parse_i64;
+use crate::server::syncer::SyncRequest;
 use everdram::{Durability, Medium};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -2,7 +2,7 @@
 
 use super::help as write_help;
 use crate::context::Context;
-use crate::number::parse_i64;
+use crate::request::number::parse_i64;
 
 /// Entries that GET answers with unless it is told otherwise.
 const ENTRIES: usize = 10;

@@ -3,7 +3,7 @@
 
 use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
 use crate::context::Context;
-use crate::number::parse_i64;
+use crate::request::number::parse_i64;
 use everdram::Error;
 
 /// Longest value that Redis keeps in one piece with its header.

@@ -1,11 +1,11 @@
 //! KEYS, SCAN and RANDOMKEY.
 
-use crate::args::Args;
 use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
 use crate::context::Context;
-use crate::glob;
 use crate::keyspace::EVERY_KEY;
-use crate::number::{parse_cursor, parse_i64};
+use crate::request::args::Args;
+use crate::request::glob;
+use crate::request::number::{parse_cursor, parse_i64};
 
 /// Keys that SCAN visits if COUNT does not say.
 const COUNT_DEFAULT: usize = 10;

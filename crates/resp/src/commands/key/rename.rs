@@ -3,7 +3,7 @@
 use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
 use crate::context::Context;
 use crate::keyspace::{Demand, Keyspace};
-use crate::number::parse_i64;
+use crate::request::number::parse_i64;
 use everdram::Error;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

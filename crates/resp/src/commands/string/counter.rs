@@ -3,7 +3,7 @@
 
 use super::NOT_AN_INTEGER;
 use crate::context::Context;
-use crate::number::{Extended, parse_i64};
+use crate::request::number::{Extended, parse_i64};
 use everdram::Change;
 use std::io::Write;
 

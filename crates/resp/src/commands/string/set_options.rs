@@ -2,8 +2,8 @@
 //! and GET. An option may be repeated; of a repeated expiry the last counts.
 
 use super::SYNTAX;
-use crate::args::Args;
-use crate::number::parse_i64;
+use crate::request::args::Args;
+use crate::request::number::parse_i64;
 
 /// Whose options are read.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The commands queued since MULTI, made ready to run: each with its row of the command table, its
 //! arguments in one piece, and what it touches.
 
-use crate::args::Args;
 use crate::command::{self, Command};
 use crate::keyspace::is_key;
+use crate::request::args::Args;
 
 /// Commands that may touch keys which their arguments do not name.
 const ANY_KEY: [&str; 6] = ["dbsize", "flushall", "flushdb", "keys", "randomkey", "scan"];

@@ -8,7 +8,7 @@
 
 mod queue;
 
-use crate::client::Multi;
+use crate::connection::client::Multi;
 use crate::context::Context;
 use crate::keyspace::{Demand, Keyspace};
 use crate::reply::Reply;

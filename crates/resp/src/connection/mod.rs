@@ -4,24 +4,29 @@
 //! and only then may replies leave. The query buffer holds at most one unfinished request once a turn is
 //! over (or whole ones, if the turn ended early for fairness: nothing more is read before they are run).
 
-use crate::args::Args;
-use crate::client::Client;
+pub(super) mod client;
+pub(super) mod output;
+pub(super) mod peer;
+pub(super) mod stream;
+
 use crate::context::Context;
-use crate::desk::Desk;
 use crate::dispatch::{Outcome, dispatch};
-use crate::frame::{FrameLimits, Parser};
 use crate::keyspace::{Direct, Scratch};
-use crate::output::Output;
-use crate::peer::Peer;
 use crate::reply::Reply;
+use crate::request::args::Args;
+use crate::request::frame::{FrameLimits, Parser};
 use crate::server::Shared;
-use crate::statistics::Statistics;
-use crate::stream::Stream;
+use crate::server::metrics::Desk;
+use crate::server::statistics::Statistics;
+use client::Client;
 use everdram::{Engine, EngineSession, Ticket};
+use output::Output;
+use peer::Peer;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use stream::Stream;
 
 /// Bytes one connection may read before others get their turn.
 const READ_BYTES_PER_TURN: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! Settings that CONFIG SET may change while the server runs. Paths and addresses are not among them.
 
-use crate::settings::{Limits, Settings};
+use super::settings::{Limits, Settings};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 

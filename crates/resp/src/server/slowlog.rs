@@ -1,7 +1,7 @@
 //! The last commands that took long. Bounded in entries, arguments and bytes of an argument, so that it
 //! never holds much of what clients sent.
 
-use crate::args::Args;
+use crate::request::args::Args;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 

@@ -1,16 +1,23 @@
 //! The server as a whole: starting, what all threads share, stopping.
 
-use crate::config::Config;
-use crate::descriptors;
-use crate::listener::{Listener, Sockets};
-use crate::peer::Peer;
-use crate::settings::{Settings, StartError, StopError};
-use crate::slowlog::SlowLog;
-use crate::syncer::{self, SyncRequest};
-use crate::worker::{Mailbox, Message, Worker};
+pub(super) mod config;
+pub(super) mod descriptors;
+pub(super) mod listener;
+pub(super) mod metrics;
+pub(super) mod settings;
+pub(super) mod slowlog;
+pub(super) mod statistics;
+pub(super) mod syncer;
+pub(super) mod worker;
+
+use crate::connection::peer::Peer;
+use config::Config;
 use everdram::{Engine, Report, Store};
+use listener::{Listener, Sockets};
 use mio::Poll;
 use parking_lot::Mutex;
+use settings::{Settings, StartError, StopError};
+use slowlog::SlowLog;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +25,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use syncer::SyncRequest;
+use worker::{Mailbox, Message, Worker};
 
 /// What all connections share.
 pub(crate) struct Shared {

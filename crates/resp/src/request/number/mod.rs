@@ -6,7 +6,7 @@
 mod extended;
 mod natural;
 
-pub(crate) use extended::Extended;
+pub(crate) use self::extended::Extended;
 
 /// Bytes of the longest integer, `-9223372036854775808`.
 pub(crate) const INTEGER_BYTES_MAX: usize = 20;

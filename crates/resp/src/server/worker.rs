@@ -7,13 +7,13 @@
 //! Then the engine may have work for this thread ([`EngineSession::turn`]). It gets a slice of it, and clients are looked at before the next one; as
 //! long as there is more, the loop does not sleep.
 
+use super::Shared;
+use super::statistics::Statistics;
+use crate::connection::peer::Peer;
+use crate::connection::stream::Stream;
 use crate::connection::{Connection, Tools};
 use crate::keyspace::Scratch;
-use crate::peer::Peer;
 use crate::reply::Reply;
-use crate::server::Shared;
-use crate::statistics::Statistics;
-use crate::stream::Stream;
 use everdram::{Engine, EngineSession, Error, Ticket};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@
 //! Lengths that a client announces are checked before anything is done with them, and nothing is
 //! reserved here for them. Arguments are spans of the query buffer; inline ones are unquoted in place.
 
-use crate::words::split_words;
+use super::inline::split_words;
 
 /// Longest line that holds a length.
 const LENGTH_LINE_BYTES_MAX: usize = 64 * 1024;

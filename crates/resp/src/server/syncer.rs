@@ -3,8 +3,8 @@
 //! It is used where an acknowledgement does not by itself mean durable (`everysec`, `none`); requests
 //! that came while it was syncing are answered by one more sync.
 
-use crate::server::Shared;
-use crate::worker::Message;
+use super::Shared;
+use super::worker::Message;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;

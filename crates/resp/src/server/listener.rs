@@ -1,10 +1,10 @@
 //! Accepting: the listening sockets, and the thread that hands new connections to the event loops in turn.
 
-use crate::peer::{Origin, Peer};
-use crate::server::Shared;
-use crate::settings::{Settings, StartError};
-use crate::stream::Stream;
-use crate::worker::Message;
+use super::Shared;
+use super::settings::{Settings, StartError};
+use super::worker::Message;
+use crate::connection::peer::{Origin, Peer};
+use crate::connection::stream::Stream;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};

@@ -1,13 +1,13 @@
 //! What is written down about each executed request: counters, the slow log, and on what its reply depends.
 
-use crate::args::Args;
-use crate::client::Client;
+use super::Shared;
+use super::slowlog;
+use super::statistics::Statistics;
 use crate::command::Command;
 use crate::connection::Turn;
+use crate::connection::client::Client;
 use crate::dispatch::Outcome;
-use crate::server::Shared;
-use crate::slowlog;
-use crate::statistics::Statistics;
+use crate::request::args::Args;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! What a connection's commands know about it: protocol, authentication, transaction, reply mode.
 
-use crate::peer::Peer;
+use super::peer::Peer;
 use std::sync::Arc;
 use std::time::Instant;
 
