@@ -93,11 +93,7 @@ fn check_folders(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
             .or_default() += 1;
     }
     for (folder, count) in folders {
-        let allowed = FULL
-            .iter()
-            .find(|(full, _)| *full == folder)
-            .map(|(_, count)| *count);
-        if count > allowed.unwrap_or(FILES_MAX) {
+        if count > FILES_MAX {
             findings.push(format!("{folder}:1: {count} source files; a folder of more than {FILES_MAX} is more than one idea"));
         }
     }

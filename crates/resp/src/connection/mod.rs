@@ -16,7 +16,7 @@ use crate::reply::Reply;
 use crate::request::args::Args;
 use crate::request::frame::{FrameLimits, Parser};
 use crate::server::Shared;
-use crate::server::metrics::Desk;
+use crate::server::metrics::Metrics;
 use crate::server::statistics::Statistics;
 use client::Client;
 use everdram::{Engine, EngineSession, Ticket};
@@ -226,7 +226,7 @@ impl Connection {
         // The end of the stream closes the connection, but only behind the requests before it.
         let ended = std::mem::take(&mut self.client.close_after_reply);
         let mut keys = Direct::new(tools.session, tools.engine, tools.scratch);
-        let mut desk = Desk {
+        let mut metrics = Metrics {
             shared: tools.shared,
             statistics: tools.statistics,
             uncommitted: tools.uncommitted,
@@ -242,7 +242,7 @@ impl Connection {
             let limits = frame_limits(tools.shared, self.client.authenticated);
             match self.parser.next(&mut self.query, &limits) {
                 Ok(false) => self.runnable = false,
-                Ok(true) => self.execute(&mut keys, &mut desk, turn),
+                Ok(true) => self.execute(&mut keys, &mut metrics, turn),
                 Err(error) => {
                     self.output.buffer().extend_from_slice(&error.line());
                     turn.replies += 1;
@@ -260,7 +260,7 @@ impl Connection {
     }
 
     /// Runs the request that the parser has found.
-    fn execute(&mut self, keys: &mut Direct<'_>, desk: &mut Desk<'_>, turn: &mut Turn) {
+    fn execute(&mut self, keys: &mut Direct<'_>, metrics: &mut Metrics<'_>, turn: &mut Turn) {
         let args = Args::new(&self.query, self.parser.spans());
         let unsent = self.output.pending();
         let out = self.output.buffer();
@@ -270,17 +270,17 @@ impl Connection {
             keys,
             reply: Reply::new(out, self.client.resp3),
             client: &mut self.client,
-            shared: desk.shared,
-            now_ms: desk.now_ms,
+            shared: metrics.shared,
+            now_ms: metrics.now_ms,
         };
         let outcome = dispatch(&mut ctx);
-        let nanoseconds = desk.lap();
+        let nanoseconds = metrics.lap();
         let replied = self.output.buffer().get(start).copied();
         turn.replies += usize::from(replied.is_some());
-        desk.count(&outcome, nanoseconds, replied == Some(b'-'));
+        metrics.count(&outcome, nanoseconds, replied == Some(b'-'));
         if let Outcome::Executed(_, command) = outcome {
-            desk.note_dependence(command, turn);
-            desk.note_slow(command, &args, &self.client, nanoseconds);
+            metrics.note_dependence(command, turn);
+            metrics.note_slow(command, &args, &self.client, nanoseconds);
         }
         if self.client.multi.is_none() {
             self.client.multi_bytes = 0;
@@ -291,8 +291,8 @@ impl Connection {
         } else {
             self.output.pending()
         };
-        if counted > output_limit(desk.shared, self.client.authenticated) {
-            self.close_for_output(desk.statistics);
+        if counted > output_limit(metrics.shared, self.client.authenticated) {
+            self.close_for_output(metrics.statistics);
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Keeps the books of one turn.
-pub(crate) struct Desk<'a> {
+pub(crate) struct Metrics<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) statistics: &'a Statistics,
     /// Whether the event loop's session has writes that are not committed.
@@ -22,7 +22,7 @@ pub(crate) struct Desk<'a> {
     pub(crate) now_ms: u64,
 }
 
-impl Desk<'_> {
+impl Metrics<'_> {
     /// Nanoseconds since the last request was done: what this one took, with its parsing.
     pub(crate) fn lap(&mut self) -> u64 {
         let now = Instant::now();
