@@ -72,6 +72,7 @@ pub use memory::dram::{Dram, DramLine, DramRefused, Matches};
 pub use memory::lane::{Dirty, Durable, Flushed, Lane, Lsn, Ordered, Written};
 pub use memory::preset::{PRESETS, Preset};
 pub use memory::region::Region;
+pub use memory::unfenced::Unfenced;
 pub use pool::erase::erase;
 pub use pool::extent::Extent;
 pub use pool::inspect::PoolInfo;

@@ -1,4 +1,4 @@
-//! What an engine is: the seam between the doors and the five designs.
+//! What an engine is: the seam between the doors and the designs behind them.
 //!
 //! An engine owns a pool and answers point operations on byte keys. Callers come in through a
 //! [`EngineSession`], one for each thread (Viper's *client*): it carries whatever the engine wants to

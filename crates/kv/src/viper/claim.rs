@@ -15,55 +15,13 @@
 
 use super::block_table::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
-use everdram_pm::{Flushed, LINE, Lane, Ordered, Written};
+use everdram_pm::Unfenced;
+use everdram_pm::{LINE, Lane};
 
 /// Scratch memory above this is given back after use.
 pub(super) const SCRATCH_KEEP: usize = 1 << 20;
 /// Bytes of records that wait for the fence at most: then they are streamed without it.
 const STAGED_MAX: usize = 4096;
-
-/// Gathers what the next fence of a lane has to cover, and keeps the last one.
-pub(crate) struct Unfenced {
-    flushed: Option<Flushed>,
-    ordered: Ordered,
-}
-
-impl Default for Unfenced {
-    fn default() -> Unfenced {
-        Unfenced {
-            flushed: None,
-            ordered: Ordered::when_found(),
-        }
-    }
-}
-
-impl Unfenced {
-    #[inline]
-    pub(crate) fn add(&mut self, flushed: Flushed) {
-        flushed.join(&mut self.flushed);
-    }
-
-    /// When the last of what was gathered had been flushed; `None` if there is nothing.
-    pub(crate) fn written(&self, lane: &Lane) -> Option<Written> {
-        self.flushed.as_ref().map(|_| lane.written())
-    }
-
-    /// The last fence.
-    #[inline]
-    pub(crate) fn last(&self) -> Ordered {
-        self.ordered
-    }
-
-    /// Fences what was gathered, if there is anything. Returns the fence that covers all that ever was.
-    #[inline]
-    #[cfg_attr(feature = "lab", track_caller)]
-    pub(crate) fn fence(&mut self, lane: &mut Lane) -> Ordered {
-        if let Some(flushed) = self.flushed.take() {
-            self.ordered = lane.fence(flushed);
-        }
-        self.ordered
-    }
-}
 
 /// The order in which a block's pages are filled.
 pub(crate) fn page_order(pages: &Pages, block: u32, epoch: u32, turn: u64) -> u64 {

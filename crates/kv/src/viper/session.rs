@@ -8,7 +8,7 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
-use super::claim::{Claim, Unfenced};
+use super::claim::Claim;
 use super::layout::Kind;
 use super::read::{Ahead, MarkPlace};
 use super::record::{Chain, Stamp};
@@ -18,7 +18,7 @@ use crate::concurrency::stripes::StripeId;
 use crate::engine::Ticket;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
-use everdram_pm::{Lane, Lsn, Written};
+use everdram_pm::{Lane, Lsn, Unfenced, Written};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

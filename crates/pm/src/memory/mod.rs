@@ -10,5 +10,6 @@ pub(super) mod lane;
 pub(super) mod map;
 pub(super) mod preset;
 pub(super) mod region;
+pub(super) mod unfenced;
 pub(super) mod window;
 pub(super) mod words;

@@ -5,16 +5,17 @@ use super::index_builder::{IndexBuilder, Parts, records_in};
 use super::salvage;
 use super::unreadable::BigKeys;
 use crate::concurrency::stripes::VERSION_MAX;
+use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::Error;
 use crate::error::corrupt;
 use crate::options::{Options, Progress};
 use crate::viper::Viper;
 use crate::viper::block_table::{Info, State};
 use crate::viper::checkpoint::load::Roles;
-use crate::viper::claim::{Unfenced, page_order};
+use crate::viper::claim::page_order;
 use crate::viper::layout::{Kind, begun_epoch, parse_page_word, parse_tail_word};
 use crate::viper::record::RecordKind;
-use everdram_pm::{Lane, ROOT_AT};
+use everdram_pm::ROOT_AT;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -94,7 +95,7 @@ pub(in crate::viper) fn scan_all(
             found: Found::default(),
             roles,
             // After a clean shutdown everything is durable.
-            certain: viper.is_uncertain().then(|| Certain::new(viper)),
+            certain: viper.is_uncertain().then(|| certain(viper)),
         };
         scan_share(scan, &blocks, &next, &done, progress)
     };
@@ -143,8 +144,8 @@ fn scan_share(
             break;
         }
     }
-    if let Some(certain) = scan.certain {
-        certain.fence();
+    if let Some(mut certain) = scan.certain {
+        certain.settle();
     }
     let (inserted, losers) = scan.builder.finish()?;
     scan.found.inserted += inserted;
@@ -154,28 +155,10 @@ fn scan_share(
 
 /// Makes durable what recovery relies on: a killed process leaves what only caches have. A record that is shown, or
 /// a mark that lets compaction drop the newer record, must not go with the power later.
-struct Certain {
-    lane: Lane,
-    unfenced: Unfenced,
-}
-
-impl Certain {
-    fn new(viper: &Viper) -> Certain {
-        let mut certain = Certain {
-            lane: viper.pool.lane(),
-            unfenced: Unfenced::default(),
-        };
-        certain.flush(ROOT_AT, 8);
-        certain
-    }
-
-    fn flush(&mut self, at: u64, bytes: u64) {
-        self.unfenced.add(self.lane.flush_found(at, bytes));
-    }
-
-    fn fence(mut self) {
-        let _ordered = self.unfenced.fence(&mut self.lane);
-    }
+fn certain(viper: &Viper) -> ReadFlusher {
+    let mut certain = ReadFlusher::new(viper.pool.lane());
+    certain.keep(ROOT_AT, 8);
+    certain
 }
 
 /// One thread's part of the scan.
@@ -185,7 +168,7 @@ struct Scan<'a> {
     found: Found,
     /// What the checkpoint says that the index has begun with.
     roles: Option<&'a Roles>,
-    certain: Option<Certain>,
+    certain: Option<ReadFlusher>,
 }
 
 /// Lives back from the last one of any hollow block in which one that was claimed again may be.
@@ -226,7 +209,7 @@ impl Scan<'_> {
                 Kind::Free => 16,
                 _ => viper.geometry.block_bytes,
             };
-            certain.flush(at, bytes);
+            certain.keep(at, bytes);
         }
         match viper.believed_kind(block, kind) {
             Kind::Free => {
