@@ -222,19 +222,22 @@ impl Logs {
     ) -> (RecordAt, Flushed) {
         assert!(bytes.len() <= self.shape.entry_most && self.fits(group));
         bytes.resize(bytes.len().next_multiple_of(LINE as usize), 0);
-        let mut flushed = None;
+        let mut padding_flushed = None;
         let left = self.to_end(group.tail);
         if left < bytes.len() as u64 {
             let mut padding = [0; LINE as usize];
             let sizes = [(left / LINE) as u32, 0];
-            flushed = Some(self.stream(lane, group, sizes, &mut padding, ENTRY_HEAD));
+            padding_flushed = Some(self.stream(lane, group, sizes, &mut padding, ENTRY_HEAD));
             group.tail += left;
         }
         let position = group.tail;
         let (lines, sealed) = ((bytes.len() as u64 / LINE) as u32, bytes.len());
         let entry = self.stream(lane, group, [lines, operations], bytes, sealed);
         group.tail += bytes.len() as u64;
-        let flushed = flushed.map_or(entry, |padding: Flushed| padding);
+        let flushed = match padding_flushed {
+            Some(padding) => padding.and(entry),
+            None => entry,
+        };
         (RecordAt::new(group.log, position), flushed)
     }
 

@@ -83,13 +83,13 @@ pub struct Allowed {
     pub number: u64,
 }
 
-/// The state after a call, and its answer. `None`: the call has no effect on keys.
 /// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told that they
 /// are done, not what was there.
 fn fits(told: Option<&Outcome>, found: &Outcome) -> bool {
     told == Some(found) || (told == Some(&Outcome::Done) && matches!(found, Outcome::Was(_)))
 }
 
+/// The state after a call, and its answer.
 fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, Outcome) {
     let seen = |state: &State, key: Key| {
         let held = state.get(usize::from(key)).copied().flatten();
