@@ -44,9 +44,9 @@ pub struct BulletOptions {
     pub depth: u32,
     /// Which of the paper's systems it is; everything but the default is there to be measured.
     pub system: BulletSystem,
-    /// Bytes of DRAM that the front may use, if it is not to hold all data; for each opening anew. What is asked for often stays there, other keys
-    /// are read from the back. Counted is what keys, values and tables use; free room between them may come to a third of that. Writes are
-    /// never refused for it: what the back does not have yet stays in the front, so it should be more than twice what all logs have.
+    /// DRAM budget of the front in bytes; `None` keeps all keys in DRAM. It may differ at each opening. Keys that are
+    /// read often stay, others are read from the back. The budget counts keys, values and tables; fragmentation adds up
+    /// to a third. Unapplied writes are never evicted, so use more than twice `logs` times `log_bytes`.
     pub front_bytes: Option<u64>,
 }
 

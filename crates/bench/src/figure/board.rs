@@ -285,8 +285,8 @@ impl Span {
 
 /// Counts what a thread does, reading the clock once in a while only.
 ///
-/// A turn at gleaning comes as a surprise between two requests whose beginning nobody noted. What they took is taken to be what requests
-/// took before, so the error is that of a few requests for each time that a worker changes sides.
+/// Requests are not timed one by one. When a worker turns to gleaning, the time of its last requests is estimated from
+/// the mean; the error is a few requests for each change of role.
 pub(super) struct Meter<'a> {
     board: &'a Board,
     slot: &'a Slot,

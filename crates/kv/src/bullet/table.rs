@@ -153,7 +153,8 @@ pub(crate) fn unsealed(secret: &Secret, at: u64, words: [u64; 8]) -> Option<[u64
 struct Chain {
     at: u64,
     lines: u64,
-    /// The line that was the last one when there had been so many that it is a power of two: whoever goes in a circle comes back to it.
+    /// Brent's cycle detection: the line visited at the last step whose number is a power of two. Meeting it again
+    /// proves a loop.
     mark: u64,
 }
 

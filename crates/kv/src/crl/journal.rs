@@ -1,5 +1,5 @@
-//! A journal: logs that make a map persistent which knows nothing of persistence. There is no second table behind it; what is
-//! in the map now has an entry in some log, and that is all there is.
+//! A journal makes any in-memory map persistent. The logs are the only copy: each key in the map has exactly one live
+//! entry in some log.
 //!
 //! # The story of one put
 //! 1. The writer takes a log that has room, so that it waits for room before it holds anything.
@@ -100,8 +100,9 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
 }
 
 impl<V: Volatile> Journal<V> {
-    /// Opens or creates the pool at `path`, and shows the map, which is empty, what is there. Of the options count those about the pool and its medium, and
-    /// `bullet.logs` and `bullet.log_bytes`, for a new one: all keys and values, each with 48 bytes and in whole lines of 64, take less than three eighths of that.
+    /// Opens or creates the pool at `path` and replays it into `map`, which must be empty. Uses the options of the pool
+    /// and its medium, and `bullet.logs` and `bullet.log_bytes` for a new pool. Live entries (key, value and 48 bytes,
+    /// rounded up to lines of 64) must fit into three eighths of the logs.
     ///
     /// # Errors
     /// See [`Error`]; a pool that cannot be opened is left untouched.

@@ -13,9 +13,9 @@
 //! long as they verify.
 //!
 //! # Epochs
-//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the records of a key, which
-//! its writer has locked then. A group keeps every epoch from ending that it may have written in. So what is reclaimed epoch by epoch is reclaimed in the order in which it was written, in all logs together, and
-//! never leaves an older record of a key behind without the newer (B1, B2).
+//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the records of a
+//! key, whose lock the writer holds. An epoch cannot end while a group that may have written in it is open.
+//! Reclaiming all logs epoch by epoch therefore never drops a record while an older one of its key remains (B1, B2).
 //!
 //! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at the locks. All in
 //! one order (`SeqCst`), so either the writer sees the new epoch or is seen.

@@ -159,9 +159,9 @@ impl Logs {
         }
     }
 
-    /// Makes sure that what comes behind the end of a log never counts: an entry that is torn, or names something torn, would, if something
-    /// else came to lie there that makes it whole. Only the check goes, a word that is written wholly or not at all: zeros that are torn
-    /// themselves could be just what the entry lacked.
+    /// Clears the checksum of the entry behind the log's end. Without this, a torn entry there could verify later, once
+    /// new writes happen to complete it. One word suffices and is atomic; zeroing more could tear, and supply just the
+    /// bytes that the entry lacked.
     fn end_log(&self, found: &mut ReadFlusher, number: usize, end: u64) {
         let at = self.place(number, end);
         if self.pool.region().load_word(at) != 0 {

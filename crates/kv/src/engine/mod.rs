@@ -317,9 +317,8 @@ pub trait EngineSession: Send {
     /// [`Error::Pool`].
     fn clear(&mut self) -> Result<Ticket, Error>;
 
-    /// Takes a turn at the store's own work if it has more than its own threads get done; `true`: it did. For the threads of a worker pool,
-    /// between two requests: they change between answering and that work as the store needs it. A turn takes some
-    /// 100 us at most; what is submitted is committed first.
+    /// Does up to some 100 us of background work if the store's own threads have fallen behind. Returns whether it did
+    /// any. For the threads of a worker pool, between two requests. Commits what is submitted first.
     ///
     /// # Errors
     /// [`Error::Pool`], [`Error::Corrupt`].

@@ -145,7 +145,7 @@ impl Heap {
         let mut number = first;
         while number < first + count {
             let at = self.at_of(number);
-            // What the descriptor says is built upon: were it lost, chunks that are in use would be taken for a run that nobody has.
+            // Persist the descriptor before trusting it: if it were lost, chunks in use would look free.
             found.keep(at, LINE);
             region.load(at, &mut header);
             let mut words = header

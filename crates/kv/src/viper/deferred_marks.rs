@@ -189,11 +189,11 @@ impl Drop for Taken<'_> {
 }
 
 impl Viper {
-    /// Makes durable, of the marks that sessions left in the cache, those that keep elders dead of what is about to be
-    /// dropped.
+    /// Flushes and fences the deferred marks on older copies of the records about to be dropped. Without it, a crash
+    /// after the drop could bring an older copy back.
     ///
-    /// Of each record that the caller is about to drop it has seen the mark, so whoever set that had the key's lock
-    /// after the session that marked the key's older copy had listed or noted that mark.
+    /// The caller has seen the mark of each record that it is about to drop. The session that set that mark took the
+    /// key's lock after the mark on the older copy had been listed or noted, so it is found here.
     pub(super) fn fence_marks(&self, session: &mut ViperSession) {
         self.flush_listed_marks(session);
         let taken = self.deferred_marks.take_if_removed();

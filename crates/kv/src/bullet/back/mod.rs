@@ -295,8 +295,8 @@ impl Back {
         std::array::from_fn(|nth| self.pool.region().load_word(line_at + nth as u64 * 8))
     }
 
-    /// Looks into a bucket once more, if something is wrong with it, while nobody changes it: whoever looks into one that is being changed may see
-    /// some of its words as they were, and some as they are.
+    /// Runs `look` without a lock; if it reports damage, repeats it with the row locked. An unlocked read can see a
+    /// bucket that is half updated.
     #[inline]
     fn at_rest<T>(
         &self,

@@ -6,10 +6,11 @@
 //!
 //! # Who leaves
 //! The rule of S3-FIFO, with a hand that goes round the table in the order of hashes, which is random, instead of queues. A node begins *on trial*.
-//! If it is asked for again before the hand comes by, it is *kept*; if not, it goes. Kept nodes are let alone as long as one node in ten
-//! is on trial; if there are fewer, those go that nobody asked for since the hand last came by. So a walk over all keys, once each, only
-//! passes through the tenth that is on trial. Who left not long ago and is asked for again comes back as kept ([`super::ghosts`]): so what is
-//! asked for often finds its way in although all of it does not fit into that tenth.
+//! If it is read again before the hand comes by, it is *kept*; if not, it is evicted. While at least a tenth of the
+//! nodes are on trial, only those are evicted; below that, the hand also evicts kept nodes that were not read since its
+//! last round. So a walk over all keys, once each, only passes through the tenth that is on trial. A key that was
+//! evicted not long ago and is read again comes back as kept ([`super::ghosts`]), so a working set that does not fit
+//! into that tenth finds its way in.
 //!
 //! Why not a cache from a crate: gets take no lock here and are protected by our epochs, nodes lie in our table, and what may leave is for
 //! gleaners to say. A crate would have a second table with locks of its own, and would have to be told of each get. Here a get tests one bit

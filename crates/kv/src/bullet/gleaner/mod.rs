@@ -11,9 +11,9 @@
 //! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older record of it that is
 //! still in a log is passed over, also after the key was removed from both tables (B5).
 //!
-//! Nor has a record anything to be applied after which the key was put or removed: the newer record says all there is, is durable, and is
-//! reclaimed in no earlier epoch. A key that is written all the time is applied when it is left alone, or when the newest record that says
-//! all is gleaned. After a change that builds on older records ([`Node::is_edit`]) those are applied.
+//! A record is also skipped when a later put or delete of its key is durable: the later record holds the full state,
+//! and is reclaimed no earlier. A key that is written all the time is applied once writes pause, or when the newest
+//! record with its full state is gleaned. Records that a later edit builds on ([`Node::is_edit`]) are applied.
 
 pub(super) mod apply_batch;
 pub(super) mod pass;

@@ -165,9 +165,9 @@ impl Bullet {
         heap.free_whole_bytes() < 2 * self.needed() + heap.chunk_bytes()
     }
 
-    /// Whether there is room for what is in the logs, and for so many bytes besides. What is in the logs has still to find room, in one piece for
-    /// each object, so only chunks that are wholly free count for it: no object of a log is longer than half of one, or little. What the
-    /// other bytes are for takes its room now, or fails.
+    /// Whether `bytes` can be allocated and the heap can still hold every record in the logs. Logged objects need
+    /// lines in a row, so only wholly free chunks count as their reserve: no logged object is much longer than half of
+    /// a chunk. The caller allocates its `bytes` now, or fails.
     fn has_lines(&self, bytes: u64) -> bool {
         let (heap, owed) = (&self.back.heap, 2 * self.needed());
         heap.free_bytes() >= owed + bytes + BESIDES

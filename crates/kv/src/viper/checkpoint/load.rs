@@ -1,12 +1,13 @@
 //! Starting with an index checkpoint: the first answer comes before every record has been read.
 //!
-//! 1. The newest checkpoint that verifies is found (`checkpoint.rs`). It must be of the floor that is in force.
-//! 2. The page word of each block is compared with the checkpoint's. A block that has the same one is as it was, but for marks
-//!    and edits in place: if it is covered wholly, it becomes [`State::Unverified`]. If it is covered in part, or has to be
-//!    read for another reason, it is *partial*. Any other block has *changed*.
+//! 1. The newest checkpoint that verifies is found (`mod.rs`). It must be of the floor that is in force.
+//! 2. The page word of each block is compared with the checkpoint's. An equal page word means that the block holds the
+//!    same records; only marks and edits in place may differ. If it is covered wholly, it becomes
+//!    [`State::Unverified`]. If it is covered in part, or has to be read for another reason, it is *partial*. Any other
+//!    block has *changed*.
 //! 3. The copy of the index is loaded, without the entries that lead to other than stable blocks. Of those that lead to
 //!    what is covered of a partial block the places are kept ([`Roles::counts`]).
-//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise (`recover_scan.rs`), into this
+//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise (`recovery/scan.rs`), into this
 //!    index. What is covered there, and what the copy did not lead to, has lost.
 //!
 //! What is left is done while the store is in use (`verify.rs`): the unverified blocks are read, as recovery would have

@@ -269,8 +269,8 @@ pub(super) fn write_at_close(viper: &Arc<Viper>) -> Result<(), Error> {
     }
 }
 
-/// Gives the room of the checkpoint to whoever found none; `false` if there is no checkpoint. Keys are worth more than a quick
-/// restart.
+/// Frees the blocks of the checkpoint when the pool is full; `false` if there is no checkpoint. A slower restart is
+/// better than a refused write.
 pub(super) fn give_way(viper: &Viper) -> bool {
     let mut kept = lock(&viper.checkpoint);
     if kept.blocks.is_empty() || viper.verification.is_running() {

@@ -285,7 +285,7 @@ fn move_without_lock(
     Ok(Some(old))
 }
 
-/// What replacing a record takes that is as it was when the block was copied. Pieces of a value stay with the copy.
+/// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay with the copy.
 fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
     let Live { at, record, .. } = this.live;
     Ok(Old {
