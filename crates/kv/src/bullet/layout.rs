@@ -1,4 +1,4 @@
-//! Every persistent byte of the engine, but for the root page (`root.rs`), the entries of the logs and their ledger (`crl/`), those of the heap and of
+//! Every persistent byte of the engine, but for the root page (`back/root.rs`), the entries of the logs and their ledger (`crl/`), those of the heap and of
 //! transactions (`heap/`) and the buckets (`table.rs`).
 //! `docs/format.md` says the same in prose.
 //!

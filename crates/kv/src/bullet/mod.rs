@@ -123,9 +123,9 @@ pub(crate) struct Bullet {
     sweep: Mutex<gleaner::sweep::Sweep>,
     /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
     expiries: AtomicBool,
-    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see `room.rs`.
+    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see `gleaner/space.rs`.
     owed: [AtomicU64; 2],
-    /// The pool cannot grow; see `room.rs`.
+    /// The pool cannot grow; see `gleaner/space.rs`.
     tight: AtomicBool,
     /// Log records name objects that are not long, from a time when room was short.
     names_short: AtomicBool,

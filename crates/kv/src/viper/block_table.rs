@@ -37,7 +37,7 @@ const CHUNK: usize = if cfg!(miri) { 1 << 6 } else { 1 << 14 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Not in any extent, or without room on the medium; see `hollow.rs`.
+    /// Not in any extent, or without room on the medium; see `compaction/punch.rs`.
     Outside = 0,
     /// In the free list.
     Free = 1,

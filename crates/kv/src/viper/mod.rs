@@ -151,7 +151,7 @@ pub(crate) struct Viper {
     reclaim_threshold: f64,
     /// One compaction at a time.
     compaction: Mutex<Compactor>,
-    /// Room is to come from compaction, not from growth; see `room.rs`.
+    /// Room is to come from compaction, not from growth; see `compaction/space.rs`.
     tight: AtomicBool,
     blocks_reclaimed: AtomicU64,
     bytes_moved: AtomicU64,

@@ -93,7 +93,7 @@ pub(crate) struct ViperSession {
     pub(super) reserved: Vec<u32>,
     /// Compaction may use the reserve of free blocks.
     pub(super) compaction: bool,
-    /// It took a block while there were few; see `room.rs`.
+    /// It took a block while there were few; see `compaction/space.rs`.
     pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
     pub(super) last_read: Ticket,

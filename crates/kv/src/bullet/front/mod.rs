@@ -4,10 +4,10 @@
 //! node   +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
 //!        | hash | lsn | expiry | lengths | record | trace | object | trace | key | value |
 //!        +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
-//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`subset.rs`) | 52 an edit
+//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`eviction.rs`) | 52 an edit
 //! lengths   0..32 of the key | 32..64 of the value
 //! record    where the log record of this state is (`lentry`); 0 = it came from the back
-//! trace     whether the back has this state, or a newer one, and where the back has the key (`trace.rs`)
+//! trace     whether the back has this state, or a newer one, and where the back has the key (`back_hint.rs`)
 //! ```
 //!
 //! Key and value are padded to whole words. A node is written before anybody can find it, and not changed afterwards but for its
@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it (B7). So a key
-//!   that is not in the table has nothing in the logs that is not applied. Other nodes may leave if there is a budget (`subset.rs`).
+//!   that is not in the table has nothing in the logs that is not applied. Other nodes may leave if there is a budget (`eviction.rs`).
 //! - A node is published after the fence that covers its log record (B6).
 
 pub(super) mod budget;

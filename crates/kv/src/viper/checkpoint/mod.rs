@@ -6,7 +6,7 @@
 //! and it is dead wherever it lies, whether it is marked or not. So a restart never has to put together what makes a record
 //! dead from blocks that it reads and blocks that it does not.
 //!
-//! What has happened to a block since then is for the restart to find out (`restart.rs`), and it can tell: the checkpoint has
+//! What has happened to a block since then is for the restart to find out (`load.rs`), and it can tell: the checkpoint has
 //! the page word of each block that it covers, and a block that is claimed or freed gets another one.
 //!
 //! # Why it is never wrong

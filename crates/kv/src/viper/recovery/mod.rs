@@ -1,7 +1,7 @@
 //! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
 //!
 //! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have changed since
-//!    (`restart.rs`); what that leaves undone is done while the store is in use (`verify.rs`).
+//!    (`checkpoint/load.rs`); what that leaves undone is done while the store is in use (`checkpoint/verify.rs`).
 //! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
 //!    records of one key the higher stamp stays, the other is a *loser* (V1).
 //! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that crashed after its journal's fence is finished.
