@@ -32,7 +32,7 @@
 //! 1. *What runs.* [`call`] has what can be asked and answered, [`profile`] kinds of workloads, [`plan`] everything
 //!    that decides a run, [`fault`] what goes wrong with a disk, [`death`] a process that dies in the middle of a call.
 //!    [`world`] is an open pool with its engine.
-//! 2. *Recording.* [`run`](mod@run) makes the calls of a plan, [`threads`] those of several threads under the
+//! 2. *Recording.* [`run`](mod@run) makes the calls of a plan, `run::threads` those of several threads under the
 //!    scheduler of [`schedule`]; [`recorder`] writes down a [`trace`].
 //! 3. *What a crash leaves.* [`lines`] is the model of persistent memory and [`sectors`] that of a disk: their module
 //!    texts are the rules that everything rests on. [`model`] is their common face, [`unit`](mod@unit) a place whose

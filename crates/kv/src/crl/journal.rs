@@ -54,7 +54,7 @@ pub trait Volatile: Sync {
     fn lsn(&self, key: &[u8]) -> Option<u64>;
 }
 
-/// See the module text. What the map is read with is the map's own affair; it is written through a [`Writer`].
+/// See the module text. What the map is read with is the map's own affair; it is written through a [`Writer`](super::Writer).
 pub struct Journal<V> {
     pub(super) pool: Arc<Pool>,
     pub(super) logs: Logs,

@@ -9,7 +9,7 @@
 //! explain its answer; if none is left, the engine was wrong while it ran. At a crash the states allowed are those
 //! of all ways, with any of the open calls added.
 //!
-//! Calls that look at the store for longer than a moment have no moment of their own; [`crate::judge::sights`] says what they may
+//! Calls that look at the store for longer than a moment have no moment of their own; `judge::sights` says what they may
 //! have been told.
 
 use super::sights::Sights;

@@ -1,4 +1,4 @@
-//! A kind of workload: the shape of the pool and its keys. What is called is drawn by [`crate::plan::mix`].
+//! A kind of workload: the shape of the pool and its keys. What is called is drawn by `plan::mix`.
 
 use super::Manner;
 use super::call::Key;
