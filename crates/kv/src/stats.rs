@@ -151,7 +151,7 @@ pub struct KindCount {
     pub garbage_bytes: u64,
 }
 
-/// What [`crate::inspect`] found.
+/// What [`inspect`](fn@crate::inspect) found.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Inspection {

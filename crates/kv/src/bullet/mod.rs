@@ -10,7 +10,7 @@
 //! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given back, and the log.
 //! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that the front has, in a
 //!    transaction ([`gleaner`]). When that is done for everything up to the end of an epoch, one record in the pool says so
-//!    ([`pass`]), and the logs have room again.
+//!    ([`pass`](gleaner::pass)), and the logs have room again.
 //!
 //! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back only if the front is not all
 //! there is: after a restart, or since something was evicted from it ([`front::eviction`]).

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The pool at `path`: a new one of this number and geometry, or one that has one of these numbers.
 ///
 /// # Errors
-/// As [`open`].
+/// As [`open`](super::open::open).
 pub(crate) fn pool_of(
     path: &Path,
     options: &Options,

@@ -69,7 +69,7 @@ impl ViperSession {
     }
 }
 
-/// As [`ViperSession::locate`], of a key whose place [`Ahead`] has found under the same pin.
+/// As [`ViperSession::locate`], of a key whose place [`Ahead`](super::read::Ahead) has found under the same pin.
 #[inline(always)]
 pub(super) fn locate_at(
     engine: &Viper,
