@@ -85,12 +85,12 @@ mod tests {
         for (depth, slot, object, bytes) in
             [(1, 8, 64, 1), (40, (1 << 47) - 8, (1 << 48) - 64, 160)]
         {
-            let trace = BackHint::new(depth, slot, object, bytes).unwrap();
-            let [place, word] = trace.to_words();
-            assert_eq!(BackHint::of_words([place, word]), Some(trace));
-            assert_eq!(BackHint::of_words([place | APPLIED, word]), Some(trace));
+            let hint = BackHint::new(depth, slot, object, bytes).unwrap();
+            let [place, word] = hint.to_words();
+            assert_eq!(BackHint::of_words([place, word]), Some(hint));
+            assert_eq!(BackHint::of_words([place | APPLIED, word]), Some(hint));
             assert_eq!(place & APPLIED, 0);
-            assert_eq!(trace.bytes(), bytes.next_multiple_of(64));
+            assert_eq!(hint.bytes(), bytes.next_multiple_of(64));
         }
         assert_eq!(BackHint::of_words([APPLIED, 0]), None);
         assert_eq!(BackHint::new(1, 8, 64, 1 << 28), None);

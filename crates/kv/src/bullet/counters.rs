@@ -1,4 +1,4 @@
-//! The books: what the ledger says besides how far the logs are reclaimed, and what a log's records change of it.
+//! What the ledger says besides how far the logs are reclaimed, and what the records of a log change of it.
 
 use super::layout::{Keys, Opcode, Operation, word_at};
 use crate::concurrency::stripes::LSN_MAX;

@@ -1,4 +1,4 @@
-//! Parcels: operations that are too long for a log, in an object of the heap.
+//! Overflow records: operations that are too long for a log entry, in an object of the heap that the entry names.
 //!
 //! ```text
 //! +-------+-----------+-----------+- - -

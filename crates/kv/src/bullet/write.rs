@@ -153,7 +153,7 @@ impl BulletSession {
             is_tombstone,
             is_edit: false,
             object: 0,
-            trace: self.trace_of(seen),
+            hint: self.hint_of(seen),
             // A key that is written again is asked for again.
             marks: match &seen.node {
                 Some(old) => old.marks | TOUCHED,
@@ -209,10 +209,10 @@ impl BulletSession {
 
     /// What the node that replaces what was seen knows of the back.
     #[inline]
-    fn trace_of(&self, seen: &Seen) -> Option<BackHint> {
+    fn hint_of(&self, seen: &Seen) -> Option<BackHint> {
         let front = &self.engine.front;
         let old = seen.node.filter(|_| seen.is_counted)?;
-        front.is_applied(old.at).then(|| front.trace(old.at))?
+        front.is_applied(old.at).then(|| front.hint(old.at))?
     }
 
     /// Writes the node of a prepared write, which nobody can see yet.

@@ -3,14 +3,14 @@
 //! On files a flushed mark is a line in the redo log, and a page that the next checkpoint writes: twenty times the bytes of
 //! a small record. So a session does not flush the marks it puts on replaced records there. A crash that loses one leaves
 //! two records of which the newer wins, however many there are. Only one thing needs them: a record that was *removed*
-//! is the tombstone of its elders, and before compaction drops it, their marks must be durable.
+//! is the tombstone of its predecessors, and before compaction drops it, their marks must be durable.
 //!
 //! Invariants:
 //! - A page is noted after its mark was stored and before the key's lock is given back, a removal before its own mark is
-//!   stored. So whoever finds a removed record, and takes the notes then, has the pages of all its elders.
+//!   stored. So whoever finds a removed record, and takes the notes then, has the pages of all its predecessors.
 //! - Notes that somebody has taken stay *in flight* until he shows the fence that covers their marks. Whoever else takes
 //!   notes meanwhile gets those in flight as well: they are not durable yet. Without such a fence they go back.
-//! - What was removed before the store was opened has no such elders: recovery makes the marks that it sets durable.
+//! - What was removed before the store was opened has no such predecessors: recovery makes the marks that it sets durable.
 //!
 //! Whoever is about to drop dead records, or to let a restart do without reading them, makes durable what keeps their
 //! predecessors dead: the last marks that each session lists ([`SlotShared`](super::SlotShared)), and the pages noted here.
@@ -93,14 +93,14 @@ impl DeferredMarks {
     pub(super) fn note_removal(&self) {
         publishes!();
         // Mostly a load. If it finds the flag set and somebody takes the notes before the removal's mark is stored,
-        // the elders' notes are among those: they were there before this load, and all of these are in one order.
+        // the predecessors' notes are among those: they were there before this load, and all of these are in one order.
         if !self.removed.load(Ordering::SeqCst) {
             self.removed.store(true, Ordering::SeqCst);
         }
     }
 
     /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced has a newer
-    /// record that keeps its elders dead.
+    /// record that keeps its predecessors dead.
     pub(super) fn take_if_removed(&self) -> Option<Taken<'_>> {
         publishes!();
         let mut in_flight = lock(&self.in_flight);

@@ -276,11 +276,11 @@ impl Back {
     /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is sound. Its memory is taken to be
     /// in the caches; see [`Back::fetch`].
     #[inline]
-    pub(super) fn has(&self, hash: u64, trace: &BackHint) -> bool {
-        let line_at = trace.slot & !(LINE - 1);
+    pub(super) fn has(&self, hash: u64, hint: &BackHint) -> bool {
+        let line_at = hint.slot & !(LINE - 1);
         let words = self.seen_words(line_at);
-        let slot = words[((trace.slot - line_at) / 8) as usize];
-        slot == slot_word(hash, trace.object)
+        let slot = words[((hint.slot - line_at) / 8) as usize];
+        slot == slot_word(hash, hint.object)
             && unsealed(self.pool.secret(), line_at, words).is_some()
     }
 

@@ -1,7 +1,7 @@
 //! The front as a part of the data: what comes into it from the back, and what leaves it.
 //!
 //! With a budget ([`super::budget`]) the front is a cache of the back, but for the nodes whose state the back does not have yet. Those are pinned
-//! (B7): nobody looks behind a node, so nobody sees an older state than the newest. A node may leave once its trace says that it
+//! (B7): nobody looks behind a node, so nobody sees an older state than the newest. A node may leave once its hint says that it
 //! is applied, removals as well. Whoever misses it from then on finds its state in the back, with the same LSN.
 //!
 //! # Who leaves

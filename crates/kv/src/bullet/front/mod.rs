@@ -1,17 +1,17 @@
 //! The front: the volatile hash table, and the nodes in it (section 2.2).
 //!
 //! ```text
-//! node   +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
-//!        | hash | lsn | expiry | lengths | record | trace | object | trace | key | value |
-//!        +------+-----+--------+---------+--------+-------+--------+-------+-----+-------+
+//! node   +------+-----+--------+---------+--------+------+--------+------+-----+-------+
+//!        | hash | lsn | expiry | lengths | record | hint | object | hint | key | value |
+//!        +------+-----+--------+---------+--------+------+--------+------+-----+-------+
 //! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`eviction.rs`) | 52 an edit
 //! lengths   0..32 of the key | 32..64 of the value
 //! record    where the log record of this state is (`lentry`); 0 = it came from the back
-//! trace     whether the back has this state, or a newer one, and where the back has the key (`back_hint.rs`)
+//! hint      whether the back has this state, or a newer one, and where the back has the key (`back_hint.rs`)
 //! ```
 //!
-//! Key and value are padded to whole words. A node is written before anybody can find it, and not changed afterwards but for its
-//! trace and two marks: a put makes a new one, and the old one is used again when no reader can be looking at it.
+//! Key and value are padded to whole words. A node is written before any reader can find it. Afterwards only its hint and
+//! two marks change: a put makes a new node, and the old one is reused when no reader can be looking at it.
 //!
 //! Invariants:
 //! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it (B7). So a key
@@ -57,7 +57,7 @@ const FETCHED_LINES: u64 = 8;
 /// Where the word of the marks is.
 const MARKS_AT: u64 = 8;
 
-/// Where the words of the trace are.
+/// Where the words of the hint are.
 const TRACE_AT: [u64; 2] = [40, 56];
 
 /// What a node says, but for key and value.
@@ -78,7 +78,7 @@ pub(super) struct Node {
     /// Where in the pool the value is, if it is not here: the offset of the object; 0: here.
     pub(super) object: u64,
     /// Where the back has the key, if that is remembered; meant for [`Front::write`].
-    pub(super) trace: Option<BackHint>,
+    pub(super) hint: Option<BackHint>,
     /// [`TOUCHED`], [`KEPT`].
     pub(super) marks: u64,
 }
@@ -106,7 +106,7 @@ impl Node {
         let behind = if self.object == 0 { 0 } else { BEHIND };
         let edit = if self.is_edit { EDIT } else { 0 };
         let applied = if self.record == 0 { APPLIED } else { 0 };
-        let [place, traced] = self.trace.map_or([0, 0], BackHint::to_words);
+        let [place, hinted] = self.hint.map_or([0, 0], BackHint::to_words);
         [
             self.hash,
             self.lsn | tombstone | behind | edit | self.marks,
@@ -115,7 +115,7 @@ impl Node {
             self.record,
             place | applied,
             self.object,
-            traced,
+            hinted,
         ]
     }
 }
@@ -262,7 +262,7 @@ impl Front {
         self.words.0.words(at, 8)[0].load(Ordering::Acquire)
     }
 
-    /// The words of a node's trace.
+    /// The words of a node's hint.
     #[inline]
     fn trace_words(&self, at: u64) -> [&AtomicU64; 2] {
         TRACE_AT.map(|word| &self.words.0.words(at + word, 8)[0])
@@ -318,7 +318,7 @@ impl Front {
             is_tombstone: head[1] & TOMBSTONE != 0,
             is_edit: head[1] & EDIT != 0,
             object: head[6],
-            trace: None,
+            hint: None,
             marks: head[1] & (TOUCHED | KEPT),
         }
     }
@@ -402,17 +402,17 @@ impl Front {
 
     /// Remembers that the back has the node's state, and where. The caller holds the row of the back.
     #[inline]
-    pub(super) fn applied(&self, at: u64, trace: Option<BackHint>) {
+    pub(super) fn applied(&self, at: u64, hint: Option<BackHint>) {
         let [place, object] = self.trace_words(at);
-        let [placed, traced] = trace.map_or([0, 0], BackHint::to_words);
-        object.store(traced, Ordering::Relaxed);
+        let [placed, hinted] = hint.map_or([0, 0], BackHint::to_words);
+        object.store(hinted, Ordering::Relaxed);
         publishes!();
         place.store(placed | APPLIED, Ordering::Release);
     }
 
     /// What a node remembers. The caller holds the row of the back; or the key's stripe, and the node is applied: it is told once.
     #[inline]
-    pub(super) fn trace(&self, at: u64) -> Option<BackHint> {
+    pub(super) fn hint(&self, at: u64) -> Option<BackHint> {
         let [place, object] = self.trace_words(at);
         let place = place.load(Ordering::Acquire);
         BackHint::of_words([place, object.load(Ordering::Relaxed)])

@@ -317,12 +317,12 @@ impl Gleaner {
             node,
             row,
             old,
-            trace,
+            hint,
             more: one,
         } in staged.drain(..)
         {
             if let Some(node) = &node {
-                engine.front.applied(node.at, trace);
+                engine.front.applied(node.at, hint);
             }
             engine.back.unlock(row);
             more += one;

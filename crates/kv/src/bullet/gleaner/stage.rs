@@ -18,7 +18,7 @@ pub(in crate::bullet) struct Staged {
     /// The object that goes: offset and bytes.
     pub(in crate::bullet) old: Option<(u64, u64)>,
     /// Where the key is from then on.
-    pub(in crate::bullet) trace: Option<BackHint>,
+    pub(in crate::bullet) hint: Option<BackHint>,
     /// Objects the table has more.
     pub(in crate::bullet) more: i64,
 }
@@ -55,7 +55,7 @@ impl<'a> State<'a> {
                 at => Value::Object(at),
             },
             node: Some(*node),
-            known: engine.front.trace(node.at),
+            known: engine.front.hint(node.at),
         }
     }
 
@@ -74,9 +74,9 @@ impl Bullet {
     /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is; returns the slot.
     #[inline]
     pub(in crate::bullet) fn prefetch_behind(&self, node: &Node) -> Option<u64> {
-        let trace = self.front.trace(node.at)?;
-        self.back.heap.prefetch(trace.object, trace.bytes());
-        Some(trace.slot)
+        let hint = self.front.hint(node.at)?;
+        self.back.heap.prefetch(hint.object, hint.bytes());
+        Some(hint.slot)
     }
 }
 
@@ -108,7 +108,7 @@ impl Gleaner {
             node: None,
             row,
             old: Some((place.object, head.bytes())),
-            trace: None,
+            hint: None,
             more: -1,
         });
         Ok(())
@@ -146,7 +146,7 @@ impl Gleaner {
             },
             Value::Here(_) | Value::Node(_) => None,
         };
-        let trace = match head.is_tombstone {
+        let hint = match head.is_tombstone {
             true => {
                 if old.is_some() {
                     back.change(&mut self.txn, place.slot, 0);
@@ -174,7 +174,7 @@ impl Gleaner {
             node: state.node,
             row,
             old,
-            trace,
+            hint,
             more: i64::from(!head.is_tombstone) - i64::from(old.is_some()),
         });
         Ok(true)
