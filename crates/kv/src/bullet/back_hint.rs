@@ -12,6 +12,7 @@
 //! What is remembered is true as long as the key's bucket has not moved to another array, which the depth tells, and the key has not left the
 //! back: for that, a removal has to be applied first, and a put that replaces a removal remembers nothing.
 
+use super::table::DEPTH_MAX;
 use super::table::LINE;
 
 /// The back has the node's state, or a newer one.
@@ -20,6 +21,13 @@ const DEPTH_SHIFT: u32 = 1;
 const DEPTH_MASK: u64 = 63;
 const SLOT_SHIFT: u32 = 8;
 const LINES_BITS: u32 = 22;
+
+const _: () = {
+    assert!(APPLIED & DEPTH_MASK << DEPTH_SHIFT == 0);
+    assert!(DEPTH_MASK << DEPTH_SHIFT < 1 << SLOT_SHIFT && DEPTH_MAX as u64 <= DEPTH_MASK);
+    // 56 bits of a slot in units of 8 bytes, 42 of an object in units of 64: both reach 2^48 and more.
+    assert!(64 - SLOT_SHIFT + 3 >= 48 && 64 - LINES_BITS + 6 >= 48);
+};
 
 /// See the module text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

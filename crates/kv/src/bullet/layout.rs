@@ -366,6 +366,22 @@ const OBJECT_TOMBSTONE: u64 = 1 << 47;
 /// Bytes of the `lentry` at the end of an object that has one.
 pub(super) const LENTRY_BYTES: u64 = 8;
 
+const _: () = {
+    // what, prev, expiry, lengths; check, hash, lsn, expiry, lengths
+    assert!(OPERATION_HEAD == 4 * 8 && OBJECT_HEAD == 5 * 8 && ENTRY_HEAD == 4 * 8);
+    // The word of an operation: 48 bits of an LSN, 8 of an opcode, two flags.
+    assert!(LSN_MASK & (CAME | WENT | 0xff << 48) == 0 && CAME & WENT == 0);
+    assert!((CAME | WENT) & 0xff << 48 == 0);
+    // The word of an object: 47 bits of an LSN, a tombstone, 16 bits of a check.
+    assert!(OBJECT_LSN_MASK & OBJECT_TOMBSTONE == 0 && OBJECT_TOMBSTONE == OBJECT_LSN_MASK + 1);
+    assert!(LSN_MAX <= OBJECT_LSN_MASK && LSN_MAX <= LSN_MASK);
+    // Lengths: 31 bits of the key's, a flag, 32 bits of the value's.
+    assert!((KEY_BYTES_MAX as u64) < OBJECT_LENTRY && VALUE_BYTES_MAX as u64 <= u32::MAX as u64);
+    assert!(INLINE_MAX <= VALUE_BYTES_MAX && LOGS_OWNER != HEAP_OWNER);
+    // `prev` has 8 bits for the number of a log plus one.
+    assert!(LOGS_MAX < 1 << 8);
+};
+
 impl ObjectHead {
     /// The head in these bytes, which are at `at`, if it verifies. Says nothing of key and value.
     #[inline]

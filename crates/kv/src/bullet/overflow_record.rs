@@ -13,6 +13,7 @@ use everdram_pm::{Flushed, LINE, Lane, Pool, Secret};
 
 const HEAD: usize = 8;
 const SALT: u64 = 0x70;
+const _: () = assert!(HEAD == 8, "a check, then operations as in an entry");
 
 /// Writes operations; durable with the next fence.
 pub(super) fn write_overflow_record(

@@ -39,6 +39,15 @@ const DEPTH_SHIFT: u32 = 56;
 /// The array has 2 to the power of this many buckets at most.
 pub(crate) const DEPTH_MAX: u32 = 40;
 
+const _: () = {
+    assert!(LINK_AT + 8 == LINE && SLOTS == 7 && LINE == everdram_pm::LINE);
+    // A link is a multiple of a line and below the 16 bits of its check.
+    assert!(LINK_MASK & (LINE - 1) == 0 && LINK_MASK >> 48 == 0);
+    // A slot: 42 bits of a place in units of 64 bytes reach 2^48, 22 bits of a tag.
+    assert!(TAG_SHIFT == 42 && (1 << TAG_SHIFT) * LINE == 1 << 48);
+    assert!(DEPTH_SHIFT < 64 && DEPTH_MAX < 1 << (64 - DEPTH_SHIFT));
+};
+
 /// Memory that a table lies in.
 pub(crate) trait Memory {
     /// What is wrong with a line. The bytes of a pool can say anything.

@@ -22,6 +22,11 @@ pub(super) const EPOCH_AT: u64 = 8;
 
 const SALT_ENTRY: u64 = 0x65;
 
+const _: () = {
+    // check, epoch, sizes, ordered
+    assert!(ENTRY_HEAD == 4 * 8 && EPOCH_AT == 8 && ENTRY_HEAD as u64 <= LINE);
+};
+
 /// The word at byte `at`; 0 where there is none.
 #[inline]
 pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {

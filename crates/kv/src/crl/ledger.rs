@@ -35,6 +35,18 @@ const POSITION_MAX: u64 = 1 << 55;
 
 const SALT_LEDGER: u64 = 0x6c;
 
+const _: () = {
+    // check, sequence, epoch, four notes
+    assert!(LEDGER_HEAD == 3 * 8 + size_of::<Notes>());
+    assert!(LEDGERS_AT.is_multiple_of(LINE) && LEDGER_BYTES.is_multiple_of(LINE));
+    assert!(
+        LEDGERS[0] + LEDGER_BYTES <= LEDGERS[1],
+        "the copies do not overlap"
+    );
+    // A record's place has 56 bits for a position and 8 for the number of its log plus one.
+    assert!(POSITION_MAX < 1 << 56 && LOGS_MAX < 1 << 8);
+};
+
 /// Words that whoever logs has in the ledger: they change with it, or not at all.
 pub(crate) type Notes = [u64; 4];
 

@@ -54,6 +54,14 @@ const TAKEN: u64 = 1;
 const PUBLISHED: u64 = 2;
 const SALT: u64 = 0x68;
 
+const _: () = {
+    assert!(RUN_HEAD == LINE && TAKEN != PUBLISHED && (TAKEN | PUBLISHED) <= 0xff);
+    assert!(
+        CHUNK_LINES.is_multiple_of(64),
+        "a bit for each line, in whole words"
+    );
+};
+
 impl Descriptor {
     fn word(self, secret: &Secret, at: u64) -> u64 {
         let body = match self {

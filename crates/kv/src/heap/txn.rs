@@ -38,6 +38,17 @@ const LOWER: u64 = 2;
 const NUMBER_END: u64 = 1 << 48;
 const SALT: u64 = 0x74;
 
+const _: () = {
+    // check, number, count; place, operand
+    assert!(HEAD == 3 * 8 && EDIT == 2 * 8);
+    // What is done is said in the low bits of a place, which is a multiple of 8.
+    assert!(SET < 8 && RAISE < 8 && LOWER < 8 && SET != RAISE && RAISE != LOWER && SET != LOWER);
+    assert!(
+        NUMBER_END == 1 << 48,
+        "a retired word has 16 bits of a check"
+    );
+};
+
 /// The word that says up to which number an area's transactions are retired. It is checked, since a record that is in force again
 /// undoes what others did since.
 fn retired_word(secret: &Secret, area: u64, number: u64) -> u64 {

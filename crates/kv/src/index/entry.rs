@@ -24,6 +24,14 @@ pub(crate) const MORE: u64 = 1 << LOCATION_BITS;
 const TAG_SHIFT: u32 = LOCATION_BITS + 1;
 const TAG_MASK: u64 = !0 << TAG_SHIFT;
 
+const _: () = {
+    // tag, more, location: every bit of the word, and none twice.
+    assert!(TAG_BITS + 1 + LOCATION_BITS == 64);
+    assert!(TAG_MASK | MORE | LOCATION_MASK == !0);
+    assert!(TAG_MASK & MORE == 0 && MORE & LOCATION_MASK == 0 && TAG_MASK & LOCATION_MASK == 0);
+    assert!(BUCKET_ENTRIES * 8 == size_of::<DramLine>());
+};
+
 /// Where a record is: 1 to 2^40 - 1, in whatever unit the engine chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location(u64);

@@ -246,7 +246,7 @@ impl Pages {
     }
 
     /// Bytes for records in one page.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) const fn room(&self) -> u64 {
         self.bytes - self.header
     }
 }
@@ -418,6 +418,18 @@ const _: () = {
     let large = Pages::new(1, 24_576);
     assert!(large.header == 320 && large.mark_words == 32);
     assert!(RECORD_HEAD == 24 && SLOT_HEAD == 16 && OVERFLOW_HEAD == 64);
+    // A record's offset in its page, in units of `GRAIN`, is the number of its mark.
+    assert!(GRAIN == 16 && LINE.is_multiple_of(GRAIN) && RECORD_HEAD.is_multiple_of(8));
+    assert!(page.header.is_multiple_of(LINE) && large.header.is_multiple_of(LINE));
+    assert!(page.header >= 16 + 8 * page.mark_words && large.header >= 16 + 8 * large.mark_words);
+    assert!(page.mark_words * MARKS_PER_WORD * GRAIN >= page.room());
+    assert!(large.mark_words * MARKS_PER_WORD * GRAIN >= large.room());
+    // 48 bits of marks and 16 of a check; 47 bits of a version and 17 of a check.
+    assert!(MARKS_PER_WORD == 48 && FLOOR_BITS == 47);
+    // A tail word has 24 bits for an offset in a page, a head 16 for the length of a key less one.
+    assert!(PAGE_BYTES_MIN as u64 <= 1 << 24 && KEY_BYTES_MAX <= 1 << 16);
+    // Kinds share a byte of the page word, and none is what zeroed memory says.
+    assert!(Kind::Free as u8 != 0 && Kind::Overflow as u64 <= 0xff);
 };
 
 #[cfg(test)]

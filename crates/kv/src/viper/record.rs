@@ -4,6 +4,7 @@
 //! covers every byte of the record, the place it lies at and the life of its block.
 
 use super::layout::{FixedShape, GRAIN, RECORD_HEAD, SLOT_HEAD, word_at};
+use crate::engine::limits::KEY_BYTES_MAX;
 use everdram_pm::Secret;
 use std::ops::Range;
 
@@ -272,6 +273,15 @@ fn seed(at: u64, epoch: u32) -> u64 {
 }
 
 const CHECK_AT: Range<usize> = 16..24;
+
+const _: () = {
+    assert!(CHECK_AT.end - CHECK_AT.start == 8 && CHECK_AT.end == RECORD_HEAD);
+    // A head has 32 bits for the length of a value, and 16 for that of a key less one.
+    assert!(VALUE_LEN_MAX <= 1 << 32 && KEY_BYTES_MAX <= 1 << 16);
+    // bytes, first and pieces, key bytes, name
+    assert!(CHAIN_BYTES == 8 + (4 + 4) + 8 + 8 && CHAIN_BYTES.is_multiple_of(GRAIN as usize));
+    assert!(BIG_KEY_PREFIX <= KEY_BYTES_MAX);
+};
 
 #[inline(always)]
 fn sum(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> u64 {

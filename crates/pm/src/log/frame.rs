@@ -38,6 +38,13 @@ pub(super) const FRAME_MAX: usize = 256 << 10;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"redo log");
 
+const _: () = {
+    // checksum, magic, lsn, body bytes, durable, incarnation, chain, zero; offset, bytes
+    assert!(HEADER == 8 * 8 && ENTRY == 2 * 8);
+    assert!(BLOCK.is_multiple_of(LINE) && (FRAME_MIN as u64) < BLOCK);
+    assert!(FRAME_MAX as u64 > BLOCK && (FRAME_MAX as u64).is_multiple_of(BLOCK));
+};
+
 /// A frame's header, but for checksum and magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {

@@ -83,6 +83,16 @@ assert_layout!(Layout, size 4096, align 1, {
     reserved @ 176, extents @ 1688, checksum @ 4088,
 });
 assert_layout!(ExtentLayout, size 24, align 1, { owner @ 0, reserved @ 4, at @ 8, bytes @ 16 });
+const _: () = {
+    assert!(COPIES_AT[0] == 0 && COPIES_AT[1] == PAGE && COPIES_AT[1] + PAGE <= ROOT_AT);
+    assert!(ROOT_AT + ROOT_BYTES == SPARE_AT && SPARE_AT <= DATA_AT);
+    assert!(ROOT_AT.is_multiple_of(PAGE) && ROOT_BYTES.is_multiple_of(PAGE));
+    assert!(DATA_AT.is_multiple_of(PAGE) && IMAGE_BYTES_MAX.is_multiple_of(PAGE));
+    assert!(
+        1688 + size_of::<ExtentLayout>() * EXTENTS_MAX == 4088,
+        "extents end where the checksum is"
+    );
+};
 
 /// One copy as bytes.
 pub(crate) type Block = [u8; PAGE as usize];

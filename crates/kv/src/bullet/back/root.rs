@@ -26,6 +26,13 @@ pub(in crate::bullet) const ROOT_WORDS: [u64; 4] =
     [ROOT_AT, ROOT_AT + 8, ROOT_AT + 16, ROOT_AT + 24];
 
 const SALT_ROOT: u64 = 0x72;
+const _: () = {
+    assert!(ROOT_WORDS[0] == ROOT_AT && ROOT_WORDS[3] == ROOT_AT + 3 * 8);
+    assert!(
+        ROOT_WORDS[3] + 8 <= LEDGERS_AT,
+        "the ledgers come behind the root"
+    );
+};
 
 /// Where the back table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,6 +39,7 @@ use super::session::ViperSession;
 use crate::concurrency::seam::looks;
 use crate::error::Error;
 use crate::index::SECRET_BYTES;
+use everdram_pm::ROOT_BYTES;
 use everdram_pm::lock::lock;
 use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
 use std::sync::Arc;
@@ -84,6 +85,12 @@ pub(super) struct Summary {
 
 /// Bytes of a [`Summary`].
 pub(super) const SUMMARY_BYTES: usize = SECRET_BYTES + 7 * 8;
+const _: () = {
+    assert!(SECRET_BYTES.is_multiple_of(8) && SUMMARY_BYTES.is_multiple_of(8));
+    // Each name has a line of its own, behind the words of the root page's first line.
+    assert!(NAMES_AT[0] >= ROOT_AT + LINE && NAMES_AT[1] == NAMES_AT[0] + LINE);
+    assert!(NAMES_AT[1] + LINE <= ROOT_AT + ROOT_BYTES);
+};
 const FLAG_EXPIRIES: u64 = 1;
 
 impl Summary {
