@@ -121,8 +121,9 @@ pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<
         keys: Vec::new(),
     };
     for _ in 0..count {
-        let share = work.blocks.len().saturating_sub(few!(SHARE));
-        let share = work.blocks.split_off(share);
+        let rest = work.blocks.len().saturating_sub(few!(SHARE));
+        // They stay in the list until they are verified: whoever goes on behind a thread that panicked meets them again.
+        let share = work.blocks.get(rest..).unwrap_or_default().to_vec();
         if share.is_empty() {
             free_unreached(viper, &mut work)?;
             viper.verification.left.store(0, Ordering::Release);
@@ -130,6 +131,7 @@ pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<
         }
         let done = verifier.share(&share, &mut work.reached);
         done.map_err(|error| viper.halt(error))?;
+        work.blocks.truncate(rest);
         let verified = share.len() as u64;
         viper
             .verification

@@ -508,6 +508,12 @@ impl Tap for BeforeFence {
 }
 
 fn over_lab(tap: Arc<BeforeFence>) -> Arc<Viper> {
+    let words = Geometry::new(512, 2, None).unwrap().to_words();
+    let image = lab::create(lab::Seed(7), EngineKind::Viper.number(), words).unwrap();
+    over_image(&image, tap)
+}
+
+fn over_image(image: &[u8], tap: Arc<BeforeFence>) -> Arc<Viper> {
     let options = Options {
         initial_bytes: 16 << 10,
         chunk_bytes: 16 << 10,
@@ -516,9 +522,7 @@ fn over_lab(tap: Arc<BeforeFence>) -> Arc<Viper> {
         reclaim_background: false,
         ..Options::default()
     };
-    let words = Geometry::new(512, 2, None).unwrap().to_words();
-    let image = lab::create(lab::Seed(7), EngineKind::Viper.number(), words).unwrap();
-    let pool = lab::open(&image, LAB_BYTES, Some(tap)).unwrap();
+    let pool = lab::open(image, LAB_BYTES, Some(tap)).unwrap();
     Viper::over(pool, Path::new("lab"), &options).unwrap()
 }
 
@@ -575,4 +579,36 @@ fn a_panic_in_a_commit_halts_the_store_and_keeps_nobody_waiting() {
     assert!(matches!(other.delete(b"key"), Err(Error::Halted(_))));
     assert_eq!(get(&viper, b"key").as_deref(), Some(&b"old"[..]));
     assert!(!viper.stripes.is_locked(viper.stripe(viper.hash(b"key"))));
+}
+
+/// A thread that panicked while it verified blocks took them with it: whoever went on found nothing left to verify, and took them for
+/// verified.
+#[test]
+fn blocks_whose_verification_panicked_are_verified_by_whoever_goes_on() {
+    let before = over_lab(Arc::default());
+    let mut user = session(&before);
+    for number in 0..12_u32 {
+        user.put(&number.to_le_bytes(), &[7; 180], 0).unwrap();
+    }
+    user.commit_pending().unwrap();
+    crate::viper::checkpoint::write(&before).unwrap();
+    assert!(user.delete(&3_u32.to_le_bytes()).unwrap());
+    user.commit_pending().unwrap();
+    // Killed.
+    let image = before.pool.region().snapshot();
+    let tap = Arc::new(BeforeFence::default());
+    let viper = over_image(&image, Arc::clone(&tap));
+    assert!(
+        viper.verification.is_running(),
+        "there is nothing to verify"
+    );
+    *tap.0.lock() = Some(Box::new(|| panic!("on purpose")));
+    let doomed = Arc::clone(&viper);
+    let panicked = std::thread::spawn(move || doomed.verify());
+    assert!(panicked.join().is_err(), "it did not panic");
+    assert!(viper.verification.is_running(), "nothing is left to verify");
+    viper.verify().unwrap();
+    crate::viper::checkpoint::write(&viper).unwrap();
+    assert_eq!(get(&viper, &3_u32.to_le_bytes()), None);
+    assert_eq!(viper.len(), 11);
 }
