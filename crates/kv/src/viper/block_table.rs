@@ -56,6 +56,27 @@ pub(crate) enum State {
     Checkpoint = 7,
 }
 
+impl State {
+    /// The lives that blocks have: recovery and growth enter a block from outside, a session opens and seals it,
+    /// compaction empties it, and what nobody can be reading becomes free.
+    fn may_become(self, to: State) -> bool {
+        use State::{Checkpoint, Compacting, Free, Open, Outside, Overflow, Sealed, Unverified};
+        match (self, to) {
+            (from, to) if from == to => true,
+            (Outside, _) => true,
+            (Free, Open | Overflow | Checkpoint | Outside) => true,
+            (Open, Sealed) => true,
+            (Sealed, Compacting) => true,
+            (Compacting, Sealed | Free) => true,
+            (Unverified, Sealed) => true,
+            (Overflow | Checkpoint, Free) => true,
+            // A checkpoint that was found and is not taken after all: recovery reads everything.
+            (Checkpoint, Overflow) => true,
+            _ => false,
+        }
+    }
+}
+
 /// What DRAM knows of one block.
 #[derive(Default)]
 pub(crate) struct Block {
@@ -106,7 +127,17 @@ impl Block {
         }
     }
 
+    /// Enters what the block is. Only its owner, or recovery, does so: see [`Block::swap`] for what others may change.
+    ///
+    /// # Panics
+    /// The block cannot be in that state next.
     pub(crate) fn set(&self, info: Info) {
+        let from = self.info().state;
+        assert!(
+            from.may_become(info.state),
+            "a block that is {from:?} cannot become {:?}",
+            info.state
+        );
         let word = info.state as u64 | (info.kind as u64) << 8 | u64::from(info.epoch) << 16;
         self.word.store(word, Ordering::Release);
     }
@@ -118,6 +149,10 @@ impl Block {
 
     /// Replaces exactly `from`.
     pub(crate) fn swap(&self, from: Info, to: Info) -> bool {
+        assert!(
+            from.state.may_become(to.state),
+            "a block that is {from:?} cannot become {to:?}"
+        );
         publishes!();
         let pack = |i: Info| i.state as u64 | (i.kind as u64) << 8 | u64::from(i.epoch) << 16;
         self.word
