@@ -26,7 +26,7 @@ Chores of everdram. Usage: cargo xtask <chore>
           opened on purpose
   mutants the score that counts: how many of the bugs planted by xtask/mutants the crash lab finds, five minutes for each;
           `mutants --quick` tries ten, a minute each. Also --only NAME[,NAME], --list, --seconds N, --seed N
-  fuzz    all fuzzing targets, a minute each: pool, log, resp, import; also
+  fuzz    all fuzzing targets, 40 s each: pool, bullet, log, resp, import; also
           `fuzz TARGET --seconds N`, and `fuzz TARGET --input FILE` to see a failure again
   miri    the code with unsafe, what threads race on and viper on the heap under Miri (needs a nightly with miri)
   tsan    key locks, epochs, viper on the heap, the contract of the engines and the server under ThreadSanitizer
@@ -39,6 +39,14 @@ Chores of everdram. Usage: cargo xtask <chore>
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let chore = arguments.next();
+    let asks_for_help = |argument: &String| argument == "--help" || argument == "-h";
+    if std::env::args()
+        .skip(2)
+        .any(|argument| asks_for_help(&argument))
+    {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     match chore.as_deref() {
         Some("fuzz") => return fuzz::run(arguments),
         Some("mutants") => return mutants::run(arguments),
