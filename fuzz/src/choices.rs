@@ -1,5 +1,5 @@
-//! Input bytes as choices: numbers, ranges and strings, taken from the front. When the bytes are used up every
-//! choice is 0, so a prefix of an input does the first part of what the input does.
+//! Input bytes as choices: numbers, ranges and strings, taken from the front. When the bytes are used up
+//! every choice is 0, so a prefix of an input does the first part of what the input does.
 
 /// What is left of an input.
 pub struct Choices<'a> {

@@ -1,8 +1,9 @@
 //! What is done to a pool before it is opened, as an input chooses.
 //!
-//! *Damage* flips bits, loses ranges and copies some over others: whatever a broken medium does. Then a key has one
-//! of its values or none, and no key is there that nobody wrote. *Forgery* makes checks hold over chosen bytes:
-//! whatever somebody with the pool's key does. Then any answer will do, but an answer it must be.
+//! *Damage* flips bits, loses ranges and copies some over others: whatever a broken medium does. Then a key
+//! has one of its values or none, and no key is there that nobody wrote. *Forgery* makes checks hold over
+//! chosen bytes: whatever somebody with the pool's key does. Then any answer will do, but an answer it must
+//! be.
 
 use crate::choices::Choices;
 use crate::pools::{Base, KEYS, NOW_MS, key};
@@ -82,8 +83,9 @@ fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
     choices.of(places).at + choices.below(72)
 }
 
-/// Forges parts of `image`. Says whether the lives of its blocks are as they were: somebody who sets those back, or
-/// moves bytes, makes records of an earlier life count in the next one, and then no order can be asked for.
+/// Forges parts of `image`. Says whether the lives of its blocks are as they were: somebody who sets those
+/// back, or moves bytes, makes records of an earlier life count in the next one, and then no order can be
+/// asked for.
 pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) -> bool {
     let mut lives = true;
     let Some(forger) = Forger::new(secret(image), base.geometry) else {

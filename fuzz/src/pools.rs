@@ -1,4 +1,5 @@
-//! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each start.
+//! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each
+//! start.
 
 use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;

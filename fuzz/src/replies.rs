@@ -1,4 +1,5 @@
-//! Replies as a client has to be able to read them: RESP2 and RESP3, nothing left over, every length as announced.
+//! Replies as a client has to be able to read them: RESP2 and RESP3, nothing left over, every length as
+//! announced.
 
 /// How many replies these bytes are.
 ///

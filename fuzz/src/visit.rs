@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// What a key reads as: its value, nothing, or damage.
 pub type Contents = BTreeMap<Vec<u8>, Result<Option<Vec<u8>>, ()>>;
 
-/// Opens an image, reads everything, and (if asked) writes. Returns what it read last and the image a crash then
-/// leaves. With `base` only what was written there may be read.
+/// Opens an image, reads everything, and (if asked) writes. Returns what it read last and the image a crash
+/// then leaves. With `base` only what was written there may be read.
 ///
 /// # Errors
 /// The image was refused.

@@ -15,8 +15,8 @@ pub(crate) fn target() -> PathBuf {
     root().join(target)
 }
 
-/// The `cargo` that runs this program, at the root. The fuzzing targets, a workspace of their own, are built in the
-/// same place, so that both share what they depend on.
+/// The `cargo` that runs this program, at the root. The fuzzing targets, a workspace of their own, are built
+/// in the same place, so that both share what they depend on.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

@@ -1,8 +1,9 @@
 //! Child processes that end in time.
 //!
-//! A child has a limit, and CI as a whole has one ([`none_after`]). A child leads a process group, and what it starts
-//! ends with it: a [`Watcher`] kills the group when the limit is over, and also when this process is gone, however it
-//! ended. That matters because the keys that interrupt a program in a terminal reach its own group only.
+//! A child has a limit, and CI as a whole has one ([`none_after`]). A child leads a process group, and what
+//! it starts ends with it: a [`Watcher`] kills the group when the limit is over, and also when this process
+//! is gone, however it ended. That matters because the keys that interrupt a program in a terminal reach its
+//! own group only.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -85,7 +86,8 @@ pub(crate) fn follow(
     Ok(status)
 }
 
-/// Runs a command in silence, to its end or until `take` has heard enough of what it prints on standard output, line by line; `None`: it had.
+/// Runs a command in silence, to its end or until `take` has heard enough of what it prints on standard
+/// output, line by line; `None`: it had.
 pub(crate) fn listen(
     command: &mut Command,
     limit: Duration,
@@ -179,7 +181,8 @@ fn pieces_of(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> 
     receiver
 }
 
-/// A shell that waits for the end of its standard input, which this process holds open, and then kills a process group.
+/// A shell that waits for the end of its standard input, which this process holds open, and then kills a
+/// process group.
 struct Watcher(Child);
 
 impl Watcher {

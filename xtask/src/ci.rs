@@ -1,7 +1,7 @@
 //! The steps of CI, each a command that anybody can run by hand.
 //!
-//! A failing step does not stop the later ones: one run says everything that is wrong. A step that hangs is ended, and
-//! has failed; by hand no step has a limit.
+//! A failing step does not stop the later ones: one run says everything that is wrong. A step that hangs is
+//! ended, and has failed; by hand no step has a limit.
 
 use crate::cargo::cargo;
 use crate::fuzz;
@@ -34,8 +34,9 @@ const CLIPPY_FUZZ: Step = Step::check(
     "clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
 );
 
-/// Unit, contract, wire and differential tests of the libraries, and the examples in their documentation; then the
-/// tests of the program with the kill loop, whose output is shown because it carries the seeds and the counts.
+/// Unit, contract, wire and differential tests of the libraries, and the examples in their documentation;
+/// then the tests of the program with the kill loop, whose output is shown because it carries the seeds and
+/// the counts.
 pub(crate) const TESTS: [Step; 3] = [
     Step::tests(
         "test",
@@ -60,8 +61,8 @@ pub(crate) const TESTS: [Step; 3] = [
     ),
 ];
 
-/// The simulated disk by itself; then the crash lab, optimised: a million images, the mutation score, the lints, the holes opened on purpose.
-/// Its output is shown because it carries the seeds and the counts.
+/// The simulated disk by itself; then the crash lab, optimised: a million images, the mutation score, the
+/// lints, the holes opened on purpose. Its output is shown because it carries the seeds and the counts.
 const LAB: [Step; 3] = [
     Step::tests(
         "simulated disk",

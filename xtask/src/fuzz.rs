@@ -1,8 +1,10 @@
-//! `cargo xtask fuzz`: builds the targets in `fuzz/` with coverage and runs them, as many at once as there are cores.
+//! `cargo xtask fuzz`: builds the targets in `fuzz/` with coverage and runs them, as many at once as there
+//! are cores.
 //!
-//! Coverage comes from the compiler that everything else is built with; what is needed besides is a C++ compiler, for
-//! the fuzzing engine. Inputs that reach something new stay in `target/fuzz/corpus`, those that fail in
-//! `target/fuzz/failures`; `fuzz/seeds` is where each run starts, and has every input that failed once.
+//! Coverage comes from the compiler that everything else is built with; what is needed besides is a C++
+//! compiler, for the fuzzing engine. Inputs that reach something new stay in `target/fuzz/corpus`, those that
+//! fail in `target/fuzz/failures`; `fuzz/seeds` is where each run starts, and has every input that failed
+//! once.
 
 use crate::cargo::{cargo, root, target};
 use crate::child;
@@ -66,8 +68,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What CI runs: every target for a minute, and the tests of what they share. Says why if something failed, or could
-/// not be run.
+/// What CI runs: every target for a minute, and the tests of what they share. Says why if something failed,
+/// or could not be run.
 pub(crate) fn minute() -> Result<(), String> {
     let fuzzed = fuzz(&Plan {
         targets: TARGETS.to_vec(),

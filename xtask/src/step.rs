@@ -27,7 +27,8 @@ pub(crate) struct Step {
     /// Arguments for cargo, without those that `under` brings.
     pub(crate) arguments: &'static str,
     pub(crate) counts: Counts,
-    /// CI ends it after this many seconds: some three times what it takes on two cores that build everything first.
+    /// CI ends it after this many seconds: some three times what it takes on two cores that build everything
+    /// first.
     pub(crate) limit_s: u64,
 }
 

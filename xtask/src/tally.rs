@@ -107,7 +107,8 @@ impl Tally {
         let limit = self.bounded.then(|| step.limit());
         let (mut passed, mut failed, mut lines) = (0, 0, Lines::default());
         let ended = child::follow(&mut step.command(), limit, &mut |bytes| {
-            // At once, the beginnings of lines, too: if it hangs, the name of the test is all there is to see.
+            // At once, the beginnings of lines, too: if it hangs, the name of the test is all there is to
+            // see.
             let mut here = std::io::stdout();
             let _nobody_reads = here.write_all(bytes).and_then(|()| here.flush());
             lines.take(bytes, &mut |line| {

@@ -2,6 +2,7 @@
 //!
 //! * A source file opens with a `//!` header and has at most [`LINES_MAX`] lines.
 //! * A folder has at most [`FILES_MAX`] source files.
+//! * Comments have at most [`COLUMNS_MAX`] columns, but for pictures, tables and links.
 //! * Nothing is left to do: no marks of unfinished work.
 //! * Each dependency of the workspace has its reason in a comment above it.
 
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 const LINES_MAX: usize = 900;
 const FILES_MAX: usize = 20;
+const COLUMNS_MAX: usize = 110;
 /// In pieces, so that this file does not find itself.
 const MARKS: [&str; 4] = [
     concat!("TO", "DO"),
@@ -111,7 +113,35 @@ fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
             "{name}:1: no `//!` header that says what the file is for"
         ));
     }
+    check_columns(name, text, findings);
     check_marks(name, text, findings);
+}
+
+fn check_columns(name: &str, text: &str, findings: &mut Vec<String>) {
+    let mut is_picture = false;
+    for (index, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_picture = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']);
+        let words = comment.trim_start();
+        if words.starts_with("```") {
+            is_picture = !is_picture;
+        }
+        let is_kept = is_picture
+            || comment.starts_with("     ")
+            || ["|", "#", "[`", "+-"]
+                .iter()
+                .any(|start| words.starts_with(start));
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX && !is_kept {
+            findings.push(format!(
+                "{name}:{}: a comment of {columns} columns; {COLUMNS_MAX} are enough",
+                index + 1
+            ));
+        }
+    }
 }
 
 fn check_marks(name: &str, text: &str, findings: &mut Vec<String>) {
@@ -184,6 +214,12 @@ mod tests {
             findings(check_source, &format!("//! {}: later\n", MARKS[0])),
             1
         );
+        let long = "x".repeat(COLUMNS_MAX);
+        assert_eq!(findings(check_source, &format!("//! {long}\n")), 1);
+        let picture = format!("//! ```text\n//! {long}\n//! ```\n");
+        assert_eq!(findings(check_source, &picture), 0);
+        let behind = format!("{picture}//! {long}\n");
+        assert_eq!(findings(check_source, &behind), 1, "the picture has ended");
     }
 
     #[test]

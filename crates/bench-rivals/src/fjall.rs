@@ -1,6 +1,6 @@
-//! fjall: each write is followed by `PersistMode::SyncData`, which is `fdatasync` of its preallocated journal; a
-//! batch asks for the same. The cache fits the data and blocks are not compressed, since the values of a benchmark
-//! do not compress.
+//! fjall: each write is followed by `PersistMode::SyncData`, which is `fdatasync` of its preallocated
+//! journal; a batch asks for the same. The cache fits the data and blocks are not compressed, since the
+//! values of a benchmark do not compress.
 
 use crate::shared::{cache_bytes, folder_bytes, increment, locked_version};
 use anyhow::Context;

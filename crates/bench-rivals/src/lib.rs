@@ -1,11 +1,11 @@
-//! The stores that people use today, behind the traits of `everdram-bench`, so that every figure comes out of the
-//! same loop on the same medium with the same meaning of an answered write.
+//! The stores that people use today, behind the traits of `everdram-bench`, so that every figure comes out of
+//! the same loop on the same medium with the same meaning of an answered write.
 //!
 //! # Nothing is built that was not asked for
 //!
-//! Each store is a feature, `all` is all of them, and without a feature the crate is an empty list that builds
-//! everywhere: it can stay in the workspace, under the same lints and formatting, and nobody who works on everdram
-//! needs RocksDB. `cargo build -p everdram-cli --features rivals` turns everything on.
+//! Each store is a feature, `all` is all of them, and without a feature the crate is an empty list that
+//! builds everywhere: it can stay in the workspace, under the same lints and formatting, and nobody who works
+//! on everdram needs RocksDB. `cargo build -p everdram-cli --features rivals` turns everything on.
 //!
 //! | store | comes from | an answered write | settings |
 //! | --- | --- | --- | --- |
@@ -17,15 +17,17 @@
 //! | `sled-unsynced` | Rust | what sled does by itself: a flush every half second | the same |
 //! | `scc` | Rust | a hash map in DRAM: nothing is ever durable | xxh3 as its hash, sized for the data |
 //!
-//! The crate `rocksdb` 0.20 was made for RocksDB 7.9 and fits the C interface of Debian's 7.8; later ones ask for
-//! functions that it lacks. Another place for library and headers is said with `ROCKSDB_LIB_DIR` and
-//! `ROCKSDB_INCLUDE_DIR`. LMDB is reached through `lmdb-rkv`, since opening an environment with `heed` is `unsafe`.
+//! The crate `rocksdb` 0.20 was made for RocksDB 7.9 and fits the C interface of Debian's 7.8; later ones ask
+//! for functions that it lacks. Another place for library and headers is said with `ROCKSDB_LIB_DIR` and
+//! `ROCKSDB_INCLUDE_DIR`. LMDB is reached through `lmdb-rkv`, since opening an environment with `heed` is
+//! `unsafe`.
 //!
 //! # What the interfaces do not have
 //!
-//! RocksDB and fjall do not say whether a deleted key was there, so `delete` looks first. They have no atomic change
-//! of a value either (RocksDB's merge does not say whether there was one): `update_word` reads, changes and puts, as
-//! the trait allows, and two threads that update one key can lose a step. The others do it atomically.
+//! RocksDB and fjall do not say whether a deleted key was there, so `delete` looks first. They have no atomic
+//! change of a value either (RocksDB's merge does not say whether there was one): `update_word` reads,
+//! changes and puts, as the trait allows, and two threads that update one key can lose a step. The others do
+//! it atomically.
 #![forbid(unsafe_code)]
 // Without a single store, what they share is unused.
 #![cfg_attr(

@@ -1,8 +1,8 @@
-//! LMDB: a transaction for each call, synced when it commits (neither `MDB_NOSYNC` nor `MDB_NOMETASYNC`), one writer
-//! at a time.
+//! LMDB: a transaction for each call, synced when it commits (neither `MDB_NOSYNC` nor `MDB_NOMETASYNC`), one
+//! writer at a time.
 //!
-//! Its cache is the page cache. The map only reserves addresses, so it is made large enough for half-filled pages
-//! and for values that take pages of their own.
+//! Its cache is the page cache. The map only reserves addresses, so it is made large enough for half-filled
+//! pages and for values that take pages of their own.
 
 use crate::shared::{folder_bytes, increment};
 use anyhow::Context;

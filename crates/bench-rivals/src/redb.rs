@@ -1,5 +1,5 @@
-//! redb: a transaction for each call, committed with `Durability::Immediate`, one writer at a time; the cache fits
-//! the data.
+//! redb: a transaction for each call, committed with `Durability::Immediate`, one writer at a time; the cache
+//! fits the data.
 
 use crate::shared::{cache_bytes, folder_bytes, increment, locked_version};
 use anyhow::Context;

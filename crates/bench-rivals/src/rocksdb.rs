@@ -1,8 +1,9 @@
-//! RocksDB, the system's library: the write-ahead log is synced for each write, and several threads share a sync.
+//! RocksDB, the system's library: the write-ahead log is synced for each write, and several threads share a
+//! sync.
 //!
-//! The settings are those that its wiki advises for a start ("Setup Options and Basic Tuning"), with a block cache
-//! that fits the data, no compression, since the values of a benchmark do not compress, and log files that are used
-//! again, which saves a sync the change of the file's size.
+//! The settings are those that its wiki advises for a start ("Setup Options and Basic Tuning"), with a block
+//! cache that fits the data, no compression, since the values of a benchmark do not compress, and log files
+//! that are used again, which saves a sync the change of the file's size.
 
 use crate::shared::{cache_bytes, folder_bytes, increment};
 use anyhow::Context;
@@ -50,7 +51,8 @@ impl Opener for RocksDb {
     }
 }
 
-/// The C interface does not tell the library's version, but the library writes it into each database's options.
+/// The C interface does not tell the library's version, but the library writes it into each database's
+/// options.
 fn library_version() -> Result<String, Error> {
     let dir = tempfile::tempdir()?;
     drop(DB::open_default(dir.path())?);

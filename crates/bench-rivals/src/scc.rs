@@ -1,5 +1,5 @@
-//! scc's concurrent hash map in DRAM: what a store could do if nothing had to last. The map is sized for the records,
-//! and its hash is xxh3, as a program that cares for speed would have it.
+//! scc's concurrent hash map in DRAM: what a store could do if nothing had to last. The map is sized for the
+//! records, and its hash is xxh3, as a program that cares for speed would have it.
 
 use crate::shared::{increment, locked_version};
 use everdram_bench::{Client, Durability, Error, Opener, Subject};

@@ -1,5 +1,5 @@
-//! What several stores need: the version they were built from, the room they take, the size of a cache that fits
-//! the data, and the step of a counter.
+//! What several stores need: the version they were built from, the room they take, the size of a cache that
+//! fits the data, and the step of a counter.
 
 use anyhow::Context;
 use everdram_bench::Error;
@@ -20,8 +20,8 @@ pub(crate) fn locked_version(package: &str) -> String {
         )
 }
 
-/// Room that the files under `dir` take. Blocks are counted, since some stores make their files longer than what
-/// is in them; what vanishes meanwhile, as compaction makes it, counts nothing.
+/// Room that the files under `dir` take. Blocks are counted, since some stores make their files longer than
+/// what is in them; what vanishes meanwhile, as compaction makes it, counts nothing.
 pub(crate) fn folder_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else {
         return 0;
@@ -39,7 +39,8 @@ pub(crate) fn folder_bytes(dir: &Path) -> u64 {
         .sum()
 }
 
-/// A cache in which all records fit, with a half more for what a store keeps beside them, and not less than 64 MiB.
+/// A cache in which all records fit, with a half more for what a store keeps beside them, and not less than
+/// 64 MiB.
 pub(crate) fn cache_bytes(records: u64, record_bytes: usize) -> u64 {
     let data_bytes = records.saturating_mul(record_bytes as u64);
     data_bytes.saturating_add(data_bytes / 2).max(64 << 20)

@@ -1,9 +1,9 @@
-//! sled, twice: with a flush after each write, and as it comes, with a flush every half second, which is how it is
-//! usually run. The cache fits the data.
+//! sled, twice: with a flush after each write, and as it comes, with a flush every half second, which is how
+//! it is usually run. The cache fits the data.
 //!
-//! Neither is durable by what others here call so. On Linux a flush of sled 0.34 is `sync_file_range`, which waits
-//! until the pages are with the disk, but tells the disk nothing: its cache is not flushed, and the file's metadata
-//! is not written. A process that dies loses nothing flushed; a power loss may take it.
+//! Neither is durable by what others here call so. On Linux a flush of sled 0.34 is `sync_file_range`, which
+//! waits until the pages are with the disk, but tells the disk nothing: its cache is not flushed, and the
+//! file's metadata is not written. A process that dies loses nothing flushed; a power loss may take it.
 
 use crate::shared::{cache_bytes, folder_bytes, increment, locked_version};
 use anyhow::Context;

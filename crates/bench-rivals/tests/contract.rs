@@ -1,5 +1,5 @@
-//! Every store keeps the contract that the benchmark measures by: what was put is there, what was deleted is not,
-//! and where the store is on a medium, all of it is there after it was opened again.
+//! Every store keeps the contract that the benchmark measures by: what was put is there, what was deleted is
+//! not, and where the store is on a medium, all of it is there after it was opened again.
 #![forbid(unsafe_code)]
 
 use everdram_bench::{Client, Durability, Opener, Subject};

@@ -5,8 +5,8 @@
 //! ```text
 //!   number and counter 8 B | generation 8 B | filler | seal 8 B
 //! ```
-//! with the number in the upper 40 bits of the first word: the lower 24 count up when the word is updated. The
-//! seal follows from number and generation, and so does the length: a value of another record, of another
+//! with the number in the upper 40 bits of the first word: the lower 24 count up when the word is updated.
+//! The seal follows from number and generation, and so does the length: a value of another record, of another
 //! length, or put together of two does not pass. Values below 24 bytes have the first word alone.
 
 use crate::sizes::{Lengths, Sizes};

@@ -1,8 +1,8 @@
 //! everdram over memory in which every store, flush and fence is counted: what an operation costs the medium.
 //!
-//! The substrate keeps no such counters, which would cost its hot path. The crash lab's tap hears of every event
-//! exactly; it is too slow to be timed under, so counting is a pass of its own. There is no background thread:
-//! what compaction and growth write is what the operations themselves made necessary.
+//! The substrate keeps no such counters, which would cost its hot path. The crash lab's tap hears of every
+//! event exactly; it is too slow to be timed under, so counting is a pass of its own. There is no background
+//! thread: what compaction and growth write is what the operations themselves made necessary.
 
 use crate::subject::{Client, Durability, Error, Opener, Subject, Traffic};
 use everdram::{Engine, EngineKind, EngineSession, Options};

@@ -8,7 +8,8 @@ pub(crate) const EXPONENT: f64 = 0.99;
 
 /// Numbers below a bound in another order: a bijection that needs no table.
 ///
-/// A Feistel network over the least even number of bits that holds the bound; what falls outside goes round again.
+/// A Feistel network over the least even number of bits that holds the bound; what falls outside goes round
+/// again.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,

@@ -7,7 +7,8 @@ use everdram::{
 };
 use std::path::Path;
 
-/// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave: generous.
+/// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave:
+/// generous.
 const BESIDE_BYTES: u64 = 40;
 
 /// Opens everdram on a medium.

@@ -1,8 +1,9 @@
 //! Measurements: what the machine can do at most, and what stores on it do.
 //!
 //! [`limits`] runs bare loops over the medium, so that every figure of a store can be said as a share of what
-//! the hardware allows. A [`Plan`] measures a store behind [`Subject`] and [`Client`], whatever it is, under a
-//! [`Workload`]; a [`Row`] is what came out. The library prints nothing: it tells its caller what it measured.
+//! the hardware allows. A [`Plan`] measures a store behind [`Subject`] and [`Client`], whatever it is, under
+//! a [`Workload`]; a [`Row`] is what came out. The library prints nothing: it tells its caller what it
+//! measured.
 #![forbid(unsafe_code)]
 
 pub mod bars;

@@ -1,7 +1,8 @@
 //! A measurement of one store under one workload: what is asked for, and how it goes.
 //!
-//! Each repetition is a warm-up, a pass whose loop reads no clock, and a pass that times each call. Workloads that
-//! leave the store other than they found it get a fresh one for each repetition; the others keep theirs, loaded once.
+//! Each repetition is a warm-up, a pass whose loop reads no clock, and a pass that times each call. Workloads
+//! that leave the store other than they found it get a fresh one for each repetition; the others keep theirs,
+//! loaded once.
 
 use crate::corpus::Corpus;
 use crate::latency::histogram;

@@ -1,4 +1,5 @@
-//! What the kernel knows of this process and its threads: memory of its own, time, and time spent waiting for a core.
+//! What the kernel knows of this process and its threads: memory of its own, time, and time spent waiting for
+//! a core.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -16,7 +17,8 @@ pub fn cpu() -> Duration {
     )
 }
 
-/// Memory of this process that is no mapping of a shared file, in bytes: what a store needs beside its medium.
+/// Memory of this process that is no mapping of a shared file, in bytes: what a store needs beside its
+/// medium.
 #[must_use]
 pub fn private_bytes() -> u64 {
     status("/proc/self/status", "RssAnon:").unwrap_or(0) * 1024
@@ -44,7 +46,8 @@ pub fn pin(core: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
-/// Nanoseconds that another thread of this process has run so far, to some milliseconds; 0 of one that has ended.
+/// Nanoseconds that another thread of this process has run so far, to some milliseconds; 0 of one that has
+/// ended.
 #[must_use]
 pub fn ran_ns(thread: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));

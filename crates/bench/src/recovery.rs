@@ -1,7 +1,7 @@
 //! How long a store takes to open after a crash.
 //!
-//! A crash needs a process that dies: the caller names a command that fills a store and then waits to be killed
-//! (its own executable, as a rule, which calls [`fill_and_wait`]).
+//! A crash needs a process that dies: the caller names a command that fills a store and then waits to be
+//! killed (its own executable, as a rule, which calls [`fill_and_wait`]).
 
 use crate::corpus::Corpus;
 use crate::pass::load;

@@ -50,7 +50,8 @@ pub struct Configuration {
     pub values: Sizes,
     /// Operations at once, of batched workloads.
     pub batch: usize,
-    /// Operations a second of all threads that the latency pass began; `None` = each when the one before had ended.
+    /// Operations a second of all threads that the latency pass began; `None` = each when the one before had
+    /// ended.
     pub rate: Option<f64>,
     /// Whether each thread stayed on one core.
     pub pinned: bool,

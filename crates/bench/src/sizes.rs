@@ -33,7 +33,8 @@ pub enum Sizes {
     },
 }
 
-/// Deviation of the logarithm of skewed lengths: the mean is then 1.65 times the median, the 99th percentile ten times.
+/// Deviation of the logarithm of skewed lengths: the mean is then 1.65 times the median, the 99th percentile
+/// ten times.
 const SKEW: f64 = 1.0;
 
 impl Sizes {

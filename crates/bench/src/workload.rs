@@ -42,7 +42,8 @@ pub enum Workload {
     YcsbE,
     /// Half reads, half read-modify-writes, zipfian.
     YcsbF,
-    /// As a cache or a session store sees it: zipfian reads, some of absent keys, overwrites, new keys that go again.
+    /// As a cache or a session store sees it: zipfian reads, some of absent keys, overwrites, new keys that
+    /// go again.
     Production,
 }
 

@@ -1,4 +1,5 @@
-//! Every workload, small, over everdram on emulated persistent memory: the answers are right, the figures are there.
+//! Every workload, small, over everdram on emulated persistent memory: the answers are right, the figures are
+//! there.
 
 use everdram::{EngineKind, Medium};
 use everdram_bench::{Counted, Everdram, Figures, Opener, Plan, Sizes, Workload};

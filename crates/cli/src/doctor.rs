@@ -1,7 +1,7 @@
 //! `everdram doctor`: which medium a path gives, how fast it makes things durable, what an answer will mean.
 //!
-//! An existing pool is opened as it is. In any other directory a small pool is made in a temporary subdirectory,
-//! tried, and removed. A device without a pool is only looked at.
+//! An existing pool is opened as it is. In any other directory a small pool is made in a temporary
+//! subdirectory, tried, and removed. A device without a pool is only looked at.
 
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, pool, units};

@@ -1,8 +1,8 @@
 //! The command line of everdram: serve a pool, prove that it survives, look into it, move data.
 //!
-//! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is
-//! well; 1 data was lost or is damaged, or the work failed; 2 the command line makes no sense; 3 what could be
-//! saved of a damaged pool was, and something is missing; 130 it was interrupted.
+//! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is well; 1
+//! data was lost or is damaged, or the work failed; 2 the command line makes no sense; 3 what could be saved
+//! of a damaged pool was, and something is missing; 130 it was interrupted.
 //!
 //! The library exists for the program and its tests only; [`demo`] carries the checker of acknowledged
 //! writes that the kill loop test uses too.

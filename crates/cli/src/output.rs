@@ -1,8 +1,9 @@
 //! Standard output, which its reader may close at any moment: `everdram inspect ... | head` is no failure.
 //!
-//! Rust's `println!` panics then. The one of this crate writes on into nothing, so that a command does its work to
-//! the end and its exit code says how that went. Whoever writes without end uses [`Standard`], and stops at the
-//! error that says [`Closed`]. The pipe or socket of somebody else that breaks is never mistaken for it.
+//! Rust's `println!` panics then. The one of this crate writes on into nothing, so that a command does its
+//! work to the end and its exit code says how that went. Whoever writes without end uses [`Standard`], and
+//! stops at the error that says [`Closed`]. The pipe or socket of somebody else that breaks is never mistaken
+//! for it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, StdoutLock, Write};

@@ -16,7 +16,8 @@ pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Re
     Ok(store?)
 }
 
-/// Verifies the pool at `path`, whatever it is of, which comes with the report; shows the progress of recovery unless `quiet`.
+/// Verifies the pool at `path`, whatever it is of, which comes with the report; shows the progress of
+/// recovery unless `quiet`.
 pub(crate) fn check(path: &Path, quiet: bool) -> anyhow::Result<(&'static str, CheckReport)> {
     let (progress, hear) = recovery(quiet);
     let checked = everdram::check(path, Some(hear));
@@ -36,7 +37,8 @@ fn recovery(quiet: bool) -> (Arc<Progress>, everdram::Progress) {
     (progress, Arc::new(hear))
 }
 
-/// Opens a pool that must be there, to look at: nothing of it changes. With `salvage`, whatever of it verifies.
+/// Opens a pool that must be there, to look at: nothing of it changes. With `salvage`, whatever of it
+/// verifies.
 pub(crate) fn open_existing(path: &Path, salvage: bool, quiet: bool) -> anyhow::Result<Store> {
     let mut options = Options::default();
     options.create = Create::Never;

@@ -42,8 +42,8 @@ pub(crate) struct Arguments {
     /// Write the TCP port to this file once the server is ready
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
-    /// Serve what verifies of a damaged pool, read-only: nothing of the pool changes, writes are refused, and a GET of a key
-    /// that is known to be damaged is an error. What is missing is said at start, and in INFO
+    /// Serve what verifies of a damaged pool, read-only: nothing of the pool changes, writes are refused, and
+    /// a GET of a key that is known to be damaged is an error. What is missing is said at start, and in INFO
     #[arg(long)]
     salvage: bool,
     /// Announce on standard output, as one JSON object, that the server is ready

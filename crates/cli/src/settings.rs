@@ -67,7 +67,8 @@ pub(crate) struct Layer {
     /// File whose first line is the password [default: none]
     #[arg(long, env = "EVERDRAM_PASSWORD_FILE", value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Serve other addresses than loopback without a password: whoever reaches them owns the data [default: false]
+    /// Serve other addresses than loopback without a password: whoever reaches them owns the data [default:
+    /// false]
     #[arg(long, env = "EVERDRAM_ALLOW_OPEN_NETWORK", num_args = 0..=1, default_missing_value = "true")]
     allow_open_network: Option<bool>,
     /// auto, pmem, file or emulated; auto never takes emulated [default: auto]
@@ -92,12 +93,14 @@ pub(crate) struct Layer {
     /// Redo log to keep ready on files; half of it starts a checkpoint [default: 64MiB]
     #[arg(long, env = "EVERDRAM_LOG_BYTES", value_name = "SIZE")]
     log_bytes: Option<String>,
-    /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none [default: 64MiB]
+    /// Pool written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
+    /// [default: 64MiB]
     #[arg(long, env = "EVERDRAM_CHECKPOINT_BYTES", value_name = "SIZE")]
     checkpoint_bytes: Option<String>,
-    /// Engine bullet: DRAM that its table in front may use, such as 4GiB, if it is not to hold all data; what is asked for seldom is
-    /// read from the pool then. Writes go on if it is too little: what the table behind does not have yet stays in front, up to
-    /// twice the logs, which have 64MiB [default: all that the data need]
+    /// Engine bullet: DRAM that its table in front may use, such as 4GiB, if it is not to hold all data; what
+    /// is asked for seldom is read from the pool then. Writes go on if it is too little: what the table
+    /// behind does not have yet stays in front, up to twice the logs, which have 64MiB [default: all that the
+    /// data need]
     #[arg(long, env = "EVERDRAM_FRONT_BYTES", value_name = "SIZE")]
     front_bytes: Option<String>,
     /// Connections at once [default: 10000]

@@ -1,7 +1,8 @@
 //! Colour and progress for a person who watches, plain lines for everyone else.
 //!
-//! Colour appears only if the stream is a terminal and `NO_COLOR` is not set. A progress bar is drawn
-//! on standard error; without a terminal the same facts come as whole lines, soon at first and then once a minute.
+//! Colour appears only if the stream is a terminal and `NO_COLOR` is not set. A progress bar is drawn on
+//! standard error; without a terminal the same facts come as whole lines, soon at first and then once a
+//! minute.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;

@@ -1,4 +1,5 @@
-//! `everdram bench compare` over next to nothing: rows of all kinds, a page that can be made again, and nothing left.
+//! `everdram bench compare` over next to nothing: rows of all kinds, a page that can be made again, and
+//! nothing left.
 #![forbid(unsafe_code)]
 
 use everdram_bench::compare::{Ground, Line, read_lines};

@@ -1,4 +1,5 @@
-//! `everdram bench figure` as a script sees it: rows that read back and whose figures fit each other, a picture, a page, exit codes.
+//! `everdram bench figure` as a script sees it: rows that read back and whose figures fit each other, a
+//! picture, a page, exit codes.
 
 use everdram_bench::figure::{Figure, Line, Measured, Series};
 use std::path::Path;
@@ -73,7 +74,8 @@ fn assert_series(series: &Series, rounds: usize, askers: usize) {
     assert!(series.mops.min > 0.0 && series.mops.min <= series.mops.median);
     assert!(series.mops.median <= series.mops.max);
     for (mops, ns) in series.rounds_mops.iter().zip(&series.rounds_ns) {
-        // Of askers that wait for one answer each, there are never more requests at once; but a block of requests may have begun before its span did.
+        // Of askers that wait for one answer each, there are never more requests at once; but a block of
+        // requests may have begun before its span did.
         let at_once = mops * ns / 1e3;
         assert!(
             at_once < askers as f64 * 3.0,

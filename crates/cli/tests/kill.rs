@@ -1,9 +1,9 @@
 //! The kill loop: the real program, under load from several connections, killed with SIGKILL again and again.
 //!
 //! After each kill every acknowledged write must be there, no answer may have been older than an earlier one,
-//! and nothing deleted may be back. `EVERDRAM_KILLS` sets the number of kills of each engine over both media (50),
-//! `EVERDRAM_SEED` repeats a run's choices. The campaigns of `everdram crashtest --kill` are run here, too, as a user
-//! runs them: few kills, but every kind of write.
+//! and nothing deleted may be back. `EVERDRAM_KILLS` sets the number of kills of each engine over both media
+//! (50), `EVERDRAM_SEED` repeats a run's choices. The campaigns of `everdram crashtest --kill` are run here,
+//! too, as a user runs them: few kills, but every kind of write.
 
 #[path = "support/kill_loop.rs"]
 mod kill_loop;

@@ -1,9 +1,9 @@
-//! The running server under several clients, kills included, is linearizable: every answer is explained by some
-//! order of all operations, each at one moment between its call and its return, also across SIGKILLs.
+//! The running server under several clients, kills included, is linearizable: every answer is explained by
+//! some order of all operations, each at one moment between its call and its return, also across SIGKILLs.
 //!
-//! Histories are recorded from the real program over real sockets and judged twice: by Porcupine, where Go is here,
-//! and by the checker in `support/checker.rs`; both must agree. `EVERDRAM_LINEARIZABLE_SECONDS` makes the runs
-//! longer (then `--release --nocapture` is wise), `EVERDRAM_SEED` repeats a run's choices.
+//! Histories are recorded from the real program over real sockets and judged twice: by Porcupine, where Go is
+//! here, and by the checker in `support/checker.rs`; both must agree. `EVERDRAM_LINEARIZABLE_SECONDS` makes
+//! the runs longer (then `--release --nocapture` is wise), `EVERDRAM_SEED` repeats a run's choices.
 
 mod support;
 
@@ -132,8 +132,8 @@ fn histories_on_emulated_memory_are_linearizable(engine: EngineKind) {
     }
 }
 
-/// The engine `model` keeps nothing: what was answered before a kill is not there after it. One kill might come when
-/// every key may be absent.
+/// The engine `model` keeps nothing: what was answered before a kill is not there after it. One kill might
+/// come when every key may be absent.
 #[test]
 fn a_server_that_forgets_is_convicted() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,8 +176,8 @@ fn a_planted_stale_read_is_convicted() {
     }
 }
 
-/// One of the reads after the last restart, by one client alone, and a value that its key surely does not have any
-/// more: set, answered, and after that set to another one, answered.
+/// One of the reads after the last restart, by one client alone, and a value that its key surely does not
+/// have any more: set, answered, and after that set to another one, answered.
 fn stale_read(history: &[Operation]) -> Option<(usize, String)> {
     let alone = |operation: &Operation| operation.client == CLIENTS;
     let last_reads = history.iter().rev().take_while(|one| alone(one)).count();

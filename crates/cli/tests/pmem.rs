@@ -1,8 +1,8 @@
 //! The kill loop on real persistent memory: `EVERDRAM_TEST_PMEM` names a directory on a DAX file system, or a
 //! devdax device, whose pool is erased.
 //!
-//! `EVERDRAM_KILLS` sets the number of kills (20), `EVERDRAM_SEED` repeats a run's choices. `cargo xtask vm` runs
-//! this in a machine with emulated NVDIMMs.
+//! `EVERDRAM_KILLS` sets the number of kills (20), `EVERDRAM_SEED` repeats a run's choices. `cargo xtask vm`
+//! runs this in a machine with emulated NVDIMMs.
 
 #[path = "support/kill_loop.rs"]
 mod kill_loop;

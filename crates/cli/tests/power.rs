@@ -1,10 +1,11 @@
 //! Power cuts: a machine that serves a pool is turned off under load, and what it acknowledged is looked for.
 //!
 //! `EVERDRAM_POWER_SWITCH` names a program that looks like `everdram serve --json` from outside and whose
-//! death is a power cut: `cargo xtask vm` has a script that becomes a QEMU machine. It serves a pool of its own
-//! and checks it before each start but the first. The ledger of what was acknowledged is here, outside of it.
-//! `EVERDRAM_POWER_CUTS` sets the number of cuts (2), `EVERDRAM_SEED` repeats a run's choices. With
-//! `EVERDRAM_POWER_FORGETS=yes` the machine is one that loses everything, and the test shows that it would notice.
+//! death is a power cut: `cargo xtask vm` has a script that becomes a QEMU machine. It serves a pool of its
+//! own and checks it before each start but the first. The ledger of what was acknowledged is here, outside of
+//! it. `EVERDRAM_POWER_CUTS` sets the number of cuts (2), `EVERDRAM_SEED` repeats a run's choices. With
+//! `EVERDRAM_POWER_FORGETS=yes` the machine is one that loses everything, and the test shows that it would
+//! notice.
 
 use everdram_cli::demo::campaign::{self, Plan};
 use everdram_cli::demo::corpus::Corpus;

@@ -1,5 +1,5 @@
-//! What to do with a damaged pool, as an operator does it: `check` says what is wrong, `export --salvage` and `serve --salvage` give what
-//! verifies and say what is missing.
+//! What to do with a damaged pool, as an operator does it: `check` says what is wrong, `export --salvage` and
+//! `serve --salvage` give what verifies and say what is missing.
 
 use everdram::{EngineKind, test_each_engine};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and run it again:
-//! `cargo run --release -p everdram --example persistent_map -- PATH`
+//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and
+//! run it again: `cargo run --release -p everdram --example persistent_map -- PATH`
 
 use everdram::Options;
 use everdram::crl::{Journal, Volatile};

@@ -1,8 +1,8 @@
 //! Deliberately broken variants of the engine: what the crash lab has to notice (feature `broken`).
 //!
 //! Each [`Hole`] takes out one thing that closes a hole of the published design (`docs/engines.md`, "Holes"),
-//! and nothing else. A store opened with `Options::broken` loses data when it crashes, or earlier; without the
-//! feature the option is not there, and the engine is never broken.
+//! and nothing else. A store opened with `Options::broken` loses data when it crashes, or earlier; without
+//! the feature the option is not there, and the engine is never broken.
 
 #[cfg(feature = "broken")]
 use crate::engine::kind::EngineKind;
@@ -14,10 +14,11 @@ use crate::engine::kind::EngineKind;
     allow(unreachable_pub, reason = "public with the feature")
 )]
 pub enum Hole {
-    /// Recovery does not mark losers dead, the greater position wins instead of the higher version, and a dead
-    /// record says nothing about older ones.
+    /// Recovery does not mark losers dead, the greater position wins instead of the higher version, and a
+    /// dead record says nothing about older ones.
     V1,
-    /// Compaction copies a record without its key's lock, and puts the copy over whatever the index has by then.
+    /// Compaction copies a record without its key's lock, and puts the copy over whatever the index has by
+    /// then.
     V2,
     /// Deletes and updates act on what they found before they had the key's lock, and do not look again.
     V3,
@@ -47,8 +48,8 @@ pub enum Hole {
     B5,
     /// The front shows a write before the fence that covers its record.
     B6,
-    /// A removed key's node leaves the front at once, not when the back has the removal; and eviction does not ask whether the
-    /// back has what it takes out.
+    /// A removed key's node leaves the front at once, not when the back has the removal; and eviction does
+    /// not ask whether the back has what it takes out.
     B7,
     /// The check of a log entry does not cover its lap, and recovery does not look at epochs.
     B8,
@@ -58,7 +59,8 @@ pub enum Hole {
     B13,
 }
 
-/// Which hole a store was opened with, for its engine to ask. Without the feature there is none, and asking is a constant.
+/// Which hole a store was opened with, for its engine to ask. Without the feature there is none, and asking
+/// is a constant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opened {
     #[cfg(feature = "broken")]

@@ -1,5 +1,6 @@
-//! `inspect` and `check`: what a pool holds, and whether it is sound, without starting it: what its superblock says, and what its engine makes of the
-//! rest. A journal has a pool and no engine ([`crate::crl`]).
+//! `inspect` and `check`: what a pool holds, and whether it is sound, without starting it: what its
+//! superblock says, and what its engine makes of the rest. A journal has a pool and no engine
+//! ([`crate::crl`]).
 
 use crate::crl;
 use crate::engine::kind::JOURNAL;
@@ -50,9 +51,9 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     Ok(inspection)
 }
 
-/// Walks all of the pool at `path`, in private memory, and verifies every checksum and invariant. Returns what it is of, an engine or a journal, by name.
-/// `progress` hears how far recovery is. A pool that is too damaged to be opened is opened as [`Options::salvage`] opens it, so that all
-/// damage is found.
+/// Walks all of the pool at `path`, in private memory, and verifies every checksum and invariant. Returns
+/// what it is of, an engine or a journal, by name. `progress` hears how far recovery is. A pool that is too
+/// damaged to be opened is opened as [`Options::salvage`] opens it, so that all damage is found.
 ///
 /// # Errors
 /// The pool cannot be read, or not even what it is can be told.

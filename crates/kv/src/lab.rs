@@ -1,5 +1,6 @@
-//! The crash lab's way into the engines (feature `lab`): engines over pools that the lab made, without background
-//! threads, and with the smallest pages that the layout allows, so that a few operations reach every border.
+//! The crash lab's way into the engines (feature `lab`): engines over pools that the lab made, without
+//! background threads, and with the smallest pages that the layout allows, so that a few operations reach
+//! every border.
 
 use crate::engine::Engine;
 pub use crate::engine::jobs::{Job, Space};
@@ -31,7 +32,8 @@ impl Opened {
         Arc::clone(&self.engine) as _
     }
 
-    /// One round of what the background thread does: growth ahead of need, reclamation, the sweep of expired keys.
+    /// One round of what the background thread does: growth ahead of need, reclamation, the sweep of expired
+    /// keys.
     ///
     /// # Errors
     /// What the thread would have met.
@@ -57,8 +59,8 @@ impl Opened {
     }
 }
 
-/// Recovers the engine of a pool. Nothing runs in the background, whoever waits for durability works for it, and what
-/// is random otherwise is decided by the pool's secret and how often it was opened.
+/// Recovers the engine of a pool. Nothing runs in the background, whoever waits for durability works for it,
+/// and what is random otherwise is decided by the pool's secret and how often it was opened.
 ///
 /// # Errors
 /// As opening a store.

@@ -44,9 +44,10 @@ pub struct BulletOptions {
     pub depth: u32,
     /// Which of the paper's systems it is; everything but the default is there to be measured.
     pub system: BulletSystem,
-    /// DRAM budget of the front in bytes; `None` keeps all keys in DRAM. It may differ at each opening. Keys that are
-    /// read often stay, others are read from the back. The budget counts keys, values and tables; fragmentation adds up
-    /// to a third. Unapplied writes are never evicted, so use more than twice `logs` times `log_bytes`.
+    /// DRAM budget of the front in bytes; `None` keeps all keys in DRAM. It may differ at each opening. Keys
+    /// that are read often stay, others are read from the back. The budget counts keys, values and tables;
+    /// fragmentation adds up to a third. Unapplied writes are never evicted, so use more than twice `logs`
+    /// times `log_bytes`.
     pub front_bytes: Option<u64>,
 }
 
@@ -76,8 +77,9 @@ pub struct Options {
     pub create: Create,
     /// Open into private memory: nothing of the pool changes, whatever is done (for `check`, `inspect`).
     pub read_only: bool,
-    /// As `read_only`, of a damaged pool: what does not verify is skipped instead of failing the open, and listed
-    /// ([`crate::Store::damage`]). A read of a key that is known to be damaged is an error, never "absent".
+    /// As `read_only`, of a damaged pool: what does not verify is skipped instead of failing the open, and
+    /// listed ([`crate::Store::damage`]). A read of a key that is known to be damaged is an error, never
+    /// "absent".
     pub salvage: bool,
     /// When a write is acknowledged on the `file` medium.
     pub durability: Durability,
@@ -94,19 +96,20 @@ pub struct Options {
     /// Key and value length in bytes that get fixed-size pages (Viper section 3.2.2); records of
     /// other sizes go to variable-size pages. New pools only.
     pub fixed: Option<(u32, u32)>,
-    /// Whether to touch every page of the pool when it is opened, so that no later call pays for a first touch
-    /// (some 0.1 ms for each MiB; `pmem` and `emulated` only). Growth ahead of the writers touches its pages anyway.
+    /// Whether to touch every page of the pool when it is opened, so that no later call pays for a first
+    /// touch (some 0.1 ms for each MiB; `pmem` and `emulated` only). Growth ahead of the writers touches its
+    /// pages anyway.
     pub prefault: bool,
-    /// Share of the pool that may be free or garbage before compaction, instead of growth, has to make room for
-    /// writers; and share of a block that must be garbage for it to be compacted on request. 0.05 to 1. Half of it costs
-    /// twice as many moves.
+    /// Share of the pool that may be free or garbage before compaction, instead of growth, has to make room
+    /// for writers; and share of a block that must be garbage for it to be compacted on request. 0.05 to 1.
+    /// Half of it costs twice as many moves.
     pub reclaim_threshold: f64,
     /// Whether reclamation runs in the background. (Bullet: gleaning; without it, those glean who need room.)
     pub reclaim_background: bool,
     /// Bytes of redo log to keep preallocated (`file` medium).
     pub log_bytes: u64,
-    /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins with; 0 = none
-    /// are written. A checkpoint takes 11 bytes a key.
+    /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins
+    /// with; 0 = none are written. A checkpoint takes 11 bytes a key.
     pub checkpoint_bytes: u64,
     /// What the engine `bullet` is made of. New pools only, but for `system` and `front_bytes`.
     pub bullet: BulletOptions,
@@ -114,7 +117,8 @@ pub struct Options {
     pub delay: Option<String>,
     /// Sessions that may exist at once.
     pub sessions_max: usize,
-    /// Locks that keys share, 16 bytes each: 1 to 8192, rounded up to a power of two. Fewer make a small store smaller.
+    /// Locks that keys share, 16 bytes each: 1 to 8192, rounded up to a power of two. Fewer make a small
+    /// store smaller.
     pub stripes: usize,
     /// Threads that recover; 0 = one for each core.
     pub recovery_threads: usize,
@@ -194,8 +198,8 @@ impl Options {
         Duration::from_millis(2)
     }
 
-    /// Depth of an empty index. The crash lab makes one for each of a million images, and to touch its memory would take
-    /// longer than everything else.
+    /// Depth of an empty index. The crash lab makes one for each of a million images, and to touch its memory
+    /// would take longer than everything else.
     pub(crate) fn index_depth(&self) -> u32 {
         #[cfg(feature = "lab")]
         if self.seed.is_some() {
@@ -247,8 +251,9 @@ impl Options {
 
 /// Which of the paper's systems a pool is. Anything but [`BulletSystem::Wrc`] exists to be measured.
 ///
-/// The first three are bounds. `Volatile` keeps nothing: its pool is as empty after a restart as before. `HikvHt` writes so that its table would
-/// survive, but not which memory is in use; so its pools are not opened twice. Nor are those of `Phash`.
+/// The first three are bounds. `Volatile` keeps nothing: its pool is as empty after a restart as before.
+/// `HikvHt` writes so that its table would survive, but not which memory is in use; so its pools are not
+/// opened twice. Nor are those of `Phash`.
 ///
 /// The others are Bullet's ladder, each with all of what those before it have; their pools are ordinary ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -260,7 +265,8 @@ pub enum BulletSystem {
     Phash,
     /// The persistent table as HiKV's hash table writes one: an object, a fence, its slot, a fence.
     HikvHt,
-    /// The base: gets take locks; a transaction in the path of each write; workers either answer or glean, for ever.
+    /// The base: gets take locks; a transaction in the path of each write; workers either answer or glean,
+    /// for ever.
     Static,
     /// And gets take no lock (section 4.2).
     Lfr,
@@ -268,7 +274,8 @@ pub enum BulletSystem {
     Opt,
     /// And workers change between answering and gleaning (section 4.3).
     Dyn,
-    /// And writes collapse: a gleaner applies what a key has now, not each record of it (section 4.4). All of Bullet.
+    /// And writes collapse: a gleaner applies what a key has now, not each record of it (section 4.4). All of
+    /// Bullet.
     #[default]
     Wrc,
 }

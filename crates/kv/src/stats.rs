@@ -45,8 +45,8 @@ pub struct Stats {
     pub recovered_records: u64,
     /// Older copies that recovery found and invalidated at open.
     pub recovered_losers: u64,
-    /// After a restart that began with a checkpoint of the index: blocks verified since, and how many there are to verify
-    /// in all. `None` when everything has been.
+    /// After a restart that began with a checkpoint of the index: blocks verified since, and how many there
+    /// are to verify in all. `None` when everything has been.
     pub verification: Option<(u64, u64)>,
     /// Of engine `bullet`: its table in DRAM.
     pub front: Option<FrontStats>,
@@ -58,8 +58,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrontStats {
-    /// Bytes of DRAM that nodes and tables use: what is held against the budget. [`Stats::index_bytes`] is what the front has, free room
-    /// between nodes included.
+    /// Bytes of DRAM that nodes and tables use: what is held against the budget. [`Stats::index_bytes`] is
+    /// what the front has, free room between nodes included.
     pub used_bytes: u64,
     /// Bytes it may use; `None`: all that the data need.
     pub budget_bytes: Option<u64>,
@@ -161,7 +161,8 @@ pub struct Inspection {
     pub extents: Vec<(u32, u64, u64)>,
     /// Blocks by kind.
     pub kinds: Vec<KindCount>,
-    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has no such map.
+    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has
+    /// no such map.
     pub space_map: Vec<u8>,
     /// Totals.
     pub stats: Stats,

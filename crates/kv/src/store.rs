@@ -40,8 +40,8 @@ impl Store {
     /// Opens (or creates, see [`Options::create`]) the pool at `path`: a directory, or a devdax device.
     ///
     /// # Errors
-    /// Bad options, a pool that is busy, damaged, too new, not ours or of another engine: see [`Error`]. The pool is left
-    /// untouched then.
+    /// Bad options, a pool that is busy, damaged, too new, not ours or of another engine: see [`Error`]. The
+    /// pool is left untouched then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
         let opened = open::open(path.as_ref(), options)?;
@@ -54,8 +54,8 @@ impl Store {
         })
     }
 
-    /// What an open with [`Options::salvage`] left out, by place; empty for any other store. Of very much damage it is the first
-    /// hundred thousand places, and [`Stats::salvage`] counts all.
+    /// What an open with [`Options::salvage`] left out, by place; empty for any other store. Of very much
+    /// damage it is the first hundred thousand places, and [`Stats::salvage`] counts all.
     #[must_use]
     pub fn damage(&self) -> Vec<Finding> {
         let damage = self.open.damage.as_ref();
@@ -102,8 +102,8 @@ impl Store {
         self.len() == 0
     }
 
-    /// Writes a checkpoint of the index, which a restart begins with: it reads only what was written since. Also done in
-    /// the background ([`Options::checkpoint_bytes`]). Not to be called with submitted writes.
+    /// Writes a checkpoint of the index, which a restart begins with: it reads only what was written since.
+    /// Also done in the background ([`Options::checkpoint_bytes`]). Not to be called with submitted writes.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on, and a restart takes longer.
@@ -295,8 +295,8 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the word after that.
-    /// See [`EngineSession::increment`].
+    /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the word after
+    /// that. See [`EngineSession::increment`].
     ///
     /// # Errors
     /// See [`EngineSession::increment`].
@@ -359,7 +359,8 @@ impl Session {
         self.inner.put(key, value, 0)
     }
 
-    /// Submits a removal without waiting. Whether the key was there is to be shown to nobody before the next commit's ticket is durable.
+    /// Submits a removal without waiting. Whether the key was there is to be shown to nobody before the next
+    /// commit's ticket is durable.
     ///
     /// # Errors
     /// See [`EngineSession::delete`].
@@ -369,8 +370,8 @@ impl Session {
         Ok(was)
     }
 
-    /// Commits what was submitted under one fence. Whoever waits for the ticket waits for what the answers were about, too: a key that was
-    /// not there may have been removed by another session just before.
+    /// Commits what was submitted under one fence. Whoever waits for the ticket waits for what the answers
+    /// were about, too: a key that was not there may have been removed by another session just before.
     ///
     /// # Errors
     /// See [`EngineSession::commit`].

@@ -1,5 +1,5 @@
-//! Disks that fail: a sync that reports an error, a disk that is full, a machine that goes off between any two
-//! calls. What was acknowledged is there afterwards, and nobody is told otherwise.
+//! Disks that fail: a sync that reports an error, a disk that is full, a machine that goes off between any
+//! two calls. What was acknowledged is there afterwards, and nobody is told otherwise.
 
 mod support;
 
@@ -82,8 +82,8 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
                 .unwrap_err()
         ));
         assert!(store.sync().is_err());
-        // One of them may share its key lock with the key whose write failed, and lock by lock is how an engine knows
-        // what a read depends on.
+        // One of them may share its key lock with the key whose write failed, and lock by lock is how an
+        // engine knows what a read depends on.
         let mut refused = 0;
         for (key, value) in &model {
             match other.get(key) {
@@ -100,7 +100,8 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
             store.close().is_err(),
             "a poisoned store does not close cleanly"
         );
-        // The machine goes down with the data the failed sync covered; it may or may not have reached the disk.
+        // The machine goes down with the data the failed sync covered; it may or may not have reached the
+        // disk.
         faults.crash(survive).unwrap();
         let store = bed.open();
         let mut session = store.session().unwrap();
@@ -125,7 +126,8 @@ fn nobody_reads_a_write_whose_sync_failed(engine: EngineKind) {
     let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
     writer.put(b"key", b"durable").unwrap();
     faults.fail_sync_after(0);
-    // The sync that fails may also be one of the log's own, for a segment ahead: then the first call hears of it.
+    // The sync that fails may also be one of the log's own, for a segment ahead: then the first call hears of
+    // it.
     let refused = writer
         .submit_put(b"key", b"lost")
         .and_then(|_| writer.commit())

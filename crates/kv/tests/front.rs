@@ -1,5 +1,5 @@
-//! The front of the engine `bullet` as a part of the data: it keeps to its budget, answers as if it had everything, and keeps what is
-//! asked for.
+//! The front of the engine `bullet` as a part of the data: it keeps to its budget, answers as if it had
+//! everything, and keeps what is asked for.
 
 mod support;
 
@@ -85,7 +85,8 @@ fn ten_times_the_budget_is_answered_from_both_tables() {
             most = most.max(front(&store).used_bytes);
         }
     }
-    // What four logs of 64 KiB have may stay, and a session and a gleaner may use a chunk before anybody looks.
+    // What four logs of 64 KiB have may stay, and a session and a gleaner may use a chunk before anybody
+    // looks.
     assert!(most <= MIB + 2 * CHUNK + 2 * 4 * (64 << 10), "{most}");
     assert_eq!(store.len(), u64::from(KEYS));
     store.engine().reclaim().unwrap();
@@ -235,7 +236,8 @@ fn the_front_follows_what_is_asked_for() {
         }
         settle(&store);
         let missed = misses(&store, &mut session, hot());
-        // Without ghosts it is most of them. How many exactly is a matter of when the background thread comes by.
+        // Without ghosts it is most of them. How many exactly is a matter of when the background thread comes
+        // by.
         assert!(missed < u64::from(HOT / 3), "{missed} from {from}");
     }
 }

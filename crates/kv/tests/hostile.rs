@@ -1,5 +1,5 @@
-//! Pools that were damaged, cut, forged or taken: every one gives a typed error or right values, never a wrong
-//! value, a lost key without an error, a panic or an endless loop.
+//! Pools that were damaged, cut, forged or taken: every one gives a typed error or right values, never a
+//! wrong value, a lost key without an error, a panic or an endless loop.
 
 #[path = "hostile/bullet.rs"]
 mod bullet;
@@ -114,7 +114,8 @@ fn read_all(session: &mut Session, model: &Contents) -> Result<&'static str, Str
     Ok(detected)
 }
 
-/// Writes some keys once more as they are, and has everything gleaned: what was freed by mistake is written over now.
+/// Writes some keys once more as they are, and has everything gleaned: what was freed by mistake is written
+/// over now.
 fn write_some(store: &Store, session: &mut Session, model: &Contents) -> Result<(), String> {
     for (key, value) in model.iter().step_by(9) {
         match session.put(key, value) {
@@ -195,9 +196,9 @@ fn flip_each(
     })
 }
 
-/// The checks of small words have 16 to 24 bits, keyed anew for each pool: a flip may pass one pool's check by
-/// chance. A second pool with the same contents tells chance from a bug. It may have grown at other moments, so the
-/// bytes are not quite those of the first.
+/// The checks of small words have 16 to 24 bits, keyed anew for each pool: a flip may pass one pool's check
+/// by chance. A second pool with the same contents tells chance from a bug. It may have grown at other
+/// moments, so the bytes are not quite those of the first.
 fn no_flip_goes_unnoticed(
     bed: fn() -> Bed,
     fill: fn(&Bed) -> (Frozen, Contents),
@@ -254,7 +255,8 @@ fn whole_ranges_of_noise_are_noticed() {
     });
 }
 
-/// Makes noise of ranges, but for those that must be `spared`: asked about the range, and whether it becomes zeros.
+/// Makes noise of ranges, but for those that must be `spared`: asked about the range, and whether it becomes
+/// zeros.
 fn noise_is_noticed(
     bed: &Bed,
     good: &Frozen,
@@ -484,9 +486,10 @@ fn a_pool_is_opened_by_one_process(engine: EngineKind) {
     drop(store);
 }
 
-/// Recovery ended a log by writing zeros over the line where an entry did not verify. An entry that lacked nothing but a word of its
-/// own padding, which is zero, got it when those zeros were torn: the next recovery then showed a write that the one before had not.
-/// One word, which is written wholly or not at all, and which makes the entry less whole, is all that recovery may write there.
+/// Recovery ended a log by writing zeros over the line where an entry did not verify. An entry that lacked
+/// nothing but a word of its own padding, which is zero, got it when those zeros were torn: the next recovery
+/// then showed a write that the one before had not. One word, which is written wholly or not at all, and
+/// which makes the entry less whole, is all that recovery may write there.
 #[test]
 fn a_log_is_ended_by_one_word() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -498,7 +501,8 @@ fn a_log_is_ended_by_one_word() {
     drop(session);
     drop(store);
     let image = frozen.image_mut();
-    // 32 bytes of the entry, 32 of its operation, 8 of the key, and the value: the last 16 of three lines are padding.
+    // 32 bytes of the entry, 32 of its operation, 8 of the key, and the value: the last 16 of three lines are
+    // padding.
     let value = image
         .windows(104)
         .position(|bytes| bytes == [0xa7; 104])

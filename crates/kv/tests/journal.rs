@@ -1,4 +1,5 @@
-//! A journal (`everdram::crl`) under threads, and what it refuses. Crashes are in `crates/lab/tests/journal.rs`.
+//! A journal (`everdram::crl`) under threads, and what it refuses. Crashes are in
+//! `crates/lab/tests/journal.rs`.
 
 use everdram::crl::{Journal, Volatile};
 use everdram::{Error, Finding, Medium, MediumChoice, Options, Store};
@@ -44,7 +45,8 @@ fn state(journal: &Journal<Map>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     map.iter().map(plain).collect()
 }
 
-/// Threads that write the same keys into different logs, many times round: the order of the logs is the map's.
+/// Threads that write the same keys into different logs, many times round: the order of the logs is the
+/// map's.
 #[test]
 fn what_the_map_showed_last_is_what_the_next_run_finds() {
     write_and_open_again(&small(3), 3_000);

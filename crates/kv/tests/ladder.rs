@@ -1,4 +1,5 @@
-//! The systems that Bullet is measured against: its ladder keeps what it acknowledged, rung by rung, and the bounds answer right.
+//! The systems that Bullet is measured against: its ladder keeps what it acknowledged, rung by rung, and the
+//! bounds answer right.
 
 mod support;
 
@@ -38,7 +39,8 @@ fn of(system: BulletSystem) -> impl Fn(&mut Options) {
     }
 }
 
-/// Puts, overwrites and removes keys that begin with `name`; between two requests it takes its turn, as a worker does.
+/// Puts, overwrites and removes keys that begin with `name`; between two requests it takes its turn, as a
+/// worker does.
 fn work(store: &Store, name: u8, rounds: u32, random: &mut StdRng) -> Contents {
     let mut session = store.session().unwrap();
     let mut model = Contents::new();
@@ -206,8 +208,8 @@ fn change_together(store: &Store) {
     assert_eq!((found.len(), store.len()), (2, 2));
 }
 
-/// On files a reader found a new key of `static` or `+lfr` behind the front, where it is before its write is committed, and was not told what that
-/// depends on: the answer was given before it was durable.
+/// On files a reader found a new key of `static` or `+lfr` behind the front, where it is before its write is
+/// committed, and was not told what that depends on: the answer was given before it was durable.
 #[test]
 fn what_is_seen_behind_the_front_says_what_it_depends_on() {
     for system in [BulletSystem::Static, BulletSystem::Lfr] {

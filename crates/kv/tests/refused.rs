@@ -40,8 +40,8 @@ fn a_batch_without_room_changes_nothing(engine: EngineKind) {
     bed.verify(&store);
 }
 
-/// Lines that were written for a batch which was refused half-way came to the redo log with the session's next fence, and
-/// replay laid them over what another session had been told is durable.
+/// Lines that were written for a batch which was refused half-way came to the redo log with the session's
+/// next fence, and replay laid them over what another session had been told is durable.
 fn a_refused_batch_leaves_nothing_in_the_log(engine: EngineKind) {
     let bed = Bed::file_in_memory().of(engine);
     let store = bed.open_with(|options| options.max_bytes = 16 << 20);

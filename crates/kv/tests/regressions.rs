@@ -249,7 +249,8 @@ fn a_weaker_class_survives_a_crash_after_creation(engine: EngineKind) {
     }
 }
 
-/// A key that was removed and watched in one turn of a server always looked as if somebody had written it meanwhile.
+/// A key that was removed and watched in one turn of a server always looked as if somebody had written it
+/// meanwhile.
 fn a_watch_behind_a_removal_of_ones_own_holds(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open();
@@ -288,8 +289,8 @@ fn keys_of_a_batch_that_share_a_bucket_are_all_there(engine: EngineKind) {
     });
 }
 
-/// The keys of a batch that lies in the heap, because no log has room for it, were not counted when its record was
-/// reclaimed.
+/// The keys of a batch that lies in the heap, because no log has room for it, were not counted when its
+/// record was reclaimed.
 fn a_batch_that_is_too_long_for_a_log_counts_its_keys_once(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -335,8 +336,8 @@ fn a_cleared_store_counts_no_keys(engine: EngineKind) {
     });
 }
 
-/// A closure that panicked gave its key's stripe back, but not the log that the session had taken for it: with one log, nobody wrote until
-/// that session was used again.
+/// A closure that panicked gave its key's stripe back, but not the log that the session had taken for it:
+/// with one log, nobody wrote until that session was used again.
 #[test]
 fn a_panicking_closure_keeps_no_log() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -358,8 +359,8 @@ fn a_panicking_closure_keeps_no_log() {
     }
 }
 
-/// A session that submitted and did not commit kept its log. When one thread had more such sessions than there are logs, it waited for
-/// itself.
+/// A session that submitted and did not commit kept its log. When one thread had more such sessions than
+/// there are logs, it waited for itself.
 #[test]
 fn whoever_waits_for_logs_that_nobody_gives_back_is_told() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -380,7 +381,8 @@ fn whoever_waits_for_logs_that_nobody_gives_back_is_told() {
     sessions[2].put(&keys[2], b"value").unwrap();
 }
 
-/// The sweep of expired keys waited for keys that were being written, and with it everything that is done in the background.
+/// The sweep of expired keys waited for keys that were being written, and with it everything that is done in
+/// the background.
 #[test]
 fn an_expired_key_that_is_being_written_holds_nobody_up() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -402,8 +404,8 @@ fn an_expired_key_that_is_being_written_holds_nobody_up() {
     let _ticket = holder.commit().unwrap();
 }
 
-/// A record that says only what changed needs as much room behind as the whole value; nobody counted that. In a pool that was nearly full
-/// gleaners were left without room, and nothing was ever reclaimed.
+/// A record that says only what changed needs as much room behind as the whole value; nobody counted that. In
+/// a pool that was nearly full gleaners were left without room, and nothing was ever reclaimed.
 #[test]
 fn edits_of_large_values_leave_room_for_what_becomes_of_them() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -440,7 +442,8 @@ fn edits_of_large_values_leave_room_for_what_becomes_of_them() {
     session.put(b"there is room", &[0; 3_000]).unwrap();
 }
 
-/// A session that had written one large value kept the chunk that it was in, and what was free in it counted as free for everybody.
+/// A session that had written one large value kept the chunk that it was in, and what was free in it counted
+/// as free for everybody.
 #[test]
 fn idle_sessions_keep_no_room() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -468,8 +471,8 @@ fn idle_sessions_keep_no_room() {
     }
 }
 
-/// Long values have objects of their own at once, and took the room that gleaners need for what is in the logs. Then nothing could be gleaned
-/// any more, so nothing was freed, whatever was removed.
+/// Long values have objects of their own at once, and took the room that gleaners need for what is in the
+/// logs. Then nothing could be gleaned any more, so nothing was freed, whatever was removed.
 #[test]
 fn long_values_leave_gleaners_their_room() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -508,7 +511,8 @@ fn long_values_leave_gleaners_their_room() {
     bed.verify(&store);
 }
 
-/// What was cleared went out of the back table, and its room was not given back before somebody wrote again; of some objects never.
+/// What was cleared went out of the back table, and its room was not given back before somebody wrote again;
+/// of some objects never.
 #[test]
 fn what_was_cleared_gives_all_its_room_back() {
     let bed = Bed::emulated().of(EngineKind::Bullet);

@@ -1,8 +1,8 @@
-//! Restarts that begin with an index checkpoint: never wrong, whatever has happened since the checkpoint, and whatever
-//! is asked before the rest is verified.
+//! Restarts that begin with an index checkpoint: never wrong, whatever has happened since the checkpoint, and
+//! whatever is asked before the rest is verified.
 //!
-//! A pool is killed by taking its files while nothing runs, and opened without background threads, so that what was not
-//! verified stays so until somebody asks for it.
+//! A pool is killed by taking its files while nothing runs, and opened without background threads, so that
+//! what was not verified stays so until somebody asks for it.
 
 mod support;
 

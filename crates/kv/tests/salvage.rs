@@ -1,5 +1,5 @@
-//! Damaged pools that are salvaged: what verifies is there, what does not is an error and is listed, no value is wrong, and nothing of
-//! the pool changes.
+//! Damaged pools that are salvaged: what verifies is there, what does not is an error and is listed, no value
+//! is wrong, and nothing of the pool changes.
 
 mod support;
 

@@ -7,7 +7,8 @@
 //!   it is there if all its stores are;
 //! - `check` finds nothing;
 //! - a second crash in the middle of recovery's own stores changes nothing of that;
-//! - after all keys were then deleted, or overwritten, or cleared, and the store killed again, nothing comes back.
+//! - after all keys were then deleted, or overwritten, or cleared, and the store killed again, nothing comes
+//!   back.
 
 mod support;
 
@@ -307,8 +308,8 @@ impl Lab {
         (found, recovered)
     }
 
-    /// Recovery without a journal marks losers, fences, and seals open pages, later ones first: gives an image with a part
-    /// of the one or of the other.
+    /// Recovery without a journal marks losers, fences, and seals open pages, later ones first: gives an
+    /// image with a part of the one or of the other.
     fn cut_recovery(&mut self, before: &Frozen, after: &Frozen) -> Option<Frozen> {
         let (old, new) = (before.image(), after.image());
         let words: Vec<usize> = changed_words(old, new)
@@ -333,8 +334,8 @@ impl Lab {
                 }
             }
         };
-        // The tails of later pages are fenced before that of the first open page is stored, so of a block with several
-        // only the last one may be missing, and this test does not know which that is.
+        // The tails of later pages are fenced before that of the first open page is stored, so of a block
+        // with several only the last one may be missing, and this test does not know which that is.
         let block = |at: usize| at / self.block_bytes;
         let is_lone = |at: &usize| {
             tails
@@ -414,8 +415,9 @@ fn fixed_size_records_edited_in_place() {
     run(1, true, 16, 40);
 }
 
-/// The record that begins a page was taken as proof that the page before it was whole, but that page's tail word
-/// travels under the same fence: a crash that lost the word and kept the record made a sound pool "damaged".
+/// The record that begins a page was taken as proof that the page before it was whole, but that page's tail
+/// word travels under the same fence: a crash that lost the word and kept the record made a sound pool
+/// "damaged".
 #[test]
 fn a_record_that_begins_a_page_proves_nothing() {
     let bed = Bed::emulated();

@@ -1,7 +1,8 @@
 //! Every engine, every workload, on both media: no image that a crash could leave loses anything.
 //!
-//! `cargo xtask lab` runs this, optimized, with so many runs of each medium and profile (`EVERDRAM_LAB_RUNS`); without
-//! optimisation there are fewer. The seed is that of the day; `EVERDRAM_LAB_SEED` repeats another one.
+//! `cargo xtask lab` runs this, optimized, with so many runs of each medium and profile
+//! (`EVERDRAM_LAB_RUNS`); without optimisation there are fewer. The seed is that of the day;
+//! `EVERDRAM_LAB_SEED` repeats another one.
 
 use everdram::{EngineKind, test_each_engine};
 use everdram_lab::campaign::{Campaign, Limit, Tally};

@@ -44,9 +44,10 @@ fn judge_nested(plan: &Plan, nested_one_in: u64) -> u64 {
     examiner.totals.points
 }
 
-/// Two batches of different sessions crashed before either of their journals was marked dead. Recovery applied them
-/// in the order in which it met them: the newer one removed a key, then the older one put it there again, so that
-/// half of the newer batch was missing, and a removal that had been acknowledged was undone.
+/// Two batches of different sessions crashed before either of their journals was marked dead. Recovery
+/// applied them in the order in which it met them: the newer one removed a key, then the older one put it
+/// there again, so that half of the newer batch was missing, and a removal that had been acknowledged was
+/// undone.
 #[test]
 fn journals_that_name_one_key_are_applied_by_version() {
     for medium in Medium::ALL {
@@ -71,9 +72,10 @@ fn journals_that_name_one_key_are_applied_by_version() {
     }
 }
 
-/// The page that a block's log ends in and the pages behind it were sealed under one fence. A crash in between
-/// could seal the first and not the others; a record in a later page, which had not counted while the page before it
-/// was open, counted then. So a recovery that was interrupted came to another state than one that was not.
+/// The page that a block's log ends in and the pages behind it were sealed under one fence. A crash in
+/// between could seal the first and not the others; a record in a later page, which had not counted while the
+/// page before it was open, counted then. So a recovery that was interrupted came to another state than one
+/// that was not.
 #[test]
 fn interrupted_recovery_comes_to_the_same_state() {
     // Records that are submitted together: none of them is fenced when the last ones begin the next page.
@@ -94,10 +96,10 @@ fn interrupted_recovery_comes_to_the_same_state() {
     }
 }
 
-/// A process died between writing a copy of the superblock and syncing it. The next one read that copy from the page
-/// cache, took it for good, and wrote the other copy, the only one that the disk had: a power loss then tore both.
-/// And a process that died between making a file of the log and syncing the directory left one that the next process
-/// used, and that a power loss took.
+/// A process died between writing a copy of the superblock and syncing it. The next one read that copy from
+/// the page cache, took it for good, and wrote the other copy, the only one that the disk had: a power loss
+/// then tore both. And a process that died between making a file of the log and syncing the directory left
+/// one that the next process used, and that a power loss took.
 #[test]
 fn what_only_caches_have_is_made_durable_first() {
     // Unoptimized, only what is nearest to the start, where both happened.
@@ -130,9 +132,9 @@ fn what_only_caches_have_is_made_durable_first() {
     assert!(points > 25 * runs, "{points} crash points in {runs} runs");
 }
 
-/// A mark that lets a newer record win was stored, and flushed, and the process was killed before any fence. The next
-/// process read the mark, and compaction dropped the newer record, which had been removed meanwhile, on the strength
-/// of it; a power loss then took the mark, and the older record was back.
+/// A mark that lets a newer record win was stored, and flushed, and the process was killed before any fence.
+/// The next process read the mark, and compaction dropped the newer record, which had been removed meanwhile,
+/// on the strength of it; a power loss then took the mark, and the older record was back.
 #[test]
 fn what_a_killed_process_left_in_caches_is_made_durable() {
     let plan = plan(Medium::Pmem, Profile::Reclamation, |values| {
@@ -147,9 +149,10 @@ fn what_a_killed_process_left_in_caches_is_made_durable() {
     judge(&plan);
 }
 
-/// In a full pool, recovery frees pieces of dead records before it finishes batches. The crash had taken the mark of a
-/// finished batch's journal, which put a key that had been removed since; only a dead record showed that, and its own key, longer than a
-/// page, lay in such a piece. Recovery put the key again over that piece and was crashed, and the next one had nothing that showed the removal.
+/// In a full pool, recovery frees pieces of dead records before it finishes batches. The crash had taken the
+/// mark of a finished batch's journal, which put a key that had been removed since; only a dead record showed
+/// that, and its own key, longer than a page, lay in such a piece. Recovery put the key again over that piece
+/// and was crashed, and the next one had nothing that showed the removal.
 #[test]
 fn a_key_that_was_removed_stays_so_in_a_full_pool() {
     let saved = plan_text::read(REMOVED_KEY_IN_A_FULL_POOL).unwrap();

@@ -1,5 +1,5 @@
-//! A journal (`everdram::crl`) under the lab: every image that a crash can leave of a map that only logs make persistent holds what was
-//! acknowledged, and each fence is needed for that.
+//! A journal (`everdram::crl`) under the lab: every image that a crash can leave of a map that only logs make
+//! persistent holds what was acknowledged, and each fence is needed for that.
 
 use everdram::crl::{Journal, Volatile, identity};
 use everdram::{EngineKind, Error, Options};
@@ -110,7 +110,8 @@ impl Life {
         }
     }
 
-    /// What a crash leaves that comes just before the first ledger is written: copies, and all that they are copies of.
+    /// What a crash leaves that comes just before the first ledger is written: copies, and all that they are
+    /// copies of.
     fn before_ledger(&self, random: &mut StdRng) -> Vec<u8> {
         let mut lines = Lines::new(&self.image, CAPACITY, None);
         let mut has_begun = false;
@@ -129,7 +130,8 @@ impl Life {
         panic!("no ledger was written");
     }
 
-    /// Opens images that a crash can leave, at one crash point of so many; returns one of them, or what is wrong with one.
+    /// Opens images that a crash can leave, at one crash point of so many; returns one of them, or what is
+    /// wrong with one.
     fn crash(
         &self,
         mute: Option<Mute>,
@@ -224,8 +226,8 @@ fn a_journal_holds_what_was_acknowledged_whatever_crashes_come() {
     }
 }
 
-/// A pass that reclaims what is not durable elsewhere loses it, and so does an acknowledgement without a fence: where one is left out, there is
-/// an image that shows it.
+/// A pass that reclaims what is not durable elsewhere loses it, and so does an acknowledgement without a
+/// fence: where one is left out, there is an image that shows it.
 #[test]
 fn no_fence_of_a_journal_can_be_left_out() {
     let lives = (0..6).map(|seed| {
@@ -258,7 +260,8 @@ fn no_fence_of_a_journal_can_be_left_out() {
     assert!(missed.is_empty(), "nobody misses {missed:?}");
 }
 
-/// Each crash comes when everything was copied and nothing reclaimed; the next pass must find room all the same.
+/// Each crash comes when everything was copied and nothing reclaimed; the next pass must find room all the
+/// same.
 #[test]
 fn crashes_in_passes_do_not_use_up_the_room_for_copies() {
     let mut random = StdRng::seed_from_u64(1);

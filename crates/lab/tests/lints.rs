@@ -27,8 +27,9 @@ fn lint(engine: EngineKind, often: &[&str]) {
     );
 }
 
-/// Compaction flushes the marks of others, recovery what it found, and a session that leaves its own marks, without
-/// knowing whether that was done before, or for another word of the line; everything else flushes once.
+/// Compaction flushes the marks of others, recovery what it found, and a session that leaves its own marks,
+/// without knowing whether that was done before, or for another word of the line; everything else flushes
+/// once.
 #[test]
 fn nothing_of_viper_is_dirty_when_it_is_acknowledged() {
     let often = ["marks.rs", "recovery/scan.rs", "verify.rs", "session.rs"];

@@ -8,21 +8,23 @@ use everdram_lab::image::Medium;
 use everdram_lab::mutation::{Mutant, Mutation};
 use std::path::Path;
 
-/// What makes nothing safer and stays all the same, by file: the sync of a segment's zeros, so that the first syncs of
-/// what is written there later do not pay for the file system's metadata.
-/// And what no run has come to since the log is empty after each opening: that leftovers of the log are wiped for good
-/// before the next batch is written over them. `log/tests/damage.rs` has tests of the wiping.
+/// What makes nothing safer and stays all the same, by file: the sync of a segment's zeros, so that the first
+/// syncs of what is written there later do not pay for the file system's metadata. And what no run has come
+/// to since the log is empty after each opening: that leftovers of the log are wiped for good before the next
+/// batch is written over them. `log/tests/damage.rs` has tests of the wiping.
 const OF_FILES: [&str; 2] = [
     "pm/src/log/segment.rs",
     "pm/src/log/recover.rs: self.write(leftover.file, offset, &[0; NAME])?;",
 ];
 
-/// What makes nothing safer on memory: a checkpoint of the index is believed by its sums alone, and lost it costs time
-/// only (`checkpoint/`, and `chain.rs` for the fence behind its pieces). Marks that compaction without room leaves on originals (`relocate.rs`)
-/// are listed, and flushed and fenced once more by whoever frees a block after that.
+/// What makes nothing safer on memory: a checkpoint of the index is believed by its sums alone, and lost it
+/// costs time only (`checkpoint/`, and `chain.rs` for the fence behind its pieces). Marks that compaction
+/// without room leaves on originals (`relocate.rs`) are listed, and flushed and fenced once more by whoever
+/// frees a block after that.
 ///
-/// And what no run comes to since a checkpoint covers whatever was written before it, and a run written by hand is missing
-/// for: the marks of a session that leaves (`session.rs`), and those that verification puts on what has lost (`verify.rs`).
+/// And what no run comes to since a checkpoint covers whatever was written before it, and a run written by
+/// hand is missing for: the marks of a session that leaves (`session.rs`), and those that verification puts
+/// on what has lost (`verify.rs`).
 const OF_MEMORY: [&str; 7] = [
     "kv/src/viper/checkpoint/mod.rs",
     "kv/src/viper/chain.rs",
@@ -33,21 +35,23 @@ const OF_MEMORY: [&str; 7] = [
     "kv/src/viper/checkpoint/verify.rs: let _ordered = self.session.settle_and_fence();",
 ];
 
-/// What nobody misses in Bullet: the record of a transaction that a power loss tore is ended for good. It would be in force if a second power loss tore the
-/// next one so that it has just what the first one lacks, and all that the lab could tell by would be what lies unused; `heap/tests.rs` has a
-/// test of it, `two_torn_records_do_not_make_one`.
+/// What nobody misses in Bullet: the record of a transaction that a power loss tore is ended for good. It
+/// would be in force if a second power loss tore the next one so that it has just what the first one lacks,
+/// and all that the lab could tell by would be what lies unused; `heap/tests.rs` has a test of it,
+/// `two_torn_records_do_not_make_one`.
 const OF_BULLET: [&str; 1] = ["kv/src/heap/txn.rs: found.keep_stored(dirty);"];
 
 /// Bullet syncs nothing itself: what it has on files is noticed with Viper, but for what this file names.
 const LOG_OF_FILES: [&str; 1] = ["pm/src/log/"];
 
-/// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise. `EVERDRAM_MUTANTS`, a
-/// file name and a line or a part of these, restricts the search.
+/// Images after which the search for one mutant ends; `EVERDRAM_MUTATION_IMAGES` says otherwise.
+/// `EVERDRAM_MUTANTS`, a file name and a line or a part of these, restricts the search.
 const IMAGES: u64 = 100_000;
 /// The same for what is excused: whether it is noticed decides nothing.
 const EXCUSED_IMAGES: u64 = 4_000;
 
-/// Where something that is excused is, as a mutant names places: `file`, or `file: line of the source`, of which there is one.
+/// Where something that is excused is, as a mutant names places: `file`, or `file: line of the source`, of
+/// which there is one.
 fn place(excuse: &str) -> String {
     let Some((file, text)) = excuse.split_once(": ") else {
         return excuse.into();

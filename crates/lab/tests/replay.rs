@@ -269,8 +269,8 @@ fn busiest(ground: &Ground, of: fn(&Step) -> Option<Site>) -> Site {
     busiest.unwrap().1
 }
 
-/// Takes one place out of the program: that is found, names these lines of the source, and is found again; with that
-/// place the same image cannot be.
+/// Takes one place out of the program: that is found, names these lines of the source, and is found again;
+/// with that place the same image cannot be.
 fn is_followed(
     medium: Medium,
     what: Muted,

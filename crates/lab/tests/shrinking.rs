@@ -1,7 +1,8 @@
 //! What shows only after a second crash is made small, too.
 //!
-//! One image in many is used after its recovery and crashed again. A run of few calls has few images: with one in
-//! many of them, nothing would be found again in what is left of a workload, and it could not be made smaller.
+//! One image in many is used after its recovery and crashed again. A run of few calls has few images: with
+//! one in many of them, nothing would be found again in what is left of a workload, and it could not be made
+//! smaller.
 
 use everdram::EngineKind;
 use everdram_lab::call::Call;
@@ -120,7 +121,8 @@ fn what_shows_after_a_second_crash_is_made_small() {
         findings += 1;
         stayed += u64::from(found.crashes.len() > 1);
     }
-    // Sometimes a small run has something else that is wrong with it. But what was found has to be found again as a rule.
+    // Sometimes a small run has something else that is wrong with it. But what was found has to be found
+    // again as a rule.
     assert!(
         findings > 1,
         "{findings} fences show only after a second crash"

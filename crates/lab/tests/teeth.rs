@@ -1,7 +1,7 @@
 //! The lab has teeth: each hole that can be opened in the engine on purpose is found, in short runs.
 //!
-//! `cargo test -p everdram-lab --features broken --test teeth -- --nocapture` says after how many images. The same
-//! workloads on the sound engine are looked at for as many images, and nothing is found.
+//! `cargo test -p everdram-lab --features broken --test teeth -- --nocapture` says after how many images. The
+//! same workloads on the sound engine are looked at for as many images, and nothing is found.
 #![cfg(feature = "broken")]
 
 use everdram::{EngineKind, Hole};
@@ -142,8 +142,8 @@ fn v1_losers_that_come_back() {
     );
 }
 
-/// The first thread fills blocks, each with one of three keys and with garbage, and compacts them. The second writes
-/// those keys now and then, and in between does something else for about as long, and looks.
+/// The first thread fills blocks, each with one of three keys and with garbage, and compacts them. The second
+/// writes those keys now and then, and in between does something else for about as long, and looks.
 #[test]
 fn v2_compaction_over_a_newer_put() {
     let workload = Workload::Threads(|values| {
@@ -253,8 +253,8 @@ fn b2_records_in_the_order_of_logs() {
     bites(Hole::B2, &Medium::ALL, BY_TURNS);
 }
 
-/// Two write keys of their own to logs of their own, and glean: where there are so few rows, gleaners meet in one. (What both have written, either
-/// would apply.)
+/// Two write keys of their own to logs of their own, and glean: where there are so few rows, gleaners meet in
+/// one. (What both have written, either would apply.)
 #[test]
 fn b3_a_record_that_was_passed_over() {
     let workload = Workload::Threads(|values| {

@@ -1,5 +1,5 @@
-//! The write-ahead rule of the redo log: without it, a checkpoint puts stores into the image that depend on what the
-//! log has not made durable yet. The lab finds that.
+//! The write-ahead rule of the redo log: without it, a checkpoint puts stores into the image that depend on
+//! what the log has not made durable yet. The lab finds that.
 
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};

@@ -4,10 +4,10 @@
 //! cargo run --release -p everdram-pm --example log_rate -- [DIRECTORY] [SECONDS] [SESSIONS]
 //! ```
 //!
-//! Each row alternates short runs of the log with short runs of two bare loops, because disks are shared and their
-//! rates drift: a write of 4 KiB to a preallocated file, then `fdatasync`, and the same with 64 KiB, which is about
-//! what group commit can do at most. The ratios are between the medians: durable records to bare syncs, and to the
-//! records that fit the 64 KiB writes.
+//! Each row alternates short runs of the log with short runs of two bare loops, because disks are shared and
+//! their rates drift: a write of 4 KiB to a preallocated file, then `fdatasync`, and the same with 64 KiB,
+//! which is about what group commit can do at most. The ratios are between the medians: durable records to
+//! bare syncs, and to the records that fit the 64 KiB writes.
 
 use everdram_pm::{Lsn, Medium, MediumChoice, Pool, PoolOptions};
 use std::error::Error;

@@ -1,11 +1,11 @@
 //! Checksums: rapidhash keyed with a secret of the pool, and XXH3 for the superblock.
 //!
-//! A checksum decides at recovery whether a record was torn, so whoever chooses value bytes must not be
-//! able to choose a torn record that still verifies. Hence the key: eight words expanded from the 32 random
-//! bytes in the pool's superblock. Each record is summed when it is written and each time it is read, so
-//! the sum is the quickest that is keyed and well mixed: for records of a few hundred bytes rapidhash takes a
-//! third of the instructions of XXH3. The superblock says which format the rest has, so its own sum, and that of
-//! every later format, is the one of the first: XXH3-64 under a fixed key.
+//! A checksum decides at recovery whether a record was torn, so whoever chooses value bytes must not be able
+//! to choose a torn record that still verifies. Hence the key: eight words expanded from the 32 random bytes
+//! in the pool's superblock. Each record is summed when it is written and each time it is read, so the sum is
+//! the quickest that is keyed and well mixed: for records of a few hundred bytes rapidhash takes a third of
+//! the instructions of XXH3. The superblock says which format the rest has, so its own sum, and that of every
+//! later format, is the one of the first: XXH3-64 under a fixed key.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};

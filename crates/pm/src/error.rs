@@ -98,8 +98,8 @@ pub enum Error {
         /// The first failure.
         source: Errno,
     },
-    /// A bug of ours ended something that the pool cannot do without. Reads go on; reopen the pool to go back to what is
-    /// durable.
+    /// A bug of ours ended something that the pool cannot do without. Reads go on; reopen the pool to go back
+    /// to what is durable.
     #[error("{path}: the {who} panicked; the pool takes no more writes. Report what it said on standard error, then reopen the pool", path = .path.display())]
     Panicked {
         /// The pool.

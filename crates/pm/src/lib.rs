@@ -1,8 +1,8 @@
 //! Persistent memory: the only code that maps, stores, flushes and fences.
 //!
-//! A [`Pool`] is an image of bytes that survive. On persistent memory they are stored to directly; on ordinary
-//! files a redo log makes the same promise; `emulated` runs the same instructions on ordinary memory. Threads
-//! write through a [`Lane`], whose types keep the order: stored, flushed, fenced, durable.
+//! A [`Pool`] is an image of bytes that survive. On persistent memory they are stored to directly; on
+//! ordinary files a redo log makes the same promise; `emulated` runs the same instructions on ordinary
+//! memory. Threads write through a [`Lane`], whose types keep the order: stored, flushed, fenced, durable.
 //!
 //! ```
 //! let pool = everdram_pm::Pool::heap(1 << 20, 0, [0; 8]);

@@ -2,7 +2,8 @@
 //!
 //! The loops themselves are in the benchmark, without `unsafe`: here is memory of each kind as an ordinary
 //! slice, and the persistence instructions on whatever a reference points at. A [`Memory`] is its owner's
-//! alone: no other mapping of it exists, and its file has no name, so a slice of it is as good as one of the heap.
+//! alone: no other mapping of it exists, and its file has no name, so a slice of it is as good as one of the
+//! heap.
 
 use crate::error::Error;
 use crate::memory::cpu;
@@ -181,7 +182,8 @@ pub fn fence() {
     cpu::fence();
 }
 
-/// Writes whole lines past the cache, as many as both have; where the processor cannot, stores and flushes them.
+/// Writes whole lines past the cache, as many as both have; where the processor cannot, stores and flushes
+/// them.
 #[inline]
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(unused_variables))]
 pub fn stream(kind: FlushKind, into: &mut [Line], from: &[[u8; 64]]) {

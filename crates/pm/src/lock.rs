@@ -1,7 +1,7 @@
 //! Taking a lock that is held across calls that another thread may have to go on for.
 //!
-//! Under the lab's scheduler one thread runs at a time, and may be stopped inside a call on the disk, with a lock
-//! held. Whoever blocked on that lock would keep the holder from running; so it lets others run instead.
+//! Under the lab's scheduler one thread runs at a time, and may be stopped inside a call on the disk, with a
+//! lock held. Whoever blocked on that lock would keep the holder from running; so it lets others run instead.
 
 use parking_lot::{Mutex, MutexGuard};
 

@@ -1,7 +1,7 @@
 //! Whether a pool has failed: one state for all of its files, and for whoever works on them.
 //!
-//! The kernel tells of a failed write-back once, to whoever syncs first; so whoever hears of it tells all others, and
-//! nobody takes the next sync for a success.
+//! The kernel tells of a failed write-back once, to whoever syncs first; so whoever hears of it tells all
+//! others, and nobody takes the next sync for a success.
 //!
 //! Invariant: the first failure stays, and the log hears of it, whoever met it.
 
@@ -65,8 +65,8 @@ impl Poison {
         self.first.get().cloned().unwrap_or(error)
     }
 
-    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks of its own. Only the first who
-    /// asks for that is told.
+    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks of its own. Only
+    /// the first who asks for that is told.
     pub(crate) fn tell(&self, hear: Hear) {
         let _there_is_one_log = self.hear.set(hear);
     }

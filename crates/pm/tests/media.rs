@@ -268,8 +268,8 @@ fn persistent_memory_keeps_what_was_fenced_without_a_close() {
     }
 }
 
-/// A pool on a devdax device let go of its lock as soon as it was open, so that a second server could open, and
-/// ruin, the same pool: the mapping stayed, and nothing kept the open device.
+/// A pool on a devdax device let go of its lock as soon as it was open, so that a second server could open,
+/// and ruin, the same pool: the mapping stayed, and nothing kept the open device.
 #[test]
 fn persistent_memory_has_one_owner() {
     let Some(ground) = persistent_memory() else {

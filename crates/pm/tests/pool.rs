@@ -481,7 +481,8 @@ fn random_and_truncated_images_are_refused_or_whole() {
     }
 }
 
-/// Room that was given back reads as zeros and occupies nothing, until it is taken back, before anybody stores to it.
+/// Room that was given back reads as zeros and occupies nothing, until it is taken back, before anybody
+/// stores to it.
 #[test]
 fn room_goes_back_and_comes_again() {
     let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
@@ -506,7 +507,8 @@ fn room_goes_back_and_comes_again() {
     );
 }
 
-/// What a pool reserves, and nobody writes to, takes no time when it is opened; what is missing is reserved again.
+/// What a pool reserves, and nobody writes to, takes no time when it is opened; what is missing is reserved
+/// again.
 #[test]
 fn opening_writes_to_no_memory_that_was_reserved() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek, statfs};

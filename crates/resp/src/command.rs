@@ -17,7 +17,8 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     /// Number of arguments with the name; negative = at least.
     pub(crate) arity: i32,
-    /// Redis' flag names: `write`, `readonly`, `denyoom`, `fast`, `admin`, `noscript`, `loading`, `stale`, ...
+    /// Redis' flag names: `write`, `readonly`, `denyoom`, `fast`, `admin`, `noscript`, `loading`, `stale`,
+    /// ...
     pub(crate) flags: &'static [&'static str],
     /// Index of the first key argument; 0 = none.
     pub(crate) first_key: i32,

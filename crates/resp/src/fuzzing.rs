@@ -1,5 +1,5 @@
-//! The Redis door without a network, for fuzzing (feature `fuzzing`): the parser by itself, and connections whose
-//! turns are taken one after another on the caller's thread.
+//! The Redis door without a network, for fuzzing (feature `fuzzing`): the parser by itself, and connections
+//! whose turns are taken one after another on the caller's thread.
 
 use crate::connection::peer::{Origin, Peer};
 use crate::connection::stream::Stream;
@@ -113,8 +113,8 @@ impl Bench {
         self.shared.is_stopping()
     }
 
-    /// Runs a connection that sends these pieces, each once the one before is worked off, and closes; keys and
-    /// settings are as at first afterwards.
+    /// Runs a connection that sends these pieces, each once the one before is worked off, and closes; keys
+    /// and settings are as at first afterwards.
     ///
     /// # Panics
     /// If a socket fails.

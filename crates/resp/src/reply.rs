@@ -88,9 +88,9 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
-    /// As [`Reply::bulk`], of bytes that `fill` appends, so that they are not copied; null if it says that there are
-    /// none. `head_bytes` is the room to leave for the head, at best what the client's last value took; it is
-    /// brought up to date.
+    /// As [`Reply::bulk`], of bytes that `fill` appends, so that they are not copied; null if it says that
+    /// there are none. `head_bytes` is the room to leave for the head, at best what the client's last value
+    /// took; it is brought up to date.
     pub(crate) fn bulk_filled<E>(
         &mut self,
         head_bytes: &mut usize,

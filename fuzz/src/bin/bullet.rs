@@ -1,5 +1,6 @@
-//! Fuzzing target: opening a damaged pool of the engine `bullet`, its recovery, and everything a store does after it. Whatever the
-//! bytes are, the answer is a typed error or a store that works; and nothing is read that was never written.
+//! Fuzzing target: opening a damaged pool of the engine `bullet`, its recovery, and everything a store does
+//! after it. Whatever the bytes are, the answer is a typed error or a store that works; and nothing is read
+//! that was never written.
 #![no_main]
 
 use cap::Cap;
@@ -27,7 +28,8 @@ fuzz_target!(|input: &[u8]| {
     };
     match visit_again(&after, &contents) {
         Ok(again) => same(&contents, &again),
-        // What is behind is looked at when somebody needs it: by recovery, if the logs have changes of it since.
+        // What is behind is looked at when somebody needs it: by recovery, if the logs have changes of it
+        // since.
         Err(Error::Corrupt { .. }) => {}
         Err(error) => panic!("a pool that was open is refused after a crash: {error}"),
     }

@@ -1,5 +1,5 @@
-//! Fuzzing target: what `everdram import` reads. However the input is buffered, the same changes and the same error
-//! come of it; and what export writes of them is read back as they were.
+//! Fuzzing target: what `everdram import` reads. However the input is buffered, the same changes and the same
+//! error come of it; and what export writes of them is read back as they were.
 #![no_main]
 
 use cap::Cap;

@@ -1,6 +1,6 @@
-//! Fuzzing target: recovery of the redo log from arbitrary segment files. Logs that the log wrote are cut, copied
-//! over themselves, and forged; files of any bytes are tried, too. Recovery answers with a typed error or an image;
-//! looking and opening agree, and opening again gives the same.
+//! Fuzzing target: recovery of the redo log from arbitrary segment files. Logs that the log wrote are cut,
+//! copied over themselves, and forged; files of any bytes are tried, too. Recovery answers with a typed error
+//! or an image; looking and opening agree, and opening again gives the same.
 #![no_main]
 
 use cap::Cap;

@@ -1,5 +1,6 @@
-//! Fuzzing target: opening a pool that was damaged or forged, viper's recovery, and everything a store does after
-//! it. Whatever the bytes are, the answer is a typed error or a store that works and recovers to the same again.
+//! Fuzzing target: opening a pool that was damaged or forged, viper's recovery, and everything a store does
+//! after it. Whatever the bytes are, the answer is a typed error or a store that works and recovers to the
+//! same again.
 #![no_main]
 
 use cap::Cap;

@@ -1,5 +1,6 @@
-//! Fuzzing target: the Redis door. The parser gets the same requests however a stream is cut into pieces; and a
-//! connection to a server over the model engine gets one well-formed reply for each request, whatever it asks.
+//! Fuzzing target: the Redis door. The parser gets the same requests however a stream is cut into pieces; and
+//! a connection to a server over the model engine gets one well-formed reply for each request, whatever it
+//! asks.
 #![no_main]
 
 use cap::Cap;

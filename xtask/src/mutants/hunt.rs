@@ -48,7 +48,8 @@ pub(super) fn clear() {
     let _nothing_was_left = std::fs::remove_dir_all(place());
 }
 
-/// The program without any mutant must be sound, or nothing that it says of others counts; in the lab, or as servers that are killed.
+/// The program without any mutant must be sound, or nothing that it says of others counts; in the lab, or as
+/// servers that are killed.
 pub(super) fn sound(layer: usize, by_kill: bool, time: Duration, seed: u64) -> Result<(), String> {
     for engine in ENGINES {
         let order = Order {

@@ -1,8 +1,9 @@
-//! `cargo xtask mutants`: the score that counts. Bugs are planted in a copy of the tree, one of them is on at a time, and the crash
-//! lab must find it within five minutes.
+//! `cargo xtask mutants`: the score that counts. Bugs are planted in a copy of the tree, one of them is on at
+//! a time, and the crash lab must find it within five minutes.
 //!
-//! They are described in `xtask/mutants` ([`plan`]), built into one program ([`tree`]) and hunted one after the other ([`hunt`]). The chore
-//! fails below [`SCORE`] percent, if the program is not sound without them, or if one no longer fits the tree.
+//! They are described in `xtask/mutants` ([`plan`]), built into one program ([`tree`]) and hunted one after
+//! the other ([`hunt`]). The chore fails below [`SCORE`] percent, if the program is not sound without them,
+//! or if one no longer fits the tree.
 
 mod hunt;
 mod plan;

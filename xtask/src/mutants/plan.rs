@@ -9,9 +9,10 @@
 //! -        self.stamp(write, ordered);
 //! +        if !MUTANT { self.stamp(write, ordered); }
 //! ```
-//! Lines with `-` are found in the file, whole lines, whatever they are indented by, and exactly once; lines with `+` come in
-//! their place. `MUTANT` there is true when the mutant is on, so that the sound code stays. Another `file:` turns to another file. `engine:` and
-//! `medium:` are for `everdram crashtest`; `by: kill` asks for killed servers, where the lab has no say; `excused:` says why it may survive.
+//! Lines with `-` are found in the file, whole lines, whatever they are indented by, and exactly once; lines
+//! with `+` come in their place. `MUTANT` there is true when the mutant is on, so that the sound code stays.
+//! Another `file:` turns to another file. `engine:` and `medium:` are for `everdram crashtest`; `by: kill`
+//! asks for killed servers, where the lab has no say; `excused:` says why it may survive.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! A copy of the source tree with mutants in it, all at once, and the program built of it.
 //!
-//! Mutants that change the same lines go into different *layers*, each a build of its own; as a rule there is one. What has not changed since
-//! the last time is not written again, so that cargo builds no more than it must.
+//! Mutants that change the same lines go into different *layers*, each a build of its own; as a rule there is
+//! one. What has not changed since the last time is not written again, so that cargo builds no more than it
+//! must.
 
 use super::plan::Mutant;
 use crate::cargo::{cargo, root, target};
@@ -17,8 +18,8 @@ use std::time::Duration;
 const BUILD_MAX: Duration = Duration::from_secs(3600);
 const LIST_MAX: Duration = Duration::from_secs(60);
 
-/// The variable of the environment that turns a mutant on, by its name. It does not begin with the project's name: the program keeps settings that
-/// do from the servers that it starts.
+/// The variable of the environment that turns a mutant on, by its name. It does not begin with the project's
+/// name: the program keeps settings that do from the servers that it starts.
 pub(super) const CHOICE: &str = "MUTANT_OF_EVERDRAM";
 
 /// Where a change goes: file, and lines of it.
@@ -86,7 +87,8 @@ fn places(mutant: &Mutant, texts: &mut BTreeMap<String, String>) -> Result<Vec<P
     Ok(places)
 }
 
-/// The lines of a text that are these, whatever they are indented by; how often they are there if that is not once.
+/// The lines of a text that are these, whatever they are indented by; how often they are there if that is not
+/// once.
 fn find(text: &str, lines: &[String]) -> Result<Range<usize>, usize> {
     let all: Vec<&str> = text.lines().map(str::trim).collect();
     let is_here = |at: &usize| {
@@ -185,7 +187,8 @@ fn switch(mutants: &[Mutant]) -> String {
         "//! Which planted bug is on: at most one, named by {CHOICE}.\n\n\
          const NAMES: [&str; {}] = {names:?};\n\
          static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();\n\n\
-         /// Whether this one is.\n#[inline]\npub(crate) fn on(number: u32) -> bool {{\n    *CHOSEN.get_or_init(chosen) == number\n}}\n\n\
+         /// Whether this one is.\n#[inline]\npub(crate) fn on(number: u32) -> bool {{\n
+         /// *CHOSEN.get_or_init(chosen) == number\n}}\n\n\
          #[cold]\nfn chosen() -> u32 {{\n    let Ok(name) = std::env::var({CHOICE:?}) else {{ return u32::MAX }};\n    \
          match NAMES.iter().position(|one| *one == name) {{\n        Some(number) => number as u32,\n        \
          None => {{\n            eprintln!(\"no mutant {{name}}\");\n            std::process::exit(2)\n        }}\n    }}\n}}\n",
@@ -236,7 +239,8 @@ mod tests {
         assert_eq!(find(text, &lines("d\ne")), Err(0));
     }
 
-    /// Code has changed, and a mutant no longer fits: find the place where its bug would be now, and change the mutant.
+    /// Code has changed, and a mutant no longer fits: find the place where its bug would be now, and change
+    /// the mutant.
     #[test]
     fn every_mutant_fits_the_tree() {
         let mutants = plan::all(&root().join("xtask/mutants")).unwrap();

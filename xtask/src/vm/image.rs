@@ -1,8 +1,9 @@
 //! An initial RAM file system: the files a test machine starts with, as one archive.
 //!
-//! The format is the kernel's `newc` (see `Documentation/driver-api/early-userspace/buffer-format.rst` there):
-//! for each file a header of hexadecimal numbers, its name and its bytes, padded to four. Programs bring the
-//! shared libraries they name, at the same paths, so the machine does not depend on anything else of this one.
+//! The format is the kernel's `newc` (see `Documentation/driver-api/early-userspace/buffer-format.rst`
+//! there): for each file a header of hexadecimal numbers, its name and its bytes, padded to four. Programs
+//! bring the shared libraries they name, at the same paths, so the machine does not depend on anything else
+//! of this one.
 
 use super::host;
 use std::collections::BTreeSet;

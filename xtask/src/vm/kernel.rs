@@ -1,5 +1,5 @@
-//! The kernel of the test machine: Debian's own, unpacked into the cache. The kernel of this machine is neither
-//! used nor touched.
+//! The kernel of the test machine: Debian's own, unpacked into the cache. The kernel of this machine is
+//! neither used nor touched.
 //!
 //! Of the package only the kernel and the modules in [`WANTED`], with what they need, are kept, as
 //! `kernel/vmlinuz` and `kernel/modules/NN-name.ko` in the order in which they load.
@@ -13,8 +13,9 @@ use std::process::Command;
 /// The package that depends on the newest kernel there is.
 const NEWEST: &str = "linux-image-amd64";
 
-/// Modules by what they are for: NVDIMMs and DAX (virtio-pmem: what must not be taken for one), ext4 and its checksums,
-/// the channel `door`, the network. Those that a kernel has built in are no modules, and are passed over.
+/// Modules by what they are for: NVDIMMs and DAX (virtio-pmem: what must not be taken for one), ext4 and its
+/// checksums, the channel `door`, the network. Those that a kernel has built in are no modules, and are
+/// passed over.
 const WANTED: [&str; 12] = [
     "nfit",
     "nd_pmem",

@@ -1,7 +1,8 @@
-//! One test machine: QEMU with two NVDIMMs that are files here, and keep their bytes when the machine is gone.
+//! One test machine: QEMU with two NVDIMMs that are files here, and keep their bytes when the machine is
+//! gone.
 //!
-//! Invariant: no machine outlives its time. Whoever starts one waits with a limit, and QEMU itself is ended by
-//! the kernel when the process that started it is.
+//! Invariant: no machine outlives its time. Whoever starts one waits with a limit, and QEMU itself is ended
+//! by the kernel when the process that started it is.
 
 use super::host;
 use super::kernel::Kernel;
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 /// Bytes of each NVDIMM.
 const NVDIMM_BYTES: u64 = 256 << 20;
-/// What each machine has. A byte written to the port of `isa-debug-exit` ends QEMU with an exit code that is not 0.
+/// What each machine has. A byte written to the port of `isa-debug-exit` ends QEMU with an exit code that is
+/// not 0.
 const ALWAYS: &str = "-cpu max -smp 2 -m 2G,slots=4,maxmem=4G -nodefaults -no-user-config -display none -no-reboot \
                       -device virtio-rng-pci -device isa-debug-exit,iobase=0xf4,iosize=0x01";
 
@@ -174,7 +176,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a command until it succeeds, handing on the lines it prints on standard output; it is ended after `limit`.
+/// Runs a command until it succeeds, handing on the lines it prints on standard output; it is ended after
+/// `limit`.
 pub(crate) fn follow(
     command: &mut Command,
     limit: Duration,

@@ -1,10 +1,10 @@
 //! `cargo xtask vm`: the `pmem` medium on real DAX, in a machine of QEMU's with emulated NVDIMMs.
 //!
 //! The machine starts from an archive that holds a small system, the program and the test binaries, makes an
-//! ext4 with `dax=always` of one NVDIMM and a devdax device of the other, and does what `plan.rs` says on both.
-//! Then a machine that serves is ended under load, again and again, and what it had acknowledged is looked for
-//! (`power.rs`). `docs/testing.md` says what that shows and what it does not: an emulated NVDIMM has no caches
-//! that lose lines.
+//! ext4 with `dax=always` of one NVDIMM and a devdax device of the other, and does what `plan.rs` says on
+//! both. Then a machine that serves is ended under load, again and again, and what it had acknowledged is
+//! looked for (`power.rs`). `docs/testing.md` says what that shows and what it does not: an emulated NVDIMM
+//! has no caches that lose lines.
 
 mod host;
 mod image;

@@ -159,8 +159,8 @@ fn test(scope: Scope, what: &str, binary: &str, name: &str, place: &str) -> Step
     Step::new(&name, step_max(scope), run_test(binary, place))
 }
 
-/// Seconds for a step that takes up to half a minute, or ten times as much in full. In CI few enough that one that
-/// hangs has failed before the time for all machines is over: then it would only be left out.
+/// Seconds for a step that takes up to half a minute, or ten times as much in full. In CI few enough that one
+/// that hangs has failed before the time for all machines is over: then it would only be left out.
 fn step_max(scope: Scope) -> u64 {
     scope.pick(180, 900)
 }

@@ -76,7 +76,8 @@ impl Campaign {
     }
 
     /// The script that stands for `everdram serve`: standard input and output are the guest's channel `door`,
-    /// the console goes to standard error. The first start makes the NVDIMMs' namespaces, later ones find them.
+    /// the console goes to standard error. The first start makes the NVDIMMs' namespaces, later ones find
+    /// them.
     fn write_switch(&self, machine: &Machine) -> Result<PathBuf, String> {
         let file = host::cache()?.join("switch.sh");
         let used = file.with_extension("used");
@@ -114,7 +115,8 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A port that was free a moment ago. The guest listens on the same number, so that what it says is right here.
+/// A port that was free a moment ago. The guest listens on the same number, so that what it says is right
+/// here.
 fn free_port() -> Result<u16, String> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

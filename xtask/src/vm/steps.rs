@@ -121,8 +121,8 @@ impl Follower {
         self.items.push(Item::new(name, verdict, remark, seconds));
     }
 
-    /// The items of all steps. Those the guest did not get to, or not through, have failed, unless all that they
-    /// lacked was time.
+    /// The items of all steps. Those the guest did not get to, or not through, have failed, unless all that
+    /// they lacked was time.
     pub(crate) fn finish(self, steps: &[Step], ended: Ended) -> Vec<Item> {
         let only_time = self.is_up && self.failed.is_none();
         let (verdict, why) = match &ended {
@@ -147,7 +147,8 @@ impl Follower {
     }
 }
 
-/// What is worth showing in the summary, from the least to the most telling. A later line wins over an equal one.
+/// What is worth showing in the summary, from the least to the most telling. A later line wins over an equal
+/// one.
 const TELLING: [&str; 5] = [
     "medium ",
     "test result: ok",

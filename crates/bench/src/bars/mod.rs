@@ -1,7 +1,8 @@
-//! everdram against the machine's limits: operations as shares of bare loops, measured in turns within one run.
+//! everdram against the machine's limits: operations as shares of bare loops, measured in turns within one
+//! run.
 //!
-//! Shares and ratios are of processor time, which other users of a machine disturb less than time by the clock;
-//! the latter stands beside it. On a machine of one's own the two agree, but for what threads wait.
+//! Shares and ratios are of processor time, which other users of a machine disturb less than time by the
+//! clock; the latter stands beside it. On a machine of one's own the two agree, but for what threads wait.
 
 mod rates;
 mod scale;
@@ -196,8 +197,8 @@ pub struct Outcome {
 pub trait Host {
     /// The next measurement begins.
     fn begin(&mut self, group: Group, what: &str);
-    /// Has a process fill a store of so many usual records, with or without checkpoints of its index, kills it, and opens the
-    /// store.
+    /// Has a process fill a store of so many usual records, with or without checkpoints of its index, kills
+    /// it, and opens the store.
     ///
     /// # Errors
     /// What went wrong.

@@ -6,8 +6,8 @@ use crate::limits::{Kind, Records};
 use crate::subject::Error;
 use crate::workload::Workload;
 
-/// One record durably, through the cache and flushed: the form that the shares of Viper's own code were taken of. Where
-/// streaming stores are much quicker, `bench limits` shows how much.
+/// One record durably, through the cache and flushed: the form that the shares of Viper's own code were taken
+/// of. Where streaming stores are much quicker, `bench limits` shows how much.
 const PUT: &[Kind] = &[Kind::PutFlushed];
 const GET: &[Kind] = &[Kind::Get];
 const UPDATE: &[Kind] = &[Kind::UpdateWord];

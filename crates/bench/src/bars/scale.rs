@@ -34,8 +34,8 @@ fn ratio(
     }
 }
 
-/// Two threads against one, each on a core of its own. Threads that sleep for each other spend no processor time, so
-/// by the clock is what counts where two cores are free.
+/// Two threads against one, each on a core of its own. Threads that sleep for each other spend no processor
+/// time, so by the clock is what counts where two cores are free.
 pub(super) fn threads(
     settings: &Settings,
     host: &mut dyn Host,

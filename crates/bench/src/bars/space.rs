@@ -1,4 +1,5 @@
-//! A pool that grows and is compacted while it is written: how large it gets, and how slow its slowest calls are.
+//! A pool that grows and is compacted while it is written: how large it gets, and how slow its slowest calls
+//! are.
 
 use super::stage::{Pages, Stage};
 use super::{Bar, Group, Host, Outcome, Settings, USUAL, fixed};
@@ -22,8 +23,8 @@ const AT_REST: Duration = Duration::from_secs(3);
 /// Nobody waits longer than this for a pool to come to rest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Bytes of the pool on the medium while every record is overwritten again and again, in another order each time, and
-/// when the pool has come to rest afterwards; processor time of all of it.
+/// Bytes of the pool on the medium while every record is overwritten again and again, in another order each
+/// time, and when the pool has come to rest afterwards; processor time of all of it.
 pub(super) fn overwritten(
     settings: &Settings,
     host: &mut dyn Host,

@@ -17,8 +17,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Share of the limit, of operations that take `cpu_ns` of processor time, or that come at `rate` by the clock
-    /// where the disk is the limit.
+    /// Share of the limit, of operations that take `cpu_ns` of processor time, or that come at `rate` by the
+    /// clock where the disk is the limit.
     #[must_use]
     pub fn share(&self, rate: f64, cpu_ns: f64) -> f64 {
         match self.cpu_ns {
@@ -28,8 +28,8 @@ impl Bound {
     }
 }
 
-/// The limit of `workload`, if it was measured. Bare loops have one thread, so that several have no limit but on a disk,
-/// where a sync carries at most one write of each thread.
+/// The limit of `workload`, if it was measured. Bare loops have one thread, so that several have no limit but
+/// on a disk, where a sync carries at most one write of each thread.
 #[must_use]
 pub fn bound(
     limits: &[&Limit],

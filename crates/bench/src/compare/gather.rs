@@ -7,9 +7,11 @@ use crate::recovery::Recovery;
 use crate::row::{Configuration, Figures, Row, Tail};
 use crate::timing::Spread;
 
-/// A row of one store under one workload, from its repetitions and the openings after a crash. `None` without any.
+/// A row of one store under one workload, from its repetitions and the openings after a crash. `None` without
+/// any.
 ///
-/// Percentiles are the middle ones of the repetitions, each by itself; the slowest call is the slowest of all.
+/// Percentiles are the middle ones of the repetitions, each by itself; the slowest call is the slowest of
+/// all.
 #[must_use]
 pub fn row(blank: Row, rounds: &[Measured], recoveries: &[Recovery]) -> Option<Row> {
     let spread = |figure: fn(&Figures) -> Spread| {

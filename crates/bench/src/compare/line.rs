@@ -1,5 +1,5 @@
-//! What a comparison writes down: one line of JSON for each store under each workload, each server under each load,
-//! each limit, and everything that was left out.
+//! What a comparison writes down: one line of JSON for each store under each workload, each server under each
+//! load, each limit, and everything that was left out.
 
 use super::scene::Ground;
 use crate::limits::Limit;

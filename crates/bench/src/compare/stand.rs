@@ -1,9 +1,10 @@
-//! One workload on an open store: a warm-up, a phase whose loops read no clock, and a shorter one that times each call.
+//! One workload on an open store: a warm-up, a phase whose loops read no clock, and a shorter one that times
+//! each call.
 //!
-//! Stores differ by a factor of a thousand: with as many operations for all, either the fast ones would be over before
-//! the clock ticks or the slow ones never. So a phase is made of passes that grow until its time is filled; what is
-//! counted is the passes, not the pauses between them. A pass that the machine disturbs makes the next one shorter and
-//! ends nothing.
+//! Stores differ by a factor of a thousand: with as many operations for all, either the fast ones would be
+//! over before the clock ticks or the slow ones never. So a phase is made of passes that grow until its time
+//! is filled; what is counted is the passes, not the pauses between them. A pass that the machine disturbs
+//! makes the next one shorter and ends nothing.
 
 use super::turn::{BATCH, Measured, Turn};
 use crate::corpus::Corpus;

@@ -22,8 +22,8 @@ pub(super) const BATCH: usize = 16;
 pub struct Turn {
     /// Threads that ask.
     pub threads: usize,
-    /// What they ask for, in this order, but those that begin with an empty store come last: what a store takes of
-    /// memory shows only in a process that has not yet had and given back any.
+    /// What they ask for, in this order, but those that begin with an empty store come last: what a store
+    /// takes of memory shows only in a process that has not yet had and given back any.
     pub workloads: Vec<Workload>,
     /// Records of a filled store; as many are put into an empty one at most.
     pub records: u64,
@@ -97,8 +97,8 @@ impl Turn {
         Ok(())
     }
 
-    /// Has a store opened in a fresh directory, filled with so many records; `then` also hears how much memory the
-    /// process had before.
+    /// Has a store opened in a fresh directory, filled with so many records; `then` also hears how much
+    /// memory the process had before.
     fn stand<R>(
         &self,
         opener: &dyn Opener,

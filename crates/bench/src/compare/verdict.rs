@@ -90,7 +90,8 @@ impl Verdict {
         }
     }
 
-    /// everdram on files against servers that sync each write, and on emulated persistent memory against the others.
+    /// everdram on files against servers that sync each write, and on emulated persistent memory against the
+    /// others.
     #[must_use]
     pub fn of_servers(lines: &[Line]) -> Verdict {
         let summaries: Vec<&Summary> = lines

@@ -1,7 +1,8 @@
 //! What the one who measures tells the workers, and what they tell back.
 //!
-//! A worker counts for itself. When it is asked, it writes down what it has done so far, at its next pause between requests: so that its counts
-//! are of one moment in which it had a core, and what the kernel says of its waiting is complete.
+//! A worker counts for itself. When it is asked, it writes down what it has done so far, at its next pause
+//! between requests: so that its counts are of one moment in which it had a core, and what the kernel says of
+//! its waiting is complete.
 
 use super::stream::Writes;
 use crate::process::{self, Waiting};
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the one who measures sleeps before he looks whether a worker has failed, and whether all have written down what they did.
+/// How long the one who measures sleeps before he looks whether a worker has failed, and whether all have
+/// written down what they did.
 const NAP: Duration = Duration::from_millis(10);
 const NAP_SHORT: Duration = Duration::from_millis(1);
 /// A span that is to see so many puts takes so many times its seconds at most.
@@ -139,7 +141,8 @@ impl Board {
         }
     }
 
-    /// Asks everybody what they have done so far, and waits until some threads have said it; less if it is over.
+    /// Asks everybody what they have done so far, and waits until some threads have said it; less if it is
+    /// over.
     pub(super) fn tally(&self, threads: std::ops::Range<usize>) -> Tally {
         let asked = self.asked.fetch_add(1, Relaxed) + 1;
         let slots = &self.slots[threads];
@@ -162,7 +165,8 @@ impl Board {
         self.span_of(threads, seconds, 0)
     }
 
-    /// What some of the threads do in the next seconds, and until they have put so many records; in [`LONGER`] times as many seconds at most.
+    /// What some of the threads do in the next seconds, and until they have put so many records; in
+    /// [`LONGER`] times as many seconds at most.
     pub(super) fn span_of(&self, threads: std::ops::Range<usize>, seconds: f64, puts: u64) -> Span {
         let before = self.tally(threads.clone());
         for _ in 0..LONGER {
@@ -259,8 +263,9 @@ impl Span {
         self.queued_share
     }
 
-    /// Throughput and latency on a machine of so many cores that nobody else uses. Time without a core does not count; threads beyond the cores
-    /// share them; and what other threads of the process took is missing where workers need all cores.
+    /// Throughput and latency on a machine of so many cores that nobody else uses. Time without a core does
+    /// not count; threads beyond the cores share them; and what other threads of the process took is missing
+    /// where workers need all cores.
     pub(super) fn undisturbed(&self, cores: usize) -> (f64, f64) {
         let sharing = (self.threads as f64 / cores as f64).max(1.0);
         let own_share = if self.threads < cores {
@@ -285,8 +290,8 @@ impl Span {
 
 /// Counts what a thread does, reading the clock once in a while only.
 ///
-/// Requests are not timed one by one. When a worker turns to gleaning, the time of its last requests is estimated from
-/// the mean; the error is a few requests for each change of role.
+/// Requests are not timed one by one. When a worker turns to gleaning, the time of its last requests is
+/// estimated from the mean; the error is a few requests for each change of role.
 pub(super) struct Meter<'a> {
     board: &'a Board,
     slot: &'a Slot,

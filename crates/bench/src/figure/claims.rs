@@ -1,7 +1,8 @@
 //! What the paper says of its figures, and bars set for this engine: as data.
 //!
-//! A claim compares curves with another curve at one share of writes, or says something of the curves themselves. Its bounds are wider than the
-//! paper's figures: another machine is to show the same picture, not the same numbers.
+//! A claim compares curves with another curve at one share of writes, or says something of the curves
+//! themselves. Its bounds are wider than the paper's figures: another machine is to show the same picture,
+//! not the same numbers.
 
 use super::Figure;
 

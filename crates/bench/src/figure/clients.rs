@@ -1,8 +1,9 @@
 //! Independent clients over shared buffers (figure 9).
 //!
-//! A client writes a request into its own buffer, waits for the answer, checks it, and does so again. A worker takes the lock of a buffer in
-//! which there is a request, answers up to a thousand of that client, and goes on to another buffer. The lock is among workers; worker and
-//! client pass the buffer to and fro by its state word.
+//! A client writes a request into its own buffer, waits for the answer, checks it, and does so again. A
+//! worker takes the lock of a buffer in which there is a request, answers up to a thousand of that client,
+//! and goes on to another buffer. The lock is among workers; worker and client pass the buffer to and fro by
+//! its state word.
 
 use super::Telling;
 use super::board::{Board, Meter, Span};
@@ -20,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Requests of one client that a worker answers before it goes on.
 const SERVED: u32 = 1000;
-/// Looks at a buffer before the core is given to somebody else, where clients and workers are more than there are cores; and where they are not.
+/// Looks at a buffer before the core is given to somebody else, where clients and workers are more than there
+/// are cores; and where they are not.
 const SPINS: u32 = 200;
 const SPINS_WITH_CORE: u32 = 20_000;
 /// Times that a worker gives its core away before it leaves a client that does not ask.
@@ -102,7 +104,8 @@ impl Serving<'_> {
             if !buffer.is_asked() || buffer.is_served.swap(true, Ordering::Acquire) {
                 continue;
             }
-            // Another worker may have answered and gone on meanwhile; then the client may be writing its next request.
+            // Another worker may have answered and gone on meanwhile; then the client may be writing its next
+            // request.
             if !buffer.is_asked() {
                 buffer.is_served.store(false, Ordering::Release);
                 continue;
@@ -207,7 +210,8 @@ fn ask(
     Ok(())
 }
 
-/// What one number of clients gave in one round: as clients see it, and the share of the workers' time that went into gleaning.
+/// What one number of clients gave in one round: as clients see it, and the share of the workers' time that
+/// went into gleaning.
 struct Seen {
     clients: Span,
     gleaning: f64,

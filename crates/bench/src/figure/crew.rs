@@ -1,4 +1,5 @@
-//! A pool of workers: one thread and one session each, that between two requests takes its turn at the store's own work.
+//! A pool of workers: one thread and one session each, that between two requests takes its turn at the
+//! store's own work.
 //!
 //! What a request is, a [`Duty`] says. One who measures sleeps beside the workers and looks at the [`Board`].
 
@@ -62,7 +63,8 @@ pub(super) fn work(
     Ok(())
 }
 
-/// Runs one thread for each duty while `watch` looks on; when that returns, all stop. Returns what it says, and the duties.
+/// Runs one thread for each duty while `watch` looks on; when that returns, all stop. Returns what it says,
+/// and the duties.
 ///
 /// # Errors
 /// The first of what the store says to anybody.
@@ -137,7 +139,8 @@ pub(super) struct Asking<'a> {
     at: usize,
     generation: u64,
     value: Vec<u8>,
-    /// Latencies of gets and of puts, once they count. The worker itself makes them: they know whose waiting they leave out.
+    /// Latencies of gets and of puts, once they count. The worker itself makes them: they know whose waiting
+    /// they leave out.
     pub(super) timed: Option<[Latencies; 2]>,
 }
 

@@ -27,7 +27,8 @@ impl Rounds {
         self.0.push(span);
     }
 
-    /// What the rounds say together, with the share of each that was gleaning. `cores`: for what it would be on a machine of one's own.
+    /// What the rounds say together, with the share of each that was gleaning. `cores`: for what it would be
+    /// on a machine of one's own.
     pub(super) fn rate(&self, log_bytes_all: u64, gleaning: &[f64], cores: Option<usize>) -> Rate {
         let spans = || self.0.iter();
         let puts = Spread::of(spans().map(|span| span.puts as f64)).median;
@@ -103,8 +104,8 @@ impl Curve {
 
 /// One round of all points, over one store.
 ///
-/// Each begins when what the one before left in the logs has been gleaned, and goes on until puts have filled so much of them, with a pause or
-/// two between, that gleaning has its share.
+/// Each begins when what the one before left in the logs has been gleaned, and goes on until puts have filled
+/// so much of them, with a pause or two between, that gleaning has its share.
 fn take(
     stage: &Stage<'_>,
     curve: &Curve,

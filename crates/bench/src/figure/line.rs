@@ -1,4 +1,5 @@
-//! What a figure is made of: one line of JSON for each point of a curve, each distribution or each course of time.
+//! What a figure is made of: one line of JSON for each point of a curve, each distribution or each course of
+//! time.
 
 use super::Figure;
 use crate::latency::Latency;
@@ -81,8 +82,8 @@ pub enum Measured {
 pub struct Rate {
     /// By the clock.
     pub by_clock: Series,
-    /// As on a machine of as many cores that nobody else uses: time in which workers were ready to run and had no core is left out. `None` where
-    /// threads give their cores away themselves.
+    /// As on a machine of as many cores that nobody else uses: time in which workers were ready to run and
+    /// had no core is left out. `None` where threads give their cores away themselves.
     pub undisturbed: Option<Series>,
     /// Share of the threads' time in which they were ready to run and had no core.
     pub queued_share: Spread,
@@ -97,7 +98,8 @@ pub struct Rate {
 pub struct Series {
     /// Millions of requests a second.
     pub mops: Spread,
-    /// Nanoseconds of a request, on average of those of a round: on the worker that answers, or as its client sees it.
+    /// Nanoseconds of a request, on average of those of a round: on the worker that answers, or as its client
+    /// sees it.
     pub mean_ns: Spread,
     /// Beside `volatile` under the same load in the same rounds.
     pub against_volatile: Option<Ratio>,
@@ -166,8 +168,8 @@ pub struct Distribution {
     pub all: Latency,
     /// Mean of all of them, in nanoseconds.
     pub mean_ns: f64,
-    /// Mean in each round of those that did not spend most of their time waiting for a core, without the slowest of a hundred: these waited for
-    /// somebody who had none.
+    /// Mean in each round of those that did not spend most of their time waiting for a core, without the
+    /// slowest of a hundred: these waited for somebody who had none.
     pub rounds_ns: Vec<f64>,
     /// Beside `volatile` in the same rounds: the ratio of these means.
     pub against_volatile: Option<f64>,

@@ -1,9 +1,10 @@
-//! The figures of Bullet's paper, measured here: the eight systems under the paper's loads, on emulated persistent memory with the delays of
-//! its platform.
+//! The figures of Bullet's paper, measured here: the eight systems under the paper's loads, on emulated
+//! persistent memory with the delays of its platform.
 //!
-//! A worker is one thread with one session that between two requests takes its turn at the store's own work ([`everdram::Session::turn`]).
-//! Systems take turns in several short rounds, each on a fresh store; what is said of two systems are ratios within rounds, since the machine
-//! may be shared. Lines ([`Line`]) are what was measured; pictures, tables and verdicts are made of lines and of nothing else.
+//! A worker is one thread with one session that between two requests takes its turn at the store's own work
+//! ([`everdram::Session::turn`]). Systems take turns in several short rounds, each on a fresh store; what is
+//! said of two systems are ratios within rounds, since the machine may be shared. Lines ([`Line`]) are what
+//! was measured; pictures, tables and verdicts are made of lines and of nothing else.
 
 mod board;
 mod calls;

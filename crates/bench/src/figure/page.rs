@@ -1,4 +1,5 @@
-//! A page about a figure: the picture, what it was measured with, what the paper says and whether it is so here, and every line as a table.
+//! A page about a figure: the picture, what it was measured with, what the paper says and whether it is so
+//! here, and every line as a table.
 
 use super::line::{Line, Measured, Series, mib};
 use super::verdict::{Verdict, bars, claims, judged_threads};

@@ -1,4 +1,5 @@
-//! Pictures of curves, as SVG written by hand, like those of the report: panels beside each other, one legend above all of them.
+//! Pictures of curves, as SVG written by hand, like those of the report: panels beside each other, one legend
+//! above all of them.
 //!
 //! A curve is told by its colour and by the shape of its marks, so that it can be told without colours.
 

@@ -1,5 +1,6 @@
-//! A store of one system, opened in a directory of its own and filled as the paper fills its stores: every record in the front, and logs
-//! that have been written from end to end once, so that gleaning is under way as it would be after a long run.
+//! A store of one system, opened in a directory of its own and filled as the paper fills its stores: every
+//! record in the front, and logs that have been written from end to end once, so that gleaning is under way
+//! as it would be after a long run.
 
 use super::board::Board;
 use super::crew::{self, Asking, Loading};

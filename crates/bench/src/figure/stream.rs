@@ -1,7 +1,7 @@
 //! The stream of requests, made before the clock runs: keys by a zipfian distribution, each with a coin.
 //!
-//! Whether a request is a get or a put is the coin's to say, once it is known how many shall be puts: so that all shares of writes
-//! ask for the same keys in the same order, and the share can change while workers run.
+//! Whether a request is a get or a put is the coin's to say, once it is known how many shall be puts: so that
+//! all shares of writes ask for the same keys in the same order, and the share can change while workers run.
 
 use crate::distribution::Picker;
 use rand::rngs::SmallRng;

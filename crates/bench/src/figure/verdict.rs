@@ -1,6 +1,8 @@
-//! Whether what was measured has the shape that the paper describes, and reaches the bars set for this engine: from the lines alone.
+//! Whether what was measured has the shape that the paper describes, and reaches the bars set for this
+//! engine: from the lines alone.
 //!
-//! Of throughput and latency the undisturbed figures are judged, where there are such; by the clock stands beside.
+//! Of throughput and latency the undisturbed figures are judged, where there are such; by the clock stands
+//! beside.
 
 use super::Figure;
 use super::claims::{BARS, CLAIMS, Claim, What};
@@ -144,8 +146,8 @@ impl Claim {
         }
     }
 
-    /// The mean of the second halves of all phases of a share of writes: by then workers have found their places. What is said of single moments
-    /// is said of all of them.
+    /// The mean of the second halves of all phases of a share of writes: by then workers have found their
+    /// places. What is said of single moments is said of all of them.
     fn settled(&self, lines: &[Line], label: &str, by: By) -> Option<Vec<f64>> {
         let Measured::Course { moments } = &lines.first()?.measured else {
             return None;
@@ -168,8 +170,8 @@ impl Claim {
     }
 }
 
-/// The line that is judged of those of one curve: with as many workers as have a core of their own, or the most if none has; and with the
-/// most clients.
+/// The line that is judged of those of one curve: with as many workers as have a core of their own, or the
+/// most if none has; and with the most clients.
 fn judged<'a>(lines: impl Iterator<Item = &'a Line>) -> Option<&'a Line> {
     lines.max_by_key(|line| {
         let has_cores = line.threads <= line.machine.cores;

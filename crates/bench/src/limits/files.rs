@@ -1,4 +1,5 @@
-//! What a disk makes durable: blocks written in place into a file that has its space, each followed by a sync.
+//! What a disk makes durable: blocks written in place into a file that has its space, each followed by a
+//! sync.
 
 use super::{Limit, Settings};
 use crate::latency::{self, Latency};

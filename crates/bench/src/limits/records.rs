@@ -1,7 +1,8 @@
 //! The limits that a store's rates are shares of: records in a pool, an index in memory, and nothing else.
 //!
-//! A record is a header of 16 bytes, a key and a value, packed or padded to whole lines. The index is an array of
-//! 8-byte entries on huge pages, used at the slot of a random number: no hash, no tag, no collision. Every record is durable before the next operation of a loop begins, and batches when they end.
+//! A record is a header of 16 bytes, a key and a value, packed or padded to whole lines. The index is an
+//! array of 8-byte entries on huge pages, used at the slot of a random number: no hash, no tag, no collision.
+//! Every record is durable before the next operation of a loop begins, and batches when they end.
 
 use super::Settings;
 use super::random::Sequence;
@@ -22,7 +23,8 @@ pub const BATCH: usize = 16;
 pub enum Kind {
     /// Store a packed record, flush its lines, fence, store an index entry.
     PutFlushed,
-    /// Stream the lines of a packed record, the last one again with the next record, fence, store an index entry.
+    /// Stream the lines of a packed record, the last one again with the next record, fence, store an index
+    /// entry.
     PutStreamed,
     /// Stream a record padded to whole lines, fence, store an index entry.
     PutPadded,

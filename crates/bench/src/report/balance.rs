@@ -1,4 +1,5 @@
-//! Whether every tag of a page is closed where it should be; enough of a parser for pages that are written as XML.
+//! Whether every tag of a page is closed where it should be; enough of a parser for pages that are written as
+//! XML.
 
 /// Asserts that tags are balanced and that no bare `&` or `<` is left.
 ///

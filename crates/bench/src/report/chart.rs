@@ -1,4 +1,5 @@
-//! A bar chart: a bar for each middle, a whisker from the least to the greatest, and a line that nobody can pass.
+//! A bar chart: a bar for each middle, a whisker from the least to the greatest, and a line that nobody can
+//! pass.
 
 use super::words::escaped;
 use crate::row::Configuration;
@@ -8,7 +9,8 @@ use crate::timing::Spread;
 /// Where bars begin and how far they go, in percent of the chart's width.
 pub(super) const LEFT: f64 = 38.0;
 pub(super) const WIDTH: f64 = 40.0;
-/// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be dots.
+/// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be
+/// dots.
 const CUT: f64 = 3.0;
 /// Height of a line, in pixels.
 pub(super) const LINE: usize = 24;

@@ -1,4 +1,5 @@
-//! The page around the charts: what was measured, where, what came out in sentences, and how much the machine shook.
+//! The page around the charts: what was measured, where, what came out in sentences, and how much the machine
+//! shook.
 
 use super::words::{bytes, count, escaped, percent};
 use super::{limits, servers, stores, tables};

@@ -14,7 +14,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// The first core of this process for the load, the second for the servers; no pins on a machine with one core.
+    /// The first core of this process for the load, the second for the servers; no pins on a machine with one
+    /// core.
     #[must_use]
     pub fn apart() -> Pins {
         let mut cores = allowed();

@@ -53,7 +53,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has come. A read that does not fill `buffer` emptied the socket: the next bytes are a new event.
+    /// Takes what has come. A read that does not fill `buffer` emptied the socket: the next bytes are a new
+    /// event.
     pub(super) fn receive(
         &mut self,
         wire: &mut Wire,

@@ -47,7 +47,8 @@ pub struct Places {
 }
 
 impl Contender {
-    /// The program `program serve` with a pool of this engine on `medium`, in a directory of its own under `place`.
+    /// The program `program serve` with a pool of this engine on `medium`, in a directory of its own under
+    /// `place`.
     ///
     /// # Errors
     /// The program cannot be run.
@@ -138,8 +139,9 @@ impl Contender {
     }
 }
 
-/// All contenders of the usual comparison, and why others are left out: everdram with this engine on both kinds of medium, then Redis
-/// and Valkey without persistence, with a sync every second and with one before each reply.
+/// All contenders of the usual comparison, and why others are left out: everdram with this engine on both
+/// kinds of medium, then Redis and Valkey without persistence, with a sync every second and with one before
+/// each reply.
 ///
 /// # Errors
 /// `everdram` cannot be run.

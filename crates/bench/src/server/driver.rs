@@ -1,10 +1,10 @@
 //! The load generator: one thread that keeps many connections busy.
 //!
-//! A connection costs one read and one write for each turn, whatever the depth of its pipeline, so that one core
-//! of it is enough for a server on another. In a closed loop a connection sends its next requests when all replies
-//! of the last have come. In an open loop requests are due at fixed times, go to the connections in turn, wait there
-//! if as many as the pipeline is deep are under way, and their latency counts from when they were due: a server that
-//! stalls is charged for everybody who would have asked meanwhile.
+//! A connection costs one read and one write for each turn, whatever the depth of its pipeline, so that one
+//! core of it is enough for a server on another. In a closed loop a connection sends its next requests when
+//! all replies of the last have come. In an open loop requests are due at fixed times, go to the connections
+//! in turn, wait there if as many as the pipeline is deep are under way, and their latency counts from when
+//! they were due: a server that stalls is charged for everybody who would have asked meanwhile.
 
 use super::checker::Pending;
 use super::connection::Connection;
@@ -298,8 +298,8 @@ mod tests {
         }
     }
 
-    /// A server that answers each request, all of `request_bytes`, with what `reply` makes of it; the first of a
-    /// connection after a `delay`.
+    /// A server that answers each request, all of `request_bytes`, with what `reply` makes of it; the first
+    /// of a connection after a `delay`.
     fn serve(
         connections: usize,
         request_bytes: usize,

@@ -28,8 +28,8 @@ pub struct ServerFigures {
     pub rate: f64,
     /// Processor time of the server, all threads, in microseconds a reply.
     pub server_cpu_us: f64,
-    /// The same of the load generator. If that times the rate is near a million, the server was not the bottleneck,
-    /// but for open loops, which wait for what is due soon without sleeping.
+    /// The same of the load generator. If that times the rate is near a million, the server was not the
+    /// bottleneck, but for open loops, which wait for what is due soon without sleeping.
     pub client_cpu_us: f64,
     /// From a request to its reply.
     pub latency_ns: Latency,

@@ -43,8 +43,9 @@ pub struct Load {
     pub connections: usize,
     /// Requests of a connection under way at once: a closed loop sends so many and waits for all replies.
     pub pipeline: usize,
-    /// Requests a second over all connections, sent when they are due and not when replies have come (open loop);
-    /// latency counts from when they were due. Without it the loop is closed: as fast as the replies come.
+    /// Requests a second over all connections, sent when they are due and not when replies have come (open
+    /// loop); latency counts from when they were due. Without it the loop is closed: as fast as the replies
+    /// come.
     pub rate: Option<f64>,
     /// Seconds before measuring.
     pub warm_up_seconds: f64,

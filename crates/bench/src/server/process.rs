@@ -1,4 +1,5 @@
-//! A server as a child process, in a directory of its own, on a free port; gone with its directory when dropped.
+//! A server as a child process, in a directory of its own, on a free port; gone with its directory when
+//! dropped.
 
 use super::affinity::Pinned;
 use crate::place::Place;

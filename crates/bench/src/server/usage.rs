@@ -42,8 +42,8 @@ impl Memory {
     }
 }
 
-/// Processor time of a process, its threads and the children it has waited for (Redis rewrites its log in one). The
-/// kernel counts it in ticks, a hundred a second as a rule: measure for seconds.
+/// Processor time of a process, its threads and the children it has waited for (Redis rewrites its log in
+/// one). The kernel counts it in ticks, a hundred a second as a rule: measure for seconds.
 pub(super) fn processor_time(process: u32) -> Result<Duration, Error> {
     let path = format!("/proc/{process}/stat");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;

@@ -1,6 +1,7 @@
 //! The bytes of requests and of the replies that must come, which differ in nothing but the key.
 //!
-//! So a request is a copy of a template with the key filled in, and a reply is checked by comparing all of its bytes.
+//! So a request is a copy of a template with the key filled in, and a reply is checked by comparing all of
+//! its bytes.
 
 use super::load::{Command, Data};
 

@@ -1,4 +1,5 @@
-//! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations as shares of the machine's limits.
+//! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations
+//! as shares of the machine's limits.
 
 use super::bullet_bars::{self, Asked};
 use super::recovery;
@@ -36,7 +37,8 @@ pub(crate) struct Arguments {
     /// Whose bars.
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
-    /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free memory]
+    /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
+    /// memory]
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
     /// Operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
@@ -51,8 +53,8 @@ pub(crate) struct Arguments {
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Groups to measure: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads, large, space,
-    /// recovery, tail [default: all]
+    /// Groups to measure: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads, large,
+    /// space, recovery, tail [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<Group>,
     /// Fewer records and operations, for a first look.

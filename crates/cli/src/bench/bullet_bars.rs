@@ -1,4 +1,5 @@
-//! The bars of the engine `bullet`: shares of its paper's systems, measured as figures 5 and 6 are, and how soon it is back after a kill.
+//! The bars of the engine `bullet`: shares of its paper's systems, measured as figures 5 and 6 are, and how
+//! soon it is back after a kill.
 
 use super::figure::print_verdicts;
 use super::recovery;

@@ -1,4 +1,5 @@
-//! `everdram bench figure`: a figure of Bullet's paper measured on this machine, as tables, rows, a picture and a page.
+//! `everdram bench figure`: a figure of Bullet's paper measured on this machine, as tables, rows, a picture
+//! and a page.
 
 use super::store::ensure_directory;
 use crate::settings::usage;
@@ -40,31 +41,34 @@ pub(crate) struct Arguments {
     /// Smaller and shorter, for a first look.
     #[arg(long)]
     quick: bool,
-    /// Records of 16 + 100 bytes, such as 5M [default: what fits into half of the free memory; at most 2.5M a core, 200k
-    /// with --quick]
+    /// Records of 16 + 100 bytes, such as 5M [default: what fits into half of the free memory; at most 2.5M a
+    /// core, 200k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     records: Option<u64>,
-    /// Numbers of workers, such as 1,2,4; figures with one point for each system take the greatest [default: by the cores]
+    /// Numbers of workers, such as 1,2,4; figures with one point for each system take the greatest [default:
+    /// by the cores]
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
     /// bullet-9: numbers of clients, such as 1,2,4 [default: up to twice the workers]
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
-    /// Percent of the requests that are puts, such as 0,2,15,50; bullet-7 goes through them one after another [default: the
-    /// paper's]
+    /// Percent of the requests that are puts, such as 0,2,15,50; bullet-7 goes through them one after another
+    /// [default: the paper's]
     #[arg(long, value_delimiter = ',')]
     writes: Vec<f64>,
-    /// Seconds of each point in each round, of bullet-7 of each phase [default: 2, 0.5 with --quick; bullet-7: 30, 3]
+    /// Seconds of each point in each round, of bullet-7 of each phase [default: 2, 0.5 with --quick;
+    /// bullet-7: 30, 3]
     #[arg(long)]
     seconds: Option<f64>,
     /// Rounds in which the systems take turns [default: 5, 3 with --quick; bullet-7: 1]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Systems: volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc [default: all; bullet-7 and -8: +wrc]
+    /// Systems: volatile, phash, hikv-ht, static, +lfr, +opt, +dyn, +wrc [default: all; bullet-7 and -8:
+    /// +wrc]
     #[arg(long, value_delimiter = ',')]
     systems: Vec<BulletSystem>,
-    /// Bytes of each log, of which a worker has two; bullet-8: several, such as 1MiB,64MiB [default: 64MiB, 8MiB with
-    /// --quick; bullet-8: 1, 4, 16 and 64 MiB]
+    /// Bytes of each log, of which a worker has two; bullet-8: several, such as 1MiB,64MiB [default: 64MiB,
+    /// 8MiB with --quick; bullet-8: 1, 4, 16 and 64 MiB]
     #[arg(long, value_delimiter = ',', value_parser = units::parse_bytes)]
     log_bytes: Vec<u64>,
     /// A directory on tmpfs, for emulated persistent memory.

@@ -33,7 +33,8 @@ pub(crate) struct Store {
     /// everdram: pages for records of exactly this size.
     #[arg(long)]
     pub(crate) fixed: bool,
-    /// everdram: begin with a small pool that grows while it is measured, instead of one that is large and present.
+    /// everdram: begin with a small pool that grows while it is measured, instead of one that is large and
+    /// present.
     #[arg(long)]
     pub(crate) grow: bool,
     /// everdram: write no checkpoints of the index, so that a restart reads every record.

@@ -1,9 +1,9 @@
-//! `everdram crashtest` without `--kill`: workloads on recorded pools, the images that a crash could leave, and the
-//! real recovery of each.
+//! `everdram crashtest` without `--kill`: workloads on recorded pools, the images that a crash could leave,
+//! and the real recovery of each.
 //!
-//! Here are the command's flags and its course; the lab does the work. [`report`] prints what was done, [`finding`]
-//! saves, makes small and explains what was found, and [`again`] does a saved plan again. It is sound only if
-//! something was judged, nobody interrupted it, and nothing was found.
+//! Here are the command's flags and its course; the lab does the work. [`report`] prints what was done,
+//! [`finding`] saves, makes small and explains what was found, and [`again`] does a saved plan again. It is
+//! sound only if something was judged, nobody interrupted it, and nothing was found.
 
 mod again;
 mod finding;
@@ -34,8 +34,8 @@ const THREADS: i64 = 256;
 #[derive(clap::Args)]
 #[group(id = "exploring", multiple = true, conflicts_with = "kill")]
 pub(crate) struct Flags {
-    /// Kinds of workloads, with commas between: threads, fixed, variable, large, batch, expiry, reclamation, growth,
-    /// narrow
+    /// Kinds of workloads, with commas between: threads, fixed, variable, large, batch, expiry, reclamation,
+    /// growth, narrow
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     profile: Vec<Profile>,
     /// Calls of a run; one in five makes three times as many
@@ -47,21 +47,22 @@ pub(crate) struct Flags {
     /// Stop after this many different images of each medium and profile
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
-    /// Look at so many images of one run in four, spread over it, and at an eighth of that of the others: more runs find
-    /// more than more images of one; those of crashes in recoveries come on top
+    /// Look at so many images of one run in four, spread over it, and at an eighth of that of the others:
+    /// more runs find more than more images of one; those of crashes in recoveries come on top
     #[arg(long, value_name = "N", default_value_t = IMAGES, value_parser = clap::value_parser!(u64).range(1..))]
     images_per_run: u64,
     /// Stop after this many runs of each medium and profile
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// How deep crashes nest: 1 is a crash, 2 one more during recovery or the use after it, 3 another one after that
+    /// How deep crashes nest: 1 is a crash, 2 one more during recovery or the use after it, 3 another one
+    /// after that
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     depth: u32,
     /// Threads that examine images; 0 is two for each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=THREADS))]
     threads: u16,
-    /// Do again what this file says, which an earlier run has written when it found something; --budget and --depth
-    /// count if the saved crash cannot happen any more and the whole run is examined instead
+    /// Do again what this file says, which an earlier run has written when it found something; --budget and
+    /// --depth count if the saved crash cannot happen any more and the whole run is examined instead
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["medium", "seed", "profile", "ops", "images", "runs", "threads"]

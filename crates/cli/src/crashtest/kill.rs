@@ -33,10 +33,12 @@ pub(crate) struct Flags {
     /// With --kill: connections that load and write
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
-    /// With --kill: one pool for all kills, kept afterwards; without it, a new small one every few dozen kills
+    /// With --kill: one pool for all kills, kept afterwards; without it, a new small one every few dozen
+    /// kills
     #[arg(long, value_name = "DIR", requires = "expected")]
     pool: Option<PathBuf>,
-    /// With --kill: the expected-state file. If it is there, its pool is verified by it and the campaign goes on
+    /// With --kill: the expected-state file. If it is there, its pool is verified by it and the campaign goes
+    /// on
     #[arg(long, value_name = "FILE", requires = "pool")]
     expected: Option<PathBuf>,
 }
@@ -122,7 +124,8 @@ fn plan(
     })
 }
 
-/// Runs the plan with a progress line. Ctrl-C ends it after the round that is under way, and a second one at once.
+/// Runs the plan with a progress line. Ctrl-C ends it after the round that is under way, and a second one at
+/// once.
 fn watched(plan: &Plan, books: Books, quiet: bool) -> anyhow::Result<Summary> {
     let stop = Arc::new(AtomicBool::new(false));
     let (second, first) = (Arc::clone(&stop), Arc::clone(&stop));
@@ -138,7 +141,8 @@ fn watched(plan: &Plan, books: Books, quiet: bool) -> anyhow::Result<Summary> {
     summary
 }
 
-/// What lost something is evidence: it is never removed. All else is removed, but for a pool that was asked for.
+/// What lost something is evidence: it is never removed. All else is removed, but for a pool that was asked
+/// for.
 fn leave(plan: &Plan, directory: TempDir, summary: &Summary, quiet: bool) -> Outcome {
     if summary.tally.broken() > 0 {
         let pool = report::last_pool(plan, summary);

@@ -1,4 +1,5 @@
-//! `everdram crashtest`: is anything lost that was acknowledged? Each kind of test is a module; a flag selects it.
+//! `everdram crashtest`: is anything lost that was acknowledged? Each kind of test is a module; a flag
+//! selects it.
 
 mod explore;
 mod kill;
@@ -49,8 +50,8 @@ pub(crate) struct Arguments {
     /// Kill a loaded server process this many times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     kill: Option<u64>,
-    /// pmem, file or both [default: both]; with --kill: file, or emulated, which is emulated persistent memory on the
-    /// tmpfs of /dev/shm [default: file]
+    /// pmem, file or both [default: both]; with --kill: file, or emulated, which is emulated persistent
+    /// memory on the tmpfs of /dev/shm [default: file]
     #[arg(long)]
     medium: Option<String>,
     /// Engine to test

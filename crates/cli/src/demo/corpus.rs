@@ -1,4 +1,5 @@
-//! What the demo loads: a directory tree (key = relative path, value = contents), a TSV file, or made-up data.
+//! What the demo loads: a directory tree (key = relative path, value = contents), a TSV file, or made-up
+//! data.
 //!
 //! A corpus is bounded in files and bytes, and its order depends on names only, so that a seed replays.
 

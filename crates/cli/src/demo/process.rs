@@ -1,8 +1,8 @@
 //! A real server process: started, waited for, killed without warning, started again.
 //!
-//! The child holds one end of our pipe and closes in order if we vanish, so a demo never leaves a server. It is in a
-//! process group of its own: Ctrl-C in a terminal reaches us, and not the server behind our back. Whatever it is asked
-//! to do has a limit, [`PATIENCE`]: a server that hangs is a failure like one that dies.
+//! The child holds one end of our pipe and closes in order if we vanish, so a demo never leaves a server. It
+//! is in a process group of its own: Ctrl-C in a terminal reaches us, and not the server behind our back.
+//! Whatever it is asked to do has a limit, [`PATIENCE`]: a server that hangs is a failure like one that dies.
 
 use crate::client::Client;
 use anyhow::Context;
@@ -16,8 +16,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come up, recovery included, and to close. Either is a matter of a second on the
-/// pools of a test; a machine that is busy with other things gets the rest.
+/// How long a server may take to come up, recovery included, and to close. Either is a matter of a second on
+/// the pools of a test; a machine that is busy with other things gets the rest.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a process is asked whether it has ended.
 const ASK_EVERY: Duration = Duration::from_millis(2);
@@ -135,7 +135,8 @@ impl Launch {
             return Err(misconduct_with_log(words, &self.log));
         };
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
-            // Its output is over, or nonsense. If it is about to end, the signal comes too late to change its status.
+            // Its output is over, or nonsense. If it is about to end, the signal comes too late to change its
+            // status.
             process.child.kill()?;
             let words = format!("the server did not start ({})", process.child.wait()?);
             return Err(misconduct_with_log(words, &self.log));

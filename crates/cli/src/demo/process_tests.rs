@@ -1,7 +1,8 @@
-//! Servers that misbehave are convicted: those that die are not taken for killed, those that hang end in time.
+//! Servers that misbehave are convicted: those that die are not taken for killed, those that hang end in
+//! time.
 //!
-//! They are shell scripts. One test runs them all, one after the other: a script that is written while another thread
-//! starts a process could not be started ("text file busy").
+//! They are shell scripts. One test runs them all, one after the other: a script that is written while
+//! another thread starts a process could not be started ("text file busy").
 
 use super::*;
 use std::io::Write;
@@ -74,11 +75,12 @@ fn servers_that_misbehave_are_convicted() {
     kill_at_the_end_of_output(&launch(&format!("exec >/dev/null; {HANG}"))).unwrap();
 }
 
-/// Who has ended is a zombie until somebody waits for it, and kill(2) of a zombie succeeds: recoveries that failed
-/// counted as kills, and were forgotten.
+/// Who has ended is a zombie until somebody waits for it, and kill(2) of a zombie succeeds: recoveries that
+/// failed counted as kills, and were forgotten.
 fn kill_at_the_end_of_output(launch: &Launch) -> anyhow::Result<()> {
     let mut child = launch.spawn().unwrap();
-    // The output of one that ends is closed in the middle of that, when no signal changes its status any more.
+    // The output of one that ends is closed in the middle of that, when no signal changes its status any
+    // more.
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_to_end(&mut Vec::new()).unwrap();
     put_down(&mut child, &launch.log)

@@ -194,8 +194,8 @@ impl End {
         }
     }
 
-    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never). A key of a pool that is damaged goes to
-    /// `lose`, which may go on without it.
+    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never). A key of a
+    /// pool that is damaged goes to `lose`, which may go on without it.
     pub(crate) fn read(
         &mut self,
         keys: &[Vec<u8>],

@@ -2,7 +2,8 @@
 //!
 //! `\t` `\n` `\r` `\\` stand for a tab, a newline, a carriage return and a backslash, `\xHH` for any byte.
 //! Written files are UTF-8 with every other control character and invalid byte escaped, so that any key and
-//! value comes back byte for byte. A carriage return at the end of a line is taken for part of the line's end.
+//! value comes back byte for byte. A carriage return at the end of a line is taken for part of the line's
+//! end.
 
 use crate::transfer::operation::Operation;
 use anyhow::Context;

@@ -1,15 +1,15 @@
-//! The second opinion: whether some order of the operations, each at one moment between its call and its return,
-//! explains every answer.
+//! The second opinion: whether some order of the operations, each at one moment between its call and its
+//! return, explains every answer.
 //!
-//! Keys that some operation uses together are judged together, all others apart. For each such group the calls and
-//! returns are gone through in order of time, with the set of all *configurations* that explain what was answered so
-//! far: the state, and which of the operations under way have happened in it. A return keeps the configurations in
-//! which its operation has happened, after letting any of those under way happen in any order before it. No
-//! configuration left = no order explains the answer. (Porcupine searches depth first over the whole history; this
-//! goes breadth first along time. They share no code.)
+//! Keys that some operation uses together are judged together, all others apart. For each such group the
+//! calls and returns are gone through in order of time, with the set of all *configurations* that explain
+//! what was answered so far: the state, and which of the operations under way have happened in it. A return
+//! keeps the configurations in which its operation has happened, after letting any of those under way happen
+//! in any order before it. No configuration left = no order explains the answer. (Porcupine searches depth
+//! first over the whole history; this goes breadth first along time. They share no code.)
 //!
-//! An operation that nobody saw the answer of is under way until the killed process was gone; then it has happened,
-//! or it never will.
+//! An operation that nobody saw the answer of is under way until the killed process was gone; then it has
+//! happened, or it never will.
 
 use super::history::Operation;
 use super::model::{State, apply};

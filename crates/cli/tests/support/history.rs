@@ -1,7 +1,7 @@
 //! A history: what each client asked when, and what it was answered when.
 //!
-//! Written as JSON lines, it is what the program in `tools/linearizability` judges. Answers are as RESP writes
-//! them, in one line: `+OK`, `:5`, `$text`, `_` for nothing, `-ERR ...`.
+//! Written as JSON lines, it is what the program in `tools/linearizability` judges. Answers are as RESP
+//! writes them, in one line: `+OK`, `:5`, `$text`, `_` for nothing, `-ERR ...`.
 
 use everdram_cli::client::Reply;
 use serde::Serialize;
@@ -25,8 +25,8 @@ pub(crate) struct Operation {
     /// Nanoseconds of the run's clock.
     #[serde(rename = "call")]
     pub(crate) called: u64,
-    /// The same. If the answer is not known: when the killed process was gone, for what it had not done by then
-    /// it never did.
+    /// The same. If the answer is not known: when the killed process was gone, for what it had not done by
+    /// then it never did.
     #[serde(rename = "return")]
     pub(crate) returned: u64,
     /// Whether the answer came. If not, the operation may have happened or not.

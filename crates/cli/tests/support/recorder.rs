@@ -1,8 +1,8 @@
 //! Records what several clients see of a real server that is killed again and again.
 //!
-//! Few keys, many clients: some keys by themselves, three that transactions use together. After a few kills other
-//! keys are taken, so that no group of operations grows without end. After each restart one client reads all keys
-//! before anybody writes: what the kill lost shows.
+//! Few keys, many clients: some keys by themselves, three that transactions use together. After a few kills
+//! other keys are taken, so that no group of operations grows without end. After each restart one client
+//! reads all keys before anybody writes: what the kill lost shows.
 
 use super::history::{Operation, Step, answer};
 use everdram_cli::client::{Client, Reply};
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 const KILLS_OF_KEYS: usize = 3;
 /// Operations after which a stretch is over early, so that a fast machine does not make a huge history.
 const STRETCH_OPERATIONS: u64 = 6000;
-/// Most requests under way on one connection. What a kill leaves unanswered may have happened in any order or not at
-/// all, and a checker has to try that: its work doubles with each of them.
+/// Most requests under way on one connection. What a kill leaves unanswered may have happened in any order or
+/// not at all, and a checker has to try that: its work doubles with each of them.
 const DEPTH_MAX: usize = 2;
 
 /// What is recorded.
@@ -208,8 +208,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Sends the requests in one write, and records each with its answer. Those that the kill left without one are
-    /// recorded as unknown, except reads, which say nothing then.
+    /// Sends the requests in one write, and records each with its answer. Those that the kill left without
+    /// one are recorded as unknown, except reads, which say nothing then.
     fn exchange(
         &mut self,
         connection: &mut Client,

@@ -1,16 +1,18 @@
-//! What a node remembers of the back: where its key's slot and object are, so that a gleaner need not look for them.
+//! What a node remembers of the back: where its key's slot and object are, so that a gleaner need not look
+//! for them.
 //!
-//! A read of persistent memory costs more than all else that a gleaner does for a key. So when it has applied a node it leaves there where, and a
-//! put that replaces an applied node takes that over. From an applied node: one that is not may be being applied, and
-//! what it remembers going out of date.
+//! A read of persistent memory costs more than all else that a gleaner does for a key. So when it has applied
+//! a node it leaves there where, and a put that replaces an applied node takes that over. From an applied
+//! node: one that is not may be being applied, and what it remembers going out of date.
 //!
 //! ```text
 //! first word    0 applied | 1..7 depth of the array | 8..64 slot, in units of 8 bytes; 0: nothing is remembered
 //! second word   0..22 lines of the object | 22..64 the object, in units of 64 bytes
 //! ```
 //!
-//! What is remembered is true as long as the key's bucket has not moved to another array, which the depth tells, and the key has not left the
-//! back: for that, a removal has to be applied first, and a put that replaces a removal remembers nothing.
+//! What is remembered is true as long as the key's bucket has not moved to another array, which the depth
+//! tells, and the key has not left the back: for that, a removal has to be applied first, and a put that
+//! replaces a removal remembers nothing.
 
 use super::table::DEPTH_MAX;
 use super::table::LINE;

@@ -1,8 +1,9 @@
 //! Atomic batches: several keys, all or none, also across a crash, and removing everything.
 //!
-//! A batch is one entry of one log, with an operation for each key; an entry is there whole or not at all, so there is nothing else to
-//! commit (B13). A batch that is too long for an entry is written to a parcel in the heap, and its entry names that. While
-//! the nodes are published one by one, their stripes say so and readers wait: nobody sees half a batch.
+//! A batch is one entry of one log, with an operation for each key; an entry is there whole or not at all, so
+//! there is nothing else to commit (B13). A batch that is too long for an entry is written to a parcel in the
+//! heap, and its entry names that. While the nodes are published one by one, their stripes say so and readers
+//! wait: nobody sees half a batch.
 
 use super::layout::{Opcode, Operation, RecordAt};
 use super::session::Pending;
@@ -40,7 +41,8 @@ impl BulletSession {
         result
     }
 
-    /// Applies operations whose stripes are held, and stay so; `clear` removes everything else first, and all stripes are held then.
+    /// Applies operations whose stripes are held, and stay so; `clear` removes everything else first, and all
+    /// stripes are held then.
     pub(super) fn apply_locked(
         &mut self,
         clear: bool,

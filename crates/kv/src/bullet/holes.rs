@@ -1,6 +1,7 @@
 //! The holes that can be opened on purpose ([`Hole`]), as far as that takes more than leaving something out.
 //!
-//! Without feature `broken` no hole is ever open ([`crate::broken::Opened`]), and none of this is left in the program.
+//! Without feature `broken` no hole is ever open ([`crate::broken::Opened`]), and none of this is left in the
+//! program.
 
 use super::Bullet;
 use super::front::Node;
@@ -28,7 +29,8 @@ impl Bullet {
 }
 
 impl Gleaner {
-    /// Hole B3: whether another gleaner has locked the row of a hash, so that this one passes over the record.
+    /// Hole B3: whether another gleaner has locked the row of a hash, so that this one passes over the
+    /// record.
     pub(super) fn passes_over(&self, engine: &Bullet, hash: u64) -> bool {
         if !engine.broken.is(Hole::B3) {
             return false;

@@ -1,5 +1,5 @@
-//! Every persistent byte of the engine, but for the root page (`back/root.rs`), the entries of the logs and their ledger (`crl/`), those of the heap and of
-//! transactions (`heap/`) and the buckets (`table.rs`).
+//! Every persistent byte of the engine, but for the root page (`back/root.rs`), the entries of the logs and
+//! their ledger (`crl/`), those of the heap and of transactions (`heap/`) and the buckets (`table.rs`).
 //! `docs/format.md` says the same in prose.
 //!
 //! ```text
@@ -67,7 +67,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The shape of a pool of at most `bytes_max` bytes; a small one has smaller logs and tables than were asked for.
+    /// The shape of a pool of at most `bytes_max` bytes; a small one has smaller logs and tables than were
+    /// asked for.
     ///
     /// # Errors
     /// [`Error::Options`].
@@ -144,8 +145,8 @@ impl Geometry {
         self.logs.min(AREAS_MAX)
     }
 
-    /// Words that a transaction changes for one key, at most: the slot, or a line and the link to it, and the bits of the object that
-    /// comes and of the one that goes.
+    /// Words that a transaction changes for one key, at most: the slot, or a line and the link to it, and the
+    /// bits of the object that comes and of the one that goes.
     pub(super) fn words_a_key(&self) -> usize {
         2 * (self.chunk_lines as usize / 64 + 1) + 4
     }
@@ -160,7 +161,8 @@ impl Geometry {
         (self.areas_bytes() + u64::from(self.logs) * self.log_bytes).next_multiple_of(4096)
     }
 
-    /// The logs of an extent that begins here. What would be longer than an entry may be lies in the heap, and its entry names it.
+    /// The logs of an extent that begins here. What would be longer than an entry may be lies in the heap,
+    /// and its entry names it.
     pub(super) fn logs_from(&self, extent: u64) -> Shape {
         Shape {
             at: extent + self.areas_bytes(),
@@ -317,8 +319,8 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Whether a writer can have put these operations together: so many of them, or in a parcel as many as there are, and nothing behind them
-/// but padding.
+/// Whether a writer can have put these operations together: so many of them, or in a parcel as many as there
+/// are, and nothing behind them but padding.
 pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
     let mut left = count.unwrap_or(u32::MAX);
     while left > 0 && (count.is_some() || !bytes.is_empty()) {
@@ -335,7 +337,8 @@ pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
     bytes.len() < LINE as usize
 }
 
-/// The operations of an entry, in order. Ends early if they do not parse, which they do if the entry verifies.
+/// The operations of an entry, in order. Ends early if they do not parse, which they do if the entry
+/// verifies.
 pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = Operation<'_>> {
     (0..count).map_while(move |_| {
         let (operation, rest) = Operation::parse(bytes)?;
@@ -453,7 +456,8 @@ impl ObjectHead {
         into.resize((self.bytes() as usize).next_multiple_of(LINE as usize), 0);
     }
 
-    /// The check of a head by itself, where it is in the word of the LSN: whoever only wants to know what there is need not read all of it.
+    /// The check of a head by itself, where it is in the word of the LSN: whoever only wants to know what
+    /// there is need not read all of it.
     fn head_check(secret: &Secret, at: u64, [hash, lsn, expiry, lengths]: [u64; 4]) -> u64 {
         let words: [u8; 40] = words_payload([hash, lsn, expiry, lengths, at ^ SALT_HEAD]);
         secret.sum(&words) >> 48 << 48
@@ -466,8 +470,8 @@ impl ObjectHead {
     }
 }
 
-/// What a record in a log names in the heap: its place, its length in bytes, and the check in it. An object of another content that comes to
-/// lie there is another one, however sound.
+/// What a record in a log names in the heap: its place, its length in bytes, and the check in it. An object
+/// of another content that comes to lie there is another one, however sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) at: u64,

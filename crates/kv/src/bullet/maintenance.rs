@@ -1,7 +1,8 @@
-//! What is to be done besides answering: gleaning, growing both tables, removing what has expired or was cleared.
+//! What is to be done besides answering: gleaning, growing both tables, removing what has expired or was
+//! cleared.
 //!
-//! A thread in the background does it, and so do sessions that wait for room in the logs. In the crash lab, where nothing runs by
-//! itself, it is done when it is asked for.
+//! A thread in the background does it, and so do sessions that wait for room in the logs. In the crash lab,
+//! where nothing runs by itself, it is done when it is asked for.
 
 use super::Bullet;
 use super::WAITS_MAX;
@@ -55,7 +56,8 @@ impl Bullet {
             return Ok(Work::ForOthers);
         };
         let step = self.step(&mut gleaner, urgent);
-        // Whoever adds to the back sees to it that no chain gets long, as far as there is room. To begin with that may grow the pool.
+        // Whoever adds to the back sees to it that no chain gets long, as far as there is room. To begin with
+        // that may grow the pool.
         let is_for_others = self.leaves_growing(urgent) && self.back.table.moving().is_none();
         let grown = match is_for_others {
             true => Ok(false),
@@ -84,8 +86,9 @@ impl Bullet {
         idle.or_else(|| Gleaner::new(self))
     }
 
-    /// Gleans and reclaims all that is in the logs now, and gives back what that frees. The caller holds no log. Goes on for as long as
-    /// somebody else has submitted writes and does not commit them, but a while at most.
+    /// Gleans and reclaims all that is in the logs now, and gives back what that frees. The caller holds no
+    /// log. Goes on for as long as somebody else has submitted writes and does not commit them, but a while
+    /// at most.
     ///
     /// # Errors
     /// As [`Bullet::step`].
@@ -123,7 +126,8 @@ impl Bullet {
         self.free_evicted(true);
     }
 
-    /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle otherwise.
+    /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle
+    /// otherwise.
     fn gleaners_at_rest(&self) -> Vec<Gleaner> {
         let mut backoff = Backoff::new();
         for _ in 0..WAITS_MAX {
@@ -217,7 +221,8 @@ impl Bullet {
         Ok(())
     }
 
-    /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who need room.
+    /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who
+    /// need room.
     fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
         if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
             return Ok(false);
@@ -237,7 +242,8 @@ impl Bullet {
         let Some(mut gleaner) = self.take_gleaner() else {
             return Ok(false);
         };
-        // One after the other, whatever becomes of those before: what is removed may be the room that they lack.
+        // One after the other, whatever becomes of those before: what is removed may be the room that they
+        // lack.
         let evicted = self.keep_budget(&gleaner.slot);
         // What may not leave, gleaners can change.
         let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleans_by_itself;

@@ -1,19 +1,24 @@
-//! Bullet (USENIX ATC 2018): a volatile hash table in front, a persistent one behind, and cross-referencing logs between them.
+//! Bullet (USENIX ATC 2018): a volatile hash table in front, a persistent one behind, and cross-referencing
+//! logs between them.
 //!
 //! # The story of one put
-//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it holds anything ([`crate::crl`]).
-//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), which is the lock of a row of buckets and the clock that LSNs come from, and
-//!    finds the key's node in the front ([`front`]).
+//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it
+//!    holds anything ([`crate::crl`]).
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), which is the lock of a row of buckets and
+//!    the clock that LSNs come from, and finds the key's node in the front ([`front`]).
 //! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
 //!    writes the key's new node, which nobody can see yet.
-//! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second fence.
-//! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given back, and the log.
-//! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that the front has, in a
-//!    transaction ([`gleaner`]). When that is done for everything up to the end of an epoch, one record in the pool says so
-//!    ([`pass`](gleaner::pass)), and the logs have room again.
+//! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second
+//!    fence.
+//! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given
+//!    back, and the log.
+//! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that
+//!    the front has, in a transaction ([`gleaner`]). When that is done for everything up to the end of an
+//!    epoch, one record in the pool says so ([`pass`](gleaner::pass)), and the logs have room again.
 //!
-//! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back only if the front is not all
-//! there is: after a restart, or since something was evicted from it ([`front::eviction`]).
+//! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back
+//! only if the front is not all there is: after a restart, or since something was evicted from it
+//! ([`front::eviction`]).
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
@@ -96,13 +101,14 @@ pub(crate) struct Bullet {
     keys_before: i64,
     /// The front has every key.
     complete: AtomicBool,
-    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the greatest LSN ever passed.
+    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the
+    /// greatest LSN ever passed.
     passed_keys: AtomicI64,
     passed_lsn: AtomicU64,
     /// Gleaners that nobody uses now.
     gleaners: Mutex<Vec<Gleaner>>,
-    /// Objects and parcels that log records name and the table does not have yet: offset, bytes. Whoever takes one out decides what becomes of it,
-    /// and nobody else: it gets into the table, or it is freed.
+    /// Objects and parcels that log records name and the table does not have yet: offset, bytes. Whoever
+    /// takes one out decides what becomes of it, and nobody else: it gets into the table, or it is freed.
     linked: Mutex<HashMap<u64, u64>>,
     /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
     later: Mutex<Vec<(u64, (u64, u64))>>,
@@ -123,7 +129,8 @@ pub(crate) struct Bullet {
     sweep: Mutex<gleaner::sweep::Sweep>,
     /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
     expiries: AtomicBool,
-    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see `gleaner/space.rs`.
+    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see
+    /// `gleaner/space.rs`.
     owed: [AtomicU64; 2],
     /// The pool cannot grow; see `gleaner/space.rs`.
     tight: AtomicBool,
@@ -537,8 +544,8 @@ impl Engine for Bullet {
         if self.read_only || self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // What is in the back when the pool is opened again is there at once, and cannot be taken for a torn end of a log. What
-        // cannot be gleaned now will be then.
+        // What is in the back when the pool is opened again is there at once, and cannot be taken for a torn
+        // end of a log. What cannot be gleaned now will be then.
         let _ = self.glean_all();
         self.gleaners.lock().clear();
         self.pool.close()?;

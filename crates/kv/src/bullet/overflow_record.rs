@@ -1,4 +1,5 @@
-//! Overflow records: operations that are too long for a log entry, in an object of the heap that the entry names.
+//! Overflow records: operations that are too long for a log entry, in an object of the heap that the entry
+//! names.
 //!
 //! ```text
 //! +-------+-----------+-----------+- - -

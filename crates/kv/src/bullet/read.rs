@@ -24,8 +24,8 @@ impl BulletSession {
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
             looks!();
-            // What was read is older than what is looked at now. A batch may have begun to be published meanwhile, and others see it when all
-            // of it can be seen.
+            // What was read is older than what is looked at now. A batch may have begun to be published
+            // meanwhile, and others see it when all of it can be seen.
             fence(Ordering::Acquire);
             if !self.is_being_published(stripe) {
                 return found;

@@ -39,7 +39,8 @@ impl<T> Retired<T> {
         self.fresh.len() >= few!(TOGETHER)
     }
 
-    /// Calls `free` with what nobody can be looking at any more, as far as that is known or cheap to find out.
+    /// Calls `free` with what nobody can be looking at any more, as far as that is known or cheap to find
+    /// out.
     pub(super) fn take(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
         // Asking interrupts every core, so it is done for many at once.
         self.take_if(epochs, self.waiting.len() >= few!(WAITING_MAX), free);

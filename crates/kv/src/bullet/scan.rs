@@ -1,7 +1,8 @@
 //! Walking over all keys: by hash, a piece of both tables at a time.
 //!
-//! A piece is a range of hashes that is a whole bucket of the table with the shorter array, so it is whole buckets of both. A cursor is
-//! the first hash of a piece; buckets are halved when a table grows, and never anything else, so a cursor stays good.
+//! A piece is a range of hashes that is a whole bucket of the table with the shorter array, so it is whole
+//! buckets of both. A cursor is the first hash of a piece; buckets are halved when a table grows, and never
+//! anything else, so a cursor stays good.
 
 use super::Bullet;
 use super::front::Node;
@@ -69,8 +70,8 @@ impl Bullet {
         }
     }
 
-    /// Shows the keys of the piece at `cursor`, expired ones if `expired` is set, live ones otherwise. Returns the first hash of the
-    /// next piece, 0 if there is none.
+    /// Shows the keys of the piece at `cursor`, expired ones if `expired` is set, live ones otherwise.
+    /// Returns the first hash of the next piece, 0 if there is none.
     pub(super) fn walk(
         &self,
         slot: &Slot,
@@ -121,7 +122,8 @@ impl Bullet {
             if seen.contains(&key) || !is_inside(head.hash) {
                 continue;
             }
-            // The front first, as everybody who looks a key up: it may have come there meanwhile, or have been removed.
+            // The front first, as everybody who looks a key up: it may have come there meanwhile, or have
+            // been removed.
             let found = match self.front.find(head.hash, &key) {
                 Some(node) => is_wanted(&node).then_some((node.value_bytes, node.expires_at_ms)),
                 None => self
@@ -156,11 +158,12 @@ impl BulletSession {
             self.commit_pending()?;
         }
         let BulletSession { engine, slot, .. } = self;
-        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
-        // readers leave.
+        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
+        // comes when readers leave.
         let mut met = Met::default();
         let next = loop {
-            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the time.
+            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
+            // time.
             let floor = engine.floor();
             looks!();
             engine.pass_publications()?;
@@ -179,8 +182,8 @@ impl BulletSession {
             engine.pass_publications()?;
             // What was walked through is older than what is looked at now.
             fence(Ordering::Acquire);
-            // A transaction that removes everything may put keys again that were there before: they have been there all the time, and
-            // were not to be found for a moment.
+            // A transaction that removes everything may put keys again that were there before: they have been
+            // there all the time, and were not to be found for a moment.
             if engine.floor() == floor {
                 break next;
             }

@@ -1,10 +1,12 @@
 //! A session: from key to node, from node to log, from fence to table.
 //!
 //! Invariants:
-//! - A write that was submitted and not committed holds its key's stripe, and its session holds the log that its record is in.
-//!   Nobody waits for a stripe or for room in a log while holding either (B11); batches take stripes in ascending order.
-//! - A session that submits and does not commit keeps its log, and the epoch in which it took it: nothing that was written since is reclaimed. When
-//!   others find no log for that, they wait a while, and fail ([`Error::Uncommitted`]).
+//! - A write that was submitted and not committed holds its key's stripe, and its session holds the log that
+//!   its record is in. Nobody waits for a stripe or for room in a log while holding either (B11); batches
+//!   take stripes in ascending order.
+//! - A session that submits and does not commit keeps its log, and the epoch in which it took it: nothing
+//!   that was written since is reclaimed. When others find no log for that, they wait a while, and fail
+//!   ([`Error::Uncommitted`]).
 //! - A node is published after the fence that covers its record (B6).
 
 use super::Bullet;
@@ -185,7 +187,8 @@ impl BulletSession {
         self.engine.healthy()
     }
 
-    /// Makes sure that the session has a log with room for any entry. It may commit what is pending, and may wait then.
+    /// Makes sure that the session has a log with room for any entry. It may commit what is pending, and may
+    /// wait then.
     #[inline]
     fn take_log(&mut self) -> Result<(), Error> {
         if let Some(group) = &self.group {
@@ -204,7 +207,8 @@ impl BulletSession {
         Ok(())
     }
 
-    /// Waits while every log is full, or taken by somebody who will give it back: for as long as anything goes on, and a while longer.
+    /// Waits while every log is full, or taken by somebody who will give it back: for as long as anything
+    /// goes on, and a while longer.
     ///
     /// # Errors
     /// [`Error::Uncommitted`]; as [`Bullet::assist`].
@@ -229,7 +233,8 @@ impl BulletSession {
         }
     }
 
-    /// Takes a log that has room, if there is one; `false`: there is none. Where nothing is logged, none is needed.
+    /// Takes a log that has room, if there is one; `false`: there is none. Where nothing is logged, none is
+    /// needed.
     fn begin_group(&mut self) -> bool {
         if self.engine.system.is_logged() {
             self.group = self.engine.logs.begin(self.wanted);
@@ -270,7 +275,8 @@ impl BulletSession {
             if self.engine.stripes.try_lock(stripe, self.id) {
                 return Ok(());
             }
-            // Held by this session's own pending write, or by somebody else: nothing may be held while waiting.
+            // Held by this session's own pending write, or by somebody else: nothing may be held while
+            // waiting.
             self.commit_pending()?;
             self.engine.stripes.lock(stripe, self.id);
             if self.begin_group() {

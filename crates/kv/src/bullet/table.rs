@@ -1,4 +1,5 @@
-//! The shape that both hash tables have: the volatile one in front and the persistent one behind (sections 2.1 and 2.2).
+//! The shape that both hash tables have: the volatile one in front and the persistent one behind (sections
+//! 2.1 and 2.2).
 //!
 //! A table is an array of buckets, and a bucket is a chain of lines:
 //!
@@ -10,15 +11,18 @@
 //! link       6..48 where the chain goes on, a multiple of 64;   0 = it ends; the other bits are a check in a pool ([`sealed`])
 //! ```
 //!
-//! The bucket of a hash is given by its top bits, so the order of buckets is the order of hashes, however large the array is. It
-//! grows by doubling, a bucket at a time: bucket `b` becomes `2b` and `2b + 1`, in order, and those below `done` have moved.
+//! The bucket of a hash is given by its top bits, so the order of buckets is the order of hashes, however
+//! large the array is. It grows by doubling, a bucket at a time: bucket `b` becomes `2b` and `2b + 1`, in
+//! order, and those below `done` have moved.
 //!
-//! The array lies in memory that this file does not know: DRAM, or a pool. It reads through [`Memory`], and what is to change it
-//! says to an [`Editor`], which changes DRAM at once and a pool in a transaction.
+//! The array lies in memory that this file does not know: DRAM, or a pool. It reads through [`Memory`], and
+//! what is to change it says to an [`Editor`], which changes DRAM at once and a pool in a transaction.
 //!
 //! Invariants:
-//! - Whoever changes a bucket holds the lock of its row, and a row is so many whole buckets. Moving a bucket is a change of it.
-//! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, what they find stays what it is.
+//! - Whoever changes a bucket holds the lock of its row, and a row is so many whole buckets. Moving a bucket
+//!   is a change of it.
+//! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, what they find stays
+//!   what it is.
 //! - A bucket that has moved is not changed any more where it was.
 
 use crate::concurrency::seam::publishes;
@@ -137,8 +141,8 @@ pub(crate) fn object_of(slot: u64) -> u64 {
     (slot & ((1 << TAG_SHIFT) - 1)) * LINE
 }
 
-/// A line of a pool with the check in its last word, of which only the link is looked at. Whole lines are checked, not slots: so a slot that
-/// was made vacant, or says what it said before, is noticed as well.
+/// A line of a pool with the check in its last word, of which only the link is looked at. Whole lines are
+/// checked, not slots: so a slot that was made vacant, or says what it said before, is noticed as well.
 pub(crate) fn sealed(secret: &Secret, at: u64, mut words: [u64; 8]) -> [u64; 8] {
     words[SLOTS] &= LINK_MASK;
     let mut bytes = [0; LINE as usize + 8];
@@ -162,8 +166,8 @@ pub(crate) fn unsealed(secret: &Secret, at: u64, words: [u64; 8]) -> Option<[u64
 struct Chain {
     at: u64,
     lines: u64,
-    /// Brent's cycle detection: the line visited at the last step whose number is a power of two. Meeting it again
-    /// proves a loop.
+    /// Brent's cycle detection: the line visited at the last step whose number is a power of two. Meeting it
+    /// again proves a loop.
     mark: u64,
 }
 
@@ -358,8 +362,8 @@ impl Table {
         Ok(place)
     }
 
-    /// Calls `each` with every object of the bucket at `cursor`, a hash, and returns the hash at which the next bucket begins;
-    /// 0 = there is none.
+    /// Calls `each` with every object of the bucket at `cursor`, a hash, and returns the hash at which the
+    /// next bucket begins; 0 = there is none.
     pub(crate) fn visit<M: Memory>(
         &self,
         memory: &M,
@@ -391,9 +395,9 @@ impl Table {
         (number + 1) << (64 - array.depth())
     }
 
-    /// Moves bucket `number` of the array that is being moved from: writes its two halves where they will be. The caller holds
-    /// the row, and makes it so that the bucket has moved ([`Table::moved`]). Lines of the chain that readers may still be looking at
-    /// go to `dropped`; on an error it is as it was.
+    /// Moves bucket `number` of the array that is being moved from: writes its two halves where they will be.
+    /// The caller holds the row, and makes it so that the bucket has moved ([`Table::moved`]). Lines of the
+    /// chain that readers may still be looking at go to `dropped`; on an error it is as it was.
     pub(crate) fn split<M: Memory, E: Editor<Error: From<M::Damage>>>(
         &self,
         memory: &M,

@@ -23,7 +23,8 @@ pub(super) enum Change<'a> {
     Put { value: &'a [u8], expires_at_ms: u64 },
     /// The key goes.
     Remove,
-    /// As `Put`, where the log needs to say only how the value came about: an opcode and its payload. The key has a value.
+    /// As `Put`, where the log needs to say only how the value came about: an opcode and its payload. The key
+    /// has a value.
     Edit {
         value: &'a [u8],
         expires_at_ms: u64,
@@ -52,8 +53,8 @@ impl<'a> Change<'a> {
 }
 
 impl BulletSession {
-    /// Submits a write of a key whose stripe the caller holds; the session has a log with room. On an error the
-    /// stripe is given back.
+    /// Submits a write of a key whose stripe the caller holds; the session has a log with room. On an error
+    /// the stripe is given back.
     #[inline]
     pub(super) fn submit(
         &mut self,
@@ -249,8 +250,8 @@ impl BulletSession {
     fn drop_object(&mut self, node: &Node) {
         let named = self.engine.linked.lock().remove(&node.object);
         if let Some(bytes) = named {
-            // On files its lines would come to the log with this session's next fence, and replay would lay them over what
-            // somebody else has written there by then.
+            // On files its lines would come to the log with this session's next fence, and replay would lay
+            // them over what somebody else has written there by then.
             self.fence();
             self.engine
                 .back

@@ -18,9 +18,10 @@
 //!
 //! * It is `e >= stamp`: the reader loaded the epoch (acquire) after the writer's increment, hence after
 //!   the unlinking: it cannot find the thing.
-//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then, by the promise
-//!   of [`Barrier`], everything before the writer's barrier, the unlinking among it, is seen by everything the
-//!   reader does after its own (the other way round, the load would have had to see the store).
+//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then, by the
+//!   promise of [`Barrier`], everything before the writer's barrier, the unlinking among it, is seen by
+//!   everything the reader does after its own (the other way round, the load would have had to see the
+//!   store).
 //! * It is 0, stored by an unpin: release and acquire order all the reader's reads before the reuse.
 //!
 //! A reader may store an epoch that is older than the present one, because it slept between load and
@@ -108,8 +109,8 @@ impl Epochs {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. Unless that is known, it
-    /// interrupts every core that runs a thread of the process.
+    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. Unless that
+    /// is known, it interrupts every core that runs a thread of the process.
     pub(crate) fn passed(&self, epoch: u64) -> bool {
         self.is_known_to_have_passed(epoch) || epoch <= self.scan()
     }
@@ -165,8 +166,8 @@ impl Slot {
         Pin { slot: self }
     }
 
-    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that changes the session which the slot is part of. If the work
-    /// panics, the slot stays pinned until it is dropped.
+    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that changes the session which the slot is part of.
+    /// If the work panics, the slot stays pinned until it is dropped.
     #[inline]
     pub(crate) fn hold(&self) {
         let pins = self.pins.get();

@@ -170,7 +170,8 @@ impl Stripes {
         word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
     }
 
-    /// Gives a held lock back under which something was written: after the fence that covers it. Ends publishing.
+    /// Gives a held lock back under which something was written: after the fence that covers it. Ends
+    /// publishing.
     #[inline]
     pub(crate) fn release(&self, id: StripeId, _after: &Ordered) {
         self.unlock(id);
@@ -210,8 +211,8 @@ impl Stripes {
         Ok(version)
     }
 
-    /// Gives back whatever `owner` holds, whose thread has panicked, so that nobody waits for it. Returns how many locks
-    /// that were: if there were any it was in the middle of something.
+    /// Gives back whatever `owner` holds, whose thread has panicked, so that nobody waits for it. Returns how
+    /// many locks that were: if there were any it was in the middle of something.
     #[cold]
     pub(crate) fn unlock_all_of(&self, owner: u16) -> usize {
         let held = self.all().filter(|&id| self.held_by(id, owner));
@@ -229,12 +230,12 @@ impl Stripes {
         self.get(id).word.load(Ordering::Acquire)
     }
 
-    /// What every write of a key changes: its version, or of a key that is not there, the clock of its stripe. `before` is
-    /// what [`Stripes::word`] said before `owner` looked for the key.
+    /// What every write of a key changes: its version, or of a key that is not there, the clock of its
+    /// stripe. `before` is what [`Stripes::word`] said before `owner` looked for the key.
     ///
-    /// Whoever held the stripe then may have taken a version for this key from the clock and not published it yet. Were the
-    /// key to appear and go again without a write (expire, or be removed with all others), the clock would be what it was; so such
-    /// a look gets a number that no later one will get.
+    /// Whoever held the stripe then may have taken a version for this key from the clock and not published it
+    /// yet. Were the key to appear and go again without a write (expire, or be removed with all others), the
+    /// clock would be what it was; so such a look gets a number that no later one will get.
     pub(crate) fn watch_number(
         &self,
         id: StripeId,
@@ -266,7 +267,8 @@ impl Stripes {
         self.get(id).word.load(Ordering::Acquire) & LOCKED != 0
     }
 
-    /// Sets what reads depend on, the fence of what is about to be published; the caller holds the lock and has not published yet.
+    /// Sets what reads depend on, the fence of what is about to be published; the caller holds the lock and
+    /// has not published yet.
     #[inline]
     pub(crate) fn set_stamp(&self, id: StripeId, after: &Ordered) {
         publishes!();
@@ -292,8 +294,8 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-/// Whether a session is publishing several keys at once, for those who look at all keys and not at some stripes. Only the
-/// session changes it.
+/// Whether a session is publishing several keys at once, for those who look at all keys and not at some
+/// stripes. Only the session changes it.
 #[derive(Default)]
 pub(crate) struct Publishing(AtomicU64);
 
@@ -311,7 +313,8 @@ impl Publishing {
             .store((self.0.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
     }
 
-    /// Waits for what is being published now; whoever has seen a part of it may tell then, for all can be seen.
+    /// Waits for what is being published now; whoever has seen a part of it may tell then, for all can be
+    /// seen.
     ///
     /// # Errors
     /// What `goes_on` says, which is asked as long as it is not over.

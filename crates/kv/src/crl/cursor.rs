@@ -160,7 +160,8 @@ impl Cursor {
         })
     }
 
-    /// Makes sure that `needed` bytes from `position` on are there; of those that can be read, there are `most`.
+    /// Makes sure that `needed` bytes from `position` on are there; of those that can be read, there are
+    /// `most`.
     fn fill(&mut self, logs: &Logs, position: u64, needed: u64, most: u64) -> bool {
         let end = self.from + self.bytes.len() as u64;
         if position >= self.from && position + needed <= end {

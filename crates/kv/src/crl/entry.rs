@@ -1,5 +1,5 @@
-//! Entries: what a log consists of. The layer knows how long one is, how many operations its writer counted, and whether it is what was
-//! written there; what the operations say is for whoever logs.
+//! Entries: what a log consists of. The layer knows how long one is, how many operations its writer counted,
+//! and whether it is what was written there; what the operations say is for whoever logs.
 //!
 //! ```text
 //! entry       +-------+-------+-------+---------+-----------+-----------+- - -   whole lines; never across the end of a log
@@ -9,8 +9,8 @@
 //! ordered     everything before this position was fenced when the entry was written
 //! ```
 //!
-//! The check is keyed with the pool's secret and covers the place of the entry and its position, which never repeats, so bytes of an
-//! earlier lap never verify (B8).
+//! The check is keyed with the pool's secret and covers the place of the entry and its position, which never
+//! repeats, so bytes of an earlier lap never verify (B8).
 
 use everdram_pm::{LINE, Secret};
 
@@ -74,7 +74,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of what there are numbers for.
+/// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of
+/// what there are numbers for.
 pub(super) fn is_epoch(epoch: u64, incarnation: u64) -> bool {
     epoch >> 32 <= incarnation && epoch as u32 <= u32::MAX / 2
 }
@@ -110,7 +111,8 @@ impl EntryHead {
         is_epoch(self.epoch, incarnation) && self.ordered <= position
     }
 
-    /// Whether the entry at this place and position is what was written there. `bytes`: of the whole entry, or the head of padding.
+    /// Whether the entry at this place and position is what was written there. `bytes`: of the whole entry,
+    /// or the head of padding.
     pub(super) fn verifies(&self, secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> bool {
         check_of_entry(secret, at, position, bytes) == self.check
     }

@@ -1,7 +1,9 @@
-//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made large enough at once.
+//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made
+//! large enough at once.
 //!
-//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind it there is none, so a bisection finds
-//! it with few looks. An estimate may be wrong, also because of damage or by what somebody wrote into values; whoever uses it has bounds of its own.
+//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind
+//! it there is none, so a bisection finds it with few looks. An estimate may be wrong, also because of damage
+//! or by what somebody wrote into values; whoever uses it has bounds of its own.
 
 use super::cursor::{Cursor, Next};
 use super::log::Logs;
@@ -39,8 +41,8 @@ impl Logs {
         (first - head) * operations / bytes.max(1)
     }
 
-    /// The first entry from a position on, not further away than one is long: where it begins and ends, and how many operations it has.
-    /// `closely`: bytes that may still be checked.
+    /// The first entry from a position on, not further away than one is long: where it begins and ends, and
+    /// how many operations it has. `closely`: bytes that may still be checked.
     fn entry_near(
         &self,
         cursor: &mut Cursor,

@@ -1,4 +1,5 @@
-//! The holes of the logs that can be opened on purpose ([`crate::broken::Hole`]), as far as that takes more than leaving something out.
+//! The holes of the logs that can be opened on purpose ([`crate::broken::Hole`]), as far as that takes more
+//! than leaving something out.
 
 use super::ledger::Ledger;
 use super::log::Logs;

@@ -1,7 +1,9 @@
-//! What a journal's pool holds, for people: read as recovery reads it, without the map that the pool belongs to, and into private memory.
+//! What a journal's pool holds, for people: read as recovery reads it, without the map that the pool belongs
+//! to, and into private memory.
 //!
-//! Recovery judges the geometry, the ledger and where each log ends. What it refuses is damage, and beyond that nothing is known of the pool. What it
-//! accepts is walked once more, entry by entry: which of them are still what their keys have, and how full the logs are.
+//! Recovery judges the geometry, the ledger and where each log ends. What it refuses is damage, and beyond
+//! that nothing is known of the pool. What it accepts is walked once more, entry by entry: which of them are
+//! still what their keys have, and how full the logs are.
 
 use super::change::Change;
 use super::cursor::{Cursor, Next};

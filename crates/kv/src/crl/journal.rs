@@ -1,21 +1,25 @@
-//! A journal makes any in-memory map persistent. The logs are the only copy: each key in the map has exactly one live
-//! entry in some log.
+//! A journal makes any in-memory map persistent. The logs are the only copy: each key in the map has exactly
+//! one live entry in some log.
 //!
 //! # The story of one put
 //! 1. The writer takes a log that has room, so that it waits for room before it holds anything.
-//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), over all that follows: so the order of a key's LSNs, of its entries, and of what the map shows is one.
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), over all that follows: so the order of a
+//!    key's LSNs, of its entries, and of what the map shows is one.
 //! 3. It appends an entry, fences it, and waits until it is durable. Then the map shows it.
 //!
 //! # Room
-//! The logs do not fill up, because whoever finds no room *cleans*: goes through the oldest epoch of each log, and puts again what the map still has
-//! from there, into the same log. An entry that is not what the map has of its key is of no use, and neither is a removal: whatever it removes is in the same
-//! epoch or was reclaimed in an earlier one. When the copies are fenced, the ledger moves all heads at once.
+//! The logs do not fill up, because whoever finds no room *cleans*: goes through the oldest epoch of each
+//! log, and puts again what the map still has from there, into the same log. An entry that is not what the
+//! map has of its key is of no use, and neither is a removal: whatever it removes is in the same epoch or was
+//! reclaimed in an earlier one. When the copies are fenced, the ledger moves all heads at once.
 //!
-//! Writers leave more than half of each log to that, and puts leave room for removals, so a map that is too large can shrink. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later one. So, whatever
-//! crashes come in between, a log takes copies of what writers put there once, and that always fits.
+//! Writers leave more than half of each log to that, and puts leave room for removals, so a map that is too
+//! large can shrink. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later
+//! one. So, whatever crashes come in between, a log takes copies of what writers put there once, and that
+//! always fits.
 //!
-//! What is left in the logs is newer than all that was reclaimed, and of a key's entries the one with the greatest LSN counts: recovery
-//! is to read the logs.
+//! What is left in the logs is newer than all that was reclaimed, and of a key's entries the one with the
+//! greatest LSN counts: recovery is to read the logs.
 
 use super::change::Change;
 use super::entry::Entry;
@@ -42,19 +46,22 @@ pub(super) const OWNER: u32 = 1;
 /// The format these sources write.
 const FORMAT: u64 = 1;
 
-/// A map in DRAM that a [`Journal`] makes persistent. It has to keep a number for each key, the LSN of its value.
+/// A map in DRAM that a [`Journal`] makes persistent. It has to keep a number for each key, the LSN of its
+/// value.
 ///
-/// Calls for one key come one at a time; those for different keys may come at once. What is called here must not write through the journal.
+/// Calls for one key come one at a time; those for different keys may come at once. What is called here must
+/// not write through the journal.
 pub trait Volatile: Sync {
-    /// The key has this value from now on, or is gone. From here on others may see it: it is durable; while a journal is being opened,
-    /// it is when that is done.
+    /// The key has this value from now on, or is gone. From here on others may see it: it is durable; while a
+    /// journal is being opened, it is when that is done.
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
 
     /// The LSN that the key's value was shown with; `None`: there is no such key.
     fn lsn(&self, key: &[u8]) -> Option<u64>;
 }
 
-/// See the module text. What the map is read with is the map's own affair; it is written through a [`Writer`](super::Writer).
+/// See the module text. What the map is read with is the map's own affair; it is written through a
+/// [`Writer`](super::Writer).
 pub struct Journal<V> {
     pub(super) pool: Arc<Pool>,
     pub(super) logs: Logs,
@@ -78,7 +85,8 @@ fn shape([format, count, log_bytes, ..]: [u64; 8], at: u64) -> Option<Shape> {
         count: count as usize,
         log_bytes,
         entry_most: entry_most as usize,
-        // A removal, copies of all that is there then, and padding; each append asks for the room of two entries.
+        // A removal, copies of all that is there then, and padding; each append asks for the room of two
+        // entries.
         spared: log_bytes / 2 + 4 * entry_most,
     })
 }
@@ -100,9 +108,9 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
 }
 
 impl<V: Volatile> Journal<V> {
-    /// Opens or creates the pool at `path` and replays it into `map`, which must be empty. Uses the options of the pool
-    /// and its medium, and `bullet.logs` and `bullet.log_bytes` for a new pool. Live entries (key, value and 48 bytes,
-    /// rounded up to lines of 64) must fit into three eighths of the logs.
+    /// Opens or creates the pool at `path` and replays it into `map`, which must be empty. Uses the options
+    /// of the pool and its medium, and `bullet.logs` and `bullet.log_bytes` for a new pool. Live entries
+    /// (key, value and 48 bytes, rounded up to lines of 64) must fit into three eighths of the logs.
     ///
     /// # Errors
     /// See [`Error`]; a pool that cannot be opened is left untouched.
@@ -187,7 +195,8 @@ impl<V: Volatile> Journal<V> {
         (self.logs.used_bytes(), most)
     }
 
-    /// Makes everything durable on its own files, and closes the pool. Without it nothing is lost, and the next open takes longer.
+    /// Makes everything durable on its own files, and closes the pool. Without it nothing is lost, and the
+    /// next open takes longer.
     ///
     /// # Errors
     /// [`Error::Pool`].

@@ -10,8 +10,8 @@
 //!             +-------+----------+-------+---------+--------+--------+- - -
 //! ```
 //!
-//! It is there twice: the second copy is begun when the first is durable, and nobody relies
-//! on what it says before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
+//! It is there twice: the second copy is begun when the first is durable, and nobody relies on what it says
+//! before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
 
 use super::entry::{is_epoch, word_at};
 use crate::engine::persist_on_read::ReadFlusher;
@@ -116,8 +116,8 @@ impl Ledger {
             && self.sequence < u64::MAX / 2
     }
 
-    /// The ledger of a pool with so many logs, to be settled. `None`: there was none yet, or it was lost, which the caller can tell by what
-    /// else is there.
+    /// The ledger of a pool with so many logs, to be settled. `None`: there was none yet, or it was lost,
+    /// which the caller can tell by what else is there.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.

@@ -7,18 +7,19 @@
 //!          |  reclaimed        |                    |  written     |
 //! ```
 //!
-//! A position counts bytes and never repeats; the place in the log is the position modulo the log's size. A writer takes a log for a
-//! *group*: the operations between two commits of its session. It appends entries, which nobody needs before the group's fence,
-//! and raises `published` after the fence, when what they did can be seen. There is no tail in the pool: recovery goes from entry to entry as
-//! long as they verify.
+//! A position counts bytes and never repeats; the place in the log is the position modulo the log's size. A
+//! writer takes a log for a *group*: the operations between two commits of its session. It appends entries,
+//! which nobody needs before the group's fence, and raises `published` after the fence, when what they did
+//! can be seen. There is no tail in the pool: recovery goes from entry to entry as long as they verify.
 //!
 //! # Epochs
-//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the records of a
-//! key, whose lock the writer holds. An epoch cannot end while a group that may have written in it is open.
-//! Reclaiming all logs epoch by epoch therefore never drops a record while an older one of its key remains (B1, B2).
+//! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the
+//! records of a key, whose lock the writer holds. An epoch cannot end while a group that may have written in
+//! it is open. Reclaiming all logs epoch by epoch therefore never drops a record while an older one of its
+//! key remains (B1, B2).
 //!
-//! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at the locks. All in
-//! one order (`SeqCst`), so either the writer sees the new epoch or is seen.
+//! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at
+//! the locks. All in one order (`SeqCst`), so either the writer sees the new epoch or is seen.
 
 use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
@@ -66,8 +67,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Whether nothing was ever appended: an entry begins with its check, also behind the end of a lap. A pool without a ledger in which this
-    /// is not so has lost it.
+    /// Whether nothing was ever appended: an entry begins with its check, also behind the end of a lap. A
+    /// pool without a ledger in which this is not so has lost it.
     pub(crate) fn is_blank(&self, pool: &Pool) -> bool {
         let mut logs = (0..self.count as u64).map(|log| self.at + log * self.log_bytes);
         logs.all(|log| pool.region().load_word(log) == 0)
@@ -211,8 +212,8 @@ impl Logs {
         group.tail + self.room_needed() <= head + group.most
     }
 
-    /// Appends an entry: `bytes` has room for its head, then `operations` operations. Durable, and part of the log, with the next
-    /// fence. The caller has seen that it fits. Returns where the entry is.
+    /// Appends an entry: `bytes` has room for its head, then `operations` operations. Durable, and part of
+    /// the log, with the next fence. The caller has seen that it fits. Returns where the entry is.
     pub(crate) fn append(
         &self,
         lane: &mut Lane,
@@ -250,7 +251,8 @@ impl Logs {
         sealed: usize,
     ) -> Flushed {
         let at = self.place(group.log, group.tail);
-        // The epoch of now, while the key's row is held: a group may have begun long before its key was written by another.
+        // The epoch of now, while the key's row is held: a group may have begun long before its key was
+        // written by another.
         let marks = [self.epoch(), group.start];
         let secret = self.pool.secret();
         let position = self.sealed(group.tail);

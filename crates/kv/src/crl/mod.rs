@@ -1,11 +1,13 @@
-//! Cross-referencing logs (section 2.3 of Bullet's paper): what makes something volatile persistent, whatever it is.
+//! Cross-referencing logs (section 2.3 of Bullet's paper): what makes something volatile persistent, whatever
+//! it is.
 //!
-//! Writers append entries to circular logs, in groups; an entry is durable with one fence. What entries say is for whoever logs. Their room is
-//! used again epoch by epoch: a pass has them applied to something else, which is a trait, and writes one ledger that moves the heads of all logs. After a crash
-//! what is in the logs is replayed, into something that is another trait.
+//! Writers append entries to circular logs, in groups; an entry is durable with one fence. What entries say
+//! is for whoever logs. Their room is used again epoch by epoch: a pass has them applied to something else,
+//! which is a trait, and writes one ledger that moves the heads of all logs. After a crash what is in the
+//! logs is replayed, into something that is another trait.
 //!
-//! Engine `bullet` logs for its table in DRAM and applies to its persistent table. [`Journal`] does it for any map that a program has; nothing but the
-//! logs is behind that:
+//! Engine `bullet` logs for its table in DRAM and applies to its persistent table. [`Journal`] does it for
+//! any map that a program has; nothing but the logs is behind that:
 //!
 //! ```
 //! use everdram::crl::{Journal, Volatile};

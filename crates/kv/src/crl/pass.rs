@@ -1,4 +1,5 @@
-//! The epoch advancer (section 2.4): passes that apply what was logged up to the end of an epoch, and then reclaim it.
+//! The epoch advancer (section 2.4): passes that apply what was logged up to the end of an epoch, and then
+//! reclaim it.
 //!
 //! ```text
 //!   idle ─ whoever asks wants one ─▶ ending ─ nobody writes in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
@@ -6,8 +7,9 @@
 //!
 //! Nobody owns a pass. Whoever has time, or waits for room, takes a step of it; a step is bounded.
 //!
-//! The last step writes the *ledger*: the epoch, and where each log begins now. It is one record (and a copy of it), so after a crash all
-//! logs begin where they began before the pass, or all where they begin after it (B1, B3).
+//! The last step writes the *ledger*: the epoch, and where each log begins now. It is one record (and a copy
+//! of it), so after a crash all logs begin where they began before the pass, or all where they begin after it
+//! (B1, B3).
 
 use super::cursor::{Cursor, Entries};
 use super::ledger::{Ledger, Notes};
@@ -20,15 +22,18 @@ use everdram_pm::Lane;
 use everdram_pm::lock::lock;
 use std::sync::atomic::Ordering;
 
-/// What entries are applied to before their room is used again (the paper's persistent table). The logs do not ask what that is.
+/// What entries are applied to before their room is used again (the paper's persistent table). The logs do
+/// not ask what that is.
 pub(crate) trait Back {
-    /// Applies entries of one log, in order. When it returns, what they did does not need them any more: it is fenced elsewhere.
+    /// Applies entries of one log, in order. When it returns, what they did does not need them any more: it
+    /// is fenced elsewhere.
     ///
     /// # Errors
     /// Whatever was applied, the same entries are applied again.
     fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error>;
 
-    /// All entries up to the end of this epoch are applied. Changes the words that the ledger is to have beside that.
+    /// All entries up to the end of this epoch are applied. Changes the words that the ledger is to have
+    /// beside that.
     fn note(&mut self, epoch: u64, notes: &mut Notes);
 
     /// What the ledger is written with.
@@ -48,8 +53,8 @@ pub(crate) enum Step {
 }
 
 impl Logs {
-    /// Takes one bounded step of a pass. `up_to`: the epoch that is to be reclaimed next if no pass is under way, the current one at
-    /// most; `None`: nothing is. The caller holds no log.
+    /// Takes one bounded step of a pass. `up_to`: the epoch that is to be reclaimed next if no pass is under
+    /// way, the current one at most; `None`: nothing is. The caller holds no log.
     ///
     /// # Errors
     /// As [`Back::apply`]: the log's cursor is where it was. [`Error::Corrupt`], without the path.

@@ -1,10 +1,11 @@
 //! From bytes to logs that go on: from entry to entry, as long as they verify.
 //!
-//! What is in the logs is all of some epochs and nothing of earlier ones, so no record of a key that is left is older than one that was reclaimed (B1). Logs
-//! are read side by side: which of two records of a key counts, their LSNs say (B2), to whoever has logged them.
+//! What is in the logs is all of some epochs and nothing of earlier ones, so no record of a key that is left
+//! is older than one that was reclaimed (B1). Logs are read side by side: which of two records of a key
+//! counts, their LSNs say (B2), to whoever has logged them.
 //!
-//! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged later; and then an entry behind it
-//! says that more had been fenced, and recovery refuses.
+//! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged
+//! later; and then an entry behind it says that more had been fenced, and recovery refuses.
 
 use super::cursor::{Cursor, Next};
 use super::entry::Entry;
@@ -17,13 +18,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the entries that are found are told to.
 pub(crate) trait Replay {
-    /// Before anything is replayed: there are so many operations, about, or that is what a damaged pool says. One of the threads hears of it.
+    /// Before anything is replayed: there are so many operations, about, or that is what a damaged pool says.
+    /// One of the threads hears of it.
     fn expect(&mut self, _operations: u64) {}
 
     /// Whether a writer can have put together what an entry says. Where it cannot, recovery refuses.
     fn is_sound(&self, entry: &Entry<'_>) -> bool;
 
-    /// Whether what an entry names elsewhere is there: what was not fenced with it ends the log in front of it.
+    /// Whether what an entry names elsewhere is there: what was not fenced with it ends the log in front of
+    /// it.
     fn is_there(&self, entry: &Entry<'_>) -> bool;
 
     /// Does what an entry says.
@@ -32,8 +35,8 @@ pub(crate) trait Replay {
     /// Recovery fails with it.
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error>;
 
-    /// Damage, in front of entries that verify. To salvage those, it is noted; `_lost` has all bytes up to there, and is what they say they
-    /// are.
+    /// Damage, in front of entries that verify. To salvage those, it is noted; `_lost` has all bytes up to
+    /// there, and is what they say they are.
     ///
     /// # Errors
     /// The one given: recovery refuses.
@@ -54,8 +57,8 @@ pub(crate) trait Replay {
 }
 
 impl Logs {
-    /// Replays what the logs hold, and readies them for writers. Each of `replays` is a thread's, which reads one log after the other.
-    /// `progress` hears how many of how many logs were begun.
+    /// Replays what the logs hold, and readies them for writers. Each of `replays` is a thread's, which reads
+    /// one log after the other. `progress` hears how many of how many logs were begun.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path; as [`Replay::replay`].
@@ -159,9 +162,9 @@ impl Logs {
         }
     }
 
-    /// Clears the checksum of the entry behind the log's end. Without this, a torn entry there could verify later, once
-    /// new writes happen to complete it. One word suffices and is atomic; zeroing more could tear, and supply just the
-    /// bytes that the entry lacked.
+    /// Clears the checksum of the entry behind the log's end. Without this, a torn entry there could verify
+    /// later, once new writes happen to complete it. One word suffices and is atomic; zeroing more could
+    /// tear, and supply just the bytes that the entry lacked.
     fn end_log(&self, found: &mut ReadFlusher, number: usize, end: u64) {
         let at = self.place(number, end);
         if self.pool.region().load_word(at) != 0 {

@@ -12,7 +12,8 @@ use crate::error::Error;
 use everdram_pm::{Flushed, Lane};
 use std::sync::atomic::Ordering;
 
-/// Passes after which logs that are still full, and into which nobody has written meanwhile, will not get room from another one.
+/// Passes after which logs that are still full, and into which nobody has written meanwhile, will not get
+/// room from another one.
 const PASSES_MAX: u32 = 3;
 /// Passes after which a writer gives up to whom others leave no room.
 const PATIENCE_MAX: u32 = 200;

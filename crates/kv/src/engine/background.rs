@@ -1,8 +1,8 @@
 //! A thread that looks after something of an engine from time to time, or when it is asked.
 //!
-//! It holds no lock while it waits and keeps only a weak reference, so an engine that everybody dropped goes away. If it
-//! panics the engine takes no more writes, since nobody knows what it was in the middle of; and nobody waits for what it would
-//! have done.
+//! It holds no lock while it waits and keeps only a weak reference, so an engine that everybody dropped goes
+//! away. If it panics the engine takes no more writes, since nobody knows what it was in the middle of; and
+//! nobody waits for what it would have done.
 
 use super::halt::Halt;
 use parking_lot::{Condvar, Mutex};
@@ -34,7 +34,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// `look` is told whether somebody asked for it, and says when the next one is due. If it panics, `halt` is set.
+    /// `look` is told whether somebody asked for it, and says when the next one is due. If it panics, `halt`
+    /// is set.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: Weak<E>,

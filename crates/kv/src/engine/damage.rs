@@ -1,10 +1,12 @@
-//! What a salvaged store is known to lack: places whose bytes do not verify, and keys that they may belong to.
+//! What a salvaged store is known to lack: places whose bytes do not verify, and keys that they may belong
+//! to.
 //!
-//! A salvage ([`crate::Options::salvage`]) goes on behind every damage, and notes it here. What is noted has two uses. People are
-//! told what is missing ([`Finding`]). And a read of a key that damaged bytes may belong to is answered with an error
-//! ([`Damage::judge`]): never with "absent", and never with an older value that the damaged one had replaced. The key of a
-//! damaged record is what its bytes say, so it can be wrong; then an error answers for a key that was never there, and
-//! the listing says of the record that its key is not certain.
+//! A salvage ([`crate::Options::salvage`]) goes on behind every damage, and notes it here. What is noted has
+//! two uses. People are told what is missing ([`Finding`]). And a read of a key that damaged bytes may belong
+//! to is answered with an error ([`Damage::judge`]): never with "absent", and never with an older value that
+//! the damaged one had replaced. The key of a damaged record is what its bytes say, so it can be wrong; then
+//! an error answers for a key that was never there, and the listing says of the record that its key is not
+//! certain.
 
 use crate::error::{Error, corrupt};
 use crate::options::Options;

@@ -1,4 +1,5 @@
-//! Whether something takes writes. Once a write has failed half-way nothing may be built upon it; the next recovery finishes or undoes it.
+//! Whether something takes writes. Once a write has failed half-way nothing may be built upon it; the next
+//! recovery finishes or undoes it.
 
 use crate::error::Error;
 use everdram_pm::Pool;

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 
-/// How an engine uses the room of a pool, which it takes in blocks: what its [`crate::Stats`] have to agree with.
+/// How an engine uses the room of a pool, which it takes in blocks: what its [`crate::Stats`] have to agree
+/// with.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
     /// Bytes of a block.
@@ -13,8 +14,8 @@ pub struct Space {
     pub blocks_to_write: u64,
     /// Whether what is free lies in so many places that a write may find no room all the same.
     pub is_scattered: bool,
-    /// Blocks that may be in use in a store without keys, after reclamation and one more write; those of a checkpoint of
-    /// the index do not count.
+    /// Blocks that may be in use in a store without keys, after reclamation and one more write; those of a
+    /// checkpoint of the index do not count.
     pub blocks_left: u64,
 }
 

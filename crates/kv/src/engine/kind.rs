@@ -10,7 +10,8 @@ pub enum EngineKind {
     /// Records in DIMM-aligned pages, a volatile index (PVLDB 14).
     #[default]
     Viper,
-    /// A hash table in DRAM, a persistent one behind it, cross-referencing logs between them (USENIX ATC 2018).
+    /// A hash table in DRAM, a persistent one behind it, cross-referencing logs between them (USENIX ATC
+    /// 2018).
     Bullet,
     /// A `BTreeMap` behind a mutex, nothing durable: the model that tests compare engines with.
     #[doc(hidden)]
@@ -77,8 +78,8 @@ impl std::str::FromStr for EngineKind {
     }
 }
 
-/// Makes of each of these functions, which take an engine, a test of its own for each engine that a pool can have:
-/// `name::viper` and so on.
+/// Makes of each of these functions, which take an engine, a test of its own for each engine that a pool can
+/// have: `name::viper` and so on.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! test_each_engine {

@@ -175,8 +175,8 @@ pub enum Scope<'a> {
 /// Runs under the locks of its scope; an `Err` drops everything it staged.
 pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
-/// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 = never). The store
-/// waits for nothing meanwhile: it may be used, also by this thread, with another session.
+/// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 =
+/// never). The store waits for nothing meanwhile: it may be used, also by this thread, with another session.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], u64, u64);
 
 /// One thread's way into an engine. See the module text for submit, commit and wait.
@@ -201,8 +201,8 @@ pub trait EngineSession: Send {
 
     /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
     /// and `scan`, found or not; of `modify`, `delete`, `update_word`, `append` and `increment`, also if they
-    /// changed nothing; of a transaction, all its reads. After a `scan` it covers whatever was fenced by then, since nothing tells
-    /// since when a key that was left out is gone.
+    /// changed nothing; of a transaction, all its reads. After a `scan` it covers whatever was fenced by
+    /// then, since nothing tells since when a key that was left out is gone.
     fn last_read(&self) -> Ticket;
 
     /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
@@ -217,8 +217,8 @@ pub trait EngineSession: Send {
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error>;
 
-    /// Submits a put. Whether there was such a key is found out at the commit; a put also takes the place of what is
-    /// damaged.
+    /// Submits a put. Whether there was such a key is found out at the commit; a put also takes the place of
+    /// what is damaged.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
@@ -271,8 +271,8 @@ pub trait EngineSession: Send {
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<u64>, Error>;
 
-    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key is as one with an empty
-    /// value that never expires. Returns the length of the value in bytes after that.
+    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key is as one
+    /// with an empty value that never expires. Returns the length of the value in bytes after that.
     ///
     /// # Errors
     /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
@@ -317,8 +317,9 @@ pub trait EngineSession: Send {
     /// [`Error::Pool`].
     fn clear(&mut self) -> Result<Ticket, Error>;
 
-    /// Does up to some 100 us of background work if the store's own threads have fallen behind. Returns whether it did
-    /// any. For the threads of a worker pool, between two requests. Commits what is submitted first.
+    /// Does up to some 100 us of background work if the store's own threads have fallen behind. Returns
+    /// whether it did any. For the threads of a worker pool, between two requests. Commits what is submitted
+    /// first.
     ///
     /// # Errors
     /// [`Error::Pool`], [`Error::Corrupt`].
@@ -347,16 +348,17 @@ pub trait EngineSession: Send {
     /// As [`EngineSession::get`].
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
 
-    /// A live key picked at random into `into` (cleared first); `false` if there is none. It looks at one key after the other, as
-    /// iterations do: each was absent at some moment of the call.
+    /// A live key picked at random into `into` (cleared first); `false` if there is none. It looks at one key
+    /// after the other, as iterations do: each was absent at some moment of the call.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
 
-    /// A number that changes whenever `key` is written, also when it is deleted and made again.
-    /// It may change without such a write (rarely); it never stays the same across one, but for
-    /// [`EngineSession::update_word`] and [`EngineSession::increment`], which may leave the key's version as it is.
+    /// A number that changes whenever `key` is written, also when it is deleted and made again. It may change
+    /// without such a write (rarely); it never stays the same across one, but for
+    /// [`EngineSession::update_word`] and [`EngineSession::increment`], which may leave the key's version as
+    /// it is.
     fn watch(&mut self, key: &[u8]) -> u64;
 }
 
@@ -376,12 +378,13 @@ pub trait Engine: Send + Sync {
     /// Registers a callback that runs (on a thread of the engine) each time more has become durable,
     /// or the pool has failed. It must be short and must not call the engine.
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
-    /// What an answer depends on that tells of all keys, like [`Engine::len`], asked for after it: everything that any session has
-    /// committed until now.
+    /// What an answer depends on that tells of all keys, like [`Engine::len`], asked for after it: everything
+    /// that any session has committed until now.
     fn committed(&self) -> Ticket;
     /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
-    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too. Each session has a count of its own,
-    /// and these are added one after the other: of what is committed meanwhile, a part may be counted.
+    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too. Each session
+    /// has a count of its own, and these are added one after the other: of what is committed meanwhile, a
+    /// part may be counted.
     fn len(&self) -> u64;
     /// Whether there is no key.
     fn is_empty(&self) -> bool {
@@ -394,21 +397,21 @@ pub trait Engine: Send + Sync {
     fn sync(&self) -> Result<(), Error>;
     /// Counters and sizes.
     fn stats(&self) -> Stats;
-    /// How far the verification of a restart has come, which began with a checkpoint of the index: blocks verified, of how many.
-    /// `None`: everything has been verified, and [`Engine::len`] is exact.
+    /// How far the verification of a restart has come, which began with a checkpoint of the index: blocks
+    /// verified, of how many. `None`: everything has been verified, and [`Engine::len`] is exact.
     fn verification(&self) -> Option<(u64, u64)> {
         None
     }
-    /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once if there is
-    /// nothing. The caller's sessions have no submitted writes.
+    /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once
+    /// if there is nothing. The caller's sessions have no submitted writes.
     ///
     /// # Errors
     /// [`Error::Corrupt`]: damage, and the engine takes no more writes.
     fn verify(&self) -> Result<(), Error> {
         Ok(())
     }
-    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. It also happens by
-    /// itself. The caller's sessions have no submitted writes.
+    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. It also
+    /// happens by itself. The caller's sessions have no submitted writes.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on without.

@@ -1,4 +1,5 @@
-//! From a path to a running engine. A pool that is there says itself which engine it has; options say it for a new one.
+//! From a path to a running engine. A pool that is there says itself which engine it has; options say it for
+//! a new one.
 
 use super::damage::Damage;
 use super::kind::EngineKind;

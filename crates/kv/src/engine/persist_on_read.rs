@@ -1,7 +1,8 @@
 //! What recovery finds in a pool: flushed when it is looked at, and fenced before anything is built on it.
 //!
-//! Bytes that recovery reads after a kill may exist only in the caches of the processor. If recovery acts on them and
-//! then power fails, they revert. So recovery flushes what it reads, and fences once before it builds on it.
+//! Bytes that recovery reads after a kill may exist only in the caches of the processor. If recovery acts on
+//! them and then power fails, they revert. So recovery flushes what it reads, and fences once before it
+//! builds on it.
 
 use everdram_pm::{Dirty, Lane, Unfenced};
 

@@ -1,7 +1,7 @@
 //! A salvaged store, as doors see it: an engine that is read, and never answers for more than is certain.
 //!
-//! The engine below has recovered what verifies ([`crate::engine::damage`]). Here every write is refused, and every read is judged: where
-//! damaged bytes may have belonged to the key, the answer is an error.
+//! The engine below has recovered what verifies ([`crate::engine::damage`]). Here every write is refused, and
+//! every read is judged: where damaged bytes may have belonged to the key, the answer is an error.
 
 use super::damage::Damage;
 use super::{BatchOp, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};

@@ -1,7 +1,7 @@
 //! Transactions: reads and staged writes under the locks of the declared keys, applied as one batch.
 //!
-//! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all of it is
-//! applied. An engine brings [`Locking`], and no more.
+//! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all
+//! of it is applied. An engine brings [`Locking`], and no more.
 
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
@@ -22,7 +22,8 @@ pub(crate) trait Locking: EngineSession {
     fn stripes(engine: &Self::Engine) -> &Stripes;
     /// Whether this expiry (Unix milliseconds; 0 = never) has passed.
     fn is_expired(&self, expires_at_ms: u64) -> bool;
-    /// Commits what is pending and takes the stripes of these keys in ascending order; all there are for `None`.
+    /// Commits what is pending and takes the stripes of these keys in ascending order; all there are for
+    /// `None`.
     ///
     /// # Errors
     /// As [`EngineSession::commit`]; no stripe is held then.
@@ -36,13 +37,14 @@ pub(crate) trait Locking: EngineSession {
         key: &[u8],
         into: Option<&mut Vec<u8>>,
     ) -> Result<Option<Found>, Error>;
-    /// As [`EngineSession::watch`], of a locked key. Nothing depends on it: [`EngineSession::last_read`] stays.
+    /// As [`EngineSession::watch`], of a locked key. Nothing depends on it: [`EngineSession::last_read`]
+    /// stays.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
     fn watch_locked(&mut self, key: &[u8]) -> Result<u64, Error>;
-    /// Applies operations on locked keys as one atomic batch; `clear` removes everything before, and all stripes are
-    /// held then. `stripes` are those held; they stay so.
+    /// Applies operations on locked keys as one atomic batch; `clear` removes everything before, and all
+    /// stripes are held then. `stripes` are those held; they stay so.
     ///
     /// # Errors
     /// As [`EngineSession::batch`].

@@ -1,7 +1,8 @@
-//! Who has which line: runs of 64-byte lines, handed out of chunks, in DRAM or in a pool. The books are volatile.
+//! Who has which line: runs of 64-byte lines, handed out of chunks, in DRAM or in a pool. The books are
+//! volatile.
 //!
-//! Whoever allocates *claims* a chunk and takes lines from it without asking anybody; anybody gives lines back. A chunk
-//! goes through these states:
+//! Whoever allocates *claims* a chunk and takes lines from it without asking anybody; anybody gives lines
+//! back. A chunk goes through these states:
 //!
 //! ```text
 //!   absent ─ add ─▶ pool ─ claim ─▶ owned ─ let go ─▶ full ─ enough given back ─▶ listed ─ claim ─▶ owned ...
@@ -11,9 +12,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A bit of `taken` is set by the owner of its chunk alone; anybody may clear it, once, for lines that were taken.
+//! - A bit of `taken` is set by the owner of its chunk alone; anybody may clear it, once, for lines that were
+//!   taken.
 //! - `free` is the number of clear bits, but for a moment in which it is less.
-//! - A chunk is in `ready` once if its state is `LISTED`, and its number is in `pool` exactly if its state is `POOL`.
+//! - A chunk is in `ready` once if its state is `LISTED`, and its number is in `pool` exactly if its state is
+//!   `POOL`.
 
 use everdram_pm::lock::lock;
 use parking_lot::Mutex;
@@ -135,7 +138,8 @@ impl Lines {
         free.map(u64::from).sum()
     }
 
-    /// As [`Lines::free`], of chunks that are wholly free: of theirs, any run can be had that is not longer than a chunk.
+    /// As [`Lines::free`], of chunks that are wholly free: of theirs, any run can be had that is not longer
+    /// than a chunk.
     pub(crate) fn free_whole(&self) -> u64 {
         let leaves = self.leaves.iter().filter_map(OnceLock::get);
         let whole = leaves
@@ -200,8 +204,8 @@ impl Lines {
         }
     }
 
-    /// Marks lines as taken that a pool says are: `words` has a bit for each line of a chunk that is in the pool. Before
-    /// anything is taken. Bits of the header count as set.
+    /// Marks lines as taken that a pool says are: `words` has a bit for each line of a chunk that is in the
+    /// pool. Before anything is taken. Bits of the header count as set.
     pub(crate) fn adopt(&self, number: u32, words: impl Iterator<Item = u64>) {
         let chunk = self.known(number);
         for (taken, word) in chunk.taken.iter().zip(words) {
@@ -269,8 +273,8 @@ impl Lines {
         self.take_of(claim.as_mut()?, lines)
     }
 
-    /// The number of the first of `lines` lines, which are the caller's from now on: from the claimed chunk, or from another
-    /// one, which is claimed instead. `None`: chunks must be added.
+    /// The number of the first of `lines` lines, which are the caller's from now on: from the claimed chunk,
+    /// or from another one, which is claimed instead. `None`: chunks must be added.
     ///
     /// # Panics
     /// If a chunk has not as many.
@@ -281,7 +285,8 @@ impl Lines {
         if let Some(claim) = claim.take() {
             self.let_go(claim);
         }
-        // What is free in a listed chunk may lie in pieces. Those that were let go just now are the last in the list.
+        // What is free in a listed chunk may lie in pieces. Those that were let go just now are the last in
+        // the list.
         for _ in 0..LISTED_TRIES {
             let Some(number) = self.next_listed() else {
                 break;
@@ -306,7 +311,8 @@ impl Lines {
         line
     }
 
-    /// As [`Lines::take`], from any chunk that nobody has claimed: for when there will be no more of them. Looks at all.
+    /// As [`Lines::take`], from any chunk that nobody has claimed: for when there will be no more of them.
+    /// Looks at all.
     pub(crate) fn take_anywhere(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
         if let Some(claim) = claim.take() {
             self.let_go(claim);
@@ -439,7 +445,8 @@ impl Lines {
                         .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
                 done.is_ok()
             };
-            // Whoever looked for lines anywhere may have claimed it, and it is listed again when it is let go.
+            // Whoever looked for lines anywhere may have claimed it, and it is listed again when it is let
+            // go.
             if !exchange(LISTED, OWNED) {
                 continue;
             }

@@ -7,16 +7,18 @@
 //! +------------+--------------+-------+-------+- - -     +------------+---------------------------- - -
 //! ```
 //!
-//! Whoever wants to put something into the pool *takes* lines, writes them, and lets a transaction *publish* them together
-//! with the word that makes them reachable. Taking is volatile: a crash before that transaction leaves nothing behind. What
-//! a transaction *retracts* is *given back* when nobody can be reading it any more. So no crash leaks and none frees what
-//! is in use, and there is nothing to search for after one (B12).
+//! Whoever wants to put something into the pool *takes* lines, writes them, and lets a transaction *publish*
+//! them together with the word that makes them reachable. Taking is volatile: a crash before that transaction
+//! leaves nothing behind. What a transaction *retracts* is *given back* when nobody can be reading it any
+//! more. So no crash leaks and none frees what is in use, and there is nothing to search for after one (B12).
 //!
 //! Invariants:
-//! - The persistent bit of a line is set exactly if a committed transaction published it and none retracted it since.
-//! - The volatile books ([`Lines`]) have every persistent bit, and besides them what is taken and what is not given back.
-//! - Headers of later chunks of a run are data. So a run's descriptor says that there is one before any of them is
-//!   overwritten, and stops saying so after all of them are headers again.
+//! - The persistent bit of a line is set exactly if a committed transaction published it and none retracted
+//!   it since.
+//! - The volatile books ([`Lines`]) have every persistent bit, and besides them what is taken and what is not
+//!   given back.
+//! - Headers of later chunks of a run are data. So a run's descriptor says that there is one before any of
+//!   them is overwritten, and stops saying so after all of them are headers again.
 
 mod lines;
 #[cfg(test)]
@@ -96,13 +98,14 @@ pub(crate) struct Heap {
     bytes_max: u64,
     /// Held by who adds chunks.
     growth: Mutex<()>,
-    /// Runs that were found taken when the pool was opened, and that nobody has adopted: the first chunk of each.
+    /// Runs that were found taken when the pool was opened, and that nobody has adopted: the first chunk of
+    /// each.
     found: Mutex<Vec<u32>>,
 }
 
 impl Heap {
-    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64. It grows by so many bytes at once, to so
-    /// many.
+    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64. It grows by
+    /// so many bytes at once, to so many.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path. Not if `tolerate` takes it: then nothing is known of a chunk, and all of it counts as taken.
@@ -188,8 +191,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Keeps what is taken although nothing published refers to it: an object that a log record names. Before anything else
-    /// is taken. `false`: there cannot be such an object.
+    /// Keeps what is taken although nothing published refers to it: an object that a log record names. Before
+    /// anything else is taken. `false`: there cannot be such an object.
     pub(crate) fn adopt(&self, at: u64, bytes: u64) -> bool {
         if !at.is_multiple_of(LINE) || bytes == 0 {
             return false;
@@ -219,8 +222,8 @@ impl Heap {
         }
     }
 
-    /// Room for an object of `bytes` bytes, in a pool that grows if it must: the offset of its first byte, a multiple of 64. The bytes
-    /// up to the next multiple of 64 belong to it. Its content is undefined.
+    /// Room for an object of `bytes` bytes, in a pool that grows if it must: the offset of its first byte, a
+    /// multiple of 64. The bytes up to the next multiple of 64 belong to it. Its content is undefined.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; [`Error::Pool`].
@@ -344,7 +347,8 @@ impl Heap {
         }
     }
 
-    /// Lets a transaction free an object; it is to be given back after that has committed and nobody can be reading it.
+    /// Lets a transaction free an object; it is to be given back after that has committed and nobody can be
+    /// reading it.
     #[inline]
     pub(crate) fn retract(&self, txn: &mut Txn, at: u64, bytes: u64) {
         match self.is_run(bytes) {
@@ -393,7 +397,8 @@ impl Heap {
         let zeros = vec![0; header];
         let word = self.pool.region().load_word(at);
         let chunks = (word >> 8) as u32;
-        // What else is in the descriptor's line is stored before it, and no later than it in the pool: it needs no flush of its own.
+        // What else is in the descriptor's line is stored before it, and no later than it in the pool: it
+        // needs no flush of its own.
         let (line, rest) = zeros.split_at(LINE as usize);
         let with_descriptor = lane.store(at + 8, &line[8..]);
         let others =

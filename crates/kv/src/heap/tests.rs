@@ -118,7 +118,8 @@ fn threads_that_take_and_give_back_share_no_line() {
     });
 }
 
-/// A chunk that one had found among all of a full pool was still in the list of those that anybody may claim, and another claimed it.
+/// A chunk that one had found among all of a full pool was still in the list of those that anybody may claim,
+/// and another claimed it.
 #[test]
 fn a_chunk_has_one_owner() {
     let lines = Lines::new(64, 1);
@@ -159,7 +160,8 @@ mod records {
     /// Areas that the transactions of a process have.
     const AREAS: u64 = 4096;
 
-    /// A process that has recovered what it found, and where its areas are. Words for transactions to change lie behind these.
+    /// A process that has recovered what it found, and where its areas are. Words for transactions to change
+    /// lie behind these.
     fn process(memory: &Arc<Memory>) -> (Arc<Pool>, Arc<Redo>, u64) {
         let pool = open(&memory.stored(), BYTES as u64, Some(memory.clone())).unwrap();
         let extents = pool.extents(OWNER);
@@ -199,9 +201,9 @@ mod records {
         std::mem::take(&mut *left.lock().unwrap())
     }
 
-    /// A process was killed after it had marked a transaction's record as done, and before that was durable. The next one saw the mark in
-    /// the caches, and changed the same words by transactions of another area; a power loss took the mark, and the old record was in
-    /// force again.
+    /// A process was killed after it had marked a transaction's record as done, and before that was durable.
+    /// The next one saw the mark in the caches, and changed the same words by transactions of another area; a
+    /// power loss took the mark, and the old record was in force again.
     #[test]
     fn a_record_that_a_dead_process_retired_stays_retired() {
         let new = new_memory();
@@ -222,8 +224,9 @@ mod records {
         assert_eq!(pool.region().load_word(word), 2);
     }
 
-    /// Of a transaction's record all but one word was durable when the power failed. The next process wrote another one in its place, of
-    /// which nothing but that word was durable when the power failed again; the first record was whole then.
+    /// Of a transaction's record all but one word was durable when the power failed. The next process wrote
+    /// another one in its place, of which nothing but that word was durable when the power failed again; the
+    /// first record was whole then.
     #[test]
     fn two_torn_records_do_not_make_one() {
         /// Bytes of the record in which the second edit's operand is.
@@ -252,8 +255,8 @@ mod records {
         assert_eq!(pool.region().load_word(at + AREAS), 0);
     }
 
-    /// Headers of real chunks are longer than those of the lab, and a run may be one chunk: what lay in the lines of its header is gone before
-    /// it is none any more.
+    /// Headers of real chunks are longer than those of the lab, and a run may be one chunk: what lay in the
+    /// lines of its header is gone before it is none any more.
     #[test]
     fn a_run_of_one_chunk_becomes_a_chunk_without_objects() {
         const HEAP: u32 = 2;

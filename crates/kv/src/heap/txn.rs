@@ -1,4 +1,5 @@
-//! Failure-atomic transactions by redo logging (Bullet, section 3): several words of a pool, all changed or none.
+//! Failure-atomic transactions by redo logging (Bullet, section 3): several words of a pool, all changed or
+//! none.
 //!
 //! ```text
 //! area of one Txn    +---------------------+     +-------+--------+-------+-----------------+- - -
@@ -8,14 +9,16 @@
 //! retired            0..48 the number | 48..64 check
 //! ```
 //!
-//! A commit runs in four steps, with a fence behind each: what was written for it elsewhere (new objects) is durable; its
-//! record is written, and from here on recovery does what it says; its words are changed where they are; the record is retired.
-//! Recovery applies a record that verifies and is not retired once more, which changes nothing if it was applied. It ends any other
-//! one by its check, which is never 0: otherwise the next one, torn, too, could be just what it lacks.
+//! A commit runs in four steps, with a fence behind each: what was written for it elsewhere (new objects) is
+//! durable; its record is written, and from here on recovery does what it says; its words are changed where
+//! they are; the record is retired. Recovery applies a record that verifies and is not retired once more,
+//! which changes nothing if it was applied. It ends any other one by its check, which is never 0: otherwise
+//! the next one, torn, too, could be just what it lacks.
 //!
-//! Whoever commits holds locks on the words it sets until the commit is over, so no other transaction has changed a
-//! word that a record still in force sets. Bits are raised and lowered under no lock: two transactions in flight never
-//! name the same bit, and a bit has its own history. The area is used again only after the record in it was retired (B12).
+//! Whoever commits holds locks on the words it sets until the commit is over, so no other transaction has
+//! changed a word that a record still in force sets. Bits are raised and lowered under no lock: two
+//! transactions in flight never name the same bit, and a bit has its own history. The area is used again only
+//! after the record in it was retired (B12).
 
 use crate::broken::{Hole, Opened};
 use crate::engine::persist_on_read::ReadFlusher;
@@ -49,8 +52,8 @@ const _: () = {
     );
 };
 
-/// The word that says up to which number an area's transactions are retired. It is checked, since a record that is in force again
-/// undoes what others did since.
+/// The word that says up to which number an area's transactions are retired. It is checked, since a record
+/// that is in force again undoes what others did since.
 fn retired_word(secret: &Secret, area: u64, number: u64) -> u64 {
     number | secret.sum_words([area, number, SALT]) >> 48 << 48
 }
@@ -67,7 +70,8 @@ pub(crate) struct Redo {
 }
 
 impl Redo {
-    /// `areas` areas of `area_bytes` bytes each, from `at` on; everything a multiple of 64. New ones are zero, and to be formatted.
+    /// `areas` areas of `area_bytes` bytes each, from `at` on; everything a multiple of 64. New ones are
+    /// zero, and to be formatted.
     pub(crate) fn new(
         pool: Arc<Pool>,
         at: u64,
@@ -95,7 +99,8 @@ impl Redo {
         self.at + u64::from(number) * self.area_bytes
     }
 
-    /// Whether no transaction was ever committed here, and the areas may not even be formatted. While nobody has one.
+    /// Whether no transaction was ever committed here, and the areas may not even be formatted. While nobody
+    /// has one.
     pub(crate) fn is_blank(&self) -> bool {
         let secret = self.pool.secret();
         self.areas().all(|area| {
@@ -127,8 +132,8 @@ impl Redo {
         (retired_word(self.pool.secret(), area, number) == word).then_some(number)
     }
 
-    /// Does what committed transactions left to do; what it finds is to be settled. Before anything else reads the pool; can be repeated at
-    /// any point.
+    /// Does what committed transactions left to do; what it finds is to be settled. Before anything else
+    /// reads the pool; can be repeated at any point.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path: a record that names places it cannot have. Not if `tolerate` takes it: then the area is as new,
@@ -138,8 +143,8 @@ impl Redo {
         found: &mut ReadFlusher,
         tolerate: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // A process that was killed may have left in the caches that a record is retired. If that were lost after others had changed
-        // the same words, the record would be in force again.
+        // A process that was killed may have left in the caches that a record is retired. If that were lost
+        // after others had changed the same words, the record would be in force again.
         for area in self.areas() {
             found.keep(area, LINE);
         }
@@ -176,7 +181,8 @@ impl Redo {
                 "a transaction's record names places outside of the pool",
             ));
         }
-        // A process that was killed may have left the record in the caches; part of what it says must not outlive it.
+        // A process that was killed may have left the record in the caches; part of what it says must not
+        // outlive it.
         let bytes = LINE + (HEAD + edits.len() * EDIT) as u64;
         found.keep(area, bytes.next_multiple_of(LINE));
         found.settle();
@@ -185,7 +191,8 @@ impl Redo {
         Ok(())
     }
 
-    /// The record that is in force in an area, where those up to a number are retired: its number and what it does.
+    /// The record that is in force in an area, where those up to a number are retired: its number and what it
+    /// does.
     fn committed(&self, area: u64, retired: u64) -> Option<(u64, Vec<Edit>)> {
         let region = self.pool.region();
         let record = area + LINE;
@@ -297,8 +304,9 @@ impl Txn {
         self.edits.clear();
     }
 
-    /// All or nothing: the edits, and what `flushed` stands for, which was written elsewhere for them. Durable, where a fence makes
-    /// it so, from the fence behind the record on; done on return. On files it is ordered like everything else.
+    /// All or nothing: the edits, and what `flushed` stands for, which was written elsewhere for them.
+    /// Durable, where a fence makes it so, from the fence behind the record on; done on return. On files it
+    /// is ordered like everything else.
     pub(crate) fn commit(&mut self, lane: &mut Lane, flushed: Option<Flushed>) {
         if let Some(flushed) = flushed {
             // The record vouches for objects that it does not contain.

@@ -120,7 +120,8 @@ impl Arena {
     pub(crate) fn allocate(&self, count: u32) -> Result<Pages, IndexError> {
         let mut stock = self.stock.lock();
         let waiting = stock.retired.len() * PAGES_MAX;
-        // To find out whether readers are gone costs every core a moment, so it is asked for many pages at a time.
+        // To find out whether readers are gone costs every core a moment, so it is asked for many pages at a
+        // time.
         let many = waiting * WAITING_ONE_IN >= stock.fresh as usize;
         self.take_back(&mut stock, count, many);
         match self.take(&mut stock, count) {
@@ -132,8 +133,8 @@ impl Arena {
         }
     }
 
-    /// Takes pages back that no reader can see any more, until there are `count` free ones; those of which that is not known
-    /// only if it may be `asked`.
+    /// Takes pages back that no reader can see any more, until there are `count` free ones; those of which
+    /// that is not known only if it may be `asked`.
     fn take_back(&self, stock: &mut Stock, count: u32, asked: bool) {
         let has_passed = |stamp| match asked {
             true => self.epochs.passed(stamp),

@@ -1,8 +1,8 @@
 //! One search through the index, candidate by candidate.
 //!
-//! A bucket's words are loaded once, for all tags; a candidate's word is loaded again when it is its turn, and
-//! offered if it still has the tag. So an entry that is there during the whole search is offered, under its location of
-//! the moment.
+//! A bucket's words are loaded once, for all tags; a candidate's word is loaded again when it is its turn,
+//! and offered if it still has the tag. So an entry that is there during the whole search is offered, under
+//! its location of the moment.
 
 use super::entry::Bucket;
 use super::hash::KeyHash;
@@ -41,7 +41,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Goes to the next bucket, or back to the start if the segment has just been rebuilt; `false` if there is none.
+    /// Goes to the next bucket, or back to the start if the segment has just been rebuilt; `false` if there
+    /// is none.
     #[cold]
     fn advance(&mut self) -> bool {
         self.step += 1;

@@ -1,7 +1,7 @@
 //! A copy of the index in words, and an index made of such a copy.
 //!
-//! A copy is a row of entries, segment after segment in the order of hashes. Beside it there is one word for each segment,
-//! which says how it reads hashes and how many of the entries are its own:
+//! A copy is a row of entries, segment after segment in the order of hashes. Beside it there is one word for
+//! each segment, which says how it reads hashes and how many of the entries are its own:
 //!
 //! ```text
 //!  63                    32   31     24   23     16   15      8   7       0
@@ -9,16 +9,18 @@
 //! ```
 //!
 //! # What a copy shows
-//! Each segment is copied under its lock, so it shows the entries of one moment; another segment shows those of
-//! another moment. A split only divides the range of a segment, so the ranges of all that were copied are the range of
-//! all hashes, without gap or overlap: a key whose entry stands still during the copy is in it exactly once.
+//! Each segment is copied under its lock, so it shows the entries of one moment; another segment shows those
+//! of another moment. A split only divides the range of a segment, so the ranges of all that were copied are
+//! the range of all hashes, without gap or overlap: a key whose entry stands still during the copy is in it
+//! exactly once.
 //!
 //! A copy is only good for an index with the same hash secret ([`super::hash`]).
 //!
 //! # Why the entries fit again
-//! They are laid out in the order in which they lay, each in the first bucket from its home on that has room. So each comes
-//! to lie no further from home than it did: what fills the bucket where it lay, lay there too. That holds for an order that begins
-//! with a bucket which no entry has passed. There hardly is a segment without one, and it gets a page more.
+//! They are laid out in the order in which they lay, each in the first bucket from its home on that has room.
+//! So each comes to lie no further from home than it did: what fills the bucket where it lay, lay there too.
+//! That holds for an order that begins with a bucket which no entry has passed. There hardly is a segment
+//! without one, and it gets a page more.
 
 use super::Index;
 use super::entry::{BUCKET_ENTRIES, Entry, Location, TAG_BITS};
@@ -85,8 +87,8 @@ impl Index {
         }
     }
 
-    /// Makes room for a copy with these segments. Nothing of the index changes before [`Restoring::finish`]. `None`:
-    /// the words are not those of a whole index.
+    /// Makes room for a copy with these segments. Nothing of the index changes before [`Restoring::finish`].
+    /// `None`: the words are not those of a whole index.
     pub(crate) fn restore(&self, segments: &[u64]) -> Option<Restoring<'_>> {
         let shapes = shapes_of_all(segments)?;
         Some(Restoring {
@@ -105,8 +107,8 @@ pub(crate) struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// Fills a segment with those of its entries that `keep` wants. Returns how many that are; `None` if there is no room
-    /// for them, or no such segment.
+    /// Fills a segment with those of its entries that `keep` wants. Returns how many that are; `None` if
+    /// there is no room for them, or no such segment.
     pub(crate) fn fill(
         &self,
         number: usize,
@@ -147,8 +149,9 @@ impl Restoring<'_> {
         }
     }
 
-    /// Puts the copy, whose segments were all filled, in the place of everything that the index has. Nobody else uses the
-    /// index meanwhile. `false`: a segment is missing, or there is no memory; the index is as it was.
+    /// Puts the copy, whose segments were all filled, in the place of everything that the index has. Nobody
+    /// else uses the index meanwhile. `false`: a segment is missing, or there is no memory; the index is as
+    /// it was.
     pub(crate) fn finish(self) -> bool {
         let index = self.index;
         let _locks = index.locks.all();
@@ -289,7 +292,8 @@ mod tests {
         other.clear(&FOUND).unwrap();
     }
 
-    /// Segments that are as full as they can be, and that had other entries before, fit into as many pages again.
+    /// Segments that are as full as they can be, and that had other entries before, fit into as many pages
+    /// again.
     #[test]
     #[cfg_attr(miri, ignore = "thousands of entries in each of many segments")]
     fn full_segments_fit_again() {
@@ -331,8 +335,8 @@ mod tests {
             for at in [0, segments.len() / 2] {
                 let mut words = segments.clone();
                 words[at] ^= 1 << bit;
-                // Another number of pages is a segment, too; so is an anchor elsewhere in the hash. Who reads the entries
-                // counts them.
+                // Another number of pages is a segment, too; so is an anchor elsewhere in the hash. Who reads
+                // the entries counts them.
                 let pages = words[at] & 0xff;
                 let could_be = bit < 4 && (1..=8).contains(&pages);
                 let could_be = could_be || (16..24).contains(&bit) || bit >= 32;

@@ -1,15 +1,15 @@
 //! From the top bits of a hash to the line of its segment.
 //!
-//! A directory of depth `d` is an array of `2^d` lines of 64 bytes ([`super::line`]); a segment of depth `s <= d` fills
-//! `2^(d-s)` lines with the same words.
+//! A directory of depth `d` is an array of `2^d` lines of 64 bytes ([`super::line`]); a segment of depth
+//! `s <= d` fills `2^(d-s)` lines with the same words.
 //!
 //! # Growing
 //! Each depth has its own array in the arena, never freed (together the older ones are as large as the
-//! present one). The *root*, one word, says where the present one begins and how deep it is, so the way to a bucket
-//! is: root (cached, as everybody reads it), line, bucket.
-//! A reader may go on in the array it began with: its words stay as they were, and an entry that was
-//! there when the search began is found in them. All stores to words and to the root happen
-//! under `changing`, a leaf lock: nobody waits for anything of his own while holding it.
+//! present one). The *root*, one word, says where the present one begins and how deep it is, so the way to a
+//! bucket is: root (cached, as everybody reads it), line, bucket. A reader may go on in the array it began
+//! with: its words stay as they were, and an entry that was there when the search began is found in them. All
+//! stores to words and to the root happen under `changing`, a leaf lock: nobody waits for anything of his own
+//! while holding it.
 
 use super::IndexError;
 use super::arena::Arena;
@@ -169,8 +169,8 @@ impl Directory {
         }
     }
 
-    /// Puts segments that fill the range of all hashes, in their order, in the place of everything. The caller holds all
-    /// locks; on an error nothing has changed.
+    /// Puts segments that fill the range of all hashes, in their order, in the place of everything. The
+    /// caller holds all locks; on an error nothing has changed.
     pub(crate) fn restore(&self, arena: &Arena, segments: &[Segment]) -> Result<(), IndexError> {
         let mut arrays = self.changing.lock();
         let depths = segments.iter().map(|segment| segment.shape.depth);

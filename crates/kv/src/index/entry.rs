@@ -85,7 +85,8 @@ impl Entry {
 }
 
 /// Eight entries that one memory access fetches. Changes are made under the lock of the segment
-/// ([`super::locks`]) or by the only thread that changes it, so they are plain stores; readers look at any time.
+/// ([`super::locks`]) or by the only thread that changes it, so they are plain stores; readers look at any
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket<'a>(pub(crate) &'a DramLine);
 

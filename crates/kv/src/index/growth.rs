@@ -1,13 +1,13 @@
 //! Room for one more: a segment is rebuilt into fresh pages.
 //!
-//! An insertion that finds all buckets full that it may use asks for growth. The segment gets one page more, or, with all
-//! 8 pages, is split in two halves of as many pages as they need. The entries are laid out in a draft first;
-//! only a draft that holds them all is copied to pages and published. Nobody writes to the old pages while
-//! the segment's lock is held, nobody finds them afterwards, and who is still reading them finds there
-//! what was true when his search began.
+//! An insertion that finds all buckets full that it may use asks for growth. The segment gets one page more,
+//! or, with all 8 pages, is split in two halves of as many pages as they need. The entries are laid out in a
+//! draft first; only a draft that holds them all is copied to pages and published. Nobody writes to the old
+//! pages while the segment's lock is held, nobody finds them afterwards, and who is still reading them finds
+//! there what was true when his search began.
 //!
-//! An index that is about to be filled may say how many entries will come ([`Index::make_room`]): growing to that number
-//! costs a handful of moves an entry.
+//! An index that is about to be filled may say how many entries will come ([`Index::make_room`]): growing to
+//! that number costs a handful of moves an entry.
 //!
 //! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
 //! hashes asked for (see [`super::shape`]).
@@ -24,15 +24,16 @@ const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 /// Entries that a half gets a page for: 80 % of its slots. A page of a fuller segment would soon be
 /// followed by the next one, a page of an emptier segment would cost DRAM.
 const HALF_PAGE_ENTRIES: usize = PAGE_BUCKETS as usize * BUCKET_ENTRIES * 8 / 10;
-/// Entries that a page is made for if it is known how many will come: 82 %, since a segment grows where one part of it is
-/// full, at 85 % or so.
+/// Entries that a page is made for if it is known how many will come: 82 %, since a segment grows where one
+/// part of it is full, at 85 % or so.
 const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 / 100;
 /// Directory lines allowed for each page ever used. Evenly spread hashes need about a quarter of a line;
 /// a directory that wants more than this is fed hashes that are not random.
 const LINES_PER_PAGE_MAX: u64 = 16;
 
-/// Appends the hashes of the keys of the records at these locations, or says which one cannot be read. It is asked for
-/// many at a time, so that it can have them fetched together. It runs under index locks: it may only read memory.
+/// Appends the hashes of the keys of the records at these locations, or says which one cannot be read. It is
+/// asked for many at a time, so that it can have them fetched together. It runs under index locks: it may
+/// only read memory.
 pub(crate) type Rehash<'a> =
     &'a mut dyn FnMut(&[Location], &mut Vec<KeyHash>) -> Result<(), Location>;
 
@@ -168,8 +169,8 @@ impl Index {
         }
     }
 
-    /// Makes room for about `entries` in an index that is empty. Nobody else uses it meanwhile. On an error nothing has
-    /// changed.
+    /// Makes room for about `entries` in an index that is empty. Nobody else uses it meanwhile. On an error
+    /// nothing has changed.
     pub(crate) fn make_room(&self, entries: u64) -> Result<(), IndexError> {
         let pages = entries.div_ceil(ROOM_PAGE_ENTRIES);
         let first = self.directory.depth_first();

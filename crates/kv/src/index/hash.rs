@@ -1,9 +1,9 @@
 //! The key hash, keyed with a secret of the index.
 //!
-//! A client that could predict hashes could send keys that all fall into one segment (hash flooding).
-//! The 192 bytes of secret are drawn when the index is made, and nobody outside the process learns them or a hash. A
-//! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they live on as long as
-//! restarts begin with a checkpoint, and are drawn anew when one does not.
+//! A client that could predict hashes could send keys that all fall into one segment (hash flooding). The 192
+//! bytes of secret are drawn when the index is made, and nobody outside the process learns them or a hash. A
+//! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they
+//! live on as long as restarts begin with a checkpoint, and are drawn anew when one does not.
 
 use crate::engine::random::Random;
 use xxhash_rust::xxh3::xxh3_64_with_secret;

@@ -5,7 +5,8 @@
 //! [ page: 32 bits | pages: 4 bits | depth: 6 | base: 6 | generation: 16 ]     0 = no such page
 //! ```
 //!
-//! Word `j` of a line names page `j` of the segment and carries, in the same 8 bytes, everything needed to read it.
+//! Word `j` of a line names page `j` of the segment and carries, in the same 8 bytes, everything needed to
+//! read it.
 //!
 //! # Reading while it changes
 //! A rebuilt segment replaces its words one by one. A word describes itself, so a reader that holds the
@@ -17,9 +18,10 @@
 //! next generation.
 //!
 //! # Writing
-//! A writer reads the word, takes the lock that its depth chooses, and reads the word again ([`super::Index`]). If it is
-//! the same, the segment stands until the lock is given back, for whoever rebuilds it holds this lock until
-//! all words are stored; so does whoever makes halves of it, with the locks of both.
+//! A writer reads the word, takes the lock that its depth chooses, and reads the word again
+//! ([`super::Index`]). If it is the same, the segment stands until the lock is given back, for whoever
+//! rebuilds it holds this lock until all words are stored; so does whoever makes halves of it, with the locks
+//! of both.
 
 use super::arena::{Arena, Pages};
 use super::entry::{Entry, Location};

@@ -1,12 +1,13 @@
 //! Locks of writers, one for each segment, chosen by the top bits of its hashes.
 //!
-//! Whoever changes an entry holds the lock of its segment (or is alone with it, in recovery); whoever rebuilds a segment holds its lock and those of
-//! the segments that it becomes. So while the lock of a segment is held and the directory still names
-//! it, it stands still, and its entries have one writer. Segments deeper than [`LOCK_BITS`] share locks with
-//! their neighbours.
+//! Whoever changes an entry holds the lock of its segment (or is alone with it, in recovery); whoever
+//! rebuilds a segment holds its lock and those of the segments that it becomes. So while the lock of a
+//! segment is held and the directory still names it, it stands still, and its entries have one writer.
+//! Segments deeper than [`LOCK_BITS`] share locks with their neighbours.
 //!
-//! A lock is a word: one exchange takes it, one store gives it back. It is held for a few instructions, or for as long as a
-//! segment is rebuilt, and who has to wait lets others run. Several are always taken in ascending order.
+//! A lock is a word: one exchange takes it, one store gives it back. It is held for a few instructions, or
+//! for as long as a segment is rebuilt, and who has to wait lets others run. Several are always taken in
+//! ascending order.
 
 use super::hash::KeyHash;
 use crossbeam_utils::Backoff;
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const LOCK_BITS: u32 = 12;
 
-/// Sixteen share a cache line: all of them fit the second-level cache, and random keys make neighbours meet rarely.
+/// Sixteen share a cache line: all of them fit the second-level cache, and random keys make neighbours meet
+/// rarely.
 #[derive(Default)]
 struct Lock(AtomicU32);
 
@@ -64,8 +66,8 @@ impl Locks {
         self.number(number_of(hash, depth)).lock()
     }
 
-    /// The lock of the upper half of that segment, if it is another one. The caller holds that of the segment,
-    /// which the lower half inherits.
+    /// The lock of the upper half of that segment, if it is another one. The caller holds that of the
+    /// segment, which the lower half inherits.
     pub(crate) fn of_upper_half(&self, hash: KeyHash, depth: u32) -> Option<Held<'_>> {
         let half = (1 << LOCK_BITS) >> depth >> 1;
         (half != 0).then(|| self.number(number_of(hash, depth) + half).lock())

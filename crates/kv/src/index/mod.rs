@@ -5,18 +5,20 @@
 //!
 //! * [`directory`]: the top bits of the hash choose a [`line`], which names the 1 to 8 pages of a segment.
 //! * [`shape`]: the next bits choose the home bucket, one cache line of eight entries.
-//! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A bucket that was passed says so,
-//!   and a lookup stops at the first bucket that does not.
+//! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A bucket that was passed says
+//!   so, and a lookup stops at the first bucket that does not.
 //! * [`candidates`]: a search, location by location.
 //! * [`copy`]: the whole index as a row of entries, for a checkpoint, and back.
-//! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes as a rule, all counted.
-//! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them any
-//!   more ([`crate::concurrency::epoch`]).
+//! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes as a rule, all
+//!   counted.
+//! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them
+//!   any more ([`crate::concurrency::epoch`]).
 //!
 //! # What it costs
 //! The way to an entry is three loads, each needing the one before: the directory's root, which stays in the
-//! processor's nearest cache; a line of the directory, 64 bytes for about 1200 entries; the bucket. Only the last one
-//! is a miss, as a rule, and [`Index::prefetch`] starts it early. A change takes one lock more: one exchange.
+//! processor's nearest cache; a line of the directory, 64 bytes for about 1200 entries; the bucket. Only the
+//! last one is a miss, as a rule, and [`Index::prefetch`] starts it early. A change takes one lock more: one
+//! exchange.
 //!
 //! # What holds for readers
 //! A lookup takes no lock. An entry never moves
@@ -32,11 +34,11 @@
 //! # Why nothing deadlocks
 //! There are three kinds of lock, each waited for only by someone who holds none that comes later:
 //!
-//! 1. the locks of segments ([`locks`]): a change takes one; if its segment must be split, that of the upper half, a
-//!    later one, too; `clear` takes all, in ascending order;
+//! 1. the locks of segments ([`locks`]): a change takes one; if its segment must be split, that of the upper
+//!    half, a later one, too; `clear` takes all, in ascending order;
 //! 2. `changing` of the directory, taken by growth and `clear` to publish;
-//! 3. the stock of the arena, taken for a few instructions (growth of the directory takes it under `changing`), and
-//!    the lock under which its memory grows.
+//! 3. the stock of the arena, taken for a few instructions (growth of the directory takes it under
+//!    `changing`), and the lock under which its memory grows.
 //!
 //! Under none of them is anything of the caller waited for, so callers may hold locks of their own.
 
@@ -107,7 +109,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty index whose readers pin `epochs`; `depth` is [`DEPTH_FIRST`], or less for an index that stays small.
+    /// An empty index whose readers pin `epochs`; `depth` is [`DEPTH_FIRST`], or less for an index that stays
+    /// small.
     pub(crate) fn new(
         epochs: Arc<Epochs>,
         hasher: Hasher,
@@ -170,8 +173,8 @@ impl Index {
         home
     }
 
-    /// Adds an entry for a key that has none, after the fence that covers what it leads to. May call `rehash` for any
-    /// entry.
+    /// Adds an entry for a key that has none, after the fence that covers what it leads to. May call `rehash`
+    /// for any entry.
     #[inline]
     pub(crate) fn insert(
         &self,
@@ -212,8 +215,8 @@ impl Index {
         }
     }
 
-    /// First bits of a hash that choose its segment, whichever it is: those who only change keys with other bits never
-    /// change the same segment.
+    /// First bits of a hash that choose its segment, whichever it is: those who only change keys with other
+    /// bits never change the same segment.
     pub(crate) fn depth_shared(&self) -> u32 {
         let _locks = self.locks.all();
         let segments = self.directory.segments(&self.arena);
@@ -221,8 +224,8 @@ impl Index {
         depths.min().unwrap_or(0)
     }
 
-    /// Points the entry of exactly `old` to `new`, after the fence that covers that; `false`, and no change, if there is
-    /// none.
+    /// Points the entry of exactly `old` to `new`, after the fence that covers that; `false`, and no change,
+    /// if there is none.
     #[inline]
     pub(crate) fn replace(
         &self,
@@ -234,8 +237,8 @@ impl Index {
         self.exchange(hash, old, Some(new))
     }
 
-    /// Removes the entry of exactly `old`, after the fence that covers whatever says that it is gone; `false`, and no
-    /// change, if there is none.
+    /// Removes the entry of exactly `old`, after the fence that covers whatever says that it is gone;
+    /// `false`, and no change, if there is none.
     #[inline]
     pub(crate) fn remove(&self, hash: KeyHash, old: Location, _after: &Ordered) -> bool {
         self.exchange(hash, old, None)
@@ -276,8 +279,8 @@ impl Index {
         false
     }
 
-    /// Takes the lock of the segment of a hash, whose home was `home` a moment ago: until it is given back, the
-    /// segment stands still and nobody else changes its entries.
+    /// Takes the lock of the segment of a hash, whose home was `home` a moment ago: until it is given back,
+    /// the segment stands still and nobody else changes its entries.
     #[inline(always)]
     fn own(&self, hash: KeyHash, mut home: Home) -> (Held<'_>, Line<'_>, Home) {
         loop {
@@ -312,8 +315,8 @@ impl Index {
         Some(Arena::line_of(page, number))
     }
 
-    /// Removes everything, after the fence that covers whatever says that it is gone. Readers may run; no change may. On
-    /// an error nothing is removed.
+    /// Removes everything, after the fence that covers whatever says that it is gone. Readers may run; no
+    /// change may. On an error nothing is removed.
     pub(crate) fn clear(&self, _after: &Ordered) -> Result<(), IndexError> {
         publishes!();
         let _locks = self.locks.all();

@@ -454,7 +454,8 @@ impl ViperSession {
         self.write_floor(clearing.floor);
         let ordered = self.settle_and_fence();
         let forgotten = self.held(|session| {
-            // The index is emptied piece by piece: nobody is shown that some keys have gone and others are there.
+            // The index is emptied piece by piece: nobody is shown that some keys have gone and others are
+            // there.
             session.shared().publishing.begin();
             stripes
                 .iter()

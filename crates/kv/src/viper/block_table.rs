@@ -8,8 +8,8 @@
 //!    └──claim──> Overflow ──retire──grace──> Free
 //!    └──claim──> Checkpoint ──next checkpoint──> Free
 //! ```
-//! After a restart with an index checkpoint a block that the checkpoint knows begins as `Unverified`; it is sealed, and
-//! becomes `Sealed` once it has been read.
+//! After a restart with an index checkpoint a block that the checkpoint knows begins as `Unverified`; it is
+//! sealed, and becomes `Sealed` once it has been read.
 //!
 //! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
 //! it next) and no reader can still hold a location in it.
@@ -49,16 +49,16 @@ pub(crate) enum State {
     Compacting = 4,
     /// A piece of a chained value.
     Overflow = 5,
-    /// As `Sealed`; a checkpoint says what is in it, and nobody has looked yet. Some of its records may have been
-    /// marked dead before the restart and be in the index all the same.
+    /// As `Sealed`; a checkpoint says what is in it, and nobody has looked yet. Some of its records may have
+    /// been marked dead before the restart and be in the index all the same.
     Unverified = 6,
     /// A piece of the index checkpoint.
     Checkpoint = 7,
 }
 
 impl State {
-    /// The lives that blocks have: recovery and growth enter a block from outside, a session opens and seals it,
-    /// compaction empties it, and what nobody can be reading becomes free.
+    /// The lives that blocks have: recovery and growth enter a block from outside, a session opens and seals
+    /// it, compaction empties it, and what nobody can be reading becomes free.
     fn may_become(self, to: State) -> bool {
         use State::{Checkpoint, Compacting, Free, Open, Outside, Overflow, Sealed, Unverified};
         match (self, to) {
@@ -84,8 +84,8 @@ pub(crate) struct Block {
     word: AtomicU64,
     /// Bytes of records.
     filled: AtomicU32,
-    /// While the block is open: how far it is filled with records that are fenced. Pages count whole, in the order in which
-    /// they are filled.
+    /// While the block is open: how far it is filled with records that are fenced. Pages count whole, in the
+    /// order in which they are filled.
     written: AtomicU32,
     /// Bytes of dead records, and `slack`.
     garbage: AtomicU32,
@@ -127,7 +127,8 @@ impl Block {
         }
     }
 
-    /// Enters what the block is. Only its owner, or recovery, does so: see [`Block::swap`] for what others may change.
+    /// Enters what the block is. Only its owner, or recovery, does so: see [`Block::swap`] for what others
+    /// may change.
     ///
     /// # Panics
     /// The block cannot be in that state next.
@@ -357,7 +358,8 @@ impl Blocks {
         self.claims.load(Ordering::Relaxed)
     }
 
-    /// Gives a block back whose last life was `epoch`. After that fence no recovery needs anything of what is in it.
+    /// Gives a block back whose last life was `epoch`. After that fence no recovery needs anything of what is
+    /// in it.
     pub(crate) fn release(&self, block: u32, epoch: u32, _after: &Ordered) {
         publishes!();
         let Some(entry) = self.get(block) else { return };
@@ -416,16 +418,16 @@ impl Blocks {
         }
     }
 
-    /// Blocks that the pool grows by ahead of its writers: an eighth of it, so that a small pool does not get much more
-    /// room than it needs, within limits that keep growth rare.
+    /// Blocks that the pool grows by ahead of its writers: an eighth of it, so that a small pool does not get
+    /// much more room than it needs, within limits that keep growth rare.
     pub(crate) fn step(&self) -> u64 {
         let least = STEP_BYTES_MIN.min(self.chunk_bytes);
         let bytes = (self.total() * self.geometry.block_bytes / 8).clamp(least, self.chunk_bytes);
         bytes / self.geometry.block_bytes
     }
 
-    /// Grows the pool by part of a step (at least `blocks` blocks): somebody is waiting. One thread does it; others
-    /// wait for it.
+    /// Grows the pool by part of a step (at least `blocks` blocks): somebody is waiting. One thread does it;
+    /// others wait for it.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
@@ -433,8 +435,8 @@ impl Blocks {
         self.grow_one_at_a_time(blocks.max(self.step() / 4), blocks, false)
     }
 
-    /// Grows before anybody needs it, and touches its pages before anybody can get them: a first touch costs more
-    /// than a put. On files that would only spend DRAM early.
+    /// Grows before anybody needs it, and touches its pages before anybody can get them: a first touch costs
+    /// more than a put. On files that would only spend DRAM early.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
@@ -497,8 +499,8 @@ impl Blocks {
         self.free_count.store(0, Ordering::Relaxed);
     }
 
-    /// Puts blocks with room on the medium into the free list, with the epoch that each goes on from. The first
-    /// ones are claimed first.
+    /// Puts blocks with room on the medium into the free list, with the epoch that each goes on from. The
+    /// first ones are claimed first.
     pub(super) fn add_free(&self, blocks: impl DoubleEndedIterator<Item = (u32, u32)>) {
         let mut list = self.free.lock();
         for (block, epoch) in blocks.rev() {

@@ -320,8 +320,8 @@ mod tests {
         }
     }
 
-    /// What was read of a value is no use once a piece of it turns out to be damaged, and somebody might take it for
-    /// the value: the caller's buffer is as it was.
+    /// What was read of a value is no use once a piece of it turns out to be damaged, and somebody might take
+    /// it for the value: the caller's buffer is as it was.
     #[test]
     fn nothing_of_a_damaged_value_is_left_with_the_caller() {
         let mut session = session();

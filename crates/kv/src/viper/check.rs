@@ -85,7 +85,8 @@ fn check_block(
     Ok(())
 }
 
-/// As [`check_block`], of a block that is damaged: finds all that is wrong with it. `error` is the first of that.
+/// As [`check_block`], of a block that is damaged: finds all that is wrong with it. `error` is the first of
+/// that.
 fn check_damaged(
     viper: &Viper,
     slot: &Slot,

@@ -1,10 +1,10 @@
 //! A claim: the block that one session writes records of one kind into (the paper's client and its VBlock).
 //!
 //! Records are packed one after another, here in DRAM, and streamed out together when the fence comes
-//! ([`Claim::settle`]): a locked instruction waits for whatever was streamed before it, and each write that is
-//! submitted takes a lock. The last, partly filled line stays here; the next record rewrites it with the same first
-//! bytes. Only the claim's owner writes record lines, so nothing is lost by that; deaths are marked in the page header,
-//! which is never streamed.
+//! ([`Claim::settle`]): a locked instruction waits for whatever was streamed before it, and each write that
+//! is submitted takes a lock. The last, partly filled line stays here; the next record rewrites it with the
+//! same first bytes. Only the claim's owner writes record lines, so nothing is lost by that; deaths are
+//! marked in the page header, which is never streamed.
 //!
 //! Opening a block takes one fence of its own, so that recovery never sees a page word of the new life above
 //! a header of the old one: headers first, fence, then the page word of page 0, which travels under the
@@ -159,7 +159,8 @@ impl Claim {
         Some(self.page_at() + self.fill)
     }
 
-    /// Writes the record of whole words that `build` adds to what it is given, to where [`Claim::place`] said.
+    /// Writes the record of whole words that `build` adds to what it is given, to where [`Claim::place`]
+    /// said.
     #[inline]
     pub(crate) fn append(
         &mut self,
@@ -248,7 +249,8 @@ impl Claim {
         if std::mem::take(&mut self.unfenced_records)
             && let Some(entry) = blocks.get(self.block)
         {
-            // Whoever lists the block for a checkpoint of the index waits for the writers of these records to publish them.
+            // Whoever lists the block for a checkpoint of the index waits for the writers of these records to
+            // publish them.
             let bytes = self.turn * self.pages.bytes + self.fill;
             entry.set_written(bytes as u32);
         }

@@ -1,9 +1,9 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! If what a put replaces turns out to be damaged, the put replaces it all the same: of two records of a key the newer one
-//! counts, also if the older one cannot be marked, or even be read.
-//! Any other error half-way halts the engine: what is in the pool then is what a crash could have left, and the next
-//! recovery settles it, as long as nothing is built upon it.
+//! If what a put replaces turns out to be damaged, the put replaces it all the same: of two records of a key
+//! the newer one counts, also if the older one cannot be marked, or even be read. Any other error half-way
+//! halts the engine: what is in the pool then is what a crash could have left, and the next recovery settles
+//! it, as long as nothing is built upon it.
 
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
@@ -21,8 +21,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
-    /// Fences and publishes everything submitted; gives the stripes back. No single write can be refused here: this may be
-    /// the commit of a call that has nothing to do with it, and whoever submitted it would not hear of that.
+    /// Fences and publishes everything submitted; gives the stripes back. No single write can be refused
+    /// here: this may be the commit of a call that has nothing to do with it, and whoever submitted it would
+    /// not hear of that.
     ///
     /// # Errors
     /// The medium has failed, or the engine has halted: nobody knows what became of what was submitted.
@@ -39,7 +40,8 @@ impl ViperSession {
             return Err(error);
         }
         let result = self.held(|session| session.commit_these(&mut pending));
-        // Half a commit must not be built upon: the engine halts before anybody else gets the stripes, and the next open sorts it out.
+        // Half a commit must not be built upon: the engine halts before anybody else gets the stripes, and
+        // the next open sorts it out.
         let result = result.map(|done| done.map_err(|error| self.engine.halt(error)));
         let ordered = self.unfenced.last();
         for write in &pending {
@@ -54,9 +56,9 @@ impl ViperSession {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Does something while nobody takes the block away that a record lies in which it marks: from before the first mark
-    /// until the index and the counts have followed. If it panics the engine takes no more writes; what it held is for
-    /// the caller to give back, so that nobody waits for this thread.
+    /// Does something while nobody takes the block away that a record lies in which it marks: from before the
+    /// first mark until the index and the counts have followed. If it panics the engine takes no more writes;
+    /// what it held is for the caller to give back, so that nobody waits for this thread.
     pub(super) fn held<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> std::thread::Result<T> {
         self.slot.hold();
         let result = catch_unwind(AssertUnwindSafe(|| work(self)));

@@ -45,8 +45,9 @@ impl ViperSession {
         }
     }
 
-    /// As [`ViperSession::locate`], where that met damage: a record of the key whose mark word does not verify; or none, if
-    /// no record of the key can be read. Its entry, if it has one, stays then, and is passed over.
+    /// As [`ViperSession::locate`], where that met damage: a record of the key whose mark word does not
+    /// verify; or none, if no record of the key can be read. Its entry, if it has one, stays then, and is
+    /// passed over.
     #[cold]
     pub(super) fn locate_damaged(&mut self, hash: KeyHash, key: &[u8]) -> Option<Old> {
         let ViperSession {
@@ -69,7 +70,8 @@ impl ViperSession {
     }
 }
 
-/// As [`ViperSession::locate`], of a key whose place [`Ahead`](super::read::Ahead) has found under the same pin.
+/// As [`ViperSession::locate`], of a key whose place [`Ahead`](super::read::Ahead) has found under the same
+/// pin.
 #[inline(always)]
 pub(super) fn locate_at(
     engine: &Viper,

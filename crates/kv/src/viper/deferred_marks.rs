@@ -1,19 +1,24 @@
 //! Pages whose marks are in the cache alone, on media where a flush costs more than a line.
 //!
-//! On files a flushed mark is a line in the redo log, and a page that the next checkpoint writes: twenty times the bytes of
-//! a small record. So a session does not flush the marks it puts on replaced records there. A crash that loses one leaves
-//! two records of which the newer wins, however many there are. Only one thing needs them: a record that was *removed*
-//! is the tombstone of its predecessors, and before compaction drops it, their marks must be durable.
+//! On files a flushed mark is a line in the redo log, and a page that the next checkpoint writes: twenty
+//! times the bytes of a small record. So a session does not flush the marks it puts on replaced records
+//! there. A crash that loses one leaves two records of which the newer wins, however many there are. Only one
+//! thing needs them: a record that was *removed* is the tombstone of its predecessors, and before compaction
+//! drops it, their marks must be durable.
 //!
 //! Invariants:
-//! - A page is noted after its mark was stored and before the key's lock is given back, a removal before its own mark is
-//!   stored. So whoever finds a removed record, and takes the notes then, has the pages of all its predecessors.
-//! - Notes that somebody has taken stay *in flight* until he shows the fence that covers their marks. Whoever else takes
-//!   notes meanwhile gets those in flight as well: they are not durable yet. Without such a fence they go back.
-//! - What was removed before the store was opened has no such predecessors: recovery makes the marks that it sets durable.
+//! - A page is noted after its mark was stored and before the key's lock is given back, a removal before its
+//!   own mark is stored. So whoever finds a removed record, and takes the notes then, has the pages of all
+//!   its predecessors.
+//! - Notes that somebody has taken stay *in flight* until he shows the fence that covers their marks. Whoever
+//!   else takes notes meanwhile gets those in flight as well: they are not durable yet. Without such a fence
+//!   they go back.
+//! - What was removed before the store was opened has no such predecessors: recovery makes the marks that it
+//!   sets durable.
 //!
-//! Whoever is about to drop dead records, or to let a restart do without reading them, makes durable what keeps their
-//! predecessors dead: the last marks that each session lists ([`SlotShared`](super::SlotShared)), and the pages noted here.
+//! Whoever is about to drop dead records, or to let a restart do without reading them, makes durable what
+//! keeps their predecessors dead: the last marks that each session lists ([`SlotShared`](super::SlotShared)),
+//! and the pages noted here.
 
 use super::Viper;
 use super::block_table::State;
@@ -84,7 +89,8 @@ impl DeferredMarks {
         let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
         let chunk = self.chunks[word / CHUNK]
             .get_or_init(|| (0..CHUNK).map(|_| AtomicU64::new(0)).collect());
-        // Always a read-modify-write: either whoever takes the notes sees the mark, or the note stays for the next one.
+        // Always a read-modify-write: either whoever takes the notes sees the mark, or the note stays for the
+        // next one.
         chunk[word % CHUNK].fetch_or(bit, Ordering::SeqCst);
     }
 
@@ -92,15 +98,16 @@ impl DeferredMarks {
     #[inline]
     pub(super) fn note_removal(&self) {
         publishes!();
-        // Mostly a load. If it finds the flag set and somebody takes the notes before the removal's mark is stored,
-        // the predecessors' notes are among those: they were there before this load, and all of these are in one order.
+        // Mostly a load. If it finds the flag set and somebody takes the notes before the removal's mark is
+        // stored, the predecessors' notes are among those: they were there before this load, and all of these
+        // are in one order.
         if !self.removed.load(Ordering::SeqCst) {
             self.removed.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced has a newer
-    /// record that keeps its predecessors dead.
+    /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced
+    /// has a newer record that keeps its predecessors dead.
     pub(super) fn take_if_removed(&self) -> Option<Taken<'_>> {
         publishes!();
         let mut in_flight = lock(&self.in_flight);
@@ -161,8 +168,8 @@ impl Taken<'_> {
         &self.pages
     }
 
-    /// The marks of these pages are durable before whatever comes after the fence. `flushed`: when the last of them had
-    /// been flushed; `None` if there was nothing to flush.
+    /// The marks of these pages are durable before whatever comes after the fence. `flushed`: when the last
+    /// of them had been flushed; `None` if there was nothing to flush.
     pub(super) fn settle(self, after: &Ordered, flushed: Option<Written>) {
         if let Some(flushed) = flushed {
             after.assert_covers(flushed);
@@ -189,11 +196,11 @@ impl Drop for Taken<'_> {
 }
 
 impl Viper {
-    /// Flushes and fences the deferred marks on older copies of the records about to be dropped. Without it, a crash
-    /// after the drop could bring an older copy back.
+    /// Flushes and fences the deferred marks on older copies of the records about to be dropped. Without it,
+    /// a crash after the drop could bring an older copy back.
     ///
-    /// The caller has seen the mark of each record that it is about to drop. The session that set that mark took the
-    /// key's lock after the mark on the older copy had been listed or noted, so it is found here.
+    /// The caller has seen the mark of each record that it is about to drop. The session that set that mark
+    /// took the key's lock after the mark on the older copy had been listed or noted, so it is found here.
     pub(super) fn fence_marks(&self, session: &mut ViperSession) {
         self.flush_listed_marks(session);
         let taken = self.deferred_marks.take_if_removed();
@@ -228,7 +235,8 @@ impl Viper {
         }
     }
 
-    /// Flushes the marks of all pages whose notes were taken, and fences everything that the session has flushed.
+    /// Flushes the marks of all pages whose notes were taken, and fences everything that the session has
+    /// flushed.
     fn fence_taken(&self, session: &mut ViperSession, taken: Option<Taken<'_>>) {
         for &page_at in taken.iter().flat_map(|taken| taken.pages()) {
             let block = self.blocks.number(page_at);

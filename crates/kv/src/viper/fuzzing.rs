@@ -1,5 +1,5 @@
-//! A forger, for fuzzing (feature `fuzzing`): it knows a pool's key and makes every check of viper's format hold
-//! over whatever bytes it is told to, so that what lies behind the checks is fuzzed, too.
+//! A forger, for fuzzing (feature `fuzzing`): it knows a pool's key and makes every check of viper's format
+//! hold over whatever bytes it is told to, so that what lies behind the checks is fuzzed, too.
 
 use super::block_table::OWNER;
 use super::layout::{

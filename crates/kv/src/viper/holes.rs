@@ -111,8 +111,8 @@ impl ViperSession {
         look(self).map(Some)
     }
 
-    /// The index entry that a write changes: of the record it replaces, which the key's lock keeps there. Holes V2
-    /// and V3: whichever the key has.
+    /// The index entry that a write changes: of the record it replaces, which the key's lock keeps there.
+    /// Holes V2 and V3: whichever the key has.
     pub(super) fn entry_of(&mut self, write: &Pending) -> Option<Location> {
         let moved_blindly = write.moved && self.engine.is_broken(Hole::V2);
         if !moved_blindly && !self.engine.is_broken(Hole::V3) {

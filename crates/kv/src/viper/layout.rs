@@ -160,7 +160,8 @@ pub(crate) fn parse_floor_word(secret: &Secret, at: u64, word: u64) -> Option<u6
     (floor_word(secret, at, floor) == word).then_some(floor)
 }
 
-/// The second word of the root page: blocks that look as if they had never been claimed have had up to `lives`.
+/// The second word of the root page: blocks that look as if they had never been claimed have had up to
+/// `lives`.
 pub(crate) fn lives_word(secret: &Secret, at: u64, lives: u32) -> u64 {
     let check = secret.sum_words([SALT_LIVES, at, u64::from(lives)]);
     u64::from(lives) | check >> 32 << 32

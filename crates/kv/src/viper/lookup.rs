@@ -1,4 +1,5 @@
-//! The read path of a session: from a key to its verified record, under a pin, and what the answer depends on.
+//! The read path of a session: from a key to its verified record, under a pin, and what the answer depends
+//! on.
 
 use super::block_table::State;
 use super::layout::Kind;
@@ -24,8 +25,8 @@ enum Look {
     Absent,
     /// A record, and whether its block is open to edits.
     There(Record, bool),
-    /// A record that is marked dead, in a block that nobody has verified since a restart: its key has been removed, or
-    /// is being replaced right now.
+    /// A record that is marked dead, in a block that nobody has verified since a restart: its key has been
+    /// removed, or is being replaced right now.
     Dead,
 }
 
@@ -45,10 +46,10 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one of the key,
-    /// or it offers none, and nobody writes keys of the stripe. `None` says nothing: look thoroughly. This is
-    /// [`ViperSession::read`] in a straight line. While one look-up waits for memory the processor begins the next,
-    /// but only if it is no more than some hundreds of instructions away.
+    /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one
+    /// of the key, or it offers none, and nobody writes keys of the stripe. `None` says nothing: look
+    /// thoroughly. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory the
+    /// processor begins the next, but only if it is no more than some hundreds of instructions away.
     #[inline(always)]
     pub(super) fn glance(
         &mut self,
@@ -163,7 +164,8 @@ impl ViperSession {
         }
     }
 
-    /// As [`ViperSession::read`], while nobody else changes keys of the stripe: they have been changed all the time.
+    /// As [`ViperSession::read`], while nobody else changes keys of the stripe: they have been changed all
+    /// the time.
     #[cold]
     fn read_locked(
         &mut self,
@@ -176,8 +178,8 @@ impl ViperSession {
         seen
     }
 
-    /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word was `before`,
-    /// and is `after`. Waits for whoever is changing one now.
+    /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word
+    /// was `before`, and is `after`. Waits for whoever is changing one now.
     #[cold]
     fn stood_still(&self, stripe: StripeId, before: u64, after: u64) -> bool {
         let stripes = &self.engine.stripes;
@@ -203,9 +205,9 @@ impl ViperSession {
         }
     }
 
-    /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not to be
-    /// seen: half a batch, or a value that is being changed in place, and is not durable before the lock is
-    /// given back.
+    /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not
+    /// to be seen: half a batch, or a value that is being changed in place, and is not durable before the
+    /// lock is given back.
     #[cold]
     fn is_unsettled(&self, stripe: StripeId, word: u64, edited: bool) -> bool {
         let stripes = &self.engine.stripes;
@@ -326,8 +328,8 @@ pub(super) type Hit = (Location, Spot, Record);
 pub(super) enum Aim {
     /// To be read: all of it, verified.
     Read,
-    /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified: writers need
-    /// to know which record they mark dead and not what is in it.
+    /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified:
+    /// writers need to know which record they mark dead and not what is in it.
     Mark,
     /// As [`Aim::Mark`], to have the word at so many bytes from its start changed.
     Edit(u64),
@@ -376,8 +378,8 @@ fn alive(
     Ok(hit)
 }
 
-/// The record of `key` for an iteration that has met a dead one of it: that one was removed before a restart, or it has been
-/// replaced since the iteration came to it.
+/// The record of `key` for an iteration that has met a dead one of it: that one was removed before a restart,
+/// or it has been replaced since the iteration came to it.
 #[cold]
 pub(super) fn look_again(
     engine: &Viper,
@@ -411,8 +413,8 @@ pub(super) fn glance_at(
     engine.reader().glance(at, key, scratch)
 }
 
-/// The record that the index has offered for `key` under the present pin, if it is an ordinary one of it. `None` says
-/// nothing.
+/// The record that the index has offered for `key` under the present pin, if it is an ordinary one of it.
+/// `None` says nothing.
 #[inline(always)]
 pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Hit> {
     let reader = engine.reader();
@@ -491,8 +493,9 @@ fn offered(
     {
         return Ok(Some((spot, record)));
     }
-    // A record of another key is verified as well: damage to the key must not read as absence.
-    // What it is by then counts: from the moment when the block is opened for edits, a value may be one that is not durable.
+    // A record of another key is verified as well: damage to the key must not read as absence. What it is by
+    // then counts: from the moment when the block is opened for edits, a value may be one that is not
+    // durable.
     let record = reader.load(&mut spot, scratch)?;
     let is_of_key = reader.is_of(&record, scratch, key)?;
     Ok(is_of_key.then_some((spot, record)))

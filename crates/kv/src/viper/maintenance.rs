@@ -1,5 +1,6 @@
-//! The engine's background threads. One looks after space: room ahead of the writers, freed values, expired keys, and
-//! compaction of all that is worth it when nobody writes. The other looks after the index: verification and checkpoints.
+//! The engine's background threads. One looks after space: room ahead of the writers, freed values, expired
+//! keys, and compaction of all that is worth it when nobody writes. The other looks after the index:
+//! verification and checkpoints.
 //!
 //! They hold no lock while they wait and keep only weak references, so an engine that everybody dropped goes
 //! away. Nothing they do is needed for correctness.
@@ -80,7 +81,8 @@ impl Space {
     }
 }
 
-/// `is_asked`: somebody took a block. Otherwise the reserve stays as it is, since an idle store does not grow.
+/// `is_asked`: somebody took a block. Otherwise the reserve stays as it is, since an idle store does not
+/// grow.
 fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
@@ -207,8 +209,8 @@ impl Viper {
             return Ok(());
         }
         let mut session = ViperSession::new(Arc::clone(self))?;
-        // The tail words are fenced when the session ends. A crash that loses them finds open pages, as it would
-        // have without this; and whoever compacts such a block and opens it again writes over them.
+        // The tail words are fenced when the session ends. A crash that loses them finds open pages, as it
+        // would have without this; and whoever compacts such a block and opens it again writes over them.
         for mut claim in claims {
             claim.seal(&mut session.lane, &mut session.unfenced);
             claim.sealed(&self.blocks);

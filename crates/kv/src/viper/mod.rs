@@ -2,14 +2,14 @@
 //!
 //! # The story of one put
 //! 1. The session takes its key's lock ([`crate::concurrency::stripes`]) and asks the index's memory to come.
-//! 2. It builds the new record, with the next version, in the block it owns ([`claim`]): in DRAM at first, then
-//!    streamed past the cache in whole lines.
+//! 2. It builds the new record, with the next version, in the block it owns ([`claim`]): in DRAM at first,
+//!    then streamed past the cache in whole lines.
 //! 3. While the record is on its way, it finds the current one through the index. Then one fence covers the
 //!    record ([`commit`]). A torn record does not verify, so there is no valid bit and no second fence.
 //! 4. It swings the index entry from the old record to the new one; only now can others read it.
-//! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the session
-//!    itself after 64 of them, makes marks durable; on files they stay for longer ([`deferred_marks`]). If a crash loses one,
-//!    recovery sees two records and the higher version wins.
+//! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the
+//!    session itself after 64 of them, makes marks durable; on files they stay for longer
+//!    ([`deferred_marks`]). If a crash loses one, recovery sees two records and the higher version wins.
 //! 6. The lock is given back. On files the caller then waits for the log to be durable.
 //!
 //! A delete is step 5 under a fence of its own, then the index entry goes. A dead record is its own

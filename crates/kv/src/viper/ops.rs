@@ -82,8 +82,9 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record. `false`
-    /// says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the caller to find out.
+    /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record.
+    /// `false` says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the
+    /// caller to find out.
     fn glance_at_each(
         &mut self,
         keys: &[&[u8]],
@@ -150,7 +151,8 @@ impl ViperSession {
         Ok(())
     }
 
-    /// `update_word` on a held stripe, with what [`ViperSession::word_of`] said; gives it back or submits on it.
+    /// `update_word` on a held stripe, with what [`ViperSession::word_of`] said; gives it back or submits on
+    /// it.
     pub(super) fn update_word_locked(
         &mut self,
         prepared: Result<Option<WordFound>, Error>,
@@ -219,8 +221,8 @@ impl ViperSession {
         Ok(Some((old, record, value)))
     }
 
-    /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back. `None`: it has
-    /// to be done another way, and the stripe is still held.
+    /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back.
+    /// `None`: it has to be done another way, and the stripe is still held.
     pub(super) fn change_in_place(
         &mut self,
         hash: KeyHash,
@@ -265,8 +267,8 @@ impl ViperSession {
         Ok(Some(word))
     }
 
-    /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if it has
-    /// records of variable size, is not sealed yet, or is being compacted.
+    /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if
+    /// it has records of variable size, is not sealed yet, or is being compacted.
     fn is_editable(&mut self, spot: &Spot) -> bool {
         match (spot.info.state, spot.info.kind) {
             (State::Sealed, Kind::FixedEdited) => true,
@@ -306,11 +308,12 @@ impl ViperSession {
         visit: Visit<'_>,
     ) -> Result<u64, Error> {
         self.commit_pending()?;
-        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that comes when
-        // readers leave.
+        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
+        // comes when readers leave.
         let mut met = Met::default();
         let next = loop {
-            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the time.
+            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
+            // time.
             let floor = self.engine.floor.load(Ordering::Acquire);
             looks!();
             self.engine.pass_publications()?;
@@ -318,8 +321,8 @@ impl ViperSession {
             self.engine.pass_publications()?;
             // What was walked through is older than what is looked at now.
             fence(Ordering::Acquire);
-            // A transaction that removes everything may put keys again that were there before: they have been there all the time, and
-            // were not to be found for a moment.
+            // A transaction that removes everything may put keys again that were there before: they have been
+            // there all the time, and were not to be found for a moment.
             if self.engine.floor.load(Ordering::Acquire) == floor {
                 break next;
             }
@@ -331,7 +334,8 @@ impl ViperSession {
         next
     }
 
-    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to go on.
+    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
+    /// go on.
     fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error> {
         let mut failed = Ok(());
         let mut dying = Vec::new();
@@ -430,8 +434,8 @@ impl ViperSession {
         }
     }
 
-    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records that are damaged
-    /// are passed over: `check` names them.
+    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records
+    /// that are damaged are passed over: `check` names them.
     pub(super) fn expired_keys(
         &mut self,
         cursor: u64,

@@ -4,9 +4,10 @@
 //! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
 //! are published, but for 8-byte words of fixed-size values, which are read as whole words.
 //!
-//! Reading ahead, for several keys at once: a processor goes on for some hundreds of instructions while it waits for
-//! memory, and a prefetch of a page whose address it has to translate first holds it up like a load. So the fetches of
-//! one kind stand close together, in loops of a few instructions, and everything else is computed between these loops.
+//! Reading ahead, for several keys at once: a processor goes on for some hundreds of instructions while it
+//! waits for memory, and a prefetch of a page whose address it has to translate first holds it up like a
+//! load. So the fetches of one kind stand close together, in loops of a few instructions, and everything else
+//! is computed between these loops.
 
 use super::Viper;
 use super::block_table::{Blocks, Info, State};
@@ -24,8 +25,8 @@ pub(crate) const UNIT: u64 = 8;
 /// Lines that are fetched before the length of a record is known.
 const READ_AHEAD: usize = 4;
 
-/// Room that is made at once for a chained value. A record of a damaged pool may claim any length, and only what
-/// verifies is worth more memory.
+/// Room that is made at once for a chained value. A record of a damaged pool may claim any length, and only
+/// what verifies is worth more memory.
 const RESERVE_MAX: u64 = 1 << 20;
 
 /// What readers need of a pool.
@@ -200,7 +201,8 @@ impl<'a> Reader<'a> {
         (scratch.get(record.key()) == Some(key)).then_some(record)
     }
 
-    /// The record at `spot` if it is an ordinary one, as far as its key, which is then in `scratch`; not verified.
+    /// The record at `spot` if it is an ordinary one, as far as its key, which is then in `scratch`; not
+    /// verified.
     #[inline(always)]
     pub(crate) fn start(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
         if let Some(shape) = self.shape_of(spot) {
@@ -533,7 +535,8 @@ impl<'a> Pieces<'a> {
 /// What is needed of each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were locked.
+    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were
+    /// locked.
     Head,
     /// All of it, if it is not long.
     Whole,
@@ -591,8 +594,8 @@ impl Ahead {
         }
     }
 
-    /// The first place that the index offered for each of the keys, or [`NOWHERE`]. As long as the pin holds, what
-    /// lies there stays; that it is the key's record has to be looked at.
+    /// The first place that the index offered for each of the keys, or [`NOWHERE`]. As long as the pin holds,
+    /// what lies there stays; that it is the key's record has to be looked at.
     pub(super) fn places(&self) -> &[u64] {
         &self.places
     }

@@ -49,8 +49,8 @@ pub(super) struct Old {
 pub(super) enum Replaced {
     /// This, or nothing.
     Known(Option<Old>),
-    /// Whatever the key has at the commit; the key is so many bytes from there on in [`ViperSession::keys`]. The
-    /// look-up waits for memory, and until the commit it waits beside the other writes and the fence.
+    /// Whatever the key has at the commit; the key is so many bytes from there on in [`ViperSession::keys`].
+    /// The look-up waits for memory, and until the commit it waits beside the other writes and the fence.
     Unknown { from: u32, bytes: u32 },
 }
 

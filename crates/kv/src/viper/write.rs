@@ -217,8 +217,8 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks a record dead that a durable newer one has replaced. The mark stays in the cache: to wait for it would
-    /// cost each overwrite as much as its record does.
+    /// Marks a record dead that a durable newer one has replaced. The mark stays in the cache: to wait for it
+    /// would cost each overwrite as much as its record does.
     pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
         // Pieces of a chain are let go, and that takes the mark of the record that led to them.
         if self.engine.durable_at_fence || old.chain.is_some() {
@@ -232,8 +232,8 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks a record dead that does no harm for a while if a crash brings it back, and says so to compaction. The mark
-    /// stays in the cache until the session has several.
+    /// Marks a record dead that does no harm for a while if a crash brings it back, and says so to
+    /// compaction. The mark stays in the cache until the session has several.
     pub(super) fn defer_mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession {
             engine, lane, id, ..
@@ -285,8 +285,8 @@ impl ViperSession {
         }
     }
 
-    /// Streams what is left of open lines and fences everything. Returns the fence that covers all that the session has
-    /// ever written.
+    /// Streams what is left of open lines and fences everything. Returns the fence that covers all that the
+    /// session has ever written.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn settle_and_fence(&mut self) -> Ordered {
         self.settle();
@@ -324,7 +324,8 @@ impl ViperSession {
                 // Compaction needs key locks: this session may hold none.
                 self.commit_pending()?;
                 match super::compaction::reclaim_all(&self.engine) {
-                    // Even if nothing was freed here: another thread may have made all the room there was to make.
+                    // Even if nothing was freed here: another thread may have made all the room there was to
+                    // make.
                     Ok(_) => match write(self) {
                         Err(Error::NoSpace(_)) if super::checkpoint::give_way(&self.engine) => {
                             write(self)

@@ -1,5 +1,5 @@
-//! Write collapsing: while a pass is under way, somebody writes a key whose older record it has still to meet. Whatever is passed over then, a crash at any
-//! later fence keeps the newer state.
+//! Write collapsing: while a pass is under way, somebody writes a key whose older record it has still to
+//! meet. Whatever is passed over then, a crash at any later fence keeps the newer state.
 
 use crate::bullet::options;
 use crate::memory::Moment;

@@ -21,8 +21,9 @@ fn roomy() -> Options {
     options
 }
 
-/// An entry carried the epoch in which its group began. So a newer record could be reclaimed with that epoch, and an older
-/// one of the same key, in another log and of a later epoch, stay: after a crash it was shown again.
+/// An entry carried the epoch in which its group began. So a newer record could be reclaimed with that epoch,
+/// and an older one of the same key, in another log and of a later epoch, stay: after a crash it was shown
+/// again.
 #[test]
 fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
     let place = Place::new(&options(None));
@@ -42,15 +43,16 @@ fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
     place.at_each_fence(reclaim, durable, move |place| place.holds(&wanted))
 }
 
-/// A gleaner found a key's node and then waited for a row, or committed to be able to. Meanwhile the key was removed, and
-/// another gleaner took it out of both tables. The first one put the node that it had found into the back: the key was there again.
+/// A gleaner found a key's node and then waited for a row, or committed to be able to. Meanwhile the key was
+/// removed, and another gleaner took it out of both tables. The first one put the node that it had found into
+/// the back: the key was there again.
 #[test]
 fn a_gleaner_looks_again_when_it_has_the_row() -> Outcome {
     looks_again(&roomy())
 }
 
-/// Where each record of a key is applied, what went before the node's own was put into the back without a second look: the key was there
-/// again, with an older value.
+/// Where each record of a key is applied, what went before the node's own was put into the back without a
+/// second look: the key was there again, with an older value.
 #[test]
 fn a_gleaner_of_each_record_looks_again_when_it_has_the_row() -> Outcome {
     let mut options = roomy();
@@ -59,7 +61,8 @@ fn a_gleaner_of_each_record_looks_again_when_it_has_the_row() -> Outcome {
 }
 
 fn looks_again(options: &Options) -> Outcome {
-    // The last of so many keys that the transaction of those before it is committed between the look at its node and its row.
+    // The last of so many keys that the transaction of those before it is committed between the look at its
+    // node and its row.
     for others in 20..50u8 {
         let place = Place::new(options);
         let (mut first, mut second) = (place.session(), place.session());
@@ -83,7 +86,8 @@ fn looks_again(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// A crash between the last bucket that moved and the end of the growth left a pool that was refused as damaged.
+/// A crash between the last bucket that moved and the end of the growth left a pool that was refused as
+/// damaged.
 #[test]
 fn a_growth_may_stop_before_its_last_step() -> Outcome {
     let place = Place::new(&options(None));
@@ -101,8 +105,8 @@ fn a_growth_may_stop_before_its_last_step() -> Outcome {
     })
 }
 
-/// A crash cut off the move of a bucket whose halves were written already. Then its keys were removed, and it was moved again: a half without keys was
-/// not written, and had those of the first time.
+/// A crash cut off the move of a bucket whose halves were written already. Then its keys were removed, and it
+/// was moved again: a half without keys was not written, and had those of the first time.
 #[test]
 fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
     let place = Place::new(&options(None));
@@ -123,8 +127,8 @@ fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
     })
 }
 
-/// A look-up found a key in the back only, and was about to put it into the front. Meanwhile the key was removed, and its removal
-/// applied to the back. The look-up went on: the key was in front again.
+/// A look-up found a key in the back only, and was about to put it into the front. Meanwhile the key was
+/// removed, and its removal applied to the back. The look-up went on: the key was in front again.
 #[test]
 fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
     // The second load of the pool is that of the object.
@@ -151,8 +155,8 @@ fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
     Ok(())
 }
 
-/// A gleaner committed, and told the nodes that it had staged that they were applied. Meanwhile they had been replaced, and their
-/// memory was that of other keys' nodes: what those said was never applied.
+/// A gleaner committed, and told the nodes that it had staged that they were applied. Meanwhile they had been
+/// replaced, and their memory was that of other keys' nodes: what those said was never applied.
 #[test]
 fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
     let place = Place::new(&roomy());
@@ -190,8 +194,8 @@ fn within<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stati
     ended.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// A gleaner that applies each record of a key found, with the row locked for the next one, that the key had been removed meanwhile. It left the row
-/// locked: everybody waited for it from then on, and itself first.
+/// A gleaner that applies each record of a key found, with the row locked for the next one, that the key had
+/// been removed meanwhile. It left the row locked: everybody waited for it from then on, and itself first.
 #[test]
 fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
     let mut options = roomy();
@@ -212,8 +216,8 @@ fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
     place.keeps(&Contents::new())
 }
 
-/// A gleaner died in the middle of a transaction, with rows locked. Whoever gleaned a key of these rows waited for ever, instead of being told that the
-/// engine takes no more writes.
+/// A gleaner died in the middle of a transaction, with rows locked. Whoever gleaned a key of these rows
+/// waited for ever, instead of being told that the engine takes no more writes.
 #[test]
 fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let place = Place::new(&options(None));
@@ -247,7 +251,8 @@ fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     place.keeps(&wanted)
 }
 
-/// A long value has chunks of its own before anything names it. If the power failed in between, they were taken for ever.
+/// A long value has chunks of its own before anything names it. If the power failed in between, they were
+/// taken for ever.
 #[test]
 fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
     let place = Place::new(&options(None));
@@ -264,7 +269,8 @@ fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
     })
 }
 
-/// A worker that gleaned began to double the back's array, and grew the pool for that, while its clients waited.
+/// A worker that gleaned began to double the back's array, and grew the pool for that, while its clients
+/// waited.
 #[test]
 fn workers_leave_it_to_the_background_to_grow_the_pool() {
     let options = options(None);

@@ -1,7 +1,7 @@
 //! A small crash lab: the memory of a pool as a crash sees it, and a way to do something at a moment.
 //!
-//! Two images are kept: `stored` has every store, as after a kill; `durable` has what flushes and fences promise, as
-//! if no line ever left the caches by itself. A crash may leave either.
+//! Two images are kept: `stored` has every store, as after a kill; `durable` has what flushes and fences
+//! promise, as if no line ever left the caches by itself. A crash may leave either.
 
 use everdram_pm::Region;
 use everdram_pm::lab::{Actor, Event, Perform, Source, StoreKind, Tap};
@@ -90,7 +90,8 @@ impl Memory {
         memory
     }
 
-    /// What is durable, and in turn each one of the other lines that were stored: any of them may have left the caches.
+    /// What is durable, and in turn each one of the other lines that were stored: any of them may have left
+    /// the caches.
     pub(crate) fn evicted(&self) -> Vec<Vec<u8>> {
         let images = self.images.lock().unwrap();
         let lines = (0..images.stored.len()).step_by(LINE);

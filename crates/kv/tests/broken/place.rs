@@ -85,7 +85,8 @@ impl Place {
         self.engine.reclaim().unwrap();
     }
 
-    /// Lets another thread do something at a moment, and goes on when that is done or has to wait, which it may for the caller.
+    /// Lets another thread do something at a moment, and goes on when that is done or has to wait, which it
+    /// may for the caller.
     pub(crate) fn beside_once(
         &self,
         moment: Moment,

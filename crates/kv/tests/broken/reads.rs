@@ -49,7 +49,8 @@ fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
     )
 }
 
-/// A put of the key is stopped while it holds the key's lock, a log and an epoch; so is a gleaner that has the row locked.
+/// A put of the key is stopped while it holds the key's lock, a log and an epoch; so is a gleaner that has
+/// the row locked.
 #[test]
 fn a_get_waits_for_nobody() {
     let place = Place::new(&options(None));

@@ -1,4 +1,5 @@
-//! The holes of Bullet. Stores have four small logs; a background thread gleans whenever it likes, besides what the tests ask for.
+//! The holes of Bullet. Stores have four small logs; a background thread gleans whenever it likes, besides
+//! what the tests ask for.
 
 use crate::map;
 use crate::support::contents::{Contents, assert_holds, assert_sound};
@@ -18,7 +19,8 @@ fn crowded(options: &mut Options) {
     options.bullet.depth = 2;
 }
 
-/// What a kill at this moment leaves. Nothing has changed while the image was taken if another one is the same.
+/// What a kill at this moment leaves. Nothing has changed while the image was taken if another one is the
+/// same.
 fn frozen(bed: &Bed) -> Frozen {
     loop {
         let image = Frozen::take(&bed.path());
@@ -47,8 +49,8 @@ fn reclaim(store: &Store) {
     store.engine().reclaim().unwrap();
 }
 
-/// A newer record of a key was applied and its log's head had moved, an older one was in another log, whose head had not: after a
-/// crash the older one was in front of the back, which had the newer.
+/// A newer record of a key was applied and its log's head had moved, an older one was in another log, whose
+/// head had not: after a crash the older one was in front of the back, which had the newer.
 #[test]
 fn hole_b1_no_older_record_is_left_behind() {
     let bed = bed();
@@ -91,7 +93,8 @@ fn hole_b2_the_newest_record_counts_in_whichever_log() {
     assert_kept(&bed, &model, "killed");
 }
 
-/// A gleaner passed over a record because another one held its key, and the log's head passed it, too: it was applied by nobody.
+/// A gleaner passed over a record because another one held its key, and the log's head passed it, too: it was
+/// applied by nobody.
 #[test]
 fn hole_b3_no_gleaner_passes_over_a_record() {
     let bed = bed();
@@ -129,7 +132,8 @@ fn hole_b3_no_gleaner_passes_over_a_record() {
     assert_kept(&bed, &model, "killed");
 }
 
-/// That a record was applied was noted after its transaction: an increment or an append was done again after a crash.
+/// That a record was applied was noted after its transaction: an increment or an append was done again after
+/// a crash.
 #[test]
 fn hole_b4_changes_are_applied_once() {
     let bed = bed();
@@ -258,7 +262,8 @@ fn hole_b8_neither_former_laps_nor_halves_count() {
     });
 }
 
-/// `write` makes some keys; images in which only so many of the words that it stored are durable have all of them or none.
+/// `write` makes some keys; images in which only so many of the words that it stored are durable have all of
+/// them or none.
 fn assert_each_part_is_all_or_nothing(bed: &Bed, write: impl FnOnce(&mut Session)) {
     // Nobody gleans what is written before an image of it is there: no crash leaves any part of that at all.
     let writing = crate::quiet(bed);
@@ -287,8 +292,8 @@ fn assert_each_part_is_all_or_nothing(bed: &Bed, write: impl FnOnce(&mut Session
     }
 }
 
-/// The pointer to a key's last record was persistent, and was cleared before that was durable: the old one led into space that had
-/// been used again.
+/// The pointer to a key's last record was persistent, and was cleared before that was durable: the old one
+/// led into space that had been used again.
 #[test]
 fn hole_b9_nothing_is_read_where_a_former_record_was() {
     let bed = bed();
@@ -333,8 +338,8 @@ fn hole_b10_no_lock_survives_a_crash() {
     assert_kept(&place, &Contents::new(), "and killed");
 }
 
-/// Writers waited for room in a log with a key locked that the gleaner wanted, and a client's requests changed their order when its thread
-/// became a gleaner.
+/// Writers waited for room in a log with a key locked that the gleaner wanted, and a client's requests
+/// changed their order when its thread became a gleaner.
 #[test]
 fn hole_b11_full_logs_stop_nobody_and_keep_the_order() {
     let bed = bed();
@@ -377,8 +382,8 @@ fn hole_b11_full_logs_stop_nobody_and_keep_the_order() {
     }
 }
 
-/// Allocation was not part of the transaction, and its record was cut off before its words were durable: room leaked, or was given
-/// out twice.
+/// Allocation was not part of the transaction, and its record was cut off before its words were durable: room
+/// leaked, or was given out twice.
 #[test]
 fn hole_b12_no_room_is_lost_or_given_out_twice() {
     let bed = bed();

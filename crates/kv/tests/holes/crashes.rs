@@ -8,8 +8,9 @@ use crate::support::keys::independent_keys;
 use crate::{BLOCK, after_kill, map, opened, quiet, without_marks};
 use everdram::{Error, Session, Store};
 
-/// A crash after the new copy was durable and before the old one was marked dead leaves two. Recovery picked one
-/// and left the other alone; a later delete removed only the first, and the next crash brought the other back.
+/// A crash after the new copy was durable and before the old one was marked dead leaves two. Recovery picked
+/// one and left the other alone; a later delete removed only the first, and the next crash brought the other
+/// back.
 #[test]
 fn hole_v1_losers_do_not_resurrect() {
     let bed = Bed::emulated();
@@ -31,8 +32,8 @@ fn hole_v1_losers_do_not_resurrect() {
     assert_eq!(deleted.stats().recovered_losers, 0);
 }
 
-/// The same crash with the newer copy deleted: its delete was durable, the mark of the older copy was not. A dead
-/// record has to keep everything older dead.
+/// The same crash with the newer copy deleted: its delete was durable, the mark of the older copy was not. A
+/// dead record has to keep everything older dead.
 #[test]
 fn hole_v1_a_delete_outlives_the_copies_before_it() {
     let bed = Bed::emulated();
@@ -69,8 +70,8 @@ fn hole_v1_a_delete_outlives_the_copies_before_it() {
     );
 }
 
-/// On files the marks of replaced records stay in caches for long. The newer record is removed, and compaction drops it:
-/// what it kept dead must be marked durably by then.
+/// On files the marks of replaced records stay in caches for long. The newer record is removed, and
+/// compaction drops it: what it kept dead must be marked durably by then.
 #[test]
 fn hole_v1_on_files_a_dropped_tombstone_leaves_its_elders_dead() {
     let bed = Bed::file_in_memory();
@@ -111,8 +112,8 @@ fn hole_v1_on_files_a_dropped_tombstone_leaves_its_elders_dead() {
     assert_holds(&killed, &model, "compacted and killed");
 }
 
-/// The number of used blocks was made durable as a count, after a block was handed out: a record acknowledged in
-/// a later block was never scanned when an earlier block's owner was slower.
+/// The number of used blocks was made durable as a count, after a block was handed out: a record acknowledged
+/// in a later block was never scanned when an earlier block's owner was slower.
 #[test]
 fn hole_v4_a_block_is_scanned_whoever_was_first() {
     let bed = Bed::emulated();
@@ -140,8 +141,8 @@ fn hole_v4_a_block_is_scanned_whoever_was_first() {
     assert_sound(&killed, "killed");
 }
 
-/// Lock bytes and owner bits lay in persistent memory: after a crash they said that somebody who was gone held
-/// a page, readers waited for ever and the block was never reclaimed.
+/// Lock bytes and owner bits lay in persistent memory: after a crash they said that somebody who was gone
+/// held a page, readers waited for ever and the block was never reclaimed.
 #[test]
 fn hole_v5_no_lock_survives_a_crash() {
     let bed = Bed::emulated();
@@ -165,8 +166,8 @@ fn hole_v5_no_lock_survives_a_crash() {
     assert!(killed.stats().blocks_reclaimed >= 4, "{:?}", killed.stats());
 }
 
-/// Others read the new value before the old record was gone; after a crash the copy at the higher place won, and
-/// that was the old one: read, then lost.
+/// Others read the new value before the old record was gone; after a crash the copy at the higher place won,
+/// and that was the old one: read, then lost.
 #[test]
 fn hole_v12_what_was_read_stays_wherever_the_old_copy_lies() {
     let bed = Bed::emulated();
@@ -196,8 +197,8 @@ fn hole_v12_what_was_read_stays_wherever_the_old_copy_lies() {
     }
 }
 
-/// A file that had grown was not what its metadata said: bytes beyond the end of the image, or an image that ends
-/// before the pool does.
+/// A file that had grown was not what its metadata said: bytes beyond the end of the image, or an image that
+/// ends before the pool does.
 #[test]
 fn hole_v17_a_growth_cut_short_is_no_growth() {
     for bed in [Bed::emulated(), Bed::file_in_memory()] {

@@ -129,8 +129,8 @@ fn hole_v11_empty_and_many_page_values_are_whole() {
     assert_holds(&store, &model, "at the end");
 }
 
-/// In-place updates of up to 64 bytes were called atomic; power fails between words. And a record's checksum did
-/// not hold any more after one.
+/// In-place updates of up to 64 bytes were called atomic; power fails between words. And a record's checksum
+/// did not hold any more after one.
 #[test]
 fn hole_v13_only_whole_words_change_in_place() {
     let bed = Bed::shaped(6, Some((8, 16)));

@@ -1,5 +1,5 @@
-//! Pools of the engine `bullet` that somebody has forged who knows the pool's secret: everything verifies, and nothing of it is sound. None makes
-//! the engine panic, go on for ever, or lose a key without an error.
+//! Pools of the engine `bullet` that somebody has forged who knows the pool's secret: everything verifies,
+//! and nothing of it is sound. None makes the engine panic, go on for ever, or lose a key without an error.
 
 use super::support::bullet::Looked;
 use super::*;
@@ -204,8 +204,8 @@ fn log_records_that_cannot_be_are_refused() {
     assert_eq!(forger.outcome(), Ok("refused"), "an epoch of the future");
 }
 
-/// A parcel in a parcel: a chain of them would be as deep as the pool is large. And a value in a parcel that no node of the front has room
-/// for.
+/// A parcel in a parcel: a chain of them would be as deep as the pool is large. And a value in a parcel that
+/// no node of the front has room for.
 #[test]
 fn parcels_that_cannot_be_count_as_none() {
     for forged in [

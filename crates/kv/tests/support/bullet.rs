@@ -17,8 +17,8 @@ pub struct Map {
     pub areas: Vec<Range<usize>>,
     /// Entries in the logs which are followed by others that say that they were fenced.
     pub entries: Vec<Range<usize>>,
-    /// What was written to each log since the last fence but one, and the objects that it names. If that is damaged, nobody can tell it from
-    /// what was being written when the power failed.
+    /// What was written to each log since the last fence but one, and the objects that it names. If that is
+    /// damaged, nobody can tell it from what was being written when the power failed.
     pub last: Vec<Range<usize>>,
     /// Descriptors and bits of the heap's chunks.
     pub chunks: Vec<Range<usize>>,

@@ -1,18 +1,19 @@
 //! Which images a crash may leave: the stores of a few operations of one session, cut at its fences.
 //!
-//! The image is photographed before and after each operation. What changed is sorted into *stages* by what the
-//! bytes are (`docs/format.md` draws them), in the order in which the engine fences them:
+//! The image is photographed before and after each operation. What changed is sorted into *stages* by what
+//! the bytes are (`docs/format.md` draws them), in the order in which the engine fences them:
 //!
 //! 1. `Pieces`: blocks of a chained value, fenced before the record that points at them.
 //! 2. `Opening`: headers of a newly opened block (all but its first page word), tail words of the block it
 //!    follows; or the page word that allows edits in place. Fenced before anything is written there.
 //! 3. `Journal`: the record of an atomic batch.
-//! 4. `Main`: records, the first page word, the marks of deletes, the root word, an edited value. When this is
-//!    fenced, the operation is acknowledged.
-//! 5. `Marks`: old copies marked dead. Nobody waits for them: they travel with the next operation's first stage.
+//! 4. `Main`: records, the first page word, the marks of deletes, the root word, an edited value. When this
+//!    is fenced, the operation is acknowledged.
+//! 5. `Marks`: old copies marked dead. Nobody waits for them: they travel with the next operation's first
+//!    stage.
 //!
-//! A crash leaves every stage before one, any subset of that one, and nothing later. Subsets are taken by words
-//! of 8 bytes, the unit that memory keeps whole, or by lines of 64.
+//! A crash leaves every stage before one, any subset of that one, and nothing later. Subsets are taken by
+//! words of 8 bytes, the unit that memory keeps whole, or by lines of 64.
 
 use super::contents::Contents;
 use super::frozen::{DATA_AT, changed_words, word};
@@ -101,7 +102,8 @@ impl History {
     pub fn add(&mut self, shape: Shape, image: Vec<u8>, contents: Contents) {
         let operation = self.contents.len() - 1;
         let changed = changed_words(&self.last, &image);
-        // Reclamation that frees pieces of values stores nothing, but fences the marks first that let them go.
+        // Reclamation that frees pieces of values stores nothing, but fences the marks first that let them
+        // go.
         if shape == Shape::Whole
             && let Some(last) = self.stages.last_mut()
         {

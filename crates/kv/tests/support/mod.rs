@@ -34,7 +34,8 @@ pub(crate) fn clock_of(time: &Arc<AtomicU64>) -> Clock {
     Arc::new(move || time.load(Ordering::Relaxed))
 }
 
-/// Counts one when it is dropped, also by a panic: a thread that goes on until others have ended has to end, too.
+/// Counts one when it is dropped, also by a panic: a thread that goes on until others have ended has to end,
+/// too.
 pub(crate) struct Counted<'a>(pub &'a AtomicU64);
 
 impl Drop for Counted<'_> {
@@ -208,8 +209,8 @@ pub(crate) fn copy_pool(from: &Path, to: &Path) {
     }
 }
 
-/// The place of persistent memory that tests are asked to use by EVERDRAM_TEST_PMEM: a directory on a DAX file
-/// system, or a devdax device. A device holds one pool, so tests that use one have to run one at a time.
+/// The place of persistent memory that tests are asked to use by EVERDRAM_TEST_PMEM: a directory on a DAX
+/// file system, or a devdax device. A device holds one pool, so tests that use one have to run one at a time.
 fn persistent_memory() -> Option<PathBuf> {
     std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from)
 }

@@ -1,9 +1,9 @@
-//! What the next process does with an image that a crash left: recovers it and, if asked to, uses it a little. All of
-//! it is recorded, so that this process can crash, too.
+//! What the next process does with an image that a crash left: recovers it and, if asked to, uses it a
+//! little. All of it is recorded, so that this process can crash, too.
 //!
-//! What recovery forgets often matters only later: a record that it should have marked dead comes back when the one
-//! that outdoes it is compacted away, and then the power goes. The image alone decides what is done, so it can be done
-//! again.
+//! What recovery forgets often matters only later: a record that it should have marked dead comes back when
+//! the one that outdoes it is compacted away, and then the power goes. The image alone decides what is done,
+//! so it can be done again.
 
 use crate::judge::{Wrong, guarded};
 use crate::medium::image::Image;
@@ -55,8 +55,8 @@ pub(crate) fn recovered(trace: &[Step]) -> StepId {
     first.unwrap_or(trace.len()) as StepId
 }
 
-/// Removes about half of the keys and overwrites a few, so that what is left over of them goes; reclaims the space;
-/// and then whatever comes.
+/// Removes about half of the keys and overwrites a few, so that what is left over of them goes; reclaims the
+/// space; and then whatever comes.
 fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
     let profile = ground.profile;
     let identity = Model::new(image, profile.capacity(), None).hash(&[], &[]);

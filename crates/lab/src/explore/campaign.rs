@@ -45,13 +45,14 @@ pub struct Campaign {
 
 /// Images of a run, if nobody says otherwise.
 pub const IMAGES: u64 = 300;
-/// A short run by hand that is about what a process makes of another one's death has more images by this factor.
+/// A short run by hand that is about what a process makes of another one's death has more images by this
+/// factor.
 const MORE: u64 = 8;
-/// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so that more runs are
-/// seen: in many of them what goes wrong shows in an answer.
+/// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so
+/// that more runs are seen: in many of them what goes wrong shows in an answer.
 const FEWER: u64 = 16;
-/// A long run makes more calls by this factor, and a brief one fewer: what takes three calls at one moment is met most often
-/// where there are hardly any others.
+/// A long run makes more calls by this factor, and a brief one fewer: what takes three calls at one moment is
+/// met most often where there are hardly any others.
 const LONG: usize = 3;
 const BRIEF: usize = 5;
 /// In turns. There are many encounters, which take little time each.
@@ -73,7 +74,8 @@ const SHAPES: [(Shape, bool); 16] = [
     (Shape::Encounter, false),
     (Shape::Brief, false),
 ];
-/// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a core waits meanwhile.
+/// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a
+/// core waits meanwhile.
 const WORKERS: usize = 2;
 
 /// When a campaign stops; whichever comes first.
@@ -450,9 +452,9 @@ pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
     crate::judge::guarded(|| run::run(plan, ground, false))
 }
 
-/// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of the
-/// first large block that is given back as a hint that such blocks will be wanted again. Otherwise the lab spends
-/// most of its time on page faults.
+/// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of
+/// the first large block that is given back as a hint that such blocks will be wanted again. Otherwise the
+/// lab spends most of its time on page faults.
 pub(crate) fn calm_the_allocator() {
     drop(std::hint::black_box(vec![1u8; 24 << 20]));
 }

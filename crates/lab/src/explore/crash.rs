@@ -1,10 +1,11 @@
 //! One particular crash of a run: rebuilt, and judged again.
 //!
-//! A crash is told by its step of the trace and by what the places held that it decided; places that are not named
-//! held everything that was stored. Inside a crash there may be one of the recovery that followed, and so on.
+//! A crash is told by its step of the trace and by what the places held that it decided; places that are not
+//! named held everything that was stored. Inside a crash there may be one of the recovery that followed, and
+//! so on.
 //!
-//! Contents are compared with what the model says is possible at that step. A run that went another way has no such
-//! step, and its images are not the ones that were meant.
+//! Contents are compared with what the model says is possible at that step. A run that went another way has
+//! no such step, and its images are not the ones that were meant.
 
 use super::Pick;
 use super::aftermath::aftermath;
@@ -111,8 +112,8 @@ impl Moment {
         Moment { model, units }
     }
 
-    /// Whether a unit can hold these bytes. Not every choice of a memory was drawn; there, each word has to be one
-    /// that was stored, or the certain one.
+    /// Whether a unit can hold these bytes. Not every choice of a memory was drawn; there, each word has to
+    /// be one that was stored, or the certain one.
     fn is_possible(&self, unit: &Unit, bytes: &[u8]) -> bool {
         if unit.choices.iter().any(|choice| *choice.bytes == *bytes) {
             return true;
@@ -266,7 +267,8 @@ fn allowed_before(
 
 /// A crash, happened.
 pub struct Stage {
-    /// If it is not the first: what had been done since the one before, and the medium at the moment of the crash.
+    /// If it is not the first: what had been done since the one before, and the medium at the moment of the
+    /// crash.
     pub aftermath: Option<(Record, Moment)>,
     /// What is left.
     pub image: Image,
@@ -282,8 +284,8 @@ impl Stage {
     }
 }
 
-/// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order. Contents
-/// do not count, nor do lines of the source.
+/// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order.
+/// Contents do not count, nor do lines of the source.
 #[must_use]
 pub fn shape(trace: &[Step]) -> u64 {
     trace.iter().fold(0, |hash, step| {

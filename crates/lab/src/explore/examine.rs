@@ -1,4 +1,5 @@
-//! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible there.
+//! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible
+//! there.
 
 use super::aftermath::aftermath;
 use super::purse::Purse;
@@ -22,7 +23,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Of the images of a crash point, the share that is decided as recovery reads: one in so many, and besides the others.
+/// Of the images of a crash point, the share that is decided as recovery reads: one in so many, and besides
+/// the others.
 const LAZY_SHARE: usize = 6;
 
 /// How to examine.
@@ -42,9 +44,11 @@ pub struct Scrutiny {
     pub nested_effort: Effort,
     /// Events without effect.
     pub mute: Option<Mute>,
-    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`] says.
+    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`]
+    /// says.
     pub images: Option<u64>,
-    /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of its points.
+    /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of
+    /// its points.
     pub each: u64,
     /// Images of what comes after one that is crashed again, if there is a limit to the images of a run.
     pub nested_images: u64,
@@ -266,8 +270,8 @@ impl<'a> Examiner<'a> {
         self.point((&model, end, most), &allowed, values, &mut random)
     }
 
-    /// Judges the image of a crash point that has nothing but what is certain. Where somebody was told what somebody else is just doing,
-    /// and what that takes is not durable, no other image shows it so surely.
+    /// Judges the image of a crash point that has nothing but what is certain. Where somebody was told what
+    /// somebody else is just doing, and what that takes is not durable, no other image shows it so surely.
     fn certain(
         &mut self,
         (model, step): (&Model, StepId),
@@ -422,9 +426,9 @@ impl<'a> Examiner<'a> {
         Ok(())
     }
 
-    /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever is left
-    /// must recover to a state that is allowed then: as long as nothing is asked of the store, the one without a crash.
-    /// `depth`: of these crashes; and whether what is muted may show in the image.
+    /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever
+    /// is left must recover to a state that is allowed then: as long as nothing is asked of the store, the
+    /// one without a crash. `depth`: of these crashes; and whether what is muted may show in the image.
     fn nested(
         &mut self,
         image: &Image,

@@ -6,8 +6,8 @@
 //! - *Redundant flush*, *empty fence*: instructions that did nothing. They cost, and lose nothing.
 //! - *Bypassing*: memory holds what no recorded store put there.
 //! - *Trusting*: recovery takes words for good that were neither a commit word nor checked. Found by putting
-//!   garbage where a crash left bulk words undecided: an image must then be refused, or recover as if they were
-//!   missing.
+//!   garbage where a crash left bulk words undecided: an image must then be refused, or recover as if they
+//!   were missing.
 //!
 //! Torn commit words cannot be written: the interface has aligned words only.
 
@@ -192,8 +192,8 @@ impl Linter<'_> {
             if atom.is_late() {
                 continue;
             }
-            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it. A read that goes beyond what
-            // it looks for may come to it.
+            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it. A
+            // read that goes beyond what it looks for may come to it.
             if atom.step < self.dead {
                 continue;
             }
@@ -278,7 +278,8 @@ pub fn survey(
     for seed in seeds {
         for &profile in profiles {
             let mut plan = Plan::draw(engine, Medium::Pmem, profile, seed, calls);
-            // Where several threads are at work, one may be in the middle of something when another has its answer.
+            // Where several threads are at work, one may be in the middle of something when another has its
+            // answer.
             plan.manner = Manner::Turns;
             let ground = Ground::of(&plan);
             let mut run = crate::run::run(&plan, &ground, true)?;

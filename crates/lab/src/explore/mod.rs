@@ -1,9 +1,9 @@
 //! Which images of a crash point to look at, when there are more than anybody can.
 //!
 //! A pick names one choice for each unit. If there are few picks, all are tried. Otherwise first those that
-//! mistakes in the order of persistence show in: nothing, everything, everything up to each step; each choice of
-//! each unit with nothing else and with everything else; each commit word with each other unit there, or missing,
-//! from a random unit on; and then some at random.
+//! mistakes in the order of persistence show in: nothing, everything, everything up to each step; each choice
+//! of each unit with nothing else and with everything else; each commit word with each other unit there, or
+//! missing, from a random unit on; and then some at random.
 
 pub(super) mod aftermath;
 pub mod campaign;

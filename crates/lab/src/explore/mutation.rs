@@ -1,7 +1,8 @@
-//! The mutation score: each flush, each fence, each sync of the program is taken out in turn, and the lab must notice.
+//! The mutation score: each flush, each fence, each sync of the program is taken out in turn, and the lab
+//! must notice.
 //!
-//! One that nobody misses is either of no use, and goes; or nothing that the lab runs needs it, and the workloads
-//! have to grow.
+//! One that nobody misses is either of no use, and goes; or nothing that the lab runs needs it, and the
+//! workloads have to grow.
 
 use super::Effort;
 use super::campaign::{calm_the_allocator, execute};
@@ -69,7 +70,8 @@ pub struct Mutation {
     pub images: u64,
     /// Only what is at places with this in their name.
     pub only: String,
-    /// Places where nobody need notice anything, and how many images are enough there to see whether somebody does.
+    /// Places where nobody need notice anything, and how many images are enough there to see whether somebody
+    /// does.
     pub excused: (Vec<String>, u64),
 }
 

@@ -1,8 +1,9 @@
 //! How many images each crash point of a trace gets, if there are to be so many of all together.
 //!
-//! Most of what goes wrong takes a coincidence of calls, and then shows in many images; so many runs are worth more than many
-//! images of one. Each point of a run gets an image, so that every moment is looked at; the others go to some points, a few for
-//! each, and more often to those where the store was at work by itself.
+//! Most of what goes wrong takes a coincidence of calls, and then shows in many images; so many runs are
+//! worth more than many images of one. Each point of a run gets an image, so that every moment is looked at;
+//! the others go to some points, a few for each, and more often to those where the store was at work by
+//! itself.
 
 use crate::run::trace::{DiskStep, Step, StepId};
 use rand::RngExt;
@@ -25,7 +26,8 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
-    /// So many images for a trace from a step on; `own`: steps of the store's own work, in order. `each`: of every point, at least.
+    /// So many images for a trace from a step on; `own`: steps of the store's own work, in order. `each`: of
+    /// every point, at least.
     pub(crate) fn new(
         images: u64,
         (trace, from): (&[Step], StepId),

@@ -1,8 +1,8 @@
 //! Does again what a saved plan says, and looks at the very image that was wrong then.
 //!
-//! A run is decided by its plan, but for the code: once that has changed, or where several threads were not scheduled
-//! quite the same, the run may go another way and never have the crash that was meant. Then the whole run is
-//! examined instead.
+//! A run is decided by its plan, but for the code: once that has changed, or where several threads were not
+//! scheduled quite the same, the run may go another way and never have the crash that was meant. Then the
+//! whole run is examined instead.
 
 use super::campaign::execute;
 use super::crash::{Found, Scene, Verdict, shape};

@@ -1,8 +1,9 @@
 //! Makes something that was found small: few calls, and a crash that loses only what has to be lost for it.
 //!
-//! Calls are taken out in halves, quarters and so on down to single ones, as long as what is left is still wrong in
-//! some way. Then, in the crash, each place gets everything back that was stored there, if it stays wrong; and of
-//! what remains as much as possible is lost whole, because that is easier to understand than half a line.
+//! Calls are taken out in halves, quarters and so on down to single ones, as long as what is left is still
+//! wrong in some way. Then, in the crash, each place gets everything back that was stored there, if it stays
+//! wrong; and of what remains as much as possible is lost whole, because that is easier to understand than
+//! half a line.
 //!
 //! What has been reached is wrong at every moment: whoever has no patience left gets that.
 
@@ -145,8 +146,8 @@ fn scrutinies(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> Vec<Sc
         scrutiny.nested_one_in = 0;
         return vec![scrutiny];
     }
-    // A small run has few images: with one in many, none of them would be the one. That takes so long for each that
-    // they can only be few.
+    // A small run has few images: with one in many, none of them would be the one. That takes so long for
+    // each that they can only be few.
     scrutiny.nested_one_in = 1;
     scrutiny.used_one_in = 1;
     let few = EFFORTS.into_iter().map(|effort| Scrutiny {
@@ -157,8 +158,8 @@ fn scrutinies(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> Vec<Sc
     few.collect()
 }
 
-/// Whether nothing is wrong with what the crash left, so that it takes another crash to see it, or the recovery and
-/// the use that are done once more.
+/// Whether nothing is wrong with what the crash left, so that it takes another crash to see it, or the
+/// recovery and the use that are done once more.
 fn shows_later(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> bool {
     let (Some(run), [first, others @ ..]) = (&mut found.run, &found.crashes[..]) else {
         return false;
@@ -316,8 +317,8 @@ impl Shrinker<'_> {
     }
 }
 
-/// The step that the last calls of a run begin with. If nothing is called after the crash, that is where it will be;
-/// looking everywhere takes so long that few attempts could be made.
+/// The step that the last calls of a run begin with. If nothing is called after the crash, that is where it
+/// will be; looking everywhere takes so long that few attempts could be made.
 fn last_calls(run: &Run) -> StepId {
     let trace = &run.record.trace;
     let calls = trace.iter().enumerate().rev();

@@ -1,5 +1,5 @@
-//! Says in words what was found: the calls, the moment of the crash, and for everything that it took away the lines
-//! of the source that stored, flushed and would have fenced it.
+//! Says in words what was found: the calls, the moment of the crash, and for everything that it took away the
+//! lines of the source that stored, flushed and would have fenced it.
 
 use super::explain_disk;
 use super::explain_memory;
@@ -40,7 +40,8 @@ pub struct Told {
 /// One crash.
 #[derive(Clone, Debug)]
 pub struct Scar {
-    /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was recovering.
+    /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was
+    /// recovering.
     pub calls: Vec<Told>,
     /// Before what it came.
     pub moment: String,

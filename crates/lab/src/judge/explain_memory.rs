@@ -49,7 +49,8 @@ pub(crate) fn losses(
     losses
 }
 
-/// The words that are not there, by the step that stored them. A word is not there if what the line holds is older.
+/// The words that are not there, by the step that stored them. A word is not there if what the line holds is
+/// older.
 fn missing<'a>(line: &'a Line, held: &[u8]) -> BTreeMap<StepId, Vec<&'a Atom>> {
     let mut missing: BTreeMap<StepId, Vec<&Atom>> = BTreeMap::new();
     for (word, bytes) in held.as_chunks::<8>().0.iter().enumerate() {

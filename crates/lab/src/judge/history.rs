@@ -1,16 +1,17 @@
 //! Durable linearizability: which states a crash may leave, given what callers were told until then.
 //!
-//! A history is linearizable if each call can be thought of as happening at one moment between its invocation and
-//! its return, with the answers given. It is *durably* so if after a crash every call that had returned is there,
-//! and of those that had not any may be there, whole. Reads count: what somebody was shown may not vanish.
+//! A history is linearizable if each call can be thought of as happening at one moment between its invocation
+//! and its return, with the answers given. It is *durably* so if after a crash every call that had returned
+//! is there, and of those that had not any may be there, whole. Reads count: what somebody was shown may not
+//! vanish.
 //!
-//! The checker keeps every way in which things may have happened so far: a state, and which of the calls that have
-//! not returned are already part of it (just-in-time linearization). A return throws out the ways that do not
-//! explain its answer; if none is left, the engine was wrong while it ran. At a crash the states allowed are those
-//! of all ways, with any of the open calls added.
+//! The checker keeps every way in which things may have happened so far: a state, and which of the calls that
+//! have not returned are already part of it (just-in-time linearization). A return throws out the ways that
+//! do not explain its answer; if none is left, the engine was wrong while it ran. At a crash the states
+//! allowed are those of all ways, with any of the open calls added.
 //!
-//! Calls that look at the store for longer than a moment have no moment of their own; `judge::sights` says what they may
-//! have been told.
+//! Calls that look at the store for longer than a moment have no moment of their own; `judge::sights` says
+//! what they may have been told.
 
 use super::sights::Sights;
 use crate::plan::call::{Call, Expiry, Key, Outcome, Reach, ValueId, Values};
@@ -83,8 +84,8 @@ pub struct Allowed {
     pub number: u64,
 }
 
-/// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told that they
-/// are done, not what was there.
+/// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told
+/// that they are done, not what was there.
 fn fits(told: Option<&Outcome>, found: &Outcome) -> bool {
     told == Some(found) || (told == Some(&Outcome::Done) && matches!(found, Outcome::Was(_)))
 }
@@ -176,8 +177,9 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
     (after, outcome)
 }
 
-/// Whether a call has changed nothing. Of calls that were submitted together it need not wait for those before it: a
-/// removal that finds no key looks when it is submitted, and what was submitted before it happens at the commit.
+/// Whether a call has changed nothing. Of calls that were submitted together it need not wait for those
+/// before it: a removal that finds no key looks when it is submitted, and what was submitted before it
+/// happens at the commit.
 fn only_looked(call: &Call, outcome: &Outcome) -> bool {
     matches!((call, outcome), (Call::Delete(_), Outcome::Was(false)))
 }
@@ -255,8 +257,8 @@ impl Checker {
         Ok(())
     }
 
-    /// The process died. What it was asked to do happened before that, or never will. The calls that started the next
-    /// one are still to return.
+    /// The process died. What it was asked to do happened before that, or never will. The calls that started
+    /// the next one are still to return.
     fn died(&mut self, history: &History, values: &mut Values) {
         let stays: Vec<bool> = self
             .open
@@ -353,8 +355,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left out
-    /// while a later one of its session is there.
+    /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left
+    /// out while a later one of its session is there.
     fn closure(&self, history: &History, values: &mut Values, crashed: bool) -> HashSet<Way> {
         let mut found: HashSet<Way> = self.ways.clone();
         let mut work: Vec<Way> = self.ways.iter().cloned().collect();

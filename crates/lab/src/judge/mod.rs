@@ -1,10 +1,11 @@
 //! Judging an image: recovered by the real code, compared with what callers had been told, and then used.
 //!
-//! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that whatever
-//! recovery left lying about shows; then everything is removed, space is reclaimed, a key is written, the process is
-//! killed and the pool opened once more. It must be empty then, with its room back, and take a key again. After both
-//! recoveries every block must be accounted for; where a recovery has begun with a checkpoint of the index, the store is used
-//! before the rest is verified, and what is left then is accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
+//! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that
+//! whatever recovery left lying about shows; then everything is removed, space is reclaimed, a key is
+//! written, the process is killed and the pool opened once more. It must be empty then, with its room back,
+//! and take a key again. After both recoveries every block must be accounted for; where a recovery has begun
+//! with a checkpoint of the index, the store is used before the rest is verified, and what is left then is
+//! accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
 
 pub mod explain;
 pub(super) mod explain_disk;
@@ -91,7 +92,8 @@ pub fn judge_with(
     })
 }
 
-/// As [`judge`], for memory whose uncertain lines `oracle` decides as they are read; `choose` decides the rest.
+/// As [`judge`], for memory whose uncertain lines `oracle` decides as they are read; `choose` decides the
+/// rest.
 ///
 /// # Errors
 /// As [`judge`].
@@ -117,8 +119,8 @@ pub fn judge_lazily(
     })
 }
 
-/// Times that a thread without a scheduler waits before it sleeps each time, and before it is clear that nobody comes: some seconds
-/// later.
+/// Times that a thread without a scheduler waits before it sleeps each time, and before it is clear that
+/// nobody comes: some seconds later.
 const WAITS: [u64; 2] = [25_000, 100_000];
 
 /// A thread that nobody schedules: what it waits for has to come by itself.
@@ -165,8 +167,8 @@ thread_local! {
     static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Keeps panics of judged code off standard error: among a million images that would be all there is to see. Other
-/// panics are told as before.
+/// Keeps panics of judged code off standard error: among a million images that would be all there is to see.
+/// Other panics are told as before.
 fn hush() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -333,8 +335,8 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
         }
         match overwrite(&mut *session, &name)? {
             Written::Yes => {}
-            // That a full store can be emptied is shown by removing. And a long key may need lines in a row, which the free
-            // ones need not be.
+            // That a full store can be emptied is shown by removing. And a long key may need lines in a row,
+            // which the free ones need not be.
             Written::NoRoom(_) if is_full(world) || name.len() > SHORT => {}
             Written::NoRoom(why) => {
                 let free = world.opened.engine().stats().blocks_free;
@@ -374,7 +376,8 @@ fn tidy(world: &mut World) -> Result<(), Wrong> {
         .map_err(failed("reclaiming"))
 }
 
-/// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a step.
+/// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a
+/// step.
 fn is_full(world: &World) -> bool {
     let stats = world.opened.engine().stats();
     let options = &world.ground.options;

@@ -1,8 +1,8 @@
 //! What a call could see that looks at the store for longer than a moment: a scan, a random key.
 //!
-//! Such a call happens at no single moment. What it says of a key must have been so at some moment between its beginning and
-//! its end: a key that it names was there then, one that a scan leaves out was not. Of how things may have happened
-//! ([`crate::judge::history`]) each way remembers what it went past.
+//! Such a call happens at no single moment. What it says of a key must have been so at some moment between
+//! its beginning and its end: a key that it names was there then, one that a scan leaves out was not. Of how
+//! things may have happened ([`crate::judge::history`]) each way remembers what it went past.
 
 use super::history::State;
 use crate::plan::call::{Held, Key, Outcome, Values};

@@ -1,9 +1,9 @@
 //! Lazy exploration: what a crash left in a line is decided only when recovery reads the line (Jaaru).
 //!
-//! A line that recovery never looks at multiplies nothing. Recovery runs on the certain bytes; the first read of, or
-//! store to, an uncertain line asks a script which choice it holds. When the script ends, the first choice is
-//! taken and noted; the next run takes the next one, and so on through all scripts (depth first). Lines that
-//! nobody read get a choice at random before the store is used.
+//! A line that recovery never looks at multiplies nothing. Recovery runs on the certain bytes; the first read
+//! of, or store to, an uncertain line asks a script which choice it holds. When the script ends, the first
+//! choice is taken and noted; the next run takes the next one, and so on through all scripts (depth first).
+//! Lines that nobody read get a choice at random before the store is used.
 //!
 //! Files are read whole when they are opened, so this is for memory only.
 

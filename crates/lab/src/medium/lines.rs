@@ -2,19 +2,19 @@
 //! `docs/persistence.md`, and stricter where hardware promises less than that says).
 //!
 //! 1. Aligned words never tear. Everything else is made of words.
-//! 2. Word stores to one line persist in their order. Words of a bulk store persist in any order among themselves,
-//!    but not after a later word store to the same line.
-//! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with respect to
-//!    other stores to the line. What a process that dies had not fenced is left in the caches, as if it had been stored there:
-//!    there are machines without streaming stores. (Where there are some, entering the kernel empties the buffers they
-//!    were in, which is one of the choices.)
-//! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain once
-//!    the same actor fences.
-//! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet, and
-//!    the choices of different lines have nothing to do with each other.
+//! 2. Word stores to one line persist in their order. Words of a bulk store persist in any order among
+//!    themselves, but not after a later word store to the same line.
+//! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with
+//!    respect to other stores to the line. What a process that dies had not fenced is left in the caches, as
+//!    if it had been stored there: there are machines without streaming stores. (Where there are some,
+//!    entering the kernel empties the buffers they were in, which is one of the choices.)
+//! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain
+//!    once the same actor fences.
+//! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet,
+//!    and the choices of different lines have nothing to do with each other.
 //!
-//! Between two fences the images only get more: certainties are added by fences alone. So it is enough to look at
-//! the images just before each fence, and at the end.
+//! Between two fences the images only get more: certainties are added by fences alone. So it is enough to
+//! look at the images just before each fence, and at the end.
 
 use super::outage::Held;
 use super::unit;
@@ -372,8 +372,8 @@ impl Lines {
         bytes
     }
 
-    /// Words that are not certain although something is missing there, and are in nobody's care: neither flushed
-    /// (`Dirty`), or flushed but not fenced.
+    /// Words that are not certain although something is missing there, and are in nobody's care: neither
+    /// flushed (`Dirty`), or flushed but not fenced.
     pub fn loose(&self) -> impl Iterator<Item = (u64, &Atom)> {
         self.dirty.iter().flat_map(|(&line, held)| {
             let certain = self.certain(line);

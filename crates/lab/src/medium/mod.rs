@@ -1,4 +1,5 @@
-//! What a medium is to the lab: what memory and disks hold, what is certain there, and what a crash may leave.
+//! What a medium is to the lab: what memory and disks hold, what is certain there, and what a crash may
+//! leave.
 
 pub mod image;
 pub mod lazy;

@@ -1,7 +1,8 @@
-//! Power that fails in the middle of a run: some of what was open then is there, and the next process goes on with that.
+//! Power that fails in the middle of a run: some of what was open then is there, and the next process goes on
+//! with that.
 //!
-//! Crash points of a run show what one failure leaves. What recovery has to make of *that*, so that a second one finds it in order, shows only where
-//! somebody went on in between.
+//! Crash points of a run show what one failure leaves. What recovery has to make of *that*, so that a second
+//! one finds it in order, shows only where somebody went on in between.
 
 use super::image::Image;
 use super::model::Model;
@@ -11,8 +12,8 @@ use crate::plan::profile;
 use crate::run::trace::{StepId, Trace};
 use std::ops::ControlFlow;
 
-/// Of what an outage can leave, these are counted: nothing, everything, everything up to each step, each choice of each line or sector with
-/// nothing else and with everything else.
+/// Of what an outage can leave, these are counted: nothing, everything, everything up to each step, each
+/// choice of each line or sector with nothing else and with everything else.
 const EFFORT: Effort = Effort {
     exhaustive: 64,
     singles: true,
@@ -23,8 +24,8 @@ const EFFORT: Effort = Effort {
 /// What places held that an outage decided: their number, and their contents.
 pub type Held = Vec<(u64, Box<[u8]>)>;
 
-/// An outage at the end of `trace`, from `start` on: what it decided, and what is left. `kept` says which of what it can leave it leaves; beyond
-/// the last one they begin again.
+/// An outage at the end of `trace`, from `start` on: what it decided, and what is left. `kept` says which of
+/// what it can leave it leaves; beyond the last one they begin again.
 #[must_use]
 pub fn outage(start: &Image, trace: &Trace, capacity: u64, kept: u32) -> (Held, Image) {
     let mut model = Model::new(start, capacity, None);

@@ -1,13 +1,13 @@
 //! What a disk holds: files of sectors, and a directory.
 //!
-//! 1. A sector of 512 bytes never tears. A sector that was written and not synced holds any of the contents it has
-//!    had since the last sync, however the other sectors fared.
+//! 1. A sector of 512 bytes never tears. A sector that was written and not synced holds any of the contents
+//!    it has had since the last sync, however the other sectors fared.
 //! 2. A file that was cut or extended and not synced has any of the lengths it has had since.
-//! 3. A file that was created or unlinked is there or not until the directory is synced; a sync of the file does
-//!    not help.
-//! 4. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes nothing
-//!    certain, and what it covered is no longer dirty to the kernel: no later sync saves it. Names are metadata,
-//!    which kernels keep: after a failed sync of the directory a later one may succeed.
+//! 3. A file that was created or unlinked is there or not until the directory is synced; a sync of the file
+//!    does not help.
+//! 4. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes
+//!    nothing certain, and what it covered is no longer dirty to the kernel: no later sync saves it. Names
+//!    are metadata, which kernels keep: after a failed sync of the directory a later one may succeed.
 //!
 //! Between two syncs the images only get more, so it is enough to look just before each, and at the end.
 
@@ -149,8 +149,8 @@ impl Sectors {
         }
     }
 
-    /// Everything that was open is decided: places held this, and what is not named is as it was written last. The files that are left have new
-    /// numbers, in the same order.
+    /// Everything that was open is decided: places held this, and what is not named is as it was written
+    /// last. The files that are left have new numbers, in the same order.
     pub fn lose(&mut self, held: &Held) {
         let units = self.units();
         let choice = |unit: &Unit| {
@@ -176,8 +176,8 @@ impl Sectors {
         units
     }
 
-    /// The hash of the files that a pick of choices makes. The units of a file stand side by side, in the order in
-    /// which [`Sectors::units`] has files.
+    /// The hash of the files that a pick of choices makes. The units of a file stand side by side, in the
+    /// order in which [`Sectors::units`] has files.
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
         let mut rest = units.len().min(pick.len());
@@ -259,8 +259,8 @@ fn version<T>(step: StepId, content: T) -> Version<T> {
     }
 }
 
-/// Makes the last of `versions` that a sync can save certain; the rest before it is gone. Those that an earlier
-/// failed sync gave up stay open.
+/// Makes the last of `versions` that a sync can save certain; the rest before it is gone. Those that an
+/// earlier failed sync gave up stay open.
 fn settle<T>(versions: &mut Vec<Version<T>>, ok: bool) -> Option<T> {
     if !ok {
         versions.iter_mut().for_each(|version| version.lost = true);

@@ -89,8 +89,9 @@ fn choice(seed: u64, bytes: Box<[u8]>) -> Choice {
     }
 }
 
-/// The hash of bytes at a place, which `seed` stands for; 0 of bytes that are all zero. An image's hash is the XOR over
-/// everything in it, so it depends on contents alone: not on how they came about, nor on how far zeros reach.
+/// The hash of bytes at a place, which `seed` stands for; 0 of bytes that are all zero. An image's hash is
+/// the XOR over everything in it, so it depends on contents alone: not on how they came about, nor on how far
+/// zeros reach.
 #[must_use]
 pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();

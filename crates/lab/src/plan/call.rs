@@ -26,7 +26,8 @@ pub enum Call {
     Take(Key),
     /// Puts a value behind the one that is there; answers with the length of both.
     Append(Key, ValueId),
-    /// Adds to a word of a value, in place where the engine can; answers with the word before. See [`word_of`].
+    /// Adds to a word of a value, in place where the engine can; answers with the word before. See
+    /// [`word_of`].
     Add(Key, u64),
     /// Reads several keys as of one moment.
     Many(Vec<Key>),
@@ -36,7 +37,8 @@ pub enum Call {
     Scan(u32),
     /// Any key.
     RandomKey,
-    /// Watches a key, reads it, lets others go on for so many events, and stores a value in a transaction if the key is as it was.
+    /// Watches a key, reads it, lets others go on for so many events, and stores a value in a transaction if
+    /// the key is as it was.
     Guarded(Key, ValueId, u32),
     /// A transaction: reads its keys, lets others go on, applies its parts.
     Exec(Exec),
@@ -44,7 +46,8 @@ pub enum Call {
     Batch(Vec<(Key, Option<ValueId>)>),
     /// Several puts and removals submitted one after another and committed together.
     Pipeline(Vec<(Key, Option<ValueId>)>),
-    /// A pipeline that dawdles: others go on for so many events before it is committed, and the redo log is checkpointed meanwhile.
+    /// A pipeline that dawdles: others go on for so many events before it is committed, and the redo log is
+    /// checkpointed meanwhile.
     Slow(Vec<(Key, Option<ValueId>)>, u32),
     /// Removes everything.
     Clear,
@@ -79,7 +82,8 @@ impl Call {
         matches!(self, Call::Kill | Call::Reopen)
     }
 
-    /// Whether its caller is told of what it has read: who starts a process, or does the store's own work, reads much and is told nothing.
+    /// Whether its caller is told of what it has read: who starts a process, or does the store's own work,
+    /// reads much and is told nothing.
     #[must_use]
     pub fn tells(&self) -> bool {
         !matches!(

@@ -1,8 +1,9 @@
-//! Few calls that meet: what goes wrong with two or three threads mostly takes hardly more calls than that, and one switch between them at the
-//! right event.
+//! Few calls that meet: what goes wrong with two or three threads mostly takes hardly more calls than that,
+//! and one switch between them at the right event.
 //!
-//! Each session stops once, somewhere, and now and then one does so twice ([`Manner::Stops`]), in the middle of calls that were drawn, or that follow a pattern in which features of
-//! the store meet. What goes wrong shows in an answer, or in what is left when power fails in what follows.
+//! Each session stops once, somewhere, and now and then one does so twice ([`Manner::Stops`]), in the middle
+//! of calls that were drawn, or that follow a pattern in which features of the store meet. What goes wrong
+//! shows in an answer, or in what is left when power fails in what follows.
 
 use super::call::{Call, Key, Values};
 use super::mix::Mix;

@@ -1,6 +1,8 @@
-//! Plans that were found once, and cut to what it takes: each is a crash that drawn runs come to once in many hours.
+//! Plans that were found once, and cut to what it takes: each is a crash that drawn runs come to once in many
+//! hours.
 //!
-//! A saved crash holds only as long as the store takes the same steps until then; see [`crate::explore::replay`].
+//! A saved crash holds only as long as the store takes the same steps until then; see
+//! [`crate::explore::replay`].
 
 use super::text;
 use super::text::Saved;

@@ -1,7 +1,8 @@
 //! What the calls of one run are like: how often each kind comes, and which keys.
 //!
-//! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and there are only a few keys. What takes two
-//! rare calls one after the other is met in a run where both are frequent, or where nothing else gets in between.
+//! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and
+//! there are only a few keys. What takes two rare calls one after the other is met in a run where both are
+//! frequent, or where nothing else gets in between.
 
 use super::call::{Call, Exec, Key, Reach, ValueId, Values};
 use super::profile::{Profile, VALUE_FIXED};
@@ -29,7 +30,8 @@ const FULL_ONE_IN: u32 = 8;
 const FULL_PERCENT: Range<u64> = 60..110;
 /// Of the writes, one in so many is a removal.
 const REMOVALS_ONE_IN: u32 = 8;
-/// Lengths of values in runs where all are alike: many records fill a page, or some, or one; or a value is longer than a page.
+/// Lengths of values in runs where all are alike: many records fill a page, or some, or one; or a value is
+/// longer than a page.
 const LENGTHS: [Range<usize>; 4] = [0..24, 90..130, 350..420, 440..900];
 /// Calls of a run for each key, at least.
 const CALLS_A_KEY: usize = 4;
@@ -85,7 +87,8 @@ impl Mix {
         }
     }
 
-    /// Leaves nothing but puts and a few other kinds, which come as often: two rare ones meet as often as two frequent ones.
+    /// Leaves nothing but puts and a few other kinds, which come as often: two rare ones meet as often as two
+    /// frequent ones.
     fn keep_some(&mut self, random: &mut StdRng) {
         let mut kept = self.weights.map(|(kind, _)| kind);
         let count = random.random_range(PAIR);
@@ -95,7 +98,8 @@ impl Mix {
         }
     }
 
-    /// What a store goes through before calls that matter: some blocks are full, and most often a process has ended.
+    /// What a store goes through before calls that matter: some blocks are full, and most often a process has
+    /// ended.
     pub(crate) fn past(&self, random: &mut StdRng, values: &mut Values) -> Vec<Call> {
         let writes = random.random_range(PAST);
         // Those of one length fill blocks of one kind.

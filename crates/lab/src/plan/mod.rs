@@ -47,13 +47,14 @@ pub enum Manner {
     /// One after the other. The store's own work is done when a call asks for it.
     #[default]
     Turns,
-    /// Those of different sessions at the same time, and these jobs of the store beside them: bit i stands for job i.
+    /// Those of different sessions at the same time, and these jobs of the store beside them: bit i stands
+    /// for job i.
     Threads {
         /// Which jobs.
         jobs: u8,
     },
-    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs, where each session stops
-    /// until those after it have come as far as they can.
+    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs,
+    /// where each session stops until those after it have come as far as they can.
     Stops(Stops),
 }
 
@@ -80,14 +81,15 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// One sync fails, after so many that do not; then the process is started again, which finds in the page cache
-    /// what the disk may not have.
+    /// One sync fails, after so many that do not; then the process is started again, which finds in the page
+    /// cache what the disk may not have.
     Sync(u32),
-    /// The process dies before an event, after so many: on files a write, a sync or a change of the directory, on
-    /// memory a store, a flush or a fence. The next one finds in caches what the medium may not have.
+    /// The process dies before an event, after so many: on files a write, a sync or a change of the
+    /// directory, on memory a store, a flush or a fence. The next one finds in caches what the medium may not
+    /// have.
     Kill(u32),
-    /// Power fails before an event, after so many, and leaves this one of what it can leave; see [`crate::medium::outage`]. The next process goes on
-    /// with that.
+    /// Power fails before an event, after so many, and leaves this one of what it can leave; see
+    /// [`crate::medium::outage`]. The next process goes on with that.
     Outage(u32, u32),
     /// The disk is full after so many bytes.
     Room(u64),
@@ -137,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// Draws an encounter: few calls, in the middle of which sessions stop for each other, and what came before them.
+    /// Draws an encounter: few calls, in the middle of which sessions stop for each other, and what came
+    /// before them.
     #[must_use]
     pub fn meeting(engine: EngineKind, medium: Medium, profile: Profile, seed: u64) -> Plan {
         let mut random = profile::random(seed, 1);
@@ -164,7 +167,8 @@ impl Plan {
 
 /// What goes wrong with the medium: each kind in so many runs, and mostly nothing.
 fn fault((medium, manner): (Medium, Manner), one_in: u32, random: &mut StdRng) -> Fault {
-    // Events that a medium hears of, and syncs among them. There are more where jobs run beside the calls, and few in an encounter.
+    // Events that a medium hears of, and syncs among them. There are more where jobs run beside the calls,
+    // and few in an encounter.
     let (events, syncs) = match manner {
         Manner::Turns => (200, 80),
         Manner::Threads { .. } => (600, 240),

@@ -34,7 +34,8 @@ pub enum Profile {
     Reclamation,
     /// Little garbage: the pool grows.
     Growth,
-    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in between, as their roles want it.
+    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in
+    /// between, as their roles want it.
     Narrow,
 }
 
@@ -154,8 +155,9 @@ impl Profile {
         }
     }
 
-    /// Segments of the redo log. With few, checkpoints come often, and segments are used again instead of being made anew; with many, what
-    /// is in memory only stays so for longer: a checkpoint of the image writes whole pages.
+    /// Segments of the redo log. With few, checkpoints come often, and segments are used again instead of
+    /// being made anew; with many, what is in memory only stays so for longer: a checkpoint of the image
+    /// writes whole pages.
     #[must_use]
     pub fn log_segments(self) -> u64 {
         match self {

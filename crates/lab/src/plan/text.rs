@@ -1,4 +1,5 @@
-//! Plans as text: what `everdram crashtest` writes down when it has found something, and reads to do it again.
+//! Plans as text: what `everdram crashtest` writes down when it has found something, and reads to do it
+//! again.
 //!
 //! ```text
 //! everdram crash plan 1
@@ -20,8 +21,8 @@
 //! recovery 14                    a crash in the recovery from that, or in the use after it; its holds follow
 //! ```
 //!
-//! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and sessions
-//! against the profile, lengths against limits.
+//! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and
+//! sessions against the profile, lengths against limits.
 
 use super::call::{Call, Exec, Key, Reach, ValueId, Values};
 use super::profile::Profile;

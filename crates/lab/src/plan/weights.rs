@@ -1,7 +1,7 @@
 //! How often each call is made: one table, a column for each profile.
 //!
-//! Every call can come in every profile, because what goes wrong is mostly where two features meet. A profile is a pool of some
-//! shape and calls that come often there.
+//! Every call can come in every profile, because what goes wrong is mostly where two features meet. A profile
+//! is a pool of some shape and calls that come often there.
 
 use super::profile::Profile;
 use rand::RngExt;
@@ -37,7 +37,8 @@ pub(crate) enum Kind {
     Leave,
 }
 
-/// In the order of [`Profile::ALL`]: threads, fixed, variable, large, batch, expiry, reclamation, growth, narrow.
+/// In the order of [`Profile::ALL`]: threads, fixed, variable, large, batch, expiry, reclamation, growth,
+/// narrow.
 #[rustfmt::skip]
 const WEIGHTS: [(Kind, [u16; 9]); 25] = [
     //                  threads  fixed  variable  large  batch  expiry  reclamation  growth  narrow

@@ -1,10 +1,11 @@
-//! The process dies in the middle of a call: before one of its events, after so many. On persistent memory the events
-//! are stores, flushes and fences; on files they are what is asked of the disk.
+//! The process dies in the middle of a call: before one of its events, after so many. On persistent memory
+//! the events are stores, flushes and fences; on files they are what is asked of the disk.
 //!
-//! On memory a thread that dies unwinds out of the engine, which goes on storing while it does so (destructors). On
-//! files it cannot: a log that its writer unwinds out of waits for him for good. There everything that is asked of
-//! the disk fails, and the thread stops where its call ends. None of what comes after death happened: nothing is
-//! heard of it, and what the next process finds in memory is put aside. Other threads stop in the same way.
+//! On memory a thread that dies unwinds out of the engine, which goes on storing while it does so
+//! (destructors). On files it cannot: a log that its writer unwinds out of waits for him for good. There
+//! everything that is asked of the disk fails, and the thread stops where its call ends. None of what comes
+//! after death happened: nothing is heard of it, and what the next process finds in memory is put aside.
+//! Other threads stop in the same way.
 
 use crate::medium::image::{Image, Medium};
 use everdram_pm::Region;
@@ -80,7 +81,8 @@ impl Death {
             && self.events.fetch_sub(1, Ordering::SeqCst) == 0
     }
 
-    /// Whether the process lives. If it died on memory this does not come back, unless to a thread that is dying.
+    /// Whether the process lives. If it died on memory this does not come back, unless to a thread that is
+    /// dying.
     pub(crate) fn is_alive(&self) -> bool {
         if !self.on_disk.load(Ordering::SeqCst) {
             self.stop();

@@ -124,7 +124,8 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     })
 }
 
-/// Makes the calls of a plan on an open world, which was `start` when the recorder began. Returns what the program saw in the end.
+/// Makes the calls of a plan on an open world, which was `start` when the recorder began. Returns what the
+/// program saw in the end.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
@@ -184,9 +185,9 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Makes a call while nobody else does anything. If the process dies meanwhile, the next one is started on what is left,
-    /// and the call stays open. So it does if the disk has failed: nobody knows what becomes of the call that met it; the
-    /// process is started again on what the page cache has, and goes on.
+    /// Makes a call while nobody else does anything. If the process dies meanwhile, the next one is started
+    /// on what is left, and the call stays open. So it does if the disk has failed: nobody knows what becomes
+    /// of the call that met it; the process is started again on what the page cache has, and goes on.
     pub(crate) fn alone(&mut self, session: u32, call: &Call) -> Result<(), Error> {
         let said = match mortal(|| self.call(session, call)) {
             Some(said) if !self.recorder.death.is_over() => said,

@@ -1,8 +1,8 @@
 //! Writes down what a run does, in the order in which it happens.
 //!
-//! A store that another thread's may meet happens while the trace is locked, so the last one that was written down is
-//! the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must not have one,
-//! because on files they may write the log, which is heard, too.
+//! A store that another thread's may meet happens while the trace is locked, so the last one that was written
+//! down is the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must
+//! not have one, because on files they may write the log, which is heard, too.
 
 use super::death::Death;
 use super::trace::{DiskStep, Step, StepId, Trace};
@@ -68,7 +68,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of a run that uses `values`. `loads`: also of what is read. `turn` is called at every event.
+    /// A recorder of a run that uses `values`. `loads`: also of what is read. `turn` is called at every
+    /// event.
     #[must_use]
     pub fn new(values: Values, loads: bool, turn: Option<Yield>) -> Recorder {
         Recorder {
@@ -154,16 +155,16 @@ impl Recorder {
         done
     }
 
-    /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the old one
-    /// died of an event there.
+    /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the
+    /// old one died of an event there.
     pub fn died(&self) -> Option<Image> {
         let left = self.death.bury();
         self.write(Step::Death);
         left
     }
 
-    /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down what the next process does, which
-    /// finds that: its files have numbers of their own.
+    /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down
+    /// what the next process does, which finds that: its files have numbers of their own.
     pub fn lost(&self, left: impl FnOnce(&Trace) -> (Held, Image)) -> Image {
         let _stored = self.death.bury();
         let mut record = self.record.lock();
@@ -183,7 +184,8 @@ impl Recorder {
         }
     }
 
-    /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written down.
+    /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written
+    /// down.
     fn hears(&self, memory: Option<&Region>) -> bool {
         self.turn();
         !self.deaf.load(Ordering::SeqCst) && self.death.spares(memory)

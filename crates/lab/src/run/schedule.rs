@@ -1,17 +1,20 @@
 //! A scheduler that lets one thread run at a time and decides at every event who is next, from a seed.
 //!
 //! Three ways to decide: at random, where a thread keeps the turn with some probability; by priorities that
-//! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few switches
-//! at the right places; and by [stops](Scheduler::with_stops), where each thread is left once or twice, at an event of its own, until the others have
-//! come as far as they can. In most runs of the first two kinds threads also stop on purpose, at a few of the places where they publish something in DRAM, now and
-//! then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has
-//! nothing to do for a while, or holds something for a while on purpose, rests for so many events of others.
+//! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few
+//! switches at the right places; and by [stops](Scheduler::with_stops), where each thread is left once or
+//! twice, at an event of its own, until the others have come as far as they can. In most runs of the first
+//! two kinds threads also stop on purpose, at a few of the places where they publish something in DRAM, now
+//! and then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that
+//! waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has nothing to do for
+//! a while, or holds something for a while on purpose, rests for so many events of others.
 //!
-//! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody tells the
-//! scheduler; if nothing has happened for a while it gives the turn to another thread. The blocked thread then runs
-//! along with others from the moment it gets the lock to its next event. Nothing of what the lab concludes of memory
-//! rests on one thread running at a time, only that a run can be repeated: the [recorder](crate::run::recorder) orders
-//! stores that may meet by itself. Locks that are held across events are taken through [`everdram_pm::lock`], which says so.
+//! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody
+//! tells the scheduler; if nothing has happened for a while it gives the turn to another thread. The blocked
+//! thread then runs along with others from the moment it gets the lock to its next event. Nothing of what the
+//! lab concludes of memory rests on one thread running at a time, only that a run can be repeated: the
+//! [recorder](crate::run::recorder) orders stores that may meet by itself. Locks that are held across events
+//! are taken through [`everdram_pm::lock`], which says so.
 //!
 //! If all threads wait for each other, none comes back: that is something wrong, too.
 
@@ -61,8 +64,8 @@ enum Way {
     Random(u32),
     /// The highest runs; at these events the running thread becomes the lowest.
     Priorities { of: Vec<u64>, changes: Vec<u64> },
-    /// By thread: how many events are left until it stops (0: it has stopped, `None`: it does so no more), and how many
-    /// follow until it stops again (0: it does not).
+    /// By thread: how many events are left until it stops (0: it has stopped, `None`: it does so no more),
+    /// and how many follow until it stops again (0: it does not).
     Stops(Vec<(Option<u32>, u32)>),
 }
 
@@ -138,7 +141,8 @@ pub fn linger(events: u32) {
     }
 }
 
-/// The calling thread cannot go on until somebody else has, if it is scheduled; otherwise it has to wait its own way.
+/// The calling thread cannot go on until somebody else has, if it is scheduled; otherwise it has to wait its
+/// own way.
 pub fn wait() {
     if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
         scheduler.wait(me);
@@ -184,8 +188,9 @@ impl Scheduler {
         Scheduler::that_goes(way, pauses, threads, random)
     }
 
-    /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second one, and so forth; the last one to
-    /// its end, and then the others to theirs, or to where they stop again, in an order of chance. Whoever has to wait for somebody lets him go on.
+    /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second
+    /// one, and so forth; the last one to its end, and then the others to theirs, or to where they stop
+    /// again, in an order of chance. Whoever has to wait for somebody lets him go on.
     #[must_use]
     pub fn with_stops(threads: usize, stops: Stops, random: StdRng) -> Arc<Scheduler> {
         let Stops { first, again } = stops;
@@ -322,7 +327,8 @@ impl Scheduler {
             let heard = (state.events, state.waits);
             let silent = self.bells[me].wait_for(state, SILENCE).timed_out();
             if state.threads[me] == Status::Blocked {
-                // The turn came and was taken again while the machine had no time for this thread: it blocks nowhere.
+                // The turn came and was taken again while the machine had no time for this thread: it blocks
+                // nowhere.
                 state.threads[me] = Status::Ready;
             }
             let rests = matches!(state.threads[me], Status::Resting(until) if until > state.events);
@@ -380,7 +386,8 @@ fn priority(random: &mut StdRng) -> u64 {
 }
 
 impl State {
-    /// For how many events a thread stops that comes to a place where it publishes something, or to any other event.
+    /// For how many events a thread stops that comes to a place where it publishes something, or to any other
+    /// event.
     fn pause(&mut self, place: Option<&Location<'_>>) -> Option<u32> {
         let Pauses {
             one_in,
@@ -453,7 +460,8 @@ impl State {
         }
     }
 
-    /// Who is next among those who are ready where they stop: the first that has not stopped, or one that has, which then goes on.
+    /// Who is next among those who are ready where they stop: the first that has not stopped, or one that
+    /// has, which then goes on.
     fn first(&mut self, except: Option<usize>) -> Option<usize> {
         let ready = self.ready(except);
         let Way::Stops(of) = &mut self.way else {

@@ -1,9 +1,10 @@
-//! Runs the calls of several sessions at the same time, and the store's own jobs beside them, under the scheduler.
+//! Runs the calls of several sessions at the same time, and the store's own jobs beside them, under the
+//! scheduler.
 //!
-//! Each session is a thread, and so is each of the jobs that the plan names: what the engine's background threads do, and what
-//! the two threads of the redo log do. A process lives until the next call that is about it (a kill, a reopening), or until a
-//! fault ends it; each thread stops at the call in which it meets that, which stays open. The next process goes on with the calls that
-//! were not begun.
+//! Each session is a thread, and so is each of the jobs that the plan names: what the engine's background
+//! threads do, and what the two threads of the redo log do. A process lives until the next call that is about
+//! it (a kill, a reopening), or until a fault ends it; each thread stops at the call in which it meets that,
+//! which stays open. The next process goes on with the calls that were not begun.
 //!
 //! The clock goes on only while no session is in the middle of a call, so that each call has one time.
 
@@ -68,7 +69,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its disk had failed.
+    /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its
+    /// disk had failed.
     fn together(&mut self, calls: &[(u32, Call)]) -> Result<Vec<(u32, Call)>, String> {
         let chosen = match self.plan.manner {
             Manner::Threads { jobs } => jobs,

@@ -60,9 +60,11 @@ pub enum Step {
     Invoke(u32),
     /// It returned: its caller was told.
     Return(u32),
-    /// The process died. What it had streamed past the caches left the processor's buffers when the kernel took over.
+    /// The process died. What it had streamed past the caches left the processor's buffers when the kernel
+    /// took over.
     Death,
-    /// Power failed, and left this of what was open then; places that are not named held everything that was stored. The next process finds it.
+    /// Power failed, and left this of what was open then; places that are not named held everything that was
+    /// stored. The next process finds it.
     Outage(Held),
     /// The clock shows so many milliseconds.
     Clock(u64),

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Milliseconds that the clock of a workload starts with.
 pub const CLOCK_START: u64 = 1_000_000;
 
-/// A clock that goes on when it is told to, and may be set back then, as clocks are: what stores are shown is behind what it
-/// was once. What had expired is expired nevertheless.
+/// A clock that goes on when it is told to, and may be set back then, as clocks are: what stores are shown is
+/// behind what it was once. What had expired is expired nevertheless.
 #[derive(Clone, Debug)]
 pub struct LabClock(Arc<Times>);
 
@@ -146,7 +146,8 @@ pub struct Ears {
 }
 
 impl World {
-    /// Time passes. Then the clock may go back behind that again; the engine has looked at it before. Returns how late it is.
+    /// Time passes. Then the clock may go back behind that again; the engine has looked at it before. Returns
+    /// how late it is.
     pub(crate) fn advance(&self, by: u64) -> u64 {
         let clock = &self.ground.clock;
         clock.set(clock.now() + by);
@@ -187,8 +188,8 @@ impl World {
         World::over(ground, pool, Some(disk))
     }
 
-    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it. A disk
-    /// stays the same disk, with the numbers of its files.
+    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it. A
+    /// disk stays the same disk, with the numbers of its files.
     ///
     /// # Errors
     /// What recovery says of it.
@@ -537,7 +538,8 @@ fn transaction(
     Ok(Outcome::Several(held))
 }
 
-/// What a transaction over all keys is shown by an iteration is what it is shown by looking each of them up: nobody else changes them meanwhile.
+/// What a transaction over all keys is shown by an iteration is what it is shown by looking each of them up:
+/// nobody else changes them meanwhile.
 fn shows_all_at_once(profile: Profile, transaction: &mut dyn Transaction) -> Result<(), Error> {
     let mut visited = Vec::new();
     let mut cursor = 0;

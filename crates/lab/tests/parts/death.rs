@@ -111,8 +111,8 @@ pub(crate) fn agree(run: &Run, ground: &Ground, what: &str) {
     );
 }
 
-/// Wherever a process dies, in a call, in the recovery of another one or while that grows its pool: the trace, the
-/// memory that is left and what the next process makes of it belong together.
+/// Wherever a process dies, in a call, in the recovery of another one or while that grows its pool: the
+/// trace, the memory that is left and what the next process makes of it belong together.
 #[test]
 fn a_process_may_die_anywhere() {
     let mut deaths = 0;
@@ -153,8 +153,8 @@ fn a_process_may_die_anywhere() {
     assert!(deaths > 400, "{deaths}");
 }
 
-/// Threads stop where the fault met them, with their calls open; the next process goes on with what is left of them, and what that left is what
-/// was heard of them.
+/// Threads stop where the fault met them, with their calls open; the next process goes on with what is left
+/// of them, and what that left is what was heard of them.
 #[test]
 fn threads_stop_at_a_fault_and_others_go_on() {
     let mut open = [0; 4];

@@ -77,8 +77,8 @@ fn put(key: u8, value: ValueId) -> Call {
 const NEW: Outcome = Outcome::Was(false);
 const NOTHING: [Option<ValueId>; KEYS] = [None; KEYS];
 
-/// What a killed process had been asked to do it did before it was gone, or never: not later, when the next process
-/// has answered others.
+/// What a killed process had been asked to do it did before it was gone, or never: not later, when the next
+/// process has answered others.
 #[test]
 fn a_call_that_a_kill_cut_off_does_not_happen_later() {
     let mut story = Story::new();
@@ -260,7 +260,8 @@ fn what_has_expired_is_gone() {
     assert!(story.call(0, Call::Delete(1), Outcome::Was(true)).is_err());
 }
 
-/// Sets of states are told apart by their numbers: an image that was judged by one is judged again by another.
+/// Sets of states are told apart by their numbers: an image that was judged by one is judged again by
+/// another.
 #[test]
 fn other_states_have_another_number() {
     let number = |story: &mut Story| {

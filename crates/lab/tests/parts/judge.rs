@@ -78,7 +78,8 @@ fn a_key_that_is_back_or_gone_is_wrong() {
     }
 }
 
-/// Blocks that the pool has and the engine does not know of: what recovery leaves behind that forgets to give them back.
+/// Blocks that the pool has and the engine does not know of: what recovery leaves behind that forgets to give
+/// them back.
 #[test]
 fn a_lost_block_is_wrong() {
     for medium in Medium::ALL {

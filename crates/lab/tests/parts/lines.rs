@@ -210,8 +210,8 @@ fn nothing_is_certain_without_a_flush() {
     memory.expect(1, &[[1]]);
 }
 
-/// The second actor flushed what the first one's fence has made certain meanwhile; what was stored to the line
-/// since is not covered by its fence.
+/// The second actor flushed what the first one's fence has made certain meanwhile; what was stored to the
+/// line since is not covered by its fence.
 #[test]
 fn a_fence_covers_what_was_there_when_its_flush_was_made() {
     let mut memory = Memory::new();
@@ -412,8 +412,8 @@ fn nothing_but_a_fence_rules_images_out() {
     assert!(ruled_out > 100, "{ruled_out}");
 }
 
-/// Random steps of three actors on few words, so that they meet; `look` is called after each, with room for what
-/// it wants to remember of the run.
+/// Random steps of three actors on few words, so that they meet; `look` is called after each, with room for
+/// what it wants to remember of the run.
 fn random_steps(
     mut look: impl FnMut(&Memory, &mut HashMap<Vec<u8>, u64>, &mut HashMap<u64, Vec<u8>>),
 ) {

@@ -1,7 +1,7 @@
 //! The lab's own parts: what it says of crashes is only worth as much as they are right.
 //!
-//! Each file tests one module of the crate, by hand-made cases whose images can be counted on fingers, and where
-//! that is not enough by comparing what must agree over random steps.
+//! Each file tests one module of the crate, by hand-made cases whose images can be counted on fingers, and
+//! where that is not enough by comparing what must agree over random steps.
 
 mod death;
 mod explore;

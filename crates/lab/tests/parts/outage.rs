@@ -1,4 +1,5 @@
-//! Power that fails in the middle of a run: what is left is one of the images that a crash can leave, and the run goes on with it.
+//! Power that fails in the middle of a run: what is left is one of the images that a crash can leave, and the
+//! run goes on with it.
 
 use crate::death::agree;
 use everdram::EngineKind;
@@ -28,7 +29,8 @@ fn word(at: u64, value: u64) -> Step {
     }
 }
 
-/// Two words of different lines are open: there are four ways in which power can fail, each of them is chosen, and nothing is open afterwards.
+/// Two words of different lines are open: there are four ways in which power can fail, each of them is
+/// chosen, and nothing is open afterwards.
 #[test]
 fn an_outage_decides_what_is_open() {
     let start = Image::Memory(vec![0; 2 * LINE as usize]);

@@ -1,7 +1,7 @@
 //! The scheduler: one thread at a time, the same way for the same seed, and never for good.
 //!
-//! A thread that a busy machine keeps from running looks to the scheduler like one that blocks on a lock, and loses
-//! its turn. So what holds of a run is asked of several, and has to be seen in one.
+//! A thread that a busy machine keeps from running looks to the scheduler like one that blocks on a lock, and
+//! loses its turn. So what holds of a run is asked of several, and has to be seen in one.
 
 use everdram_lab::plan::Stops;
 use everdram_lab::profile;

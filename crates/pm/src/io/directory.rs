@@ -48,7 +48,8 @@ impl Directory {
         &self.path
     }
 
-    /// Names of the files there are, in no order. A name that is no text is left out: none of ours is like that.
+    /// Names of the files there are, in no order. A name that is no text is left out: none of ours is like
+    /// that.
     pub(crate) fn names(&self) -> Result<Vec<String>, Errno> {
         #[cfg(feature = "lab")]
         if let Some(disk) = &self.disk {

@@ -1,9 +1,10 @@
 //! The seam to file system calls: every byte a pool writes to a file, and every sync, passes through here.
 //!
 //! Invariants:
-//! - A write is whole or an error; a short write is continued, an interrupted call repeated. A failed sync
-//!   is never repeated: the kernel may have dropped what it could not write and would report success. It tells of that
-//!   once, and not to whoever syncs the same file next: so syncs of a file take turns, and behind one that failed all fail.
+//! - A write is whole or an error; a short write is continued, an interrupted call repeated. A failed sync is
+//!   never repeated: the kernel may have dropped what it could not write and would report success. It tells
+//!   of that once, and not to whoever syncs the same file next: so syncs of a file take turns, and behind one
+//!   that failed all fail.
 //! - Files are opened without following symbolic links, and with mode 0600.
 //! - With feature `faults` each call first asks the [`faults`] registered for the file's directory, and
 //!   tells them what it overwrote, so that a test can take un-synced writes back. Without the feature
@@ -150,8 +151,8 @@ impl File {
         of!(self, allocate(at, bytes))
     }
 
-    /// Whether the first `bytes` are there without a hole, as far as the file system can tell quickly: it may say no, and
-    /// [`File::allocate`] finds nothing to do.
+    /// Whether the first `bytes` are there without a hole, as far as the file system can tell quickly: it may
+    /// say no, and [`File::allocate`] finds nothing to do.
     pub(crate) fn is_whole(&self, bytes: u64) -> bool {
         match &self.inner {
             Inner::System(file) => file.is_whole(bytes),
@@ -160,8 +161,8 @@ impl File {
         }
     }
 
-    /// Gives the room of `at .. at + bytes` back to the file system. The range reads as zeros then; until the file is
-    /// synced, a crash may leave any part of it as it was.
+    /// Gives the room of `at .. at + bytes` back to the file system. The range reads as zeros then; until the
+    /// file is synced, a crash may leave any part of it as it was.
     pub(crate) fn punch(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         match &self.inner {
             Inner::System(file) => file.punch(at, bytes),

@@ -114,8 +114,9 @@ impl SystemFile {
     }
 
     pub(super) fn is_whole(&self, bytes: u64) -> bool {
-        // Memory that is reserved and was never written to is a hole to `seek`, and to reserve it once more writes zeros to all of it. But what
-        // tmpfs counts is the pages of the file and nothing else. As many as there have to be: of a huge page it counts what lies behind the end, too.
+        // Memory that is reserved and was never written to is a hole to `seek`, and to reserve it once more
+        // writes zeros to all of it. But what tmpfs counts is the pages of the file and nothing else. As many
+        // as there have to be: of a huge page it counts what lies behind the end, too.
         if rustix::fs::fstatfs(&self.inner).is_ok_and(|stat| stat.f_type as u64 == TMPFS)
             && self.backed_bytes().is_ok_and(|backed| backed == bytes)
         {

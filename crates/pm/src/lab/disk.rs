@@ -1,9 +1,9 @@
 //! A disk in memory: what a running process sees of its files, with a tap on every call that decides what a
 //! crash can leave of them.
 //!
-//! A [`Disk`] holds files as the page cache shows them. What the medium below would hold is not kept here: the
-//! tap hears of each write and each sync, so it can keep that by its own rules. Like on Linux a failed sync leaves
-//! what it covered visible to the process.
+//! A [`Disk`] holds files as the page cache shows them. What the medium below would hold is not kept here:
+//! the tap hears of each write and each sync, so it can keep that by its own rules. Like on Linux a failed
+//! sync leaves what it covered visible to the process.
 //!
 //! Invariants:
 //! - Every call is told before it takes effect, and takes effect only if the tap lets it.

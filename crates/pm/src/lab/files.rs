@@ -1,8 +1,9 @@
-//! Pools of ordinary files for the lab: image and redo log on a [`Disk`], opened by the code that opens any pool.
+//! Pools of ordinary files for the lab: image and redo log on a [`Disk`], opened by the code that opens any
+//! pool.
 //!
-//! The image is not mapped but copied, which is what a private mapping of it is to the process. The log has no
-//! threads: whoever waits writes it, and does the checkpointer's work when there is some. So in one thread the
-//! same calls lead to the same calls on the disk.
+//! The image is not mapped but copied, which is what a private mapping of it is to the process. The log has
+//! no threads: whoever waits writes it, and does the checkpointer's work when there is some. So in one thread
+//! the same calls lead to the same calls on the disk.
 
 use super::disk::Disk;
 use super::memory::Seed;
@@ -31,8 +32,8 @@ use std::sync::Arc;
 pub struct FileOptions {
     /// The image may grow to this many bytes, a multiple of 4096.
     pub capacity: u64,
-    /// Redo log bytes to keep; a checkpoint is due when half of them are used. Files are used again, rather than
-    /// deleted, from 8 segments on.
+    /// Redo log bytes to keep; a checkpoint is due when half of them are used. Files are used again, rather
+    /// than deleted, from 8 segments on.
     pub log_bytes: u64,
     /// Bytes of a segment of the log, a multiple of 4096; the same at each open of a pool.
     pub segment_bytes: u64,

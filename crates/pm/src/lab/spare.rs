@@ -1,8 +1,9 @@
 //! Memory of short-lived tables.
 //!
-//! The lab recovers thousands of images a second, and each engine has its tables. Mapping them, touching them and unmapping them, which
-//! interrupts every core that runs a thread of the process, took longer than what is done in them. So a thread that has opened a copy of an
-//! image keeps such memory for the next one; other threads keep nothing.
+//! The lab recovers thousands of images a second, and each engine has its tables. Mapping them, touching them
+//! and unmapping them, which interrupts every core that runs a thread of the process, took longer than what
+//! is done in them. So a thread that has opened a copy of an image keeps such memory for the next one; other
+//! threads keep nothing.
 
 use crate::memory::map::Reservation;
 use crate::memory::region::Backing;

@@ -2,8 +2,8 @@
 //!
 //! A tap is called before the event happens. It makes the event happen itself, by calling what it was given,
 //! so that it can put events of several threads into one order: what it records is then the order in which
-//! memory saw them. A tap that answers a flush or a fence with `false` takes it out of the program: that is how
-//! the lab finds flushes and fences that no test would miss.
+//! memory saw them. A tap that answers a flush or a fence with `false` takes it out of the program: that is
+//! how the lab finds flushes and fences that no test would miss.
 
 use crate::memory::region::Region;
 use std::panic::Location;
@@ -77,9 +77,9 @@ pub trait Tap: Send + Sync {
     /// A new lane, or superblock, wants a name.
     fn actor(&self) -> Actor;
 
-    /// An event is about to happen to `region`. A store happens by `perform`; the answer says whether it did. For
-    /// flushes and fences `perform` does nothing on persistent memory and must be called on files unless the answer
-    /// is `false`, which takes the event out of the program.
+    /// An event is about to happen to `region`. A store happens by `perform`; the answer says whether it did.
+    /// For flushes and fences `perform` does nothing on persistent memory and must be called on files unless
+    /// the answer is `false`, which takes the event out of the program.
     fn event(
         &self,
         region: &Region,
@@ -88,8 +88,8 @@ pub trait Tap: Send + Sync {
         perform: Perform<'_>,
     ) -> bool;
 
-    /// Somebody is about to store to `at .. at + bytes` of `region`: comes within the event, for those who have to
-    /// decide first what was there.
+    /// Somebody is about to store to `at .. at + bytes` of `region`: comes within the event, for those who
+    /// have to decide first what was there.
     fn before_store(&self, _region: &Region, _at: u64, _bytes: u64) {}
 
     /// Somebody is about to read `at .. at + bytes` of `region`.

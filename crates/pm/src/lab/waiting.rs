@@ -13,7 +13,8 @@ pub trait Waiter {
     /// The calling thread cannot go on by itself.
     fn wait(&self);
 
-    /// The calling thread is about to store something to DRAM that others go by, there; it can go on, and so could another.
+    /// The calling thread is about to store something to DRAM that others go by, there; it can go on, and so
+    /// could another.
     fn step(&self, _there: &'static Location<'static>) {}
 
     /// How many things to do at once, of so many that would be good for speed.
@@ -56,8 +57,8 @@ pub fn waiting() -> bool {
     }
 }
 
-/// Says that the calling thread is about to store something to DRAM that others go by: where it is scheduled, another
-/// one may come first. Anywhere else it is a load and a branch.
+/// Says that the calling thread is about to store something to DRAM that others go by: where it is scheduled,
+/// another one may come first. Anywhere else it is a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn step() {
@@ -66,7 +67,8 @@ pub fn step() {
     }
 }
 
-/// How many things the calling thread is to do at once, of so many that would be good for speed: all of them, unless it is scheduled.
+/// How many things the calling thread is to do at once, of so many that would be good for speed: all of them,
+/// unless it is scheduled.
 #[inline(always)]
 #[must_use]
 pub fn few(most: usize) -> usize {

@@ -1,6 +1,7 @@
 //! Appending a group: one short critical section that copies, marks pages and gives out the LSN.
 //!
-//! Here, and where recovery applies a group, pages are marked dirty, and nowhere else: see `checkpoint.rs` for why.
+//! Here, and where recovery applies a group, pages are marked dirty, and nowhere else: see `checkpoint.rs`
+//! for why.
 
 use super::Shared;
 use super::group::Content;
@@ -38,8 +39,8 @@ impl Shared {
         lsn
     }
 
-    /// As [`Shared::append`], where nobody may wait: for the checkpointer, who makes room for all others. Whether there
-    /// was room; `content` is empty in either case.
+    /// As [`Shared::append`], where nobody may wait: for the checkpointer, who makes room for all others.
+    /// Whether there was room; `content` is empty in either case.
     pub(super) fn append_if_room(&self, content: &mut Content) -> bool {
         let footprint = content.footprint();
         let mut pending = self.pending.lock();

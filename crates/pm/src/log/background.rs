@@ -22,7 +22,8 @@ const FULL_DISK: Duration = Duration::from_millis(50);
 const CALM: Duration = Duration::from_secs(1);
 /// How long memory is kept at most if somebody always writes, but too little to fill the log.
 const RESTLESS: Duration = Duration::from_secs(60);
-/// Rounds that give everything back: one to watch, one to compare and log what was never flushed, one for that.
+/// Rounds that give everything back: one to watch, one to compare and log what was never flushed, one for
+/// that.
 const ROUNDS_IN_CALM: u32 = 3;
 
 /// How often an append that no thread serves tries to get room.
@@ -206,8 +207,8 @@ impl Shared {
         }
     }
 
-    /// Makes positions up to `end` have segments where no thread does it. A disk that stays full fails the log:
-    /// nobody else is there who could make room.
+    /// Makes positions up to `end` have segments where no thread does it. A disk that stays full fails the
+    /// log: nobody else is there who could make room.
     pub(super) fn make_room(&self, end: u64) {
         self.starving.fetch_add(1, Ordering::SeqCst);
         for round in 1.. {

@@ -1,9 +1,9 @@
 //! A bell that wakes one thread: ringing it twice before that thread listens is ringing it once.
 //!
-//! No ring is lost: whoever finds the bell rung already does not ring, and then the listener, which has not silenced it
-//! yet, must see what that caller had done before. Each side writes one word and then reads the other's, so each needs a
-//! fence between the two. An exchange is none: on AArch64 a load that follows may be done before the exchange's
-//! store is seen.
+//! No ring is lost: whoever finds the bell rung already does not ring, and then the listener, which has not
+//! silenced it yet, must see what that caller had done before. Each side writes one word and then reads the
+//! other's, so each needs a fence between the two. An exchange is none: on AArch64 a load that follows may be
+//! done before the exchange's store is seen.
 
 use rustix::thread::futex::{self, Flags, Timespec};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -22,8 +22,8 @@ impl Bell {
     /// Wakes the listener, now or when it listens next. Cheap if the bell was rung already.
     #[inline]
     pub(super) fn ring(&self) {
-        // What the caller did before is visible to a listener that silences the bell after this look at it. The other
-        // half is in `silence`.
+        // What the caller did before is visible to a listener that silences the bell after this look at it.
+        // The other half is in `silence`.
         fence(Ordering::SeqCst);
         if self.word.load(Ordering::SeqCst) == SILENT
             && self.word.swap(RUNG, Ordering::SeqCst) == SILENT
@@ -46,7 +46,8 @@ impl Bell {
     /// Silences the bell; whether it was rung.
     pub(super) fn silence(&self) -> bool {
         let rung = self.word.swap(SILENT, Ordering::SeqCst) == RUNG;
-        // What the listener reads from here on is no older than what a caller did who found the bell rung before.
+        // What the listener reads from here on is no older than what a caller did who found the bell rung
+        // before.
         fence(Ordering::SeqCst);
         rung
     }

@@ -1,26 +1,28 @@
 //! Checkpoints: changed pages go to the image file while writers go on.
 //!
 //! Order is everything here. First the log is made durable and its end taken as L0. Every group before L0
-//! marked its pages before it got its LSN, so each is copied now or still marked for the next checkpoint
-//! with a group behind L0. A run of pages is copied, then the log is made durable up to where it ends
-//! *then*, and only then the run is written (the write-ahead rule). When all runs are written and the image is
-//! synced, the superblock says L0, and what the log has before it is free.
+//! marked its pages before it got its LSN, so each is copied now or still marked for the next checkpoint with
+//! a group behind L0. A run of pages is copied, then the log is made durable up to where it ends *then*, and
+//! only then the run is written (the write-ahead rule). When all runs are written and the image is synced,
+//! the superblock says L0, and what the log has before it is free.
 //!
-//! A page is copied whole, with what others have stored to it and not fenced yet, so the image may have bytes that no
-//! group of the log has. Whoever opens the pool after a crash sees them in the page cache, and the disk may not have
-//! them: the process died before its sync, or the sync failed, after which the kernel takes the page for clean and never
-//! writes it again. So opening ends with a checkpoint ([`Shared::settle`]): every page that the run of groups touches is
-//! written once more, from the memory that is about to be shown, and synced. No other page needs that, for
+//! A page is copied whole, with what others have stored to it and not fenced yet, so the image may have bytes
+//! that no group of the log has. Whoever opens the pool after a crash sees them in the page cache, and the
+//! disk may not have them: the process died before its sync, or the sync failed, after which the kernel takes
+//! the page for clean and never writes it again. So opening ends with a checkpoint ([`Shared::settle`]):
+//! every page that the run of groups touches is written once more, from the memory that is about to be shown,
+//! and synced. No other page needs that, for
 //!
-//! - a page goes to the image only if it is marked, and marks are set only where a group is appended or applied that
-//!   touches the page (`append.rs`, `recover.rs`), before its LSN is known to anybody;
-//! - when the superblock said L0, whatever had been written before was synced, and a mark that was there when L0 was
-//!   taken had been cleared, its page copied: a page that is written afterwards has a mark of a group behind L0;
-//! - that group was durable when the page was written, so every later recovery that starts at L0 has it in its run. And
-//!   what recoveries write are pages of their runs.
+//! - a page goes to the image only if it is marked, and marks are set only where a group is appended or
+//!   applied that touches the page (`append.rs`, `recover.rs`), before its LSN is known to anybody;
+//! - when the superblock said L0, whatever had been written before was synced, and a mark that was there when
+//!   L0 was taken had been cleared, its page copied: a page that is written afterwards has a mark of a group
+//!   behind L0;
+//! - that group was durable when the page was written, so every later recovery that starts at L0 has it in
+//!   its run. And what recoveries write are pages of their runs.
 //!
-//! The run itself is durable by then (`recover.rs`), so the rule above holds; and if this is broken off, or fails, the
-//! next open finds the same log, and the same pages to write.
+//! The run itself is durable by then (`recover.rs`), so the rule above holds; and if this is broken off, or
+//! fails, the next open finds the same log, and the same pages to write.
 
 use super::Shared;
 use super::dirty::PAGE;
@@ -73,7 +75,8 @@ impl Shared {
         })?;
         self.write_run(&mut run)?;
         let recorded = lsn == self.checkpoint_lsn.load(Ordering::Acquire);
-        // Also if the log has nothing new: whoever holds `checkpointing` finds the image synced, or the log failed.
+        // Also if the log has nothing new: whoever holds `checkpointing` finds the image synced, or the log
+        // failed.
         if !recorded || run.unsynced > 0 {
             self.image_call(|image| image.data_sync())?;
         }
@@ -86,8 +89,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes certain what recovery has left in memory, before anybody is shown it: see the module text. The log is empty
-    /// afterwards.
+    /// Makes certain what recovery has left in memory, before anybody is shown it: see the module text. The
+    /// log is empty afterwards.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NoSpace`]: the log is as it was, and must not be used.

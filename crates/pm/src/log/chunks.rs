@@ -1,8 +1,8 @@
 //! Who stores to which part of the image, so that memory is never taken from under a store.
 //!
-//! The image is divided into chunks of a huge page. A chunk of memory may be replaced by the file's own pages, which
-//! hold the same bytes, as long as nobody stores to it meanwhile. Stores are many and replacements are few, so a store
-//! pays two plain stores to a line of its own lane, and one load:
+//! The image is divided into chunks of a huge page. A chunk of memory may be replaced by the file's own
+//! pages, which hold the same bytes, as long as nobody stores to it meanwhile. Stores are many and
+//! replacements are few, so a store pays two plain stores to a line of its own lane, and one load:
 //!
 //! ```text
 //!            a store                    watch                      bar
@@ -11,16 +11,16 @@
 //!                         +───────── a store ─────────+    a store waits here ─+
 //! ```
 //!
-//! A lane says that it stores ([`Announcer::during`]), looks at the chunk's state, makes it `Touched` if it is anything
-//! else, stores, and says that it is done. [`Chunks::watch`] makes chunks `Watched`, passes the heavy barrier, and
-//! waits for every lane that was storing. That has three consequences:
+//! A lane says that it stores ([`Announcer::during`]), looks at the chunk's state, makes it `Touched` if it
+//! is anything else, stores, and says that it is done. [`Chunks::watch`] makes chunks `Watched`, passes the
+//! heavy barrier, and waits for every lane that was storing. That has three consequences:
 //!
-//! 1. When `watch` is done, nobody stores to a chunk that is still `Watched`, and what was stored is seen. For each
-//!    store either the barrier shows `watch` the announcement, and it waited; or the barrier shows the lane the state,
-//!    and the lane has made it `Touched` first.
+//! 1. When `watch` is done, nobody stores to a chunk that is still `Watched`, and what was stored is seen.
+//!    For each store either the barrier shows `watch` the announcement, and it waited; or the barrier shows
+//!    the lane the state, and the lane has made it `Touched` first.
 //! 2. So a chunk that goes from `Watched` to `Barred` in one exchange has not been stored to since `watch`.
-//! 3. From then on stores to it wait, until it is `Resting` and in its place. They hold nothing that `watch` or `bar`
-//!    wait for: one thread does both, and it does not watch while it bars.
+//! 3. From then on stores to it wait, until it is `Resting` and in its place. They hold nothing that `watch`
+//!    or `bar` wait for: one thread does both, and it does not watch while it bars.
 
 use crate::lock::lock;
 use crate::memory::barrier::Barrier;
@@ -111,7 +111,8 @@ impl Chunks {
         let states = vec![0_u8; bytes.div_ceil(CHUNK) as usize].into_boxed_slice();
         let states = Box::into_raw(states) as *mut [AtomicU8];
         Chunks {
-            // SAFETY: just taken out of a box of as many bytes, which atomic bytes have the size and alignment of.
+            // SAFETY: just taken out of a box of as many bytes, which atomic bytes have the size and
+            // alignment of.
             states: unsafe { Box::from_raw(states) },
             barrier: Barrier::new(),
             lanes: RwLock::default(),
@@ -187,8 +188,8 @@ impl Chunks {
         }
     }
 
-    /// Calls `replace` if nobody has stored to the chunk since [`Chunks::watch`], and nobody will before it returns.
-    /// The chunk is at rest afterwards, or watched still if `replace` failed. Whether it was called.
+    /// Calls `replace` if nobody has stored to the chunk since [`Chunks::watch`], and nobody will before it
+    /// returns. The chunk is at rest afterwards, or watched still if `replace` failed. Whether it was called.
     pub(super) fn bar<E>(
         &self,
         chunk: u64,

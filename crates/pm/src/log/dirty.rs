@@ -34,8 +34,8 @@ impl Default for DirtyPages {
 }
 
 impl DirtyPages {
-    /// Marks the pages that `at .. at + bytes` touches. A group of the log must have those bytes, and be appended before
-    /// anybody can learn its LSN: see `checkpoint.rs`.
+    /// Marks the pages that `at .. at + bytes` touches. A group of the log must have those bytes, and be
+    /// appended before anybody can learn its LSN: see `checkpoint.rs`.
     #[inline]
     pub(super) fn mark(&self, at: u64, bytes: u64) {
         for page in at / PAGE..(at + bytes).div_ceil(PAGE) {

@@ -1,5 +1,5 @@
-//! The redo log by itself, for fuzzing: logs written by the log, files whose frames are sealed again after they
-//! were changed, and recovery of whatever lies on a disk.
+//! The redo log by itself, for fuzzing: logs written by the log, files whose frames are sealed again after
+//! they were changed, and recovery of whatever lies on a disk.
 
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header};

@@ -1,20 +1,22 @@
-//! Giving memory back: chunks of the image that nobody stores to are mapped from the image file again, so that they
-//! take room in the page cache, which the system can have at any time, and no memory of the process.
+//! Giving memory back: chunks of the image that nobody stores to are mapped from the image file again, so
+//! that they take room in the page cache, which the system can have at any time, and no memory of the
+//! process.
 //!
 //! A chunk is replaced only if
-//! 1. the log is healthy, under the lock of the checkpointer: so all that was ever written to the image is synced, and
-//!    the page cache can lose nothing that the disk does not have;
-//! 2. the file has the very bytes that memory has: they are compared. A store that nobody has flushed yet makes
-//!    a difference, and its line is appended to the log, so that the next checkpoint writes its page (to the crash model
-//!    that is a cache that evicts a line). It is logged like any other since no page goes to the image that no group
-//!    touches: see `checkpoint.rs`;
+//! 1. the log is healthy, under the lock of the checkpointer: so all that was ever written to the image is
+//!    synced, and the page cache can lose nothing that the disk does not have;
+//! 2. the file has the very bytes that memory has: they are compared. A store that nobody has flushed yet
+//!    makes a difference, and its line is appended to the log, so that the next checkpoint writes its page
+//!    (to the crash model that is a cache that evicts a line). It is logged like any other since no page goes
+//!    to the image that no group touches: see `checkpoint.rs`;
 //! 3. nobody stored to it since before the comparison, nor does until it is replaced: see `chunks.rs`.
 //!
-//! Readers notice nothing: the system replaces pages under its own lock, a load that comes in between waits for that as
-//! for any page that is not there yet, and finds the same bytes.
+//! Readers notice nothing: the system replaces pages under its own lock, a load that comes in between waits
+//! for that as for any page that is not there yet, and finds the same bytes.
 //!
-//! A chunk must have been quiet from one round of the checkpointer to the next, so what is written over and over stays
-//! in memory, in huge pages. The chunk with the superblock stays for ever: the file's copy changes by itself.
+//! A chunk must have been quiet from one round of the checkpointer to the next, so what is written over and
+//! over stays in memory, in huge pages. The chunk with the superblock stays for ever: the file's copy changes
+//! by itself.
 
 use super::Shared;
 use super::chunks::{Announcer, CHUNK, Chunks};
@@ -31,8 +33,8 @@ use std::sync::atomic::Ordering;
 
 /// Bytes compared at a time.
 const SLICE: usize = 128 << 10;
-/// How often chunks may be mapped that have no mapped neighbour. Each makes up to two mappings more, and a process may
-/// have some 65 000.
+/// How often chunks may be mapped that have no mapped neighbour. Each makes up to two mappings more, and a
+/// process may have some 65 000.
 const ISLANDS_MAX: usize = 8192;
 
 /// See the module text.
@@ -141,8 +143,8 @@ impl Shared {
                 let given = self.give_back_chunk(memory, &mut mapped, chunk, &mut compared);
                 mapped.refused |= given.is_err();
                 count += usize::from(given == Ok(true));
-                // Writers must not run out of segments meanwhile; a full disk is the checkpoint's to deal with, and a
-                // failure ends the loop at its next turn.
+                // Writers must not run out of segments meanwhile; a full disk is the checkpoint's to deal
+                // with, and a failure ends the loop at its next turn.
                 let _ = self.prepare_what_fits();
             }
         }
@@ -163,9 +165,9 @@ impl Shared {
         }
         memory.chunks.bar(chunk, || {
             let file = self.options.image.inner().as_fd();
-            // SAFETY: memory and file have the same bytes, since they were compared and nobody has stored to the chunk
-            // since before that (`chunks.rs`; the file is ours while we are the checkpointer). Nobody stores to it
-            // before this returns.
+            // SAFETY: memory and file have the same bytes, since they were compared and nobody has stored to
+            // the chunk since before that (`chunks.rs`; the file is ours while we are the checkpointer).
+            // Nobody stores to it before this returns.
             unsafe {
                 memory
                     .reservation
@@ -176,8 +178,8 @@ impl Shared {
         })
     }
 
-    /// Whether the file has what memory has. Lines that it has not are appended to the log; or not, if that has no room
-    /// just now, and then they are found again in the next round.
+    /// Whether the file has what memory has. Lines that it has not are appended to the log; or not, if that
+    /// has no room just now, and then they are found again in the next round.
     fn is_in_file(&self, bytes: Range<u64>, compared: &mut Compared) -> Result<bool, Errno> {
         let Compared {
             ours,

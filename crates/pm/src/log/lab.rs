@@ -12,7 +12,8 @@ impl Log {
         self.shared.flush_to(self.shared.end())
     }
 
-    /// One round of the checkpointer, as after a calm: copies what changed to the image and gives memory back.
+    /// One round of the checkpointer, as after a calm: copies what changed to the image and gives memory
+    /// back.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -20,13 +20,12 @@
 //! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log is the one
 //!    that stays, and nothing in the image depends on more than the durable log holds.
 //! 4. Acknowledged bytes are never written again: each batch starts and ends on a 4 KiB block.
-//! 5. The first failed write or sync is the last, of whichever of the pool's files: the pool is poisoned, waiters are
-//!    told, nothing is retried.
-//!    So is a panic of whoever writes for the others (`watch.rs`).
-//! 6. No page goes to the image but those that a group at or behind the recorded checkpoint touches; and opening makes
-//!    certain what of them it is about to show (`checkpoint.rs`).
-//! 7. Memory is given back to the page cache only where the synced image has the same bytes, and nobody stores to it
-//!    meanwhile (`give_back.rs`, `chunks.rs`).
+//! 5. The first failed write or sync is the last, of whichever of the pool's files: the pool is poisoned,
+//!    waiters are told, nothing is retried. So is a panic of whoever writes for the others (`watch.rs`).
+//! 6. No page goes to the image but those that a group at or behind the recorded checkpoint touches; and
+//!    opening makes certain what of them it is about to show (`checkpoint.rs`).
+//! 7. Memory is given back to the page cache only where the synced image has the same bytes, and nobody
+//!    stores to it meanwhile (`give_back.rs`, `chunks.rs`).
 //!
 //! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter),
 //! and the *checkpointer* prepares segments, writes checkpoints and gives memory back. They are two because
@@ -93,7 +92,8 @@ pub(crate) struct LogOptions {
     pub(crate) image: Arc<File>,
     /// The private mapping of the image; recovery applies the log to it.
     pub(crate) region: Arc<Region>,
-    /// The address space of that mapping, if memory is to be given back to the page cache when nobody stores to it.
+    /// The address space of that mapping, if memory is to be given back to the page cache when nobody stores
+    /// to it.
     pub(crate) reservation: Option<Arc<Reservation>>,
     /// The pool's checksum key.
     pub(crate) secret: Secret,
@@ -118,8 +118,8 @@ pub(crate) struct LogOptions {
 pub(crate) struct Setup {
     /// Bytes of a segment, a multiple of 4096.
     pub(crate) segment_bytes: u64,
-    /// Whether threads serve the log. Without them whoever waits, or finds no room, does their work, and in one
-    /// thread the same calls always lead to the same writes.
+    /// Whether threads serve the log. Without them whoever waits, or finds no room, does their work, and in
+    /// one thread the same calls always lead to the same writes.
     #[cfg(feature = "lab")]
     pub(crate) background: bool,
     /// Whether the write-ahead rule is in force (rule 2).
@@ -196,8 +196,8 @@ struct Shared {
 }
 
 impl Log {
-    /// Recovers: applies the log's longest unbroken run of groups to the region, makes the log ready, and makes certain
-    /// in the image what the region shows. The log is empty then.
+    /// Recovers: applies the log's longest unbroken run of groups to the region, makes the log ready, and
+    /// makes certain in the image what the region shows. The log is empty then.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are as
@@ -263,7 +263,8 @@ impl Log {
         recover::replay(options)
     }
 
-    /// As [`Log::replay`]; where the log is damaged, what is sound in front of that is applied, and the damage is returned.
+    /// As [`Log::replay`]; where the log is damaged, what is sound in front of that is applied, and the
+    /// damage is returned.
     ///
     /// # Errors
     /// As [`Log::open`], but for damage.
@@ -311,8 +312,8 @@ impl Log {
         }
     }
 
-    /// Registers a callback that runs, on the thread that wrote the batch, each time more has become
-    /// durable or the log has failed. It must be short and must not call the log; if it panics, the log fails.
+    /// Registers a callback that runs, on the thread that wrote the batch, each time more has become durable
+    /// or the log has failed. It must be short and must not call the log; if it panics, the log fails.
     pub(crate) fn subscribe(&self, advanced: Subscriber) {
         self.shared.subscribers.write().push(advanced);
     }

@@ -80,8 +80,8 @@ impl Pending {
         !std::mem::replace(&mut self.clocked, true)
     }
 
-    /// A batch of `groups` groups is durable. Who waited for it comes again soon, and who waits already is there:
-    /// the next batch is expected to have them all.
+    /// A batch of `groups` groups is durable. Who waited for it comes again soon, and who waits already is
+    /// there: the next batch is expected to have them all.
     pub(super) fn expect_again(&mut self, groups: u32) {
         self.expected = groups.saturating_add(self.batch.groups);
     }

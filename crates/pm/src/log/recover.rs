@@ -8,15 +8,16 @@
 //! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
 //!   its sync had succeeded, and what is about to be shown to readers must not vanish in the next crash
 //!   (also after a failed sync, where the page cache has what the disk has not);
-//! - zeros over the checksum and the magic of each frame outside the run, so that a later run, which may start at
-//!   any block, never takes a leftover for its own. Also of a torn one: what it lacks may be what the next batch
-//!   writes there, and if the beginning of that batch is lost, the frame is whole.
+//! - zeros over the checksum and the magic of each frame outside the run, so that a later run, which may
+//!   start at any block, never takes a leftover for its own. Also of a torn one: what it lacks may be what
+//!   the next batch writes there, and if the beginning of that batch is lost, the frame is whole.
 //!
-//! What recovery leaves in memory is written to the image before anybody sees it (`checkpoint.rs`). That is not its
-//! business, but for the marks: it marks each page that the run touches.
+//! What recovery leaves in memory is written to the image before anybody sees it (`checkpoint.rs`). That is
+//! not its business, but for the marks: it marks each page that the run touches.
 //!
-//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes. To salvage what a
-//! damaged pool still has, the run counts as far as it goes, and the damage behind it is told instead of refused.
+//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes. To
+//! salvage what a damaged pool still has, the run counts as far as it goes, and the damage behind it is told
+//! instead of refused.
 
 use super::LogOptions;
 use super::dirty::DirtyPages;
@@ -178,8 +179,8 @@ impl<'a> Reader<'a> {
         Ok(inside)
     }
 
-    /// What looks like a frame at or behind the checkpoint, inside of the frame of so many bytes that begins at an offset
-    /// of the file that is loaded.
+    /// What looks like a frame at or behind the checkpoint, inside of the frame of so many bytes that begins
+    /// at an offset of the file that is loaded.
     fn inside(&self, file: usize, begins: u64, bytes: u64) -> impl Iterator<Item = Found> {
         let segment_bytes = self.options.setup.segment_bytes;
         let first = (begins / BLOCK + 1) * BLOCK;
@@ -247,10 +248,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too. What lies inside of
-    /// a frame that verifies is none, wherever that frame is: a group may store what looks like a frame, because it was
-    /// one once. Second: what looks so inside of a frame before the checkpoint, and would count once a later segment is
-    /// written over the beginning of that one.
+    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too. What
+    /// lies inside of a frame that verifies is none, wherever that frame is: a group may store what looks
+    /// like a frame, because it was one once. Second: what looks so inside of a frame before the checkpoint,
+    /// and would count once a later segment is written over the beginning of that one.
     fn scan(&mut self) -> Result<(Vec<Found>, Vec<Found>), Error> {
         let (mut found, mut buried) = (Vec::new(), Vec::new());
         let LogOptions {

@@ -1,9 +1,11 @@
 //! The run of frames that recovery follows, and what it finds on its way.
 //!
-//! A log may have some hundred thousand frames in some hundred files. Frames are sorted once and then passed in order,
-//! and which file holds which segment is found by number: the work grows with the length of the log, and no faster.
+//! A log may have some hundred thousand frames in some hundred files. Frames are sorted once and then passed
+//! in order, and which file holds which segment is found by number: the work grows with the length of the
+//! log, and no faster.
 //!
-//! Invariant: `files` has the segments from `first` on without a gap, and `segments` says the same the other way round.
+//! Invariant: `files` has the segments from `first` on without a gap, and `segments` says the same the other
+//! way round.
 
 use super::LogOptions;
 
@@ -57,8 +59,8 @@ impl Run {
         (self.files.iter().enumerate()).map(|(index, &file)| (self.first + index as u64, file))
     }
 
-    /// Whether a file can hold a segment: a file holds one segment, and a segment lies in one file. A frame elsewhere
-    /// went astray, and would be overwritten with what really belongs there.
+    /// Whether a file can hold a segment: a file holds one segment, and a segment lies in one file. A frame
+    /// elsewhere went astray, and would be overwritten with what really belongs there.
     pub(super) fn admits(&self, segment: u64, file: usize) -> bool {
         look();
         let known = segment
@@ -80,7 +82,8 @@ impl Run {
         }
     }
 
-    /// Passes everything before position `at`; returns what is found there, in one file or several. Positions only go up.
+    /// Passes everything before position `at`; returns what is found there, in one file or several. Positions
+    /// only go up.
     pub(super) fn at<'a>(
         &mut self,
         found: &'a mut [Found],

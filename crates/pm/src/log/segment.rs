@@ -102,7 +102,8 @@ impl Segments {
         }
     }
 
-    /// What to prepare next, if the log ends at `end` and wants more: a free file, or the number of a new one.
+    /// What to prepare next, if the log ends at `end` and wants more: a free file, or the number of a new
+    /// one.
     fn wanted(&mut self, end: u64) -> Option<Segmental> {
         if self.end() >= end + AHEAD * self.segment_bytes || self.live.len() as u64 >= self.limit {
             return None;
@@ -256,8 +257,9 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::prepare_segments`], for the checkpointer, whose next checkpoint makes room on a full disk: that is no
-    /// error, but not all are there. Any other poisons the pool: a sync that failed would succeed if it was repeated.
+    /// As [`Shared::prepare_segments`], for the checkpointer, whose next checkpoint makes room on a full
+    /// disk: that is no error, but not all are there. Any other poisons the pool: a sync that failed would
+    /// succeed if it was repeated.
     pub(super) fn prepare_what_fits(&self) -> Result<bool, Error> {
         match self.prepare_segments() {
             Err(Error::NoSpace { .. }) => Ok(false),

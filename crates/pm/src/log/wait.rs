@@ -3,15 +3,15 @@
 //! Waiters sleep on the count of finished batches, and each batch has a bit of the futex's set, so nobody is
 //! woken for nothing.
 //!
-//! A sync costs about the same for one group as for a hundred. So while nobody leads, a batch *gathers*: waiters
-//! sleep until as many groups have come as the last sync had in it and behind it, and whoever brings the last one
-//! leads. The first waiter of a gathering batch keeps the clock: it leads after half of what a sync takes,
-//! whatever has come until then.
+//! A sync costs about the same for one group as for a hundred. So while nobody leads, a batch *gathers*:
+//! waiters sleep until as many groups have come as the last sync had in it and behind it, and whoever brings
+//! the last one leads. The first waiter of a gathering batch keeps the clock: it leads after half of what a
+//! sync takes, whatever has come until then.
 //!
 //! Nobody is forgotten:
 //! - A waiter reads the count before it looks at anything else, and sleeps only if the count has not changed.
-//! - The leader gives the role back before it raises the count, and raises it also if it found nothing to write:
-//!   somebody may have found the role taken meanwhile.
+//! - The leader gives the role back before it raises the count, and raises it also if it found nothing to
+//!   write: somebody may have found the role taken meanwhile.
 //! - While nobody leads, somebody keeps the clock of the batch that gathers, or is awake.
 
 use super::Shared;
@@ -75,8 +75,8 @@ impl Shared {
         }
     }
 
-    /// The batch that `lsn` is in, and what its waiter does. `clock` is when this waiter leads at the latest, if it
-    /// keeps the clock of that batch.
+    /// The batch that `lsn` is in, and what its waiter does. `clock` is when this waiter leads at the latest,
+    /// if it keeps the clock of that batch.
     fn turn(&self, lsn: u64, gather: bool, clock: &mut Option<Timespec>) -> (u32, Turn) {
         let mut pending = self.pending.lock();
         let number = pending.number_of(lsn);
@@ -107,8 +107,8 @@ impl Shared {
             }
     }
 
-    /// Wakes those who wait for a batch that is finished, after one who waits for the next: that one leads it while
-    /// the others are still being woken.
+    /// Wakes those who wait for a batch that is finished, after one who waits for the next: that one leads it
+    /// while the others are still being woken.
     pub(super) fn wake_after(&self, number: u32) {
         self.completed.fetch_add(1, Ordering::AcqRel);
         for (count, number) in [(1, number.wrapping_add(1)), (i32::MAX as u32, number)] {

@@ -1,8 +1,8 @@
 //! What if one of those panics who write the log for all others?
 //!
-//! Nobody else would do its work, and those who wait for it would wait for ever; a checkpoint that is broken off has
-//! forgotten which pages it was to write, and behind a batch that is broken off there is a gap. So a panic poisons the pool
-//! before it goes on, and before it gives back what it had locked for the work.
+//! Nobody else would do its work, and those who wait for it would wait for ever; a checkpoint that is broken
+//! off has forgotten which pages it was to write, and behind a batch that is broken off there is a gap. So a
+//! panic poisons the pool before it goes on, and before it gives back what it had locked for the work.
 
 use super::Shared;
 

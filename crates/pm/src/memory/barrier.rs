@@ -1,14 +1,14 @@
 //! A memory barrier with two ends: nearly free for those who pass it all the time, dear for the one who
 //! passes it rarely.
 //!
-//! Two threads that each store one thing and then load the other's need a full fence between store and load, on
-//! both sides. A full fence waits for every store before it, streamed records among them: on the way of each
-//! read and write of a store it would cost more than everything else. Linux can put that fence into the other
-//! running threads on demand (`membarrier`), so that only the rare side pays: [`Barrier::light`] keeps
+//! Two threads that each store one thing and then load the other's need a full fence between store and load,
+//! on both sides. A full fence waits for every store before it, streamed records among them: on the way of
+//! each read and write of a store it would cost more than everything else. Linux can put that fence into the
+//! other running threads on demand (`membarrier`), so that only the rare side pays: [`Barrier::light`] keeps
 //! the compiler from moving accesses, and [`Barrier::heavy`] makes the processors follow.
 //!
-//! Where the system does not offer that, under Miri, and in the crash lab, which recovers thousands of images a second and reads little of each, both
-//! ends are full fences.
+//! Where the system does not offer that, under Miri, and in the crash lab, which recovers thousands of images
+//! a second and reads little of each, both ends are full fences.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
@@ -31,8 +31,8 @@ impl Barrier {
         }
     }
 
-    /// The cheap end: everything before it and everything after it, as a [`Barrier::heavy`] of another thread sees
-    /// them, are in this order.
+    /// The cheap end: everything before it and everything after it, as a [`Barrier::heavy`] of another thread
+    /// sees them, are in this order.
     #[inline]
     pub fn light(self) {
         if self.asymmetric {
@@ -42,9 +42,9 @@ impl Barrier {
         }
     }
 
-    /// The dear end (some microseconds). For each [`Barrier::light`] of another thread either all that was before
-    /// that one is seen by what follows here, or all that was before this one is seen by what follows there.
-    /// `false`: the system refused (out of memory), and nothing is promised.
+    /// The dear end (some microseconds). For each [`Barrier::light`] of another thread either all that was
+    /// before that one is seen by what follows here, or all that was before this one is seen by what follows
+    /// there. `false`: the system refused (out of memory), and nothing is promised.
     #[must_use]
     pub fn heavy(self) -> bool {
         fence(Ordering::SeqCst);

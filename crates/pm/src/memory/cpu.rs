@@ -141,8 +141,9 @@ pub(crate) fn fence() {
 /// Writes whole lines past the cache.
 ///
 /// # Safety
-/// `into` is 64-byte aligned and points at `from.len()` writable mapped bytes that the program accesses through
-/// atomics only. The stores are 16 bytes wide and aligned, so no aligned 8-byte word is ever seen torn.
+/// `into` is 64-byte aligned and points at `from.len()` writable mapped bytes that the program accesses
+/// through atomics only. The stores are 16 bytes wide and aligned, so no aligned 8-byte word is ever seen
+/// torn.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
@@ -177,17 +178,18 @@ pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
     }
 }
 
-/// Copies words that others may be storing to: each aligned 8-byte word arrives whole, as it was before or after
-/// a store.
+/// Copies words that others may be storing to: each aligned 8-byte word arrives whole, as it was before or
+/// after a store.
 ///
 /// # Safety
 /// `from` is 8-byte aligned and points at `bytes` mapped bytes, a multiple of 8, that the program writes
-/// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.) `into` points
-/// at as many bytes that nobody else has; they need not be initialised, and are afterwards.
+/// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.)
+/// `into` points at as many bytes that nobody else has; they need not be initialised, and are afterwards.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
-    // SAFETY: loads `bytes` bytes from `from`, mapped (caller), and stores as many to `into`, the caller's own.
+    // SAFETY: loads `bytes` bytes from `from`, mapped (caller), and stores as many to `into`, the caller's
+    // own.
     unsafe {
         std::arch::asm!(
             "sub {n}, 64",
@@ -249,8 +251,8 @@ pub(crate) fn prefetch_line(line: *const u8) {
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
 pub(crate) fn prefetch_line_to_write(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch neither faults nor changes anything the program can see; processors without this hint
-    // take it for one that does nothing.
+    // SAFETY: a prefetch neither faults nor changes anything the program can see; processors without this
+    // hint take it for one that does nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }

@@ -86,7 +86,8 @@ impl Delay {
         }
     }
 
-    /// Reads of so many lines that do not depend on each other: their latencies overlap as far as a core can have misses under way.
+    /// Reads of so many lines that do not depend on each other: their latencies overlap as far as a core can
+    /// have misses under way.
     #[inline]
     pub(crate) fn read_each(&self, lines: u64) {
         /// Line fill buffers of a core; those of today have 10 to 16.
@@ -152,8 +153,8 @@ mod tests {
     use crate::memory::preset::PRESETS;
     use std::time::{Duration, Instant};
 
-    /// Best of 50 runs, or of three and more once one took no longer than `enough`: a machine that is busy makes
-    /// things slower, never faster.
+    /// Best of 50 runs, or of three and more once one took no longer than `enough`: a machine that is busy
+    /// makes things slower, never faster.
     fn best(enough: Duration, mut run: impl FnMut()) -> Duration {
         let mut best = Duration::MAX;
         for number in 1..=50 {

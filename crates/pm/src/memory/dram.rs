@@ -1,14 +1,14 @@
 //! Volatile memory for what is looked up at random: one range of addresses, on huge pages, that never moves.
 //!
-//! A look-up in a large table is a miss of the caches, and on small pages a miss of the page tables too, which in
-//! a virtual machine costs more than the first. So the memory consists of pages of 2 MiB, where the kernel gives
-//! them, as soon as it is too large for the processor to remember where its small pages are.
+//! A look-up in a large table is a miss of the caches, and on small pages a miss of the page tables too,
+//! which in a virtual machine costs more than the first. So the memory consists of pages of 2 MiB, where the
+//! kernel gives them, as soon as it is too large for the processor to remember where its small pages are.
 //!
 //! Invariants:
-//! - Addresses for all there may ever be are reserved at the start and cost nothing; [`Dram::grow_to`] makes more
-//!   of them usable, and what is usable stays so. A line's number is therefore as good as a pointer.
-//! - The bytes are zero at first and accessed as atomic words only, so there is no order of calls that commits undefined
-//!   behaviour.
+//! - Addresses for all there may ever be are reserved at the start and cost nothing; [`Dram::grow_to`] makes
+//!   more of them usable, and what is usable stays so. A line's number is therefore as good as a pointer.
+//! - The bytes are zero at first and accessed as atomic words only, so there is no order of calls that
+//!   commits undefined behaviour.
 //! - An access to a line that is not usable is a bug of the caller and panics.
 
 use super::cpu;
@@ -77,10 +77,10 @@ impl DramLine {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
-            // Atomic loads cannot be joined by the compiler, so the loads are written out.
-            // SAFETY: SSE2 is part of x86-64. The 64 bytes are those of a live reference and aligned to 64. Whoever
-            // stores to them stores whole aligned words, and a load of two of them tears neither; loads are in
-            // order on this processor, and the compiler moves none across this.
+            // Atomic loads cannot be joined by the compiler, so the loads are written out. SAFETY: SSE2 is
+            // part of x86-64. The 64 bytes are those of a live reference and aligned to 64. Whoever stores to
+            // them stores whole aligned words, and a load of two of them tears neither; loads are in order on
+            // this processor, and the compiler moves none across this.
             unsafe {
                 std::arch::asm!(
                     "movdqa {a}, [{line}]",
@@ -196,8 +196,8 @@ impl Dram {
         })
     }
 
-    /// Makes at least the first `bytes` usable. What was not usable before is zero, and becomes memory when it
-    /// is touched.
+    /// Makes at least the first `bytes` usable. What was not usable before is zero, and becomes memory when
+    /// it is touched.
     ///
     /// # Errors
     /// If there are not as many addresses, or the system refuses. Nothing has changed then.
@@ -253,8 +253,8 @@ impl Dram {
         }
         // SAFETY: inside the usable part of the one live mapping (checked above), whose size fits an `isize`.
         let line = unsafe { self.base.add(number) };
-        // SAFETY: aligned (the base is, and the type's size is a multiple of its alignment), initialised (by zeros
-        // of the kernel or the allocator), only accessed through atomics, and alive as long as `self`.
+        // SAFETY: aligned (the base is, and the type's size is a multiple of its alignment), initialised (by
+        // zeros of the kernel or the allocator), only accessed through atomics, and alive as long as `self`.
         unsafe { line.as_ref() }
     }
 
@@ -276,12 +276,13 @@ impl Dram {
                 .cast::<AtomicU64>()
                 .add((at / 8) as usize)
         };
-        // SAFETY: aligned (the base is, and so is `at`), in bounds, initialised (by zeros of the kernel or the
-        // allocator), only accessed through atomics, and alive as long as `self`.
+        // SAFETY: aligned (the base is, and so is `at`), in bounds, initialised (by zeros of the kernel or
+        // the allocator), only accessed through atomics, and alive as long as `self`.
         unsafe { std::slice::from_raw_parts(first, (bytes / 8) as usize) }
     }
 
-    /// Copies `into.len()` bytes out; `at` and the length are multiples of 8. Each word is read as by a relaxed load.
+    /// Copies `into.len()` bytes out; `at` and the length are multiples of 8. Each word is read as by a
+    /// relaxed load.
     ///
     /// # Panics
     /// As [`Dram::words`].

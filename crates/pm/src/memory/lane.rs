@@ -11,8 +11,8 @@
 //!   the fence is. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on memory
 //!   that is persistent itself it is durable already.
 //! - [`Durable`]: survives. Only [`crate::Pool`] makes it.
-//! - [`Written`]: what the next fence will cover. Whoever publishes something in DRAM shows an [`Ordered`], and debug
-//!   builds check that it is of a fence that came after that was written.
+//! - [`Written`]: what the next fence will cover. Whoever publishes something in DRAM shows an [`Ordered`],
+//!   and debug builds check that it is of a fence that came after that was written.
 //!
 //! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
 //! durability, does not compile.
@@ -79,8 +79,8 @@ impl Ordered {
         self.lsn
     }
 
-    /// Says of something that was found when the pool was opened, and that nobody else sees before whoever found it
-    /// has fenced it, that no fence of this process has to come first.
+    /// Says of something that was found when the pool was opened, and that nobody else sees before whoever
+    /// found it has fenced it, that no fence of this process has to come first.
     pub const fn when_found() -> Ordered {
         Ordered {
             lsn: Lsn(0),
@@ -99,8 +99,8 @@ impl Ordered {
     }
 }
 
-/// What a lane has stored, streamed or gathered for its next fence, as far as debug builds keep count of that: see
-/// [`Ordered::assert_covers`].
+/// What a lane has stored, streamed or gathered for its next fence, as far as debug builds keep count of
+/// that: see [`Ordered::assert_covers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Written(FenceNumber);
 
@@ -311,8 +311,9 @@ impl Lane {
     }
 
     /// As [`Lane::exchange_word`], for a word that may be lost in a crash although what it belongs to was
-    /// acknowledged. It stays in the cache; whoever needs it to be durable some day uses [`Lane::flush_range`]. The
-    /// crash lab asks of every other store that it is durable when an answer is given.
+    /// acknowledged. It stays in the cache; whoever needs it to be durable some day uses
+    /// [`Lane::flush_range`]. The crash lab asks of every other store that it is durable when an answer is
+    /// given.
     ///
     /// # Errors
     /// As [`Lane::exchange_word`].
@@ -428,9 +429,10 @@ impl Lane {
         self.flush(Dirty { at, bytes })
     }
 
-    /// Flushes what was there when the pool was opened. A process that was killed leaves stores that can be read and
-    /// are in caches only; whoever relies on them makes them durable first. Without the delay model: lines that
-    /// are clean cost nothing. On files there is nothing to do, since memory was read from what is durable.
+    /// Flushes what was there when the pool was opened. A process that was killed leaves stores that can be
+    /// read and are in caches only; whoever relies on them makes them durable first. Without the delay model:
+    /// lines that are clean cost nothing. On files there is nothing to do, since memory was read from what is
+    /// durable.
     ///
     /// # Panics
     /// If the range is outside the pool.

@@ -6,7 +6,8 @@
 //! - The image is mapped over the front of the reservation, without gaps.
 //! - Only bytes that the medium has room for are mapped: the file is allocated before, so that no later
 //!   access finds the disk full (which would be a signal, not an error).
-//! - Pages are replaced under somebody's feet only by pages with the same bytes, and only while nobody stores.
+//! - Pages are replaced under somebody's feet only by pages with the same bytes, and only while nobody
+//!   stores.
 
 use super::region::Backing;
 use crate::pool::superblock::PAGE;
@@ -51,8 +52,8 @@ pub(crate) struct Reservation {
 
 // SAFETY: the range belongs to this value alone, and is accessed through the region's atomics only.
 unsafe impl Send for Reservation {}
-// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet, and `give_back` only puts the same bytes in
-// the place of pages that nobody stores to (their contracts).
+// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet, and `give_back` only puts the
+// same bytes in the place of pages that nobody stores to (their contracts).
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -153,9 +154,9 @@ impl Reservation {
         unsafe { rustix::mm::mprotect(self.address(0), bytes as usize, access) }
     }
 
-    /// Makes `from .. to`, over which nothing was mapped, usable as private zeros, in huge pages where there are any.
-    /// That is what a private mapping of a file with zeros there would be; but then the first store to a page would
-    /// read the page into the page cache and copy it.
+    /// Makes `from .. to`, over which nothing was mapped, usable as private zeros, in huge pages where there
+    /// are any. That is what a private mapping of a file with zeros there would be; but then the first store
+    /// to a page would read the page into the page cache and copy it.
     pub(crate) fn add_zeros(&self, from: u64, to: u64) -> Result<(), Errno> {
         assert!(from.is_multiple_of(PAGE) && from <= to && to <= self.bytes);
         let (at, bytes) = (self.address(from), (to - from) as usize);
@@ -167,16 +168,17 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes the memory of `from .. to` away, and lets the file's own pages show in its place, privately as before.
-    /// `mapped`: the whole range is a private mapping of the file already, of which stores made copies.
+    /// Takes the memory of `from .. to` away, and lets the file's own pages show in its place, privately as
+    /// before. `mapped`: the whole range is a private mapping of the file already, of which stores made
+    /// copies.
     ///
     /// # Errors
     /// What the system said; everything is as before then.
     ///
     /// # Safety
-    /// The file has the bytes that memory has. Nobody stores to the range during the call. Loads are welcome: the
-    /// system changes mappings under a lock that a load of a missing page takes, too, so each finds the bytes of one
-    /// mapping or the other, which are the same.
+    /// The file has the bytes that memory has. Nobody stores to the range during the call. Loads are welcome:
+    /// the system changes mappings under a lock that a load of a missing page takes, too, so each finds the
+    /// bytes of one mapping or the other, which are the same.
     pub(crate) unsafe fn give_back(
         &self,
         file: BorrowedFd<'_>,
@@ -189,12 +191,14 @@ impl Reservation {
         );
         let (at, bytes) = (self.address(from), (to - from) as usize);
         if mapped {
-            // SAFETY: inside our own reservation; loads find the file's bytes afterwards, which are the same (caller).
+            // SAFETY: inside our own reservation; loads find the file's bytes afterwards, which are the same
+            // (caller).
             return unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxDontNeed) };
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = Sharing::Private.flags() | MapFlags::FIXED;
-        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), by the same bytes (caller).
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), by the same bytes
+        // (caller).
         let replaced = unsafe { rustix::mm::mmap(at, bytes, access, flags, file, from) };
         replaced.map(drop).inspect_err(|_| {
             let unchanged = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -207,7 +211,8 @@ impl Reservation {
         })
     }
 
-    /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs them.
+    /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs
+    /// them.
     pub(crate) fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
         let from = from / PAGE * PAGE;
         let to = to.next_multiple_of(PAGE).min(self.bytes);

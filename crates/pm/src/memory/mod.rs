@@ -1,4 +1,5 @@
-//! Memory that keeps what it holds: the instructions, the order of persistence as types, mappings, and what it takes to wait like a slower medium.
+//! Memory that keeps what it holds: the instructions, the order of persistence as types, mappings, and what
+//! it takes to wait like a slower medium.
 
 pub(super) mod barrier;
 pub(super) mod clock;

@@ -104,8 +104,8 @@ impl Region {
         }
     }
 
-    /// Puts bytes of an image into memory without telling anybody: what they are is decided by a crash, not by
-    /// a store.
+    /// Puts bytes of an image into memory without telling anybody: what they are is decided by a crash, not
+    /// by a store.
     ///
     /// # Panics
     /// If the range is not mapped or not aligned.
@@ -197,8 +197,8 @@ impl Region {
         }
     }
 
-    /// As [`Region::load`], of `bytes` bytes to the end of `into`: large values go where the caller wants them, and
-    /// that place is not made zero first.
+    /// As [`Region::load`], of `bytes` bytes to the end of `into`: large values go where the caller wants
+    /// them, and that place is not made zero first.
     ///
     /// # Panics
     /// As [`Region::load`].
@@ -210,15 +210,15 @@ impl Region {
         }
     }
 
-    /// As [`Region::load`], for the redo log: what a cache would write back is no read of the program, so no tap
-    /// hears of it.
+    /// As [`Region::load`], for the redo log: what a cache would write back is no read of the program, so no
+    /// tap hears of it.
     #[inline]
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
         words::copy_out(self.words(at, into.len() as u64), into);
     }
 
-    /// Starts fetching `LINES` lines from the one of `at` on into the caches: a hint, which changes nothing and
-    /// is ignored outside of the pool.
+    /// Starts fetching `LINES` lines from the one of `at` on into the caches: a hint, which changes nothing
+    /// and is ignored outside of the pool.
     #[inline]
     pub fn prefetch<const LINES: usize>(&self, at: u64) {
         if !self.contains(at, 8) {
@@ -255,8 +255,8 @@ impl Region {
         }
     }
 
-    /// Fetches the lines that all these words are in, which are going to be read word by word, and written. Their latencies
-    /// overlap, and so does what the delay model makes of them.
+    /// Fetches the lines that all these words are in, which are going to be read word by word, and written.
+    /// Their latencies overlap, and so does what the delay model makes of them.
     pub fn fetch_each_to_write(&self, words: &[u64]) {
         self.prefetch_each_to_write(words);
         if let Some(delay) = &self.delay {
@@ -363,8 +363,8 @@ pub(crate) struct Heap {
 
 #[cfg(feature = "lab")]
 thread_local! {
-    /// Memory that copies of images had. Giving it back to the system and getting it again, page by page, would
-    /// take longer than the recovery of a small pool.
+    /// Memory that copies of images had. Giving it back to the system and getting it again, page by page,
+    /// would take longer than the recovery of a small pool.
     static SPARE: std::cell::RefCell<Option<Heap>> = const { std::cell::RefCell::new(None) };
 }
 

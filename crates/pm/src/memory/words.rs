@@ -1,4 +1,5 @@
-//! Copies between atomic words and private bytes: what memory that others may be writing is read and written with.
+//! Copies between atomic words and private bytes: what memory that others may be writing is read and written
+//! with.
 //!
 //! A word is never torn; which words of a copy are old and which are new is for the caller to find out.
 

@@ -1,7 +1,7 @@
 //! Making a devdax device blank, so that the next open may create a pool there.
 //!
-//! A pool of files is removed with its directory; a device has no other way to be given back, since the kernel
-//! lets nobody `write` to it.
+//! A pool of files is removed with its directory; a device has no other way to be given back, since the
+//! kernel lets nobody `write` to it.
 
 use super::PoolOptions;
 use super::opening;
@@ -14,8 +14,8 @@ use crate::memory::region::Region;
 use rustix::fd::AsFd;
 use std::path::Path;
 
-/// Erases what makes the devdax device at `path` a pool, durably. All that the pool held is lost. Nothing else
-/// needs to be erased: room is overwritten with zeros when a pool hands it out.
+/// Erases what makes the devdax device at `path` a pool, durably. All that the pool held is lost. Nothing
+/// else needs to be erased: room is overwritten with zeros when a pool hands it out.
 ///
 /// # Errors
 /// [`Error::Locked`] if the pool is open, [`Error::Options`] if `path` is no devdax device or too small to have
@@ -39,7 +39,8 @@ pub fn erase(path: &Path) -> Result<(), Error> {
     let bytes = DATA_AT.next_multiple_of(device.align);
     let reservation =
         Reservation::new(bytes, bytes, device.align).map_err(io("reserving address space"))?;
-    // SAFETY: there is no region yet. The device has more than `DATA_AT` bytes and a multiple of its alignment.
+    // SAFETY: there is no region yet. The device has more than `DATA_AT` bytes and a multiple of its
+    // alignment.
     unsafe { reservation.map(place.file.inner().as_fd(), Sharing::Shared, 0, bytes) }
         .map_err(io("mapping the device"))?;
     Region::new(Box::new(reservation), DATA_AT, None).clear(FlushKind::detect(), 0, DATA_AT);

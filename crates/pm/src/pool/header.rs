@@ -4,8 +4,9 @@
 //! - At every moment at least one copy is valid and durable: the copies are written one after the other, each
 //!   durable before the next is touched, and a copy that is invalid or older is written first.
 //! - After [`Header::update`] both copies carry the new state, so one damaged copy never loses an update.
-//! - After a failed write nobody knows what the medium holds; every later update is refused, and so is everything else
-//!   that shares the header's [`Poison`]: the redo log, whose files these writes could have failed for as well.
+//! - After a failed write nobody knows what the medium holds; every later update is refused, and so is
+//!   everything else that shares the header's [`Poison`]: the redo log, whose files these writes could have
+//!   failed for as well.
 
 use super::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use crate::error::Error;
@@ -157,10 +158,10 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Takes over what [`read`] found, and first makes both copies carry it, durably. What was read may not be
-    /// what the medium has: a process that died before its sync, or whose sync failed, leaves in caches what a
-    /// power loss takes. So the copies that were good are written again, the same bytes to the same place, before
-    /// the others are touched.
+    /// Takes over what [`read`] found, and first makes both copies carry it, durably. What was read may not
+    /// be what the medium has: a process that died before its sync, or whose sync failed, leaves in caches
+    /// what a power loss takes. So the copies that were good are written again, the same bytes to the same
+    /// place, before the others are touched.
     pub(crate) fn adopt(
         carrier: Box<dyn Carrier>,
         path: &Path,

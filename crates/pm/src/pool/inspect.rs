@@ -70,7 +70,8 @@ impl Pool {
         let (file, bytes, is_device) = open_image(path)?;
         let open = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err();
         if !open {
-            // Given back at once, so that nobody who opens the pool meanwhile finds it locked by a look at it.
+            // Given back at once, so that nobody who opens the pool meanwhile finds it locked by a look at
+            // it.
             rustix::fs::flock(file.as_fd(), FlockOperation::Unlock)
                 .map_err(Error::io(path, "unlocking"))?;
         }

@@ -1,9 +1,9 @@
 //! A pool: one image of persistent bytes, its superblock, its medium.
 //!
 //! Invariants:
-//! - While a pool is open to write the superblock says "not clean"; only [`Pool::close`] says otherwise, after all
-//!   else is durable. Dropping a pool without closing it is a crash, on purpose: recovery is the only way
-//!   to start, so it had better be used.
+//! - While a pool is open to write the superblock says "not clean"; only [`Pool::close`] says otherwise,
+//!   after all else is durable. Dropping a pool without closing it is a crash, on purpose: recovery is the
+//!   only way to start, so it had better be used.
 //! - Every open raises the incarnation durably before anything else is written; an open with `read_only`
 //!   writes nothing at all (`view.rs`).
 //! - The image only grows, by extents; the superblock knows an extent before its owner does.
@@ -45,12 +45,13 @@ pub struct PoolOptions {
     pub create: bool,
     /// Open a pool that is there.
     pub open: bool,
-    /// Open the pool that is there in private memory, to look at it: nothing of it changes on the medium, whatever
-    /// is done with the open pool. It cannot grow, acknowledges nothing, and `create` does not count. `auto` then
-    /// also means `emulated`. Several may look at once, but not while somebody has the pool open to write.
+    /// Open the pool that is there in private memory, to look at it: nothing of it changes on the medium,
+    /// whatever is done with the open pool. It cannot grow, acknowledges nothing, and `create` does not
+    /// count. `auto` then also means `emulated`. Several may look at once, but not while somebody has the
+    /// pool open to write.
     pub read_only: bool,
-    /// With `read_only`: damage that ends what can be recovered does not fail the open. What is sound is there, and
-    /// [`Pool::damage`] says what is not.
+    /// With `read_only`: damage that ends what can be recovered does not fail the open. What is sound is
+    /// there, and [`Pool::damage`] says what is not.
     pub salvage: bool,
     /// Acknowledgement class on the `file` medium.
     pub durability: Durability,
@@ -162,7 +163,8 @@ impl Pool {
         self.was_clean
     }
 
-    /// How often the pool was opened, this time included. No two openings that wrote anything have the same number.
+    /// How often the pool was opened, this time included. No two openings that wrote anything have the same
+    /// number.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.header.get().incarnation
@@ -246,15 +248,16 @@ impl Pool {
             .allocate(&self.header, &self.region, owner, bytes, align)
     }
 
-    /// Whether room can be given back: the image is a file that stores reach directly, and the file system may take it.
+    /// Whether room can be given back: the image is a file that stores reach directly, and the file system
+    /// may take it.
     #[must_use]
     pub fn gives_back(&self) -> bool {
         self.growth.gives_back() && !self.read_only
     }
 
-    /// Gives the room of `at .. at + bytes` (whole pages of 4096 bytes) back to the medium; `false` if the medium keeps it. The range
-    /// reads as zeros then, and nobody may store to it before [`Pool::take_back`]. A crash may leave any part of it
-    /// as it was.
+    /// Gives the room of `at .. at + bytes` (whole pages of 4096 bytes) back to the medium; `false` if the
+    /// medium keeps it. The range reads as zeros then, and nobody may store to it before [`Pool::take_back`].
+    /// A crash may leave any part of it as it was.
     ///
     /// # Errors
     /// [`Error::Io`]; parts may have been given back.
@@ -299,9 +302,9 @@ impl Pool {
         self.log.as_ref().map_or(Lsn(u64::MAX), Log::acknowledged)
     }
 
-    /// Whoever waits for this waits for everything that any lane has fenced until now; `Lsn(0)` on media that are durable at
-    /// the fence. `Lsn(u64::MAX)`, which never comes, once the log has failed: what was fenced since was dropped. Takes a lock
-    /// that all writers share.
+    /// Whoever waits for this waits for everything that any lane has fenced until now; `Lsn(0)` on media that
+    /// are durable at the fence. `Lsn(u64::MAX)`, which never comes, once the log has failed: what was fenced
+    /// since was dropped. Takes a lock that all writers share.
     #[must_use]
     pub fn fenced(&self) -> Lsn {
         self.log.as_ref().map_or(Lsn(0), Log::fenced)
@@ -389,7 +392,8 @@ impl Pool {
         self.log.as_ref().map_or(Ok(()), Log::checkpoint)
     }
 
-    /// What the flusher of the redo log does in one round, for a lab that schedules it; nothing on other media.
+    /// What the flusher of the redo log does in one round, for a lab that schedules it; nothing on other
+    /// media.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -398,7 +402,8 @@ impl Pool {
         self.log.as_ref().map_or(Ok(()), Log::flush_once)
     }
 
-    /// What the checkpointer of the redo log does in one round, for a lab that schedules it; nothing on other media.
+    /// What the checkpointer of the redo log does in one round, for a lab that schedules it; nothing on other
+    /// media.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

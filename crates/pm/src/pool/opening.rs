@@ -358,9 +358,9 @@ fn check_engine(path: &Path, options: &PoolOptions, superblock: &Superblock) -> 
     })
 }
 
-/// Which medium an existing pool is opened on, if its engine is one that is asked for. The recorded one, unless another is asked for by name and
-/// the pool was closed cleanly: only then does the image alone hold everything. A pool that is only looked at
-/// persists nothing, so that the recorded medium need not be there.
+/// Which medium an existing pool is opened on, if its engine is one that is asked for. The recorded one,
+/// unless another is asked for by name and the pool was closed cleanly: only then does the image alone hold
+/// everything. A pool that is only looked at persists nothing, so that the recorded medium need not be there.
 pub(crate) fn choose(
     path: &Path,
     options: &PoolOptions,

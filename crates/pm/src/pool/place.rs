@@ -81,8 +81,9 @@ fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Creates the directory, and those above it that are not there. Each name is durable before anything is created below
-/// it, so only the lowest that is found there may be one that an interrupted creation left: its name is synced first.
+/// Creates the directory, and those above it that are not there. Each name is durable before anything is
+/// created below it, so only the lowest that is found there may be one that an interrupted creation left: its
+/// name is synced first.
 fn create_directory(path: &Path) -> Result<(), Error> {
     let is_there = |path: &&Path| *path == Path::new("") || path.exists();
     if let Some(found) = path.ancestors().find(is_there) {
@@ -114,8 +115,8 @@ fn sync_name(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     match sync_parent(path) {
-        // A folder above that may not be opened, or is on a file system that has nothing to sync, was there before the
-        // pool.
+        // A folder above that may not be opened, or is on a file system that has nothing to sync, was there
+        // before the pool.
         Err(Error::Io {
             source: Errno::ACCESS | Errno::PERM | Errno::INVAL | Errno::ROFS,
             ..
@@ -315,8 +316,8 @@ mod tests {
     use super::*;
     use crate::io::faults::Faults;
 
-    /// Several levels were created at once, and only the folder of the lowest was synced: a power loss could take the
-    /// whole branch, with a pool whose writes had been acknowledged.
+    /// Several levels were created at once, and only the folder of the lowest was synced: a power loss could
+    /// take the whole branch, with a pool whose writes had been acknowledged.
     #[test]
     fn each_level_that_is_created_is_durable() {
         let top = tempfile::tempdir().unwrap();

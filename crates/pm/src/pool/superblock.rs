@@ -36,8 +36,8 @@ pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 pub const DATA_AT: u64 = 65_536;
 /// The format version. Version 1 had other checksums, and was never released.
 pub(crate) const VERSION: u32 = 2;
-/// No count or position of a pool gets beyond this, however long it is used: what is above was forged, and would
-/// overflow.
+/// No count or position of a pool gets beyond this, however long it is used: what is above was forged, and
+/// would overflow.
 const COUNT_MAX: u64 = 1 << 62;
 /// Largest image: what a signed file offset can address, in whole pages.
 pub(crate) const IMAGE_BYTES_MAX: u64 = i64::MAX as u64 / PAGE * PAGE;
@@ -487,9 +487,9 @@ mod tests {
         ));
     }
 
-    /// Opening raises generation and incarnation: a pool whose superblock said that it had been opened 2^64 - 1
-    /// times, found by fuzzing, overflowed there (a panic, or a count that starts over); a position of the redo
-    /// log that large did so in recovery.
+    /// Opening raises generation and incarnation: a pool whose superblock said that it had been opened 2^64 -
+    /// 1 times, found by fuzzing, overflowed there (a panic, or a count that starts over); a position of the
+    /// redo log that large did so in recovery.
     #[test]
     fn counts_that_would_overflow_are_refused() {
         for at in [

@@ -1,4 +1,5 @@
-//! Pools on a simulated disk: they do what pools on files do, call by call, and the disk's tap hears all of it.
+//! Pools on a simulated disk: they do what pools on files do, call by call, and the disk's tap hears all of
+//! it.
 #![cfg(feature = "lab")]
 
 mod medium;
@@ -209,8 +210,8 @@ fn a_call_that_is_skipped_does_nothing() {
     assert_eq!(found(recorder.durable()), 0, "the medium never got it");
 }
 
-/// The disk is full from some moment on: growth is refused and changes nothing, the log goes on with what it has. It
-/// used to be poisoned when there was no room for the name of a segment, rather than for its bytes.
+/// The disk is full from some moment on: growth is refused and changes nothing, the log goes on with what it
+/// has. It used to be poisoned when there was no room for the name of a segment, rather than for its bytes.
 #[test]
 fn a_full_disk_stops_growth_and_not_the_log() {
     let files = new_pool();
@@ -261,8 +262,9 @@ fn a_log_that_grew_is_cut() {
     }
 }
 
-/// A checkpoint copies a page with a store whose cause, fenced by another lane meanwhile, waits to be written; of
-/// the two pages that it writes, the disk loses the one with the cause. Says whether the effect is then there alone.
+/// A checkpoint copies a page with a store whose cause, fenced by another lane meanwhile, waits to be
+/// written; of the two pages that it writes, the disk loses the one with the cause. Says whether the effect
+/// is then there alone.
 fn effect_without_cause(break_write_ahead: bool) -> bool {
     const CAUSE: u64 = DATA_AT;
     const EFFECT: u64 = DATA_AT + 2 * PAGE;
@@ -339,8 +341,9 @@ impl Waiter for Turn {
     }
 }
 
-/// Two threads that are stopped at every call on the disk, with the log's and the superblock's locks held: neither
-/// may block on the other. The log is too small for what they write, so both also make room, and both grow.
+/// Two threads that are stopped at every call on the disk, with the log's and the superblock's locks held:
+/// neither may block on the other. The log is too small for what they write, so both also make room, and both
+/// grow.
 #[test]
 fn scheduled_threads_never_block_each_other() {
     let (report, result) = channel();

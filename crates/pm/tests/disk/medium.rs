@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// A medium that loses all that it may: a file has what its last sync covered, the directory what its last had.
+/// A medium that loses all that it may: a file has what its last sync covered, the directory what its last
+/// had.
 #[derive(Default)]
 pub(super) struct Medium {
     /// What the process wrote; what is durable of it.
@@ -153,8 +154,8 @@ impl<J: Fn(DiskEvent<'_>, &str) -> Answer + Send + Sync> DiskTap for Recorder<J>
     }
 }
 
-/// Plays a crash before each call on the disk: half of them keep what was synced and nothing else, half of them any
-/// of the other sectors too.
+/// Plays a crash before each call on the disk: half of them keep what was synced and nothing else, half of
+/// them any of the other sectors too.
 pub(super) struct Crasher {
     pub(super) medium: Mutex<Medium>,
     random: Mutex<StdRng>,

@@ -144,8 +144,8 @@ impl Connection {
 
     /// Reads once; returns how many bytes came.
     fn read(&mut self, tools: &mut Tools<'_>) -> usize {
-        // Small requests come by way of the loop's buffer, so that connections need not have a large one each.
-        // Large arguments are read to where they stay.
+        // Small requests come by way of the loop's buffer, so that connections need not have a large one
+        // each. Large arguments are read to where they stay.
         let missing = self.parser.missing_bytes(self.query.len());
         if missing >= tools.read_buffer.len() && !self.make_room(missing) {
             self.close_for_query(tools);
@@ -186,8 +186,8 @@ impl Connection {
         }
     }
 
-    /// Reserves room for the `missing` bytes of an argument, and one more, so that its last read is a short one.
-    /// Not much more than has come already: an announced length by itself takes no memory.
+    /// Reserves room for the `missing` bytes of an argument, and one more, so that its last read is a short
+    /// one. Not much more than has come already: an announced length by itself takes no memory.
     fn make_room(&mut self, missing: usize) -> bool {
         let step = missing.min(self.query.len().max(GROW_QUERY_BYTES)) + 1;
         let addressable = self.query.len().saturating_add(step) <= u32::MAX as usize;

@@ -1,4 +1,5 @@
-//! From bytes to requests: arrays and inline commands, their arguments, numbers and patterns. Limits stand on everything that a client controls.
+//! From bytes to requests: arrays and inline commands, their arguments, numbers and patterns. Limits stand on
+//! everything that a client controls.
 
 pub(super) mod args;
 pub(super) mod frame;

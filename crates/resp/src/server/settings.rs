@@ -57,8 +57,8 @@ pub struct Limits {
     pub unauthenticated_arguments: usize,
     /// Bytes of an inline request.
     pub inline_bytes: usize,
-    /// Unsent reply bytes at which a connection is closed, and the largest reply made of several values: MGET,
-    /// KEYS, SCAN and EXEC answer an error rather than more. A single value may be larger.
+    /// Unsent reply bytes at which a connection is closed, and the largest reply made of several values:
+    /// MGET, KEYS, SCAN and EXEC answer an error rather than more. A single value may be larger.
     pub output_hard_bytes: usize,
     /// Unsent reply bytes at which it is closed once they have been as many for `output_soft_time`.
     pub output_soft_bytes: usize,

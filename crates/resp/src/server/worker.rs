@@ -4,8 +4,8 @@
 //! what all of them wrote; their replies are settled on that commit's ticket; what is durable is sent.
 //! Replies that wait are sent when the engine says that more has become durable.
 //!
-//! Then the engine may have work for this thread ([`EngineSession::turn`]). It gets a slice of it, and clients are looked at before the next one; as
-//! long as there is more, the loop does not sleep.
+//! Then the engine may have work for this thread ([`EngineSession::turn`]). It gets a slice of it, and
+//! clients are looked at before the next one; as long as there is more, the loop does not sleep.
 
 use super::Shared;
 use super::statistics::Statistics;
@@ -104,7 +104,8 @@ pub(crate) struct Worker {
     /// Slots whose replies wait to be durable.
     waiting: Vec<usize>,
     uncommitted: bool,
-    /// The engine had work for this thread, and may have more: so many turns are taken before the loop sleeps.
+    /// The engine had work for this thread, and may have more: so many turns are taken before the loop
+    /// sleeps.
     turns: u32,
     /// The error line for replies that will never be durable, once the engine has failed.
     failure: Option<Vec<u8>>,
@@ -172,7 +173,8 @@ impl Worker {
         self.turns = self.turns.saturating_sub(1);
         match self.session.turn() {
             Ok(true) => {
-                // Of a thread that is alone, every second turn is for its clients; it is not at rest for that.
+                // Of a thread that is alone, every second turn is for its clients; it is not at rest for
+                // that.
                 self.turns = 2;
                 self.mailbox().statistics.turns.add(1);
             }
@@ -406,7 +408,8 @@ impl Worker {
             .max()
     }
 
-    /// Nothing has become durable, for a while or in spite of news: an engine that has failed says so when asked to commit.
+    /// Nothing has become durable, for a while or in spite of news: an engine that has failed says so when
+    /// asked to commit.
     fn probe_engine(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.session.commit()

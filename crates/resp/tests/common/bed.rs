@@ -1,7 +1,7 @@
 //! Where tests put their stores: which engine, on which medium.
 //!
-//! Tests run over every engine, on emulated persistent memory and on files. `EVERDRAM_TEST_ENGINE=model` takes the
-//! model instead; `EVERDRAM_TEST_MEDIUM=file` (or `emulated`) runs everything on that medium.
+//! Tests run over every engine, on emulated persistent memory and on files. `EVERDRAM_TEST_ENGINE=model`
+//! takes the model instead; `EVERDRAM_TEST_MEDIUM=file` (or `emulated`) runs everything on that medium.
 
 use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
 use std::path::{Path, PathBuf};

@@ -200,8 +200,8 @@ fn values_of_many_sizes_come_back(engine: EngineKind) {
     }
 }
 
-/// Large arguments are read to where they stay, small ones by way of a shared buffer, and the end of one read may be
-/// anywhere in either.
+/// Large arguments are read to where they stay, small ones by way of a shared buffer, and the end of one read
+/// may be anywhere in either.
 fn large_arguments_keep_their_bytes_between_small_requests(engine: EngineKind) {
     let server = start(
         engine,

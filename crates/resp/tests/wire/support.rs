@@ -191,8 +191,8 @@ impl Raw<TcpStream> {
         arrived
     }
 
-    /// Bytes sent that the server's socket has not got yet: also on the loopback device, delivery may come after
-    /// the call that sends.
+    /// Bytes sent that the server's socket has not got yet: also on the loopback device, delivery may come
+    /// after the call that sends.
     pub(crate) fn unacknowledged(&self) -> u64 {
         let port = |address: std::io::Result<SocketAddr>| {
             format!(":{:04X}", address.expect("a connected socket").port())

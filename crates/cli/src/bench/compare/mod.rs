@@ -1,4 +1,5 @@
-//! `everdram bench compare`: everdram, its rivals and the machine's limits in one run, as a table, as rows and as a page.
+//! `everdram bench compare`: everdram, its rivals and the machine's limits in one run, as a table, as rows
+//! and as a page.
 
 mod contestant;
 mod page;

@@ -1,4 +1,5 @@
-//! The run: rounds of limits and turns, then the servers. What fails leaves a line that says why, and the rest goes on.
+//! The run: rounds of limits and turns, then the servers. What fails leaves a line that says why, and the
+//! rest goes on.
 
 use super::contestant::{Contestant, is_wanted};
 use super::turn;
@@ -319,8 +320,8 @@ fn loads(comparison: &Comparison) -> Vec<Load> {
 mod tests {
     use super::*;
 
-    /// The process of a turn is this program started again, and a test runner knows no such command: it ends with an
-    /// error, as a store does that dies.
+    /// The process of a turn is this program started again, and a test runner knows no such command: it ends
+    /// with an error, as a store does that dies.
     #[test]
     fn a_store_that_ends_its_process_leaves_a_line_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();

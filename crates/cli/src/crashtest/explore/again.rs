@@ -1,7 +1,7 @@
 //! A saved plan done again: is it still wrong?
 //!
-//! If the saved image can be had, it is judged and nothing else is looked at. Otherwise the whole run is examined,
-//! and the answer is only there once that is complete.
+//! If the saved image can be had, it is judged and nothing else is looked at. Otherwise the whole run is
+//! examined, and the answer is only there once that is complete.
 
 use super::End;
 use super::finding::{Kept, explanation_json};

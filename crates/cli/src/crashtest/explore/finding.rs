@@ -1,7 +1,7 @@
 //! What becomes of a finding: saved as a plan, made small, saved again, and explained.
 //!
-//! It is saved before it is made small, which takes a while and may be interrupted. A plan that cannot be saved is
-//! said to be so beside everything else that there is to say.
+//! It is saved before it is made small, which takes a while and may be interrupted. A plan that cannot be
+//! saved is said to be so beside everything else that there is to say.
 
 use super::plan_file::PlanFile;
 use crate::terminal::{Progress, Tone, paint, row};
@@ -41,7 +41,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Saves the plan of what was found at `depth`, where the runs of a campaign make so many `calls`: some of them more, some fewer.
+    /// Saves the plan of what was found at `depth`, where the runs of a campaign make so many `calls`: some
+    /// of them more, some fewer.
     pub(super) fn new(
         found: &Found,
         directory: &Path,

@@ -1,7 +1,7 @@
 //! The file that a plan is saved to.
 //!
-//! No other plan is ever overwritten: if its name is taken, a file gets a number. What is in it is replaced whole or
-//! not at all, so that a process that is ended meanwhile leaves one plan or the other.
+//! No other plan is ever overwritten: if its name is taken, a file gets a number. What is in it is replaced
+//! whole or not at all, so that a process that is ended meanwhile leaves one plan or the other.
 
 use anyhow::Context;
 use std::fs::OpenOptions;
@@ -43,7 +43,8 @@ impl PlanFile {
         )
     }
 
-    /// Saves another plan in its place. If one of the files before it holds that already, then that one is it.
+    /// Saves another plan in its place. If one of the files before it holds that already, then that one is
+    /// it.
     pub(super) fn replace(&mut self, text: &str) -> anyhow::Result<()> {
         let saving = || format!("saving {}", self.path.display());
         let mut before = names(&self.directory, &self.stem).take_while(|path| *path != self.path);

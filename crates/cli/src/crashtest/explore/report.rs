@@ -10,8 +10,8 @@ use everdram_lab::profile::Profile;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The columns behind the medium and the profile, with their widths. Nested are images of crashes in a recovery, or in
-/// the use after it.
+/// The columns behind the medium and the profile, with their widths. Nested are images of crashes in a
+/// recovery, or in the use after it.
 const COLUMNS: [(&str, usize); 8] = [
     ("runs", 9),
     ("calls", 11),

@@ -1,5 +1,5 @@
-//! Exploring a program without one of its fences, from what is found to what is saved and done again; and answers
-//! that are none.
+//! Exploring a program without one of its fences, from what is found to what is saved and done again; and
+//! answers that are none.
 
 use super::again::Again;
 use super::*;

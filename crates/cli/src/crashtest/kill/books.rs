@@ -21,8 +21,8 @@ impl Books {
         })
     }
 
-    /// The file at `expected`, which must be about the pool at `path`, if it is about any. Nothing is made before
-    /// that is known.
+    /// The file at `expected`, which must be about the pool at `path`, if it is about any. Nothing is made
+    /// before that is known.
     ///
     /// # Errors
     /// A usage error if file and pool do not belong together; and as [`Books::open`].

@@ -1,8 +1,9 @@
-//! A campaign from start to end: pools one after the other, each loaded, killed, recovered and verified many times.
+//! A campaign from start to end: pools one after the other, each loaded, killed, recovered and verified many
+//! times.
 //!
-//! What connections know dies with the server: after each kill the expected-state file is read on, the keys are
-//! judged by what it says, and the next load starts from that. Pools are small and short-lived, so that growth,
-//! compaction and checkpoints of the log are as frequent as kills.
+//! What connections know dies with the server: after each kill the expected-state file is read on, the keys
+//! are judged by what it says, and the next load starts from that. Pools are small and short-lived, so that
+//! growth, compaction and checkpoints of the log are as frequent as kills.
 
 use super::books::Books;
 use super::expected::Expected;
@@ -37,7 +38,8 @@ const CHECKPOINTS: [&str; 4] = ["0", "24KiB", "256KiB", "2MiB"];
 /// Delay models of the emulated medium, by name; none at all is one more. With slow flushes and fences a kill
 /// lands more often between two that belong together.
 const DELAYS: [&str; 3] = ["rdmp-kv", "ndhedis-pcm", "ndhedis-3dxpoint-storage"];
-/// The moment of a kill while starting is drawn from the longest start so far, and from this if none took as long.
+/// The moment of a kill while starting is drawn from the longest start so far, and from this if none took as
+/// long.
 const START_MIN: Duration = Duration::from_millis(2);
 /// How long the server of an earlier campaign may take to give its pool back.
 const ORPHAN_MAX: Duration = Duration::from_secs(20);
@@ -48,7 +50,8 @@ pub(crate) struct Plan {
     pub(crate) program: PathBuf,
     /// Where pools are made and servers log.
     pub(crate) directory: PathBuf,
-    /// One pool for the whole campaign, new or the one of an expected-state file; `None` = many short-lived ones.
+    /// One pool for the whole campaign, new or the one of an expected-state file; `None` = many short-lived
+    /// ones.
     pub(crate) pool: Option<PathBuf>,
     /// The expected-state file.
     pub(crate) expected: PathBuf,
@@ -90,8 +93,8 @@ pub(crate) type Watch<'a> = &'a dyn Fn(&Summary);
 /// Runs the plan to its end, to the first broken promise, or until `stop` is set and the round is over.
 ///
 /// # Errors
-/// If something else than a promise breaks: a program cannot be started, the expected-state file not be written, a
-/// write is refused. What the server does wrong is in the tally.
+/// If something else than a promise breaks: a program cannot be started, the expected-state file not be
+/// written, a write is refused. What the server does wrong is in the tally.
 pub(crate) fn run(
     plan: &Plan,
     books: Books,
@@ -353,8 +356,8 @@ fn watch_load(observer: &mut Observer, length: Duration, stop: &AtomicBool) -> a
     Ok(())
 }
 
-/// Starts the server of a pool. One that an earlier campaign left must open; whether a new one can be made at all is
-/// up to the machine.
+/// Starts the server of a pool. One that an earlier campaign left must open; whether a new one can be made at
+/// all is up to the machine.
 fn first_start(launch: &Launch, is_new: bool) -> anyhow::Result<Process> {
     let started = start_once_free(launch);
     started.map_err(|error| {

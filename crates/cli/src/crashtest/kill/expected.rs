@@ -1,14 +1,15 @@
 //! What the store owes: for each key the states that may be seen, before and after a kill. The judge.
 //!
-//! * Each key is written by one connection, so its writes have an order. A write makes a *state*: the number of
-//!   the write whose value is there (0 = none; for a counter, its value) and when it expires.
-//! * The *floor* is the newest state that must not be undone: acknowledged, or shown to a reader. States after it
-//!   were asked for and not acknowledged; after a kill any of them may be there, and then is the only one.
-//! * A read shows any state from the floor at its sending on. A state counts as absent once it has expired, by
-//!   the wall clock that clients and server share.
+//! * Each key is written by one connection, so its writes have an order. A write makes a *state*: the number
+//!   of the write whose value is there (0 = none; for a counter, its value) and when it expires.
+//! * The *floor* is the newest state that must not be undone: acknowledged, or shown to a reader. States
+//!   after it were asked for and not acknowledged; after a kill any of them may be there, and then is the
+//!   only one.
+//! * A read shows any state from the floor at its sending on. A state counts as absent once it has expired,
+//!   by the wall clock that clients and server share.
 //!
-//! Nothing here knows how the store works. All changes are [`Event`]s, the lines of the expected-state file; live
-//! connections and whoever reads that file come to the same knowledge by the same function.
+//! Nothing here knows how the store works. All changes are [`Event`]s, the lines of the expected-state file;
+//! live connections and whoever reads that file come to the same knowledge by the same function.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -343,7 +344,8 @@ impl Entry {
         self.forgot = false;
     }
 
-    /// The oldest state of `oldest..=newest` that shows what was seen; `None` if too much was forgotten to say.
+    /// The oldest state of `oldest..=newest` that shows what was seen; `None` if too much was forgotten to
+    /// say.
     fn judge(
         &self,
         oldest: u64,

@@ -139,7 +139,8 @@ fn expiry_is_to_the_millisecond() {
     assert_eq!(either.settle(&with_expiry(1005)), Ok(()));
 }
 
-/// A change of expiry leaves the value as it was: that the key had expired a moment later tells which of the two was there.
+/// A change of expiry leaves the value as it was: that the key had expired a moment later tells which of the
+/// two was there.
 #[test]
 fn a_value_that_expired_while_it_was_looked_at_had_an_expiry() {
     let key = Key::new();

@@ -12,8 +12,9 @@
 //! F 17 45 1763721530300                   after the kill key 17 held write 45: later ones did not happen
 //! ```
 //!
-//! A request is here before it is sent, and an answer is here before anybody relies on it. So whoever reads the
-//! file knows what the store owes, also if the campaign itself was killed: a last line without its end is cut off.
+//! A request is here before it is sent, and an answer is here before anybody relies on it. So whoever reads
+//! the file knows what the store owes, also if the campaign itself was killed: a last line without its end is
+//! cut off.
 
 use super::expected::{Event, Expected, State};
 use super::keys::Keys;
@@ -166,10 +167,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file at `path`, or makes it, for one campaign at a time. What a killed campaign wrote half is cut off.
+    /// Opens the file at `path`, or makes it, for one campaign at a time. What a killed campaign wrote half
+    /// is cut off.
     ///
     /// # Errors
-    /// If it cannot be written, another campaign is writing it, or it is something else, which then stays as it is.
+    /// If it cannot be written, another campaign is writing it, or it is something else, which then stays as
+    /// it is.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Journal> {
         let file = OpenOptions::new()
             .create(true)
@@ -350,8 +353,8 @@ mod tests {
         assert_eq!((again.kills, again.expected.last(3).number), (2, 2));
     }
 
-    /// Whatever `--expected` names was cut after its last line, and overwritten if there was none, before anybody
-    /// looked at what it is.
+    /// Whatever `--expected` names was cut after its last line, and overwritten if there was none, before
+    /// anybody looked at what it is.
     #[test]
     fn other_files_are_refused_and_stay_as_they_are() {
         let directory = tempfile::tempdir().unwrap();

@@ -121,7 +121,8 @@ impl Keys {
             .collect()
     }
 
-    /// Whether write `number` of a batch puts a value under `member`, or deletes it. The first always has one.
+    /// Whether write `number` of a batch puts a value under `member`, or deletes it. The first always has
+    /// one.
     pub(crate) fn is_put(self, key: usize, number: u64, member: u64) -> bool {
         let mixed = (number.wrapping_mul(MEMBERS) + member).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.kind(key) == Kind::Mset || member == 0 || (mixed >> 61) != 0

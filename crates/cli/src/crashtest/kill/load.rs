@@ -1,6 +1,8 @@
-//! What one connection does between two kills: writes its own keys, reads everybody's, and judges what it is shown.
+//! What one connection does between two kills: writes its own keys, reads everybody's, and judges what it is
+//! shown.
 //!
-//! Every request is in the expected-state file before it is sent; every answer is there right after it was read.
+//! Every request is in the expected-state file before it is sent; every answer is there right after it was
+//! read.
 
 use super::expected::{Event, Expected, Moment, Seen, State, Violation, Window};
 use super::journal::{Journal, now_ms};
@@ -22,7 +24,8 @@ const DEPTH_MAX: usize = 16;
 const FAR_MS: u64 = 86_400_000;
 /// One in so many reads, deletions and changes of expiry is of a key whose values may be large.
 const LARGE_ONE_IN: usize = 24;
-/// One in so many rounds only looks at what others have just written; no answer of a write of its own holds those answers up.
+/// One in so many rounds only looks at what others have just written; no answer of a write of its own holds
+/// those answers up.
 const LOOK_ONE_IN: u32 = 3;
 /// Most requests of such a round.
 const LOOKS_MAX: usize = 3;

@@ -42,7 +42,8 @@ fn refusing_server() -> u16 {
     port
 }
 
-/// A refusal ended the round at once, and answers that had come before it never reached the expected-state file.
+/// A refusal ended the round at once, and answers that had come before it never reached the expected-state
+/// file.
 #[test]
 fn answers_before_a_refusal_are_written_down() {
     let mut acknowledged = 0;

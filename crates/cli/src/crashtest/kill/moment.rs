@@ -1,9 +1,9 @@
 //! What a SIGKILL interrupted, as far as it shows from outside: compaction, growth, writing of the image.
 //!
-//! INFO is asked every few milliseconds while the load runs. If a counter moved between the last two answers, that
-//! work was going on at most [`NEAR`] before the kill. On files the image is written by checkpoints and by growth
-//! only, so its modification time tells the same of them. This says where kills land; no verdict depends on it, but
-//! that a server under load must answer.
+//! INFO is asked every few milliseconds while the load runs. If a counter moved between the last two answers,
+//! that work was going on at most [`NEAR`] before the kill. On files the image is written by checkpoints and
+//! by growth only, so its modification time tells the same of them. This says where kills land; no verdict
+//! depends on it, but that a server under load must answer.
 
 use crate::client::{Client, Reply};
 use crate::demo::process::misconduct;

@@ -67,8 +67,8 @@ impl Tally {
         self.convict_of(kind, words);
     }
 
-    /// A promise broken by what a reader was shown under load. Something older than what was promised may be lost, or
-    /// only hidden: it is called inconsistent.
+    /// A promise broken by what a reader was shown under load. Something older than what was promised may be
+    /// lost, or only hidden: it is called inconsistent.
     pub(crate) fn convict_under_load(&self, breach: Breach, words: String) {
         match breach {
             Breach::Lost => self.convict_of(&self.inconsistent, words),

@@ -59,8 +59,8 @@ pub(crate) struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Reads and judges all keys; which of the possible states they hold goes to the file. Then counts them, which
-    /// shows keys that nobody would ask for.
+    /// Reads and judges all keys; which of the possible states they hold goes to the file. Then counts them,
+    /// which shows keys that nobody would ask for.
     ///
     /// # Errors
     /// [`Misconduct`](crate::demo::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
@@ -80,8 +80,8 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Names that no client uses are read by nobody. A name that is there twice, or is counted and cannot be read,
-    /// shows in the number of keys, which counts expired values until they are removed.
+    /// Names that no client uses are read by nobody. A name that is there twice, or is counted and cannot be
+    /// read, shows in the number of keys, which counts expired values until they are removed.
     fn count(&self, port: u16, census: Census) -> anyhow::Result<()> {
         let asked = Client::connect(("127.0.0.1", port))
             .and_then(|mut client| Ok((client.call(&[b"KEYS", b"*"])?, client.count_keys()?)))

@@ -1,7 +1,8 @@
 //! The back: the persistent hash table, whose objects are in the heap (section 2.2).
 //!
-//! It has the shape of the front ([`Table`]); what differs is what the paper says differs: places are offsets, and whatever changes, changes
-//! in a transaction. An object is written once and never changed; a newer state of a key is a new object in the same slot.
+//! It has the shape of the front ([`Table`]); what differs is what the paper says differs: places are
+//! offsets, and whatever changes, changes in a transaction. An object is written once and never changed; a
+//! newer state of a key is a new object in the same slot.
 //!
 //! Readers take no lock. Gleaners lock rows of buckets, and those locks are in DRAM (B10).
 
@@ -79,7 +80,8 @@ pub(super) struct Back {
 }
 
 impl Back {
-    /// Opens the heap and the table; makes the table if there is none. After transactions have been recovered.
+    /// Opens the heap and the table; makes the table if there is none. After transactions have been
+    /// recovered.
     pub(super) fn open(
         pool: &Arc<Pool>,
         geometry: &Geometry,
@@ -174,7 +176,8 @@ impl Back {
         Ok(())
     }
 
-    /// All buckets have moved: the old array goes. It is to be given back when no reader can be looking at it.
+    /// All buckets have moved: the old array goes. It is to be given back when no reader can be looking at
+    /// it.
     pub(super) fn finish_growth(&self, lane: &mut Lane, txn: &mut Txn, old: Array) {
         self.heap.retract(txn, old.at(), old.bytes());
         self.set_root(txn, self.table.current(), Array::NONE, 0);
@@ -182,7 +185,8 @@ impl Back {
         self.table.finish();
     }
 
-    /// Moves the next bucket, whose row the caller holds; in a transaction of its own. Lines of the chain go to `dropped`.
+    /// Moves the next bucket, whose row the caller holds; in a transaction of its own. Lines of the chain go
+    /// to `dropped`.
     pub(super) fn move_bucket(
         &self,
         edits: &mut Edits<'_>,
@@ -245,8 +249,8 @@ impl Back {
         bytes
     }
 
-    /// Lets a transaction change a slot or a link. The caller holds the row, has looked at the line, and the transaction has changed nothing
-    /// else in it.
+    /// Lets a transaction change a slot or a link. The caller holds the row, has looked at the line, and the
+    /// transaction has changed nothing else in it.
     pub(super) fn change(&self, txn: &mut Txn, at: u64, word: u64) {
         let (check_at, check) = self.check_with(at, word);
         if at != check_at {
@@ -273,8 +277,8 @@ impl Back {
         (line_at + LINK_AT, words[(LINK_AT / 8) as usize])
     }
 
-    /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is sound. Its memory is taken to be
-    /// in the caches; see [`Back::fetch`].
+    /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is
+    /// sound. Its memory is taken to be in the caches; see [`Back::fetch`].
     #[inline]
     pub(super) fn has(&self, hash: u64, hint: &BackHint) -> bool {
         let line_at = hint.slot & !(LINE - 1);
@@ -295,8 +299,8 @@ impl Back {
         std::array::from_fn(|nth| self.pool.region().load_word(line_at + nth as u64 * 8))
     }
 
-    /// Runs `look` without a lock; if it reports damage, repeats it with the row locked. An unlocked read can see a
-    /// bucket that is half updated.
+    /// Runs `look` without a lock; if it reports damage, repeats it with the row locked. An unlocked read can
+    /// see a bucket that is half updated.
     #[inline]
     fn at_rest<T>(
         &self,
@@ -452,7 +456,8 @@ impl Back {
         Ok(head)
     }
 
-    /// Appends the value of a found object to `into`, once it verifies. `bytes`: what [`Back::find`] left there.
+    /// Appends the value of a found object to `into`, once it verifies. `bytes`: what [`Back::find`] left
+    /// there.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path; `into` is as it was.
@@ -553,8 +558,8 @@ impl Edits<'_> {
         self.txn.commit(self.lane, flushed);
     }
 
-    /// Before lines are given back that were written for a transaction which does not happen: on files they would come to
-    /// the log with this lane's next fence, over what somebody else has written there by then.
+    /// Before lines are given back that were written for a transaction which does not happen: on files they
+    /// would come to the log with this lane's next fence, over what somebody else has written there by then.
     pub(super) fn fence(&mut self) {
         if let Some(flushed) = self.flushed.take() {
             let _ordered = self.lane.fence(flushed);

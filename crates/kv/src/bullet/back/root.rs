@@ -8,8 +8,8 @@
 //!
 //! The root's words change together, in transactions.
 //!
-//! A new pool gets its areas for transactions, then its first ledger, then its table. So where there is no ledger there has been
-//! nothing, and where there is one, whatever is zero was lost.
+//! A new pool gets its areas for transactions, then its first ledger, then its table. So where there is no
+//! ledger there has been nothing, and where there is one, whatever is zero was lost.
 
 use super::Back;
 use crate::bullet::counters::LedgerCounters;
@@ -61,8 +61,8 @@ impl Root {
     }
 }
 
-/// The ledger of a pool with so many logs, and what it says besides; makes the first one in a pool in which there has been nothing. Then
-/// transactions can be recovered.
+/// The ledger of a pool with so many logs, and what it says besides; makes the first one in a pool in which
+/// there has been nothing. Then transactions can be recovered.
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path.
@@ -137,7 +137,8 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// Nothing is left that says how far the logs were reclaimed, and what is in them must not be taken for what a new pool has.
+    /// Nothing is left that says how far the logs were reclaimed, and what is in them must not be taken for
+    /// what a new pool has.
     #[test]
     fn a_pool_that_lost_all_but_its_logs_is_not_a_new_one() {
         let engine = Bullet::in_memory(None);

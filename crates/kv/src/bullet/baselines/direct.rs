@@ -1,4 +1,5 @@
-//! What the systems do that the paper compares Bullet with, and its own base: writers that change the persistent table themselves.
+//! What the systems do that the paper compares Bullet with, and its own base: writers that change the
+//! persistent table themselves.
 
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
@@ -15,7 +16,8 @@ use crate::options::BulletSystem;
 use std::sync::atomic::Ordering;
 
 impl BulletSession {
-    /// What the back is changed with. Whoever has one gives it back soon, and holds no lock that the caller has.
+    /// What the back is changed with. Whoever has one gives it back soon, and holds no lock that the caller
+    /// has.
     fn direct(&self) -> Gleaner {
         let mut backoff = Backoff::new();
         loop {
@@ -26,7 +28,8 @@ impl BulletSession {
         }
     }
 
-    /// `phash`, `hikv-ht`: a write, of a key whose stripe the caller holds, and which is given back. Durable on return.
+    /// `phash`, `hikv-ht`: a write, of a key whose stripe the caller holds, and which is given back. Durable
+    /// on return.
     pub(in crate::bullet) fn write_behind(
         &mut self,
         hash: u64,
@@ -70,7 +73,8 @@ impl BulletSession {
         Ok(())
     }
 
-    /// `static`, `+lfr`: makes the key's object in the back, if there is none, and lets it name the key's newest record.
+    /// `static`, `+lfr`: makes the key's object in the back, if there is none, and lets it name the key's
+    /// newest record.
     pub(in crate::bullet) fn enter(
         &mut self,
         node: &Node,
@@ -149,7 +153,8 @@ impl Gleaner {
         }
     }
 
-    /// As HiKV: the object and a fence, then its slot and a fence. Which memory is in use is known in DRAM only.
+    /// As HiKV: the object and a fence, then its slot and a fence. Which memory is in use is known in DRAM
+    /// only.
     fn write_in_place(
         &mut self,
         engine: &Bullet,

@@ -1,4 +1,5 @@
-//! What the base of the paper's ladder has and all others lack: locks that gets take (section 2.1). Readers share them, writers do not.
+//! What the base of the paper's ladder has and all others lack: locks that gets take (section 2.1). Readers
+//! share them, writers do not.
 
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crossbeam_utils::CachePadded;

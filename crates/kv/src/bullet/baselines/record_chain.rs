@@ -1,8 +1,10 @@
-//! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on (section 2.3).
+//! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on
+//! (section 2.3).
 //!
-//! It finds them by going back from the newest, whose place the key's node has, from record to record by `prev`, through whichever logs they
-//! are in. All of them are still there, in a pool that was written without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the
-//! key's row. The chain ends where the back's LSN says that it has the rest, or where nothing verifies.
+//! It finds them by going back from the newest, whose place the key's node has, from record to record by
+//! `prev`, through whichever logs they are in. All of them are still there, in a pool that was written
+//! without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the key's
+//! row. The chain ends where the back's LSN says that it has the rest, or where nothing verifies.
 
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
@@ -19,7 +21,8 @@ struct Older {
 }
 
 impl Gleaner {
-    /// Applies what the key's logs have before the node's own record, each record in a transaction; no row is held.
+    /// Applies what the key's logs have before the node's own record, each record in a transaction; no row is
+    /// held.
     pub(in crate::bullet) fn apply_older(
         &mut self,
         engine: &Bullet,
@@ -27,8 +30,8 @@ impl Gleaner {
         key: &[u8],
     ) -> Result<(), Error> {
         let is_stale = || {
-            // Another node may have come, and may be applied: a removal, of which the back says nothing any more (B5). Or everything was
-            // removed, and what is put into the table now nobody sweeps.
+            // Another node may have come, and may be applied: a removal, of which the back says nothing any
+            // more (B5). Or everything was removed, and what is put into the table now nobody sweeps.
             let shown = engine.front.find(node.hash, key);
             shown.is_none_or(|shown| shown.at != node.at)
                 || engine.front.is_applied(node.at)
@@ -89,7 +92,8 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
             key_bytes: key.len() as u32,
             value_bytes: operation.payload.len() as u32,
         };
-        // What says only what changed is in the node's state; a removal and the node's own record need no step of their own.
+        // What says only what changed is in the node's state; a removal and the node's own record need no
+        // step of their own.
         if operation.lsn < node.lsn && operation.opcode == Opcode::Put {
             chain.push(Older {
                 head,

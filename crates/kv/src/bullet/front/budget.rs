@@ -1,9 +1,9 @@
 //! How much DRAM the front may use, and by how much it uses more.
 //!
-//! What it uses is the lines of nodes and of chains, and its arrays. Counting them takes a look at each chunk, so that is done seldom: when
-//! chunks have been claimed that could make a difference, and by the background thread. In between there is an *excess*, which
-//! eviction works off. So nobody counts on the path of a put or a get; instead the front may use a chunk for each session more than it was
-//! found to.
+//! What it uses is the lines of nodes and of chains, and its arrays. Counting them takes a look at each
+//! chunk, so that is done seldom: when chunks have been claimed that could make a difference, and by the
+//! background thread. In between there is an *excess*, which eviction works off. So nobody counts on the path
+//! of a put or a get; instead the front may use a chunk for each session more than it was found to.
 //!
 //! ```text
 //!   0                                                 low mark   high mark   budget

@@ -1,27 +1,34 @@
 //! The front as a part of the data: what comes into it from the back, and what leaves it.
 //!
-//! With a budget ([`super::budget`]) the front is a cache of the back, but for the nodes whose state the back does not have yet. Those are pinned
-//! (B7): nobody looks behind a node, so nobody sees an older state than the newest. A node may leave once its hint says that it
-//! is applied, removals as well. Whoever misses it from then on finds its state in the back, with the same LSN.
+//! With a budget ([`super::budget`]) the front is a cache of the back, but for the nodes whose state the back
+//! does not have yet. Those are pinned (B7): nobody looks behind a node, so nobody sees an older state than
+//! the newest. A node may leave once its hint says that it is applied, removals as well. Whoever misses it
+//! from then on finds its state in the back, with the same LSN.
 //!
 //! # Who leaves
-//! The rule of S3-FIFO, with a hand that goes round the table in the order of hashes, which is random, instead of queues. A node begins *on trial*.
-//! If it is read again before the hand comes by, it is *kept*; if not, it is evicted. While at least a tenth of the
-//! nodes are on trial, only those are evicted; below that, the hand also evicts kept nodes that were not read since its
-//! last round. So a walk over all keys, once each, only passes through the tenth that is on trial. A key that was
-//! evicted not long ago and is read again comes back as kept ([`super::ghosts`]), so a working set that does not fit
-//! into that tenth finds its way in.
+//! The rule of S3-FIFO, with a hand that goes round the table in the order of hashes, which is random,
+//! instead of queues. A node begins *on trial*. If it is read again before the hand comes by, it is *kept*;
+//! if not, it is evicted. While at least a tenth of the nodes are on trial, only those are evicted; below
+//! that, the hand also evicts kept nodes that were not read since its last round. So a walk over all keys,
+//! once each, only passes through the tenth that is on trial. A key that was evicted not long ago and is read
+//! again comes back as kept ([`super::ghosts`]), so a working set that does not fit into that tenth finds its
+//! way in.
 //!
-//! Why not a cache from a crate: gets take no lock here and are protected by our epochs, nodes lie in our table, and what may leave is for
-//! gleaners to say. A crate would have a second table with locks of its own, and would have to be told of each get. Here a get tests one bit
-//! of a line that it has read anyway, and sets it if it is clear: a node that is asked for all the time is only read.
+//! Why not a cache from a crate: gets take no lock here and are protected by our epochs, nodes lie in our
+//! table, and what may leave is for gleaners to say. A crate would have a second table with locks of its own,
+//! and would have to be told of each get. Here a get tests one bit of a line that it has read anyway, and
+//! sets it if it is clear: a node that is asked for all the time is only read.
 //!
 //! # Why this is safe
-//! - A node leaves with its row held, as every change of a bucket: no writer is looking at it, and it is still the one that was judged.
-//! - Its memory is used again when everybody has unpinned who could have found it. Gleaners are pinned as long as they refer to nodes.
-//! - The front ceases to be complete before the first node leaves. Whoever sees the vacant slot sees that, too.
-//! - What is filled in is what the back had while no key of the row was written: the row's clock says so, with the row held. If the clock stood still,
-//!   the back's state is the newest, since the front had nothing of the key that was not applied.
+//! - A node leaves with its row held, as every change of a bucket: no writer is looking at it, and it is
+//!   still the one that was judged.
+//! - Its memory is used again when everybody has unpinned who could have found it. Gleaners are pinned as
+//!   long as they refer to nodes.
+//! - The front ceases to be complete before the first node leaves. Whoever sees the vacant slot sees that,
+//!   too.
+//! - What is filled in is what the back had while no key of the row was written: the row's clock says so,
+//!   with the row held. If the clock stood still, the back's state is the newest, since the front had nothing
+//!   of the key that was not applied.
 
 use super::budget::lines_of;
 use super::node_of;
@@ -52,9 +59,9 @@ struct Passed {
 }
 
 impl Bullet {
-    /// Puts what was found behind into the front, unless the key's row is being written or was written since its clock showed `clock`,
-    /// or there is no room. `value`: as far as it was read. One that stays in the pool, since it is long, is not looked at; a key whose short
-    /// value was not read stays behind, too.
+    /// Puts what was found behind into the front, unless the key's row is being written or was written since
+    /// its clock showed `clock`, or there is no room. `value`: as far as it was read. One that stays in the
+    /// pool, since it is long, is not looked at; a key whose short value was not read stays behind, too.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which names them all"
@@ -108,7 +115,8 @@ impl Bullet {
         self.stripes.unlock(stripe);
     }
 
-    /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing behind it does. Hole B7: any may.
+    /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing
+    /// behind it does. Hole B7: any may.
     fn may_leave(&self, node: &Node) -> bool {
         self.front.is_applied(node.at) || node.lsn <= self.floor() || self.broken.is(Hole::B7)
     }
@@ -235,7 +243,8 @@ impl Bullet {
         leaving
     }
 
-    /// Takes a node out of the table, unless its row is being written or it has gone already; under a pin from before it was found.
+    /// Takes a node out of the table, unless its row is being written or it has gone already; under a pin
+    /// from before it was found.
     fn evict(&self, slot: &Slot, node: &Node) -> bool {
         let stripe = self.stripe(node.hash);
         if !self.stripes.try_lock(stripe, slot.number() as u16) {
@@ -262,7 +271,8 @@ mod tests {
     use crate::engine::{Engine, EngineSession};
     use std::sync::Arc;
 
-    /// Somebody asks whether a key is there while the budget is exceeded, so the value is not read; then others evict, and there is room.
+    /// Somebody asks whether a key is there while the budget is exceeded, so the value is not read; then
+    /// others evict, and there is room.
     #[test]
     fn a_value_that_was_not_read_is_not_kept() {
         let engine = Bullet::in_memory(Some(1));

@@ -1,7 +1,8 @@
 //! Which keys have left the front not long ago: who is asked for again so soon should not have left.
 //!
-//! A table of marks, one for each hash that falls on its place; the next one that falls there takes it. So what is remembered is about as
-//! many keys as there are places, and nobody has to forget anything. A wrong guess costs nothing but room for one node.
+//! A table of marks, one for each hash that falls on its place; the next one that falls there takes it. So
+//! what is remembered is about as many keys as there are places, and nobody has to forget anything. A wrong
+//! guess costs nothing but room for one node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

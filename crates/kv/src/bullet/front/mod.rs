@@ -10,12 +10,14 @@
 //! hint      whether the back has this state, or a newer one, and where the back has the key (`back_hint.rs`)
 //! ```
 //!
-//! Key and value are padded to whole words. A node is written before any reader can find it. Afterwards only its hint and
-//! two marks change: a put makes a new node, and the old one is reused when no reader can be looking at it.
+//! Key and value are padded to whole words. A node is written before any reader can find it. Afterwards only
+//! its hint and two marks change: a put makes a new node, and the old one is reused when no reader can be
+//! looking at it.
 //!
 //! Invariants:
-//! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it (B7). So a key
-//!   that is not in the table has nothing in the logs that is not applied. Other nodes may leave if there is a budget (`eviction.rs`).
+//! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it
+//!   (B7). So a key that is not in the table has nothing in the logs that is not applied. Other nodes may
+//!   leave if there is a budget (`eviction.rs`).
 //! - A node is published after the fence that covers its log record (B6).
 
 pub(super) mod budget;
@@ -51,7 +53,8 @@ const EDIT: u64 = 1 << 52;
 /// So many buckets ahead of the one that moves, nodes are fetched, each of which says where it goes.
 const AHEAD: u64 = 8;
 
-/// Lines of a node that are fetched before it is written; of a longer one the processor fetches the rest by itself.
+/// Lines of a node that are fetched before it is written; of a longer one the processor fetches the rest by
+/// itself.
 const FETCHED_LINES: u64 = 8;
 
 /// Where the word of the marks is.
@@ -410,7 +413,8 @@ impl Front {
         place.store(placed | APPLIED, Ordering::Release);
     }
 
-    /// What a node remembers. The caller holds the row of the back; or the key's stripe, and the node is applied: it is told once.
+    /// What a node remembers. The caller holds the row of the back; or the key's stripe, and the node is
+    /// applied: it is told once.
     #[inline]
     pub(super) fn hint(&self, at: u64) -> Option<BackHint> {
         let [place, object] = self.trace_words(at);
@@ -481,8 +485,8 @@ impl Front {
         (place.object == node.at).then_some(place)
     }
 
-    /// Makes a node visible, in the place that was found for its key; the row is still held. Cannot fail if a line is needed and there is a
-    /// spare one, or if none is needed.
+    /// Makes a node visible, in the place that was found for its key; the row is still held. Cannot fail if a
+    /// line is needed and there is a spare one, or if none is needed.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -511,7 +515,8 @@ impl Front {
         place.remove(&mut editor);
     }
 
-    /// Moves the next bucket to the longer array; its row is held. Lines that readers may be looking at go to `dropped`.
+    /// Moves the next bucket to the longer array; its row is held. Lines that readers may be looking at go to
+    /// `dropped`.
     pub(super) fn split(
         &self,
         number: u64,

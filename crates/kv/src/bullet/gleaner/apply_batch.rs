@@ -1,4 +1,5 @@
-//! Keys whose records a gleaner has met and not applied yet: it looks for all of them at once, so that their cache misses overlap.
+//! Keys whose records a gleaner has met and not applied yet: it looks for all of them at once, so that their
+//! cache misses overlap.
 
 use crate::bullet::layout::RecordAt;
 

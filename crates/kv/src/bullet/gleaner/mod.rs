@@ -1,19 +1,22 @@
 //! A gleaner: takes log records in the order of a log, and applies what they did to the back (section 2.3).
 //!
-//! A record is applied by bringing the back's object of its key to the state that the front has. That state contains the record, and
-//! everything before and perhaps after it: write collapsing (section 4.4) for every kind of operation, not only for puts. It is
-//! durable, since the front shows only what is; and the object carries its LSN in the transaction that puts it into the table, so nothing is
-//! applied twice, also when a crash leaves some of a log applied and all of it in the log (B1, B4).
+//! A record is applied by bringing the back's object of its key to the state that the front has. That state
+//! contains the record, and everything before and perhaps after it: write collapsing (section 4.4) for every
+//! kind of operation, not only for puts. It is durable, since the front shows only what is; and the object
+//! carries its LSN in the transaction that puts it into the table, so nothing is applied twice, also when a
+//! crash leaves some of a log applied and all of it in the log (B1, B4).
 //!
-//! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record that is not durably
-//! applied (B3): who meets a row that another gleaner has locked waits for it, and holds none meanwhile.
+//! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record
+//! that is not durably applied (B3): who meets a row that another gleaner has locked waits for it, and holds
+//! none meanwhile.
 //!
-//! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older record of it that is
-//! still in a log is passed over, also after the key was removed from both tables (B5).
+//! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older
+//! record of it that is still in a log is passed over, also after the key was removed from both tables (B5).
 //!
-//! A record is also skipped when a later put or delete of its key is durable: the later record holds the full state,
-//! and is reclaimed no earlier. A key that is written all the time is applied once writes pause, or when the newest
-//! record with its full state is gleaned. Records that a later edit builds on ([`Node::is_edit`]) are applied.
+//! A record is also skipped when a later put or delete of its key is durable: the later record holds the full
+//! state, and is reclaimed no earlier. A key that is written all the time is applied once writes pause, or
+//! when the newest record with its full state is gleaned. Records that a later edit builds on
+//! ([`Node::is_edit`]) are applied.
 
 pub(super) mod apply_batch;
 pub(super) mod pass;
@@ -138,7 +141,8 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Applies an operation of a record: what it names is up to date after the next commit, or says a later record.
+    /// Applies an operation of a record: what it names is up to date after the next commit, or says a later
+    /// record.
     fn apply(
         &mut self,
         engine: &Bullet,
@@ -199,7 +203,8 @@ impl Gleaner {
             .head(at, &mut key)
             .and_then(|head| self.apply_key(engine, None, head.hash, &key));
         self.key = key;
-        // If the front shows a newer state, that one is in this transaction or was in an earlier one, so nobody needs this object.
+        // If the front shows a newer state, that one is in this transaction or was in an earlier one, so
+        // nobody needs this object.
         if (shown? != at || operation.lsn <= engine.floor())
             && let Some(bytes) = engine.linked.lock().remove(&at)
         {
@@ -226,8 +231,8 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Brings a key up to date, because of one of its records or whatever its newest is; returns the object that its node names, 0 for
-    /// none.
+    /// Brings a key up to date, because of one of its records or whatever its newest is; returns the object
+    /// that its node names, 0 for none.
     fn apply_key(
         &mut self,
         engine: &Bullet,
@@ -244,7 +249,8 @@ impl Gleaner {
                 self.apply_older(engine, &node, key)?;
             }
             let row = self.lock_row(engine, hash)?;
-            // What it was before the row was locked, another gleaner may have applied, and removed, meanwhile.
+            // What it was before the row was locked, another gleaner may have applied, and removed,
+            // meanwhile.
             shown = engine.front.find(hash, key);
             match wants(shown) {
                 Some(node) => {
@@ -279,7 +285,8 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Locks the row of a hash, in which the transaction has changed nothing yet; commits it if it has, or if it must wait.
+    /// Locks the row of a hash, in which the transaction has changed nothing yet; commits it if it has, or if
+    /// it must wait.
     ///
     /// # Errors
     /// [`Error::Halted`]: a gleaner died, perhaps with the row locked.
@@ -405,8 +412,8 @@ impl Gleaner {
         });
     }
 
-    /// Moves up to `buckets` buckets of the back to its longer array, or begins such a move if the back needs one. `false`: there
-    /// is nothing to do, or another thread is doing it.
+    /// Moves up to `buckets` buckets of the back to its longer array, or begins such a move if the back needs
+    /// one. `false`: there is nothing to do, or another thread is doing it.
     pub(super) fn grow_back(&mut self, engine: &Bullet, buckets: usize) -> Result<bool, Error> {
         let Some(_growing) = engine.growing_back.try_lock() else {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! Bullet's part of a pass ([`crate::crl`]): when one begins, the books that go into the ledger, and what is freed once it is written.
+//! Bullet's part of a pass ([`crate::crl`]): when one begins, the books that go into the ledger, and what is
+//! freed once it is written.
 //!
 //! Whoever takes a step is a background thread, a worker whose role it is, or a session whose logs are full.
 
@@ -41,8 +42,8 @@ impl Back for AtWork<'_> {
 }
 
 impl Bullet {
-    /// Takes one bounded step of a pass. Begins one if there is none, and the logs are full enough or the caller is `urgent`. The
-    /// caller's session holds no log.
+    /// Takes one bounded step of a pass. Begins one if there is none, and the logs are full enough or the
+    /// caller is `urgent`. The caller's session holds no log.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: the back cannot grow. [`Error::Corrupt`], [`Error::Pool`].
@@ -90,7 +91,8 @@ impl Bullet {
         }
     }
 
-    /// Whether a log record may name an object of so many bytes: what a log has no room for, and anything once room was short.
+    /// Whether a log record may name an object of so many bytes: what a log has no room for, and anything
+    /// once room was short.
     #[inline]
     pub(in crate::bullet) fn may_be_named(&self, bytes: u64) -> bool {
         self.names_short.load(Ordering::Relaxed) || self.is_long(bytes)
@@ -110,8 +112,8 @@ impl Bullet {
         bytes as usize + ENTRY_HEAD + OPERATION_HEAD >= least
     }
 
-    /// Objects go that nothing refers to any more but log records, which a crash now may bring back: they are kept until those are
-    /// reclaimed, so that what a record in a log names is always there.
+    /// Objects go that nothing refers to any more but log records, which a crash now may bring back: they are
+    /// kept until those are reclaimed, so that what a record in a log names is always there.
     pub(in crate::bullet) fn put_off(&self, objects: &mut Vec<(u64, u64)>) {
         if !objects.is_empty() {
             let epoch = self.logs.epoch();

@@ -1,13 +1,15 @@
 //! Who answers and who gleans, among the threads of a worker pool (section 4.3).
 //!
-//! Workers come and ask between two requests ([`crate::EngineSession::turn`]). How many are to glean follows from how full the logs are: one
-//! more while they are fuller than 60 % and getting fuller, one less while they are emptier than 30 %. One worker always
-//! answers; the only one there is takes turns.
+//! Workers come and ask between two requests ([`crate::EngineSession::turn`]). How many are to glean follows
+//! from how full the logs are: one more while they are fuller than 60 % and getting fuller, one less while
+//! they are emptier than 30 %. One worker always answers; the only one there is takes turns.
 //!
-//! Damping: between two changes there is at least one look in which nothing changes, in the other direction there are several. Otherwise the
-//! effect of a change would be looked for before it can be there, and the number would swing.
+//! Damping: between two changes there is at least one look in which nothing changes, in the other direction
+//! there are several. Otherwise the effect of a change would be looked for before it can be there, and the
+//! number would swing.
 //!
-//! A request is never handed to another worker, as it is in the paper, so what one client asked stays in order (B11).
+//! A request is never handed to another worker, as it is in the paper, so what one client asked stays in
+//! order (B11).
 
 use crate::concurrency::seam::publishes;
 use crossbeam_utils::CachePadded;

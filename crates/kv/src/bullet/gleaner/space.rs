@@ -1,13 +1,15 @@
 //! Room for what the logs hold: kept ahead of the writers, so that gleaners never run out of it.
 //!
-//! Whatever is acknowledged must find room in the back. So the heap has a *reserve* of chunks that are wholly free: with twice as many bytes as all
-//! logs have, and some more. A record in a log is no shorter than the object it becomes, and objects that are not longer than half a chunk fill chunks
-//! to more than a half, so what is in the logs always fits. When a pass has used some of the reserve, the pool grows. If it cannot, it is
-//! *tight*: a put then asks first whether there is room, is refused if not, and takes its object's room at once, while removals go on
-//! and make room.
+//! Whatever is acknowledged must find room in the back. So the heap has a *reserve* of chunks that are wholly
+//! free: with twice as many bytes as all logs have, and some more. A record in a log is no shorter than the
+//! object it becomes, and objects that are not longer than half a chunk fill chunks to more than a half, so
+//! what is in the logs always fits. When a pass has used some of the reserve, the pool grows. If it cannot,
+//! it is *tight*: a put then asks first whether there is room, is refused if not, and takes its object's room
+//! at once, while removals go on and make room.
 //!
-//! A record that says only what changed is shorter than the object. What it lacks is *owed*; there is a budget for that, and room in the reserve. When
-//! the budget is used up, records say all there is until a pass has reclaimed the others.
+//! A record that says only what changed is shorter than the object. What it lacks is *owed*; there is a
+//! budget for that, and room in the reserve. When the budget is used up, records say all there is until a
+//! pass has reclaimed the others.
 //!
 //! Objects that are too large for a log take their room when they are written, and leave the reserve alone.
 
@@ -41,8 +43,8 @@ impl Bullet {
         self.logs.used_bytes() + owed
     }
 
-    /// Whether a record may say only what changed of a state that becomes an object of so many bytes. If so, the difference is
-    /// owed until the record is reclaimed.
+    /// Whether a record may say only what changed of a state that becomes an object of so many bytes. If so,
+    /// the difference is owed until the record is reclaimed.
     #[inline]
     pub(in crate::bullet) fn may_owe(&self, object_bytes: u64, record_bytes: u64) -> bool {
         let more = object_bytes.saturating_sub(record_bytes.next_multiple_of(LINE));
@@ -117,7 +119,8 @@ impl Bullet {
         }
     }
 
-    /// As [`Bullet::find_room`], for who holds locks: it looks, and does nothing about it. 0 bytes always have room.
+    /// As [`Bullet::find_room`], for who holds locks: it looks, and does nothing about it. 0 bytes always
+    /// have room.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -128,8 +131,9 @@ impl Bullet {
         }
     }
 
-    /// Refuses an object of so many bytes that would eat into the reserve, which the pool cannot grow by. As long as puts do not ask for room, all of
-    /// the reserve is theirs; when there is no more than that, they are to ask.
+    /// Refuses an object of so many bytes that would eat into the reserve, which the pool cannot grow by. As
+    /// long as puts do not ask for room, all of the reserve is theirs; when there is no more than that, they
+    /// are to ask.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -165,9 +169,9 @@ impl Bullet {
         heap.free_whole_bytes() < 2 * self.needed() + heap.chunk_bytes()
     }
 
-    /// Whether `bytes` can be allocated and the heap can still hold every record in the logs. Logged objects need
-    /// lines in a row, so only wholly free chunks count as their reserve: no logged object is much longer than half of
-    /// a chunk. The caller allocates its `bytes` now, or fails.
+    /// Whether `bytes` can be allocated and the heap can still hold every record in the logs. Logged objects
+    /// need lines in a row, so only wholly free chunks count as their reserve: no logged object is much
+    /// longer than half of a chunk. The caller allocates its `bytes` now, or fails.
     fn has_lines(&self, bytes: u64) -> bool {
         let (heap, owed) = (&self.back.heap, 2 * self.needed());
         heap.free_bytes() >= owed + bytes + BESIDES

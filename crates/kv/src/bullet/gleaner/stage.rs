@@ -71,7 +71,8 @@ impl<'a> State<'a> {
 }
 
 impl Bullet {
-    /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is; returns the slot.
+    /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is;
+    /// returns the slot.
     #[inline]
     pub(in crate::bullet) fn prefetch_behind(&self, node: &Node) -> Option<u64> {
         let hint = self.front.hint(node.at)?;
@@ -114,7 +115,8 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Puts what brings the key's object to a state into the transaction; the row is held. `false`: it has that state, or a newer one.
+    /// Puts what brings the key's object to a state into the transaction; the row is held. `false`: it has
+    /// that state, or a newer one.
     pub(in crate::bullet) fn stage(
         &mut self,
         engine: &Bullet,
@@ -141,7 +143,8 @@ impl Gleaner {
         let named = match state.value {
             Value::Object(at) => match engine.linked.lock().remove(&at) {
                 Some(bytes) => Some((at, bytes)),
-                // Everything was removed since the caller looked, and whoever gleaned the record has given the object up.
+                // Everything was removed since the caller looked, and whoever gleaned the record has given
+                // the object up.
                 None => return Ok(false),
             },
             Value::Here(_) | Value::Node(_) => None,
@@ -180,7 +183,8 @@ impl Gleaner {
         Ok(true)
     }
 
-    /// The new object, and its slot. What can fail comes before what cannot be taken out of the transaction again.
+    /// The new object, and its slot. What can fail comes before what cannot be taken out of the transaction
+    /// again.
     fn stage_value(
         &mut self,
         engine: &Bullet,
@@ -245,8 +249,8 @@ mod tests {
     use crate::engine::{Engine, EngineSession};
     use std::sync::Arc;
 
-    /// One gleaner looks at a node. Everything is removed, and another one gleans the node's record and gives its object up. The first
-    /// one goes on.
+    /// One gleaner looks at a node. Everything is removed, and another one gleans the node's record and gives
+    /// its object up. The first one goes on.
     #[test]
     fn an_object_that_was_given_up_does_not_get_into_the_table() {
         let engine = Bullet::in_memory(None);

@@ -1,7 +1,9 @@
-//! Removing what does not count any more: keys whose expiry has passed, and everything from before the store was cleared.
+//! Removing what does not count any more: keys whose expiry has passed, and everything from before the store
+//! was cleared.
 //!
-//! An expired key is removed as a user would, by a record in a log. What was cleared needs no record: the ledger, or a record of it, says
-//! that nothing up to an LSN counts, and nobody sees it. Only its room is to be had back.
+//! An expired key is removed as a user would, by a record in a log. What was cleared needs no record: the
+//! ledger, or a record of it, says that nothing up to an LSN counts, and nobody sees it. Only its room is to
+//! be had back.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
@@ -55,7 +57,8 @@ impl Bullet {
 }
 
 impl Bullet {
-    /// Removes all that was cleared, for who needs its room now; waits for whoever is doing that already, a while at most.
+    /// Removes all that was cleared, for who needs its room now; waits for whoever is doing that already, a
+    /// while at most.
     ///
     /// # Errors
     /// As [`Gleaner::sweep_cleared`]; with the path.
@@ -102,7 +105,8 @@ impl BulletSession {
 }
 
 impl Gleaner {
-    /// Removes what was cleared from the next pieces of both tables. `false`: there is nothing to do, or somebody else does it.
+    /// Removes what was cleared from the next pieces of both tables. `false`: there is nothing to do, or
+    /// somebody else does it.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.

@@ -1,12 +1,14 @@
 //! From bytes to a running engine.
 //!
-//! The back is as its last transaction left it, and is not touched. What the logs hold goes into the front, and to the back later, with
-//! the gleaners' other work (section 5): so recovery takes as long as the logs are full, however large the store is.
+//! The back is as its last transaction left it, and is not touched. What the logs hold goes into the front,
+//! and to the back later, with the gleaners' other work (section 5): so recovery takes as long as the logs
+//! are full, however large the store is.
 //!
-//! Several threads read a log each, and put what they find into the front, lot by lot, so that its misses overlap.
-//! Of a key's records the one with the highest LSN counts, whichever log it is in (B2). No record that is left is older than one that was
-//! reclaimed ([`crate::crl`], B1). Records that only say what changed
-//! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's object, whose LSN says what it has (B4).
+//! Several threads read a log each, and put what they find into the front, lot by lot, so that its misses
+//! overlap. Of a key's records the one with the highest LSN counts, whichever log it is in (B2). No record
+//! that is left is older than one that was reclaimed ([`crate::crl`], B1). Records that only say what changed
+//! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's
+//! object, whose LSN says what it has (B4).
 
 pub(super) mod salvage;
 
@@ -45,7 +47,8 @@ struct Edit {
     record: RecordAt,
 }
 
-/// Nodes for which the front is made large enough before they are there; a longer array is not made on a guess (64 MiB).
+/// Nodes for which the front is made large enough before they are there; a longer array is not made on a
+/// guess (64 MiB).
 const EXPECTED_MOST: u64 = 5 << 20;
 
 /// What recovery found.
@@ -90,7 +93,8 @@ struct Lot {
     bytes: Vec<u8>,
 }
 
-/// The ledger, what it keeps for the engine, and the back, with the last transactions done; all that was found is durable.
+/// The ledger, what it keeps for the engine, and the back, with the last transactions done; all that was
+/// found is durable.
 ///
 /// # Errors
 /// [`Error::Corrupt`] and what the medium says, without the path.
@@ -120,8 +124,8 @@ pub(super) fn open_parts(
     Ok((ledger, books, back))
 }
 
-/// Brings what the logs hold into the front; returns how many records that were, and by how many keys the count of the
-/// ledger changes.
+/// Brings what the logs hold into the front; returns how many records that were, and by how many keys the
+/// count of the ledger changes.
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
@@ -180,7 +184,8 @@ impl<'a> Recovery<'a> {
         self.owed += other.owed;
     }
 
-    /// Whether what an entry's operations name in the heap is there, and whole: it was fenced together with the entry.
+    /// Whether what an entry's operations name in the heap is there, and whole: it was fenced together with
+    /// the entry.
     fn are_there(&self, bytes: &[u8], count: u32) -> bool {
         let (pool, back) = (&self.engine.pool, &self.engine.back);
         operations(bytes, count).all(|operation| {
@@ -338,7 +343,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Puts a state into the front, unless it has a newer one of the key; returns whether it had none. The front does not grow meanwhile.
+    /// Puts a state into the front, unless it has a newer one of the key; returns whether it had none. The
+    /// front does not grow meanwhile.
     fn show(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let stripe = self.engine.stripe(node.hash);
         self.engine.stripes.lock(stripe, self.number);
@@ -449,7 +455,8 @@ impl<'a> Recovery<'a> {
 }
 
 impl Replay for Recovery<'_> {
-    /// Half as many buckets as there may be use for: a key may have several records, and growing once more is half of the work.
+    /// Half as many buckets as there may be use for: a key may have several records, and growing once more is
+    /// half of the work.
     fn expect(&mut self, operations: u64) {
         let engine = self.engine;
         // What is read from the logs can be evicted; an array cannot.

@@ -1,10 +1,13 @@
 //! Salvage: what a damaged pool still says.
 //!
-//! * A log record that does not verify is passed over. The keys that it seems to name are in doubt, up to its LSN; and since a
-//!   record that says only what changed may have been among what is lost, so is every key whose value is made of such records.
-//! * An object of the back that does not verify stays where it is: its slot says which keys it may be of, and reads of those fail.
-//! * A bucket that does not verify is not needed to find its objects: those that the heap has are looked at one by one, and the
-//!   front leads to them. Reads of other keys of the bucket fail, since it cannot say that it does not have them.
+//! * A log record that does not verify is passed over. The keys that it seems to name are in doubt, up to its
+//!   LSN; and since a record that says only what changed may have been among what is lost, so is every key
+//!   whose value is made of such records.
+//! * An object of the back that does not verify stays where it is: its slot says which keys it may be of, and
+//!   reads of those fail.
+//! * A bucket that does not verify is not needed to find its objects: those that the heap has are looked at
+//!   one by one, and the front leads to them. Reads of other keys of the bucket fail, since it cannot say
+//!   that it does not have them.
 //!
 //! All of it happens in private memory.
 
@@ -52,8 +55,8 @@ pub(in crate::bullet) fn without_ledger(
 }
 
 impl Back {
-    /// What to do about what the heap says is free. To salvage it, it is noted when the table is looked through: the heap's books may be
-    /// what is damaged, and whatever is there has a check of its own.
+    /// What to do about what the heap says is free. To salvage it, it is noted when the table is looked
+    /// through: the heap's books may be what is damaged, and whatever is there has a check of its own.
     pub(in crate::bullet) fn doubt_books(&self, error: Error) -> Result<(), Error> {
         match &self.damage {
             Some(damage) if !self.is_known.load(Ordering::Relaxed) => damage.note_error(error),

@@ -1,20 +1,22 @@
 //! Starting with an index checkpoint: the first answer comes before every record has been read.
 //!
 //! 1. The newest checkpoint that verifies is found (`mod.rs`). It must be of the floor that is in force.
-//! 2. The page word of each block is compared with the checkpoint's. An equal page word means that the block holds the
-//!    same records; only marks and edits in place may differ. If it is covered wholly, it becomes
-//!    [`State::Unverified`]. If it is covered in part, or has to be read for another reason, it is *partial*. Any other
-//!    block has *changed*.
-//! 3. The copy of the index is loaded, without the entries that lead to other than stable blocks. Of those that lead to
-//!    what is covered of a partial block the places are kept ([`Roles::counts`]).
-//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise (`recovery/scan.rs`), into this
-//!    index. What is covered there, and what the copy did not lead to, has lost.
+//! 2. The page word of each block is compared with the checkpoint's. An equal page word means that the block
+//!    holds the same records; only marks and edits in place may differ. If it is covered wholly, it becomes
+//!    [`State::Unverified`]. If it is covered in part, or has to be read for another reason, it is *partial*.
+//!    Any other block has *changed*.
+//! 3. The copy of the index is loaded, without the entries that lead to other than stable blocks. Of those
+//!    that lead to what is covered of a partial block the places are kept ([`Roles::counts`]).
+//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise
+//!    (`recovery/scan.rs`), into this index. What is covered there, and what the copy did not lead to, has
+//!    lost.
 //!
-//! What is left is done while the store is in use (`verify.rs`): the unverified blocks are read, as recovery would have
-//! read them. Until then a record there is looked at with its mark, since what was removed after the checkpoint is still
-//! in the copy (`Viper::has_died`).
+//! What is left is done while the store is in use (`verify.rs`): the unverified blocks are read, as recovery
+//! would have read them. Until then a record there is looked at with its mark, since what was removed after
+//! the checkpoint is still in the copy (`Viper::has_died`).
 //!
-//! Whatever is wrong with a checkpoint, the answer is the same: it is forgotten, and recovery reads everything.
+//! Whatever is wrong with a checkpoint, the answer is the same: it is forgotten, and recovery reads
+//! everything.
 
 use super::{Kept, Limit, Name, SUMMARY_BYTES, Summary};
 use crate::error::Error;
@@ -183,7 +185,8 @@ pub(in crate::viper) struct Roles {
     of: Vec<AtomicU8>,
     /// How far the partial blocks are covered.
     limits: HashMap<u32, u32>,
-    /// Offsets of the records that count in what is covered of partial blocks, in ascending order once the copy is loaded.
+    /// Offsets of the records that count in what is covered of partial blocks, in ascending order once the
+    /// copy is loaded.
     counting: Vec<u64>,
 }
 
@@ -216,8 +219,8 @@ impl Roles {
         roles.collect()
     }
 
-    /// Bytes of a block that the checkpoint covers, in the order in which its pages are filled; of the blocks that
-    /// recovery reads.
+    /// Bytes of a block that the checkpoint covers, in the order in which its pages are filled; of the blocks
+    /// that recovery reads.
     pub(in crate::viper) fn covered(&self, block: u32) -> u64 {
         match self.get(block) {
             PARTIAL => self.limits.get(&block).map_or(0, |bytes| u64::from(*bytes)),
@@ -231,7 +234,8 @@ impl Roles {
     }
 }
 
-/// Loads a checkpoint into the empty index; `None` if it is of no use. Also returns how many entries there are.
+/// Loads a checkpoint into the empty index; `None` if it is of no use. Also returns how many entries there
+/// are.
 pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Option<(Roles, u64)> {
     let summary = &found.summary;
     if summary.floor != viper.floor.load(Ordering::Acquire) {
@@ -344,7 +348,8 @@ fn set_state(viper: &Viper, block: u32, state: State) {
 /// Segments that a thread fills before it takes the next ones.
 const SEGMENTS: usize = 64;
 
-/// Fills the copy of the index. Returns how many entries lead to stable blocks, and where those lead that lead to partial ones.
+/// Fills the copy of the index. Returns how many entries lead to stable blocks, and where those lead that
+/// lead to partial ones.
 fn fill(
     viper: &Viper,
     found: &Found,

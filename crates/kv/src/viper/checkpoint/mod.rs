@@ -1,31 +1,37 @@
-//! The index checkpoint: a copy of the index in the pool, with which the next start need not read every record.
+//! The index checkpoint: a copy of the index in the pool, with which the next start need not read every
+//! record.
 //!
-//! A checkpoint *covers* everything that had been written when it was begun: a block that was full, or being compacted,
-//! wholly; one that was open, as far as it was filled. Of what it covers it says which records count: those that the copy
-//! of the index leads to. Every other one has been replaced or removed, or is the original of what compaction has moved,
-//! and it is dead wherever it lies, whether it is marked or not. So a restart never has to put together what makes a record
-//! dead from blocks that it reads and blocks that it does not.
+//! A checkpoint *covers* everything that had been written when it was begun: a block that was full, or being
+//! compacted, wholly; one that was open, as far as it was filled. Of what it covers it says which records
+//! count: those that the copy of the index leads to. Every other one has been replaced or removed, or is the
+//! original of what compaction has moved, and it is dead wherever it lies, whether it is marked or not. So a
+//! restart never has to put together what makes a record dead from blocks that it reads and blocks that it
+//! does not.
 //!
-//! What has happened to a block since then is for the restart to find out (`load.rs`), and it can tell: the checkpoint has
-//! the page word of each block that it covers, and a block that is claimed or freed gets another one.
+//! What has happened to a block since then is for the restart to find out (`load.rs`), and it can tell: the
+//! checkpoint has the page word of each block that it covers, and a block that is claimed or freed gets
+//! another one.
 //!
 //! # Why it is never wrong
-//! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root page
-//! name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify, and the restart
-//! does without; so no order of stores is needed to keep it from being wrong, only to have it when it is wanted.
+//! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root
+//! page name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify,
+//! and the restart does without; so no order of stores is needed to keep it from being wrong, only to have it
+//! when it is wanted.
 //!
-//! For one that verifies, take the newest record of a key, and whatever is older. That takes four steps in this order:
-//! 1. the blocks are listed, and how far the open ones are filled with records that are fenced, while compaction stands
-//!    still: so of what it moves later the copy is not covered, and of what it has moved the original is;
-//! 2. every stripe is locked once: whoever had fenced a record that is covered has published it by then, and has marked
-//!    or noted what it replaced;
-//! 3. all marks are fenced: no batch in what is covered is unfinished, and what a record that is covered has replaced is
-//!    marked dead for good, also where it is not covered itself;
+//! For one that verifies, take the newest record of a key, and whatever is older. That takes four steps in
+//! this order:
+//! 1. the blocks are listed, and how far the open ones are filled with records that are fenced, while
+//!    compaction stands still: so of what it moves later the copy is not covered, and of what it has moved
+//!    the original is;
+//! 2. every stripe is locked once: whoever had fenced a record that is covered has published it by then, and
+//!    has marked or noted what it replaced;
+//! 3. all marks are fenced: no batch in what is covered is unfinished, and what a record that is covered has
+//!    replaced is marked dead for good, also where it is not covered itself;
 //! 4. the segments of the index are copied, each under its lock.
 //!
-//! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it, and it wins
-//! over whatever the copy leads to. What is older is covered, and the copy does not lead to it; or it is marked (3); or it is as
-//! young as the newest, and read with it.
+//! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it,
+//! and it wins over whatever the copy leads to. What is older is covered, and the copy does not lead to it;
+//! or it is marked (3); or it is as young as the newest, and read with it.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -49,8 +55,8 @@ use std::sync::atomic::Ordering;
 const NAMES_AT: [u64; 2] = [ROOT_AT + 2 * LINE, ROOT_AT + 3 * LINE];
 /// Salt of the check of such a line.
 const SALT_NAME: u64 = 0x6a;
-/// A checkpoint is due when more than one of so many used blocks was claimed since the last one. What has been claimed is
-/// read at a restart, and each checkpoint writes the whole index.
+/// A checkpoint is due when more than one of so many used blocks was claimed since the last one. What has
+/// been claimed is read at a restart, and each checkpoint writes the whole index.
 const USED_SHARE: u64 = 8;
 
 /// The last bytes of a checkpoint, which say what is before them.
@@ -71,7 +77,8 @@ pub(super) struct Summary {
     pub(super) secret: [u8; SECRET_BYTES],
     pub(super) entries: u64,
     pub(super) segments: u64,
-    /// Block words, by block number from 0 on; the page word of a block of which something is covered, 0 for any other.
+    /// Block words, by block number from 0 on; the page word of a block of which something is covered, 0 for
+    /// any other.
     pub(super) blocks: u64,
     /// Words of [`Limit`]s.
     pub(super) limits: u64,
@@ -128,12 +135,13 @@ impl Summary {
     }
 }
 
-/// How far a block is covered whose records a restart reads in any case: because it was open, or because a removed record's
-/// key may be gone, so that the index could do nothing with it.
+/// How far a block is covered whose records a restart reads in any case: because it was open, or because a
+/// removed record's key may be gone, so that the index could do nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) block: u32,
-    /// Bytes in the order in which pages are filled; see [`Block::written`](super::block_table::Block::written).
+    /// Bytes in the order in which pages are filled; see
+    /// [`Block::written`](super::block_table::Block::written).
     pub(super) bytes: u32,
 }
 
@@ -150,8 +158,8 @@ impl Limit {
     }
 }
 
-/// A line of the root page that names a checkpoint: bytes of the chain, its first block and pieces, its name, the number
-/// of the checkpoint, and a check of all that.
+/// A line of the root page that names a checkpoint: bytes of the chain, its first block and pieces, its name,
+/// the number of the checkpoint, and a check of all that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) chain: Chain,
@@ -276,8 +284,8 @@ pub(super) fn write_at_close(viper: &Arc<Viper>) -> Result<(), Error> {
     }
 }
 
-/// Frees the blocks of the checkpoint when the pool is full; `false` if there is no checkpoint. A slower restart is
-/// better than a refused write.
+/// Frees the blocks of the checkpoint when the pool is full; `false` if there is no checkpoint. A slower
+/// restart is better than a refused write.
 pub(super) fn give_way(viper: &Viper) -> bool {
     let mut kept = lock(&viper.checkpoint);
     if kept.blocks.is_empty() || viper.verification.is_running() {
@@ -291,7 +299,8 @@ pub(super) fn give_way(viper: &Viper) -> bool {
     true
 }
 
-/// Whether more blocks were claimed since the last checkpoint than the options allow, and more than one of `share`.
+/// Whether more blocks were claimed since the last checkpoint than the options allow, and more than one of
+/// `share`.
 fn is_due(viper: &Viper, share: u64) -> bool {
     if viper.checkpoint_bytes == 0 {
         return false;
@@ -332,8 +341,8 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
             return Err(error);
         }
     };
-    // A batch that failed half-way may have left its journal in what is covered, or a commit a record that it has not
-    // published.
+    // A batch that failed half-way may have left its journal in what is covered, or a commit a record that it
+    // has not published.
     viper.healthy()?;
     let number = kept.number + 1;
     let ordered = Name { chain, number }.write(&mut session.lane);
@@ -362,8 +371,8 @@ struct Covered {
 }
 
 impl Covered {
-    /// Nothing is compacted meanwhile: what has been moved from one block to another would be covered in neither, or
-    /// in one of them only.
+    /// Nothing is compacted meanwhile: what has been moved from one block to another would be covered in
+    /// neither, or in one of them only.
     fn now(viper: &Viper) -> Covered {
         let _still = viper.compactor();
         let mut covered = Covered {

@@ -1,22 +1,24 @@
 //! After a restart with an index checkpoint: what recovery has not read is read while the store is in use.
 //!
-//! A block at a time. Its records are verified, as recovery would have verified them, and compared with the index, each
-//! under its key's lock where the two differ:
+//! A block at a time. Its records are verified, as recovery would have verified them, and compared with the
+//! index, each under its key's lock where the two differ:
 //!
-//! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its entry goes;
-//! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is marked dead: what
-//!   compaction has copied, say, out of a block that it did not come to free.
+//! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its
+//!   entry goes;
+//! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is
+//!   marked dead: what compaction has copied, say, out of a block that it did not come to free.
 //!
-//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are, nothing is
-//! compacted, since a dead record may be all that keeps such a loser from coming back; and no checkpoint is written,
-//! so that after a crash the same one is still good. At the end, pieces of values that no record leads to are freed.
+//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are,
+//! nothing is compacted, since a dead record may be all that keeps such a loser from coming back; and no
+//! checkpoint is written, so that after a crash the same one is still good. At the end, pieces of values that
+//! no record leads to are freed.
 //!
 //! Damage that recovery would have refused to open the store with halts the engine: reads go on.
 //!
 //! # Until then
-//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]). Whoever
-//! holds the key's lock takes the entry of such a record out of the index; a read without the lock makes sure that
-//! nobody is in the middle of replacing it.
+//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]).
+//! Whoever holds the key's lock takes the entry of such a record out of the index; a read without the lock
+//! makes sure that nobody is in the middle of replacing it.
 
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::few;
@@ -122,7 +124,8 @@ pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<
     };
     for _ in 0..count {
         let rest = work.blocks.len().saturating_sub(few!(SHARE));
-        // They stay in the list until they are verified: whoever goes on behind a thread that panicked meets them again.
+        // They stay in the list until they are verified: whoever goes on behind a thread that panicked meets
+        // them again.
         let share = work.blocks.get(rest..).unwrap_or_default().to_vec();
         if share.is_empty() {
             free_unreached(viper, &mut work)?;
@@ -165,8 +168,8 @@ impl Verifier {
             self.block(block, reached)?;
         }
         let _ordered = self.session.settle_and_fence();
-        // Somebody may have come from the index to a removed record before its entry went, and looks at the block next:
-        // as long as he may, he has to ask for the mark.
+        // Somebody may have come from the index to a removed record before its entry went, and looks at the
+        // block next: as long as he may, he has to ask for the mark.
         self.viper.wait_for_readers(self.viper.epochs.advance());
         for entry in blocks
             .iter()
@@ -270,8 +273,8 @@ impl Verifier {
         if viper.is_marked(&spot)? || viper.points_to(&session.slot, one.hash, one.place) {
             return Ok(());
         }
-        // Every record that was current when the checkpoint was made came into the index with it. Whatever took this one's
-        // place may have been removed by now, so nothing but the mark says that it has lost.
+        // Every record that was current when the checkpoint was made came into the index with it. Whatever
+        // took this one's place may have been removed by now, so nothing but the mark says that it has lost.
         let old = crate::viper::recovery::at_old(viper, spot.at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
@@ -348,7 +351,8 @@ fn meet(
     Ok(())
 }
 
-/// Frees the overflow blocks that no record leads to. What was let go of meanwhile has been freed already, or is on its way.
+/// Frees the overflow blocks that no record leads to. What was let go of meanwhile has been freed already, or
+/// is on its way.
 fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
     if viper.unreadable.is_any() {
         work.overflow.clear();
@@ -376,8 +380,9 @@ impl Viper {
         Ok(reader.marks(mark.at, mark.epoch)? & mark.bit != 0)
     }
 
-    /// Whether a record that the index leads to has been marked dead, which can be in an unverified block only. What is
-    /// said of it here survives: a mark, and words that were changed in place, may have been in caches only.
+    /// Whether a record that the index leads to has been marked dead, which can be in an unverified block
+    /// only. What is said of it here survives: a mark, and words that were changed in place, may have been in
+    /// caches only.
     #[cold]
     pub(in crate::viper) fn has_died(&self, spot: &Spot, record: &Record) -> Result<bool, Error> {
         let is_marked = self.is_marked(spot)?;
@@ -423,7 +428,8 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// An engine over what a kill has left: keys 0 to 1999, with a checkpoint of all; then the even ones were removed.
+    /// An engine over what a kill has left: keys 0 to 1999, with a checkpoint of all; then the even ones were
+    /// removed.
     fn restarted() -> Arc<Viper> {
         over(&|session| {
             session.engine.checkpoint().unwrap();
@@ -468,7 +474,8 @@ mod tests {
             .count()
     }
 
-    /// A reader that came from the index to a removed record asks for its mark, also if the entry goes meanwhile.
+    /// A reader that came from the index to a removed record asks for its mark, also if the entry goes
+    /// meanwhile.
     #[test]
     fn a_block_stays_unverified_under_a_reader() {
         let viper = restarted();
@@ -493,7 +500,8 @@ mod tests {
         assert_eq!((unverified(&viper), viper.len()), (0, 1000));
     }
 
-    /// Whoever is not shown a key that is just being removed is told that it has gone, which must be durable by then.
+    /// Whoever is not shown a key that is just being removed is told that it has gone, which must be durable
+    /// by then.
     #[test]
     fn an_iteration_waits_for_the_removal_that_it_has_seen() {
         let viper = restarted();
@@ -523,8 +531,8 @@ mod tests {
         });
     }
 
-    /// A checkpoint that is made while compaction runs may know a record's copy, which lies outside of the stable blocks, and
-    /// the original is found without an entry. What had replaced the copy may be gone.
+    /// A checkpoint that is made while compaction runs may know a record's copy, which lies outside of the
+    /// stable blocks, and the original is found without an entry. What had replaced the copy may be gone.
     #[test]
     fn a_record_without_an_entry_has_lost() {
         let viper = restarted();

@@ -1,15 +1,15 @@
 //! Space reclamation (section 4.6): blocks with much garbage are compacted and freed; nobody stops.
 //!
-//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and repoint the
-//! index ([`relocate`]), wait until nobody can be at work in it, and free it
-//! ([`retired`]). Which blocks, and when, is decided in [`picker`] and
-//! [`space`].
+//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and
+//! repoint the index ([`relocate`]), wait until nobody can be at work in it, and free it ([`retired`]). Which
+//! blocks, and when, is decided in [`picker`] and [`space`].
 //!
-//! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without room; so
-//! its work is done in small steps, and none of them waits for readers. Whoever asks for all the room that there is waits
-//! between two steps, and not for ever.
+//! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without
+//! room; so its work is done in small steps, and none of them waits for readers. Whoever asks for all the
+//! room that there is waits between two steps, and not for ever.
 //!
-//! A block with a journal that is still live belongs to a batch being applied; it waits for the next generation.
+//! A block with a journal that is still live belongs to a batch being applied; it waits for the next
+//! generation.
 
 pub(super) mod hollow;
 pub(super) mod picker;
@@ -39,8 +39,8 @@ const WAITS_MAX: usize = 20_000;
 pub(super) struct Compactor {
     /// What the victims were chosen for.
     goal: Option<Goal>,
-    /// A generation: blocks to compact, the one with the most garbage last. All were full before the first of them
-    /// was taken, and after all that were emptied before had been freed; see [`self::retired`].
+    /// A generation: blocks to compact, the one with the most garbage last. All were full before the first of
+    /// them was taken, and after all that were emptied before had been freed; see [`self::retired`].
     victims: Vec<u32>,
     /// Bytes freed since the pool was opened.
     freed: u64,
@@ -108,8 +108,8 @@ impl Compactor {
         self.victims.is_empty() && !viper.retired.has_blocks()
     }
 
-    /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what there will
-    /// be when these are free, and gives up if there are none.
+    /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what
+    /// there will be when these are free, and gives up if there are none.
     fn empty_some(
         &mut self,
         viper: &Viper,
@@ -153,8 +153,9 @@ fn compacting_session(viper: &Viper) -> Result<Option<ViperSession>, Error> {
     Ok(Some(session))
 }
 
-/// Compacts until no block is worth it, and frees everything that was let go of. Returns the bytes freed, by whomever. The
-/// caller holds no pin. If readers stay in the store it gives up waiting for them after a while.
+/// Compacts until no block is worth it, and frees everything that was let go of. Returns the bytes freed, by
+/// whomever. The caller holds no pin. If readers stay in the store it gives up waiting for them after a
+/// while.
 pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     if let Some(viper) = viper.myself() {
         // Blocks that were not verified since a restart cannot be compacted.
@@ -190,7 +191,8 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
 }
 
 impl Viper {
-    /// The compactor, waited for. Under the lab's scheduler its holder may have been stopped, so nobody blocks.
+    /// The compactor, waited for. Under the lab's scheduler its holder may have been stopped, so nobody
+    /// blocks.
     pub(super) fn compactor(&self) -> MutexGuard<'_, Compactor> {
         let mut backoff = Backoff::new();
         loop {

@@ -19,8 +19,8 @@ pub(in crate::viper) enum Goal {
 
 /// Share of a block that is garbage from which it is compacted while nobody writes.
 const DENSE: f64 = 1.0 / 16.0;
-/// One generation for [`Goal::Room`] has this share of the pool's blocks: garbage that is waited for gathers in fewer
-/// blocks.
+/// One generation for [`Goal::Room`] has this share of the pool's blocks: garbage that is waited for gathers
+/// in fewer blocks.
 const GENERATION: usize = 64;
 
 /// Room of a pool, in bytes for records.
@@ -94,8 +94,8 @@ pub(in crate::viper) fn victims(viper: &Viper, goal: Goal) -> Vec<u32> {
     found.into_iter().map(|(_, block)| block).collect()
 }
 
-/// Blocks that the pool may grow by before it has more unused room than the threshold allows; at least a few, so that
-/// growth goes on where compaction cannot.
+/// Blocks that the pool may grow by before it has more unused room than the threshold allows; at least a few,
+/// so that growth goes on where compaction cannot.
 pub(in crate::viper) fn growth(viper: &Viper) -> u64 {
     let step = viper.blocks.step();
     let (room, _) = survey(viper, 1.0);

@@ -1,13 +1,14 @@
 //! Hollow blocks: free, and without room on the medium, because the file system has it back.
 //!
-//! A pool that had much garbage once has more blocks than it needs. When it is dense and nobody writes, the room of
-//! free blocks is given back; before they are claimed again they get room, durably, as growth does (V17).
+//! A pool that had much garbage once has more blocks than it needs. When it is dense and nobody writes, the
+//! room of free blocks is given back; before they are claimed again they get room, durably, as growth does
+//! (V17).
 //!
-//! A hollow block reads as zeros, as one that was never claimed, and its epoch is gone with the rest. A crash may also
-//! have kept some of it, such as pages of an earlier life behind a page word of zero. So the second word of the root
-//! page tells how many lives such blocks may have had: it is raised, durably, before room is given back, and
-//! whoever claims one goes on from there (V10). Opening a pool gives all of its image room, so no block is hollow at
-//! first.
+//! A hollow block reads as zeros, as one that was never claimed, and its epoch is gone with the rest. A crash
+//! may also have kept some of it, such as pages of an earlier life behind a page word of zero. So the second
+//! word of the root page tells how many lives such blocks may have had: it is raised, durably, before room is
+//! given back, and whoever claims one goes on from there (V10). Opening a pool gives all of its image room,
+//! so no block is hollow at first.
 
 use super::hollow::LIVES_AT;
 use crate::error::Error;
@@ -162,7 +163,8 @@ mod tests {
         session.commit_pending().unwrap();
     }
 
-    /// A store that had many keys, has none, and gave its room back; its image from before that, and bytes it had.
+    /// A store that had many keys, has none, and gave its room back; its image from before that, and bytes it
+    /// had.
     fn emptied(dir: &Path) -> (Arc<Viper>, Vec<u8>, u64) {
         let viper = open(dir);
         put(&viper, 0..KEYS);
@@ -191,8 +193,9 @@ mod tests {
         assert_eq!(viper.check().unwrap().findings, []);
     }
 
-    /// A hole was cut short by a crash: of each block the first page was gone, and with it the epoch, and the others
-    /// were there. The next life began with the same number, and records of the earlier one were in it.
+    /// A hole was cut short by a crash: of each block the first page was gone, and with it the epoch, and the
+    /// others were there. The next life began with the same number, and records of the earlier one were in
+    /// it.
     #[test]
     fn an_earlier_life_of_a_hollow_block_stays_dead() {
         let dir = TempDir::new_in("/dev/shm").unwrap();

@@ -1,12 +1,14 @@
 //! Moving what is live out of a block.
 //!
-//! A record is copied under its key's lock, from the private copy of the block that was just verified: records do not
-//! change once they are published. Where values may have been changed in place, it is read again under the lock.
+//! A record is copied under its key's lock, from the private copy of the block that was just verified:
+//! records do not change once they are published. Where values may have been changed in place, it is read
+//! again under the lock.
 //!
 //! Dead records are left where they are, without a look at the index: whoever set a mark that is seen here is
-//! pinned until the index has followed, and the block is freed after that pin and after those of readers who came
-//! before it ended. They are tombstones of whatever is older than they are. Dropping them is safe: at most one copy
-//! of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable first.
+//! pinned until the index has followed, and the block is freed after that pin and after those of readers who
+//! came before it ended. They are tombstones of whatever is older than they are. Dropping them is safe: at
+//! most one copy of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable
+//! first.
 
 use crate::broken::Hole;
 use crate::concurrency::seam::few;
@@ -241,7 +243,8 @@ fn move_record(
     }
 }
 
-/// The write that takes the place of a record to which the index points: a copy, or a removal if it has expired.
+/// The write that takes the place of a record to which the index points: a copy, or a removal if it has
+/// expired.
 fn move_locked(
     viper: &Viper,
     session: &mut ViperSession,
@@ -285,7 +288,8 @@ fn move_without_lock(
     Ok(Some(old))
 }
 
-/// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay with the copy.
+/// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay
+/// with the copy.
 fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
     let Live { at, record, .. } = this.live;
     Ok(Old {

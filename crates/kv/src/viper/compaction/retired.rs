@@ -1,20 +1,23 @@
-//! What was taken out of the readers' sight, until it is free: blocks that compaction has emptied, and pieces of values.
+//! What was taken out of the readers' sight, until it is free: blocks that compaction has emptied, and pieces
+//! of values.
 //!
-//! There is one queue, and it is freed in its order. What comes first may be needed by a recovery that still finds what comes
-//! later, and the other way round not: a record that compaction has moved has no mark, so recovery reads it as long as
-//! its block is not free; and if its key is longer than a block it looks for the key in pieces that were let go of *after*
-//! the record had been moved. So a block is in the queue from the moment in which compaction begins to empty it.
+//! There is one queue, and it is freed in its order. What comes first may be needed by a recovery that still
+//! finds what comes later, and the other way round not: a record that compaction has moved has no mark, so
+//! recovery reads it as long as its block is not free; and if its key is longer than a block it looks for the
+//! key in pieces that were let go of *after* the record had been moved. So a block is in the queue from the
+//! moment in which compaction begins to empty it.
 //!
-//! Something is freed when nobody can be at work in it any more. For a block that is two graces, one after the other:
-//! first of writers that marked a record there and have still to change the index, which compaction does not wait for;
-//! then of readers that found a location in it, which they could until the last of these writers had gone. Both are
-//! pinned. Then every mark is made durable that keeps an older copy of one of its dead records dead, and the free page
-//! word is stored and fenced (V14). Pieces are let go of when the index has changed, so only readers are waited for. They
-//! need no page word: recovery never looks into an overflow block that no live record leads to; but the marks of the
-//! records that led to them are fenced first.
+//! Something is freed when nobody can be at work in it any more. For a block that is two graces, one after
+//! the other: first of writers that marked a record there and have still to change the index, which
+//! compaction does not wait for; then of readers that found a location in it, which they could until the last
+//! of these writers had gone. Both are pinned. Then every mark is made durable that keeps an older copy of
+//! one of its dead records dead, and the free page word is stored and fenced (V14). Pieces are let go of when
+//! the index has changed, so only readers are waited for. They need no page word: recovery never looks into
+//! an overflow block that no live record leads to; but the marks of the records that led to them are fenced
+//! first.
 //!
-//! Blocks are not freed after blocks that were *filled* when they were emptied: of two copies that compaction made of a
-//! record, the older one has no mark. So all are freed before the next blocks are chosen.
+//! Blocks are not freed after blocks that were *filled* when they were emptied: of two copies that compaction
+//! made of a record, the older one has no mark. So all are freed before the next blocks are chosen.
 
 use crate::broken::Hole;
 use crate::concurrency::epoch::Epochs;
@@ -44,7 +47,8 @@ pub(in crate::viper) enum Retired {
 enum Grace {
     /// It is still being gathered.
     Gathering,
-    /// Pins from before this epoch, of writers: until then the index may lead to records that they have marked.
+    /// Pins from before this epoch, of writers: until then the index may lead to records that they have
+    /// marked.
     Writers(u64),
     /// Pins from before this epoch, of readers: nothing leads there any more.
     Readers(u64),
@@ -191,7 +195,8 @@ impl RetireQueue {
         epochs.ask(newest);
     }
 
-    /// Where no writer has to change the index any more, readers are waited for. Whether that begins for anything.
+    /// Where no writer has to change the index any more, readers are waited for. Whether that begins for
+    /// anything.
     fn begin_graces_of_readers(&self, epochs: &Epochs) -> bool {
         let mut queue = lock(&self.0);
         let mut has_begun = false;
@@ -312,8 +317,8 @@ fn free_at_once(viper: &Viper) -> u64 {
 mod tests {
     use super::*;
 
-    /// A writer marks a record, and compaction, which sees the mark, empties the block. A reader comes before the writer has
-    /// changed the index: it finds the record there.
+    /// A writer marks a record, and compaction, which sees the mark, empties the block. A reader comes before
+    /// the writer has changed the index: it finds the record there.
     #[test]
     fn whoever_comes_before_a_writer_has_changed_the_index_is_waited_for() {
         let epochs = Epochs::new(2);

@@ -1,14 +1,16 @@
-//! Room for writers: kept ahead of them, by compaction while the pool has much garbage and by growth otherwise.
+//! Room for writers: kept ahead of them, by compaction while the pool has much garbage and by growth
+//! otherwise.
 //!
-//! Free blocks are kept in *reserve*. When writers have taken of it, the background thread fills it again. As long as
-//! garbage and free blocks are a small share of the pool ([`Options::reclaim_threshold`](crate::Options)), it grows the
-//! pool: to compact blocks that are nearly all live would cost many moves for each write. Beyond that share the pool is
-//! *tight*: it has room enough, if only it is compacted, and the blocks with the most garbage are.
+//! Free blocks are kept in *reserve*. When writers have taken of it, the background thread fills it again. As
+//! long as garbage and free blocks are a small share of the pool
+//! ([`Options::reclaim_threshold`](crate::Options)), it grows the pool: to compact blocks that are nearly all
+//! live would cost many moves for each write. Beyond that share the pool is *tight*: it has room enough, if
+//! only it is compacted, and the blocks with the most garbage are.
 //!
-//! Writers of a tight pool that are faster than the background thread are in *debt* for each block they take while the
-//! reserve is low. They pay before their next write, when they hold no lock: they compact a block themselves or, when
-//! there is hardly any room left, wait for whoever does. Nobody waits long: if compaction does not come on at all, the
-//! pool grows after all.
+//! Writers of a tight pool that are faster than the background thread are in *debt* for each block they take
+//! while the reserve is low. They pay before their next write, when they hold no lock: they compact a block
+//! themselves or, when there is hardly any room left, wait for whoever does. Nobody waits long: if compaction
+//! does not come on at all, the pool grows after all.
 
 use super::Step;
 use super::picker::{Goal, growth};
@@ -71,7 +73,8 @@ impl Viper {
         Ok(step)
     }
 
-    /// One step towards a pool with hardly any garbage and no more room than it needs, for times when nobody writes.
+    /// One step towards a pool with hardly any garbage and no more room than it needs, for times when nobody
+    /// writes.
     pub(in crate::viper) fn make_dense(&self) -> Result<Step, Error> {
         let step = self.compactor().step(self, Goal::Dense, few!(STRIDE))?;
         if step == Step::Nothing {
@@ -94,12 +97,12 @@ pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
     crate::engine::jobs::Space {
         block_bytes,
         blocks: whole.sum(),
-        // Those kept for compaction, and what a key takes that is longer than a block: three, and one for what points
-        // to them.
+        // Those kept for compaction, and what a key takes that is longer than a block: three, and one for
+        // what points to them.
         blocks_to_write: RESERVE as u64 + 3 + 1,
         is_scattered: false,
-        // One of each kind that was open when space was reclaimed, and the next one if what was written then did not fit
-        // into it.
+        // One of each kind that was open when space was reclaimed, and the next one if what was written then
+        // did not fit into it.
         blocks_left: 3 + 1,
     }
 }

@@ -1,7 +1,7 @@
 //! Walking the records of one block, in the order they were written.
 //!
-//! One walk serves recovery, compaction, `check` and `inspect`, so they agree on what is a record. It works on
-//! a private copy of the block and trusts nothing that does not verify.
+//! One walk serves recovery, compaction, `check` and `inspect`, so they agree on what is a record. It works
+//! on a private copy of the block and trusts nothing that does not verify.
 //!
 //! # Torn tail or damage
 //! A sealed page must verify up to its tail. An open page is read up to the first record that does not

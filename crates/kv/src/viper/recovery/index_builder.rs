@@ -1,9 +1,10 @@
 //! The way of recovered records into the index, while recovery has it to itself.
 //!
-//! Threads read blocks in parallel, and the record they meet next belongs anywhere in the index. So each puts records aside
-//! by the first bits of their keys' hashes, in *rows*, and enters a whole row at once: its part of the index has one lock
-//! instead of one for every key and one for every segment, and its lines lie close together and are fetched side by side.
-//! A row's keys are not kept: only where the index has a record of the same tag is the key read again.
+//! Threads read blocks in parallel, and the record they meet next belongs anywhere in the index. So each puts
+//! records aside by the first bits of their keys' hashes, in *rows*, and enters a whole row at once: its part
+//! of the index has one lock instead of one for every key and one for every segment, and its lines lie close
+//! together and are fetched side by side. A row's keys are not kept: only where the index has a record of the
+//! same tag is the key read again.
 
 use super::block_walk::{BlockWalk, copy_block};
 use crate::concurrency::epoch::Slot;
@@ -100,8 +101,8 @@ impl<'a> IndexBuilder<'a> {
         }
     }
 
-    /// Enters what is left. Returns how many keys came into the index, and the records that lost to a newer one of their
-    /// key: offsets.
+    /// Enters what is left. Returns how many keys came into the index, and the records that lost to a newer
+    /// one of their key: offsets.
     pub(in crate::viper) fn finish(mut self) -> Result<(u64, Vec<u64>), Error> {
         for part in 0..self.rows.len() {
             self.enter(part)?;
@@ -115,8 +116,8 @@ impl<'a> IndexBuilder<'a> {
             return Ok(());
         };
         let _held = parts.locks.get(part).map(Mutex::lock);
-        // One right after the other: a load that misses the page tables lets nothing past it for long, but loads that are
-        // close together miss together.
+        // One right after the other: a load that misses the page tables lets nothing past it for long, but
+        // loads that are close together miss together.
         row.iter().for_each(|one| viper.index.prefetch(one.hash));
         for one in row.drain(..) {
             self.settle(&one)?;
@@ -149,7 +150,8 @@ impl<'a> IndexBuilder<'a> {
         Ok(())
     }
 
-    /// Puts a record in the place of an older one of its key, or behind a newer one. `false` if the key is not there.
+    /// Puts a record in the place of an older one of its key, or behind a newer one. `false` if the key is
+    /// not there.
     #[cold]
     fn compete(&mut self, one: &Waiting) -> Result<bool, Error> {
         let (viper, new) = (self.viper, location(one.at)?);
@@ -174,8 +176,8 @@ impl<'a> IndexBuilder<'a> {
     }
 }
 
-/// About how many records of these blocks will come into the index, by a look at some of them; 0 if they are few. What is
-/// wrong with a block is for the scan to say.
+/// About how many records of these blocks will come into the index, by a look at some of them; 0 if they are
+/// few. What is wrong with a block is for the scan to say.
 pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
     /// Blocks that are looked at.
     const SAMPLE: usize = 256;
@@ -308,7 +310,8 @@ mod tests {
         assert_eq!(all.len() as u32, 2 * KEYS);
         viper.index.clear(&Ordered::when_found()).unwrap();
         let parts = Parts::of(&viper);
-        // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of both meet.
+        // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of
+        // both meet.
         let enter = |which: usize| {
             let mut builder = IndexBuilder::new(&viper, &parts).unwrap();
             for &(hash, at, stamp) in all.iter().skip(which).step_by(2) {

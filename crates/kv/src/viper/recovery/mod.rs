@@ -1,14 +1,17 @@
 //! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
 //!
-//! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have changed since
-//!    (`checkpoint/load.rs`); what that leaves undone is done while the store is in use (`checkpoint/verify.rs`).
+//! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have
+//!    changed since (`checkpoint/load.rs`); what that leaves undone is done while the store is in use
+//!    (`checkpoint/verify.rs`).
 //! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
 //!    records of one key the higher stamp stays, the other is a *loser* (V1).
-//! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that crashed after its journal's fence is finished.
+//! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that
+//!    crashed after its journal's fence is finished.
 //! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
 //!    good record, fence. Only then does anybody get an answer (I7).
-//! 5. Overflow blocks that no live record reaches are free, unless some value cannot be read (`unreadable.rs`).
+//! 5. Overflow blocks that no live record reaches are free, unless some value cannot be read
+//!    (`unreadable.rs`).
 //!
 //! Every step reads what a crash before it left and writes nothing that a repetition would not write again,
 //! so a crash during recovery needs nothing but recovery.
@@ -226,9 +229,9 @@ fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Applies all live journals. Several may name one key, and they come in no order; so all puts come first, of which
-/// the highest version stays, and then all removals, which take what is older than they are. A removal leaves no
-/// record behind that could stop an older put.
+/// Applies all live journals. Several may name one key, and they come in no order; so all puts come first, of
+/// which the highest version stays, and then all removals, which take what is older than they are. A removal
+/// leaves no record behind that could stop an older put.
 fn apply_journals(
     viper: &Viper,
     session: &mut ViperSession,

@@ -1,10 +1,12 @@
 //! Room for the batches that recovery finishes.
 //!
-//! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same blocks, but some of them look as if
-//! they were in use: pieces of values that a free list knew to be free, and what the batch itself had written when the crash came.
-//! As a rule nobody reaches them and they are freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
-//! pieces, it is marked before that. So are journals of batches that are finished, but whose marks the crash took: what shows that a key
-//! which one of them puts is gone again may be a dead record, whose own key lies in such pieces.
+//! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same
+//! blocks, but some of them look as if they were in use: pieces of values that a free list knew to be free,
+//! and what the batch itself had written when the crash came. As a rule nobody reaches them and they are
+//! freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
+//! pieces, it is marked before that. So are journals of batches that are finished, but whose marks the crash
+//! took: what shows that a key which one of them puts is gone again may be a dead record, whose own key lies
+//! in such pieces.
 
 use super::scan::Found;
 use super::{
@@ -49,8 +51,9 @@ pub(in crate::viper) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, 
     }
 }
 
-/// Frees what nobody reaches, the journals included. All blocks have been read. Returns what is still to be buried when the journals are
-/// applied: removed keys that lie in pieces, which may be used for something else by then.
+/// Frees what nobody reaches, the journals included. All blocks have been read. Returns what is still to be
+/// buried when the journals are applied: removed keys that lie in pieces, which may be used for something
+/// else by then.
 ///
 /// # Errors
 /// Damage.
@@ -75,8 +78,8 @@ pub(in crate::viper) fn free_first(
     Ok(buried)
 }
 
-/// Marks the journals of finished batches, for good, and forgets them: all that one puts has a record, alive or dead, that is
-/// as new. Returns what they remove.
+/// Marks the journals of finished batches, for good, and forgets them: all that one puts has a record, alive
+/// or dead, that is as new. Returns what they remove.
 fn mark_finished(
     viper: &Viper,
     session: &mut ViperSession,

@@ -1,15 +1,18 @@
 //! Salvage: reading blocks that are damaged, as far as they can be read.
 //!
-//! Checks are keyed by place and life of the block, so whatever verifies is a real record, however it was come upon. Behind a record
-//! that does not verify, whose length cannot be trusted, the next place that verifies is looked for. Words of page headers that do not
-//! verify are mended: by their own check if one byte is wrong, otherwise by what else there is; a store that is salvaged
-//! has its image in private memory, where mended words are stored for whoever looks next.
+//! Checks are keyed by place and life of the block, so whatever verifies is a real record, however it was
+//! come upon. Behind a record that does not verify, whose length cannot be trusted, the next place that
+//! verifies is looked for. Words of page headers that do not verify are mended: by their own check if one
+//! byte is wrong, otherwise by what else there is; a store that is salvaged has its image in private memory,
+//! where mended words are stored for whoever looks next.
 //!
 //! Invariants:
-//! - Nothing is taken that does not verify. What is skipped is noted, with the key that the bytes seem to hold.
-//! - A mark that cannot be read marks nothing: its record counts as live, and loses to a newer one as any other.
-//! - Behind the last place that is known to have been fenced in a block, a record that does not verify is a torn end, as it is
-//!   to recovery.
+//! - Nothing is taken that does not verify. What is skipped is noted, with the key that the bytes seem to
+//!   hold.
+//! - A mark that cannot be read marks nothing: its record counts as live, and loses to a newer one as any
+//!   other.
+//! - Behind the last place that is known to have been fenced in a block, a record that does not verify is a
+//!   torn end, as it is to recovery.
 
 use super::block_walk::{BlockWalk, Visited, Walked, copy_block};
 use crate::engine::damage::{Damage, Doubt};
@@ -93,8 +96,8 @@ fn mend(word: u64, verifies: impl Fn(u64) -> bool) -> Option<u64> {
     mended.next().is_none().then_some(first)
 }
 
-/// The version up to which everything was removed, of a pool whose root word does not verify: as its checkpoint of the index
-/// knows it, if there is one.
+/// The version up to which everything was removed, of a pool whose root word does not verify: as its
+/// checkpoint of the index knows it, if there is one.
 pub(in crate::viper) fn floor(viper: &Viper, error: Error) -> Result<u64, Error> {
     let (Some(damage), Error::Corrupt { offset, what, .. }) = (&viper.damage, &error) else {
         return Err(error);
@@ -111,8 +114,8 @@ pub(in crate::viper) fn floor(viper: &Viper, error: Error) -> Result<u64, Error>
     Ok(floor.unwrap_or(0))
 }
 
-/// Kind and life of a block whose page word is in doubt, for the reason in `error`; its word is mended. `None`: nothing says what the
-/// block was, and it is skipped.
+/// Kind and life of a block whose page word is in doubt, for the reason in `error`; its word is mended.
+/// `None`: nothing says what the block was, and it is skipped.
 ///
 /// # Errors
 /// The one given, unless the pool is being salvaged.
@@ -155,8 +158,8 @@ pub(in crate::viper) fn life(
     Ok(Some((kind, epoch)))
 }
 
-/// Notes a block that looks as if it had never been used, and is not empty. Writes that a kill interrupted leave such blocks, and so does
-/// a sector of zeros at the start of one that was in use.
+/// Notes a block that looks as if it had never been used, and is not empty. Writes that a kill interrupted
+/// leave such blocks, and so does a sector of zeros at the start of one that was in use.
 pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
     let Some(damage) = &viper.damage else {
         return;
@@ -194,7 +197,8 @@ fn life_by_others(viper: &Viper, at: u64) -> Option<(Kind, u32)> {
     of_pages.or_else(|| life_by_content(viper, at, tail))
 }
 
-/// What a block of one page is: of that there is only its tail word, which has half of the life's number, and what verifies.
+/// What a block of one page is: of that there is only its tail word, which has half of the life's number, and
+/// what verifies.
 fn life_by_content(viper: &Viper, at: u64, tail: u64) -> Option<(Kind, u32)> {
     /// Lives that are tried.
     const LIVES: u32 = 16 << 16;
@@ -230,7 +234,8 @@ fn store(viper: &Viper, at: u64, word: u64) {
     let _stays_here = viper.pool.lane().store_word(at, word);
 }
 
-/// As [`BlockWalk::run`], of a pool that is being salvaged: damage is noted. The block's bytes are in `image`.
+/// As [`BlockWalk::run`], of a pool that is being salvaged: damage is noted. The block's bytes are in
+/// `image`.
 ///
 /// # Errors
 /// What `visit` returns.
@@ -252,8 +257,8 @@ pub(in crate::viper) fn walk(
     Ok(walked)
 }
 
-/// As [`BlockWalk::run`], of a block that may be damaged anywhere. Also returns the words that were mended in `image`, and where they
-/// are in the pool.
+/// As [`BlockWalk::run`], of a block that may be damaged anywhere. Also returns the words that were mended in
+/// `image`, and where they are in the pool.
 ///
 /// # Errors
 /// What `visit` returns.
@@ -466,7 +471,8 @@ impl Page<'_> {
             (Some(shape), true) => shape.slot_bytes(),
             _ => GRAIN,
         };
-        // What may be read to look for records: bytes of a damaged pool can look like long ones at every place.
+        // What may be read to look for records: bytes of a damaged pool can look like long ones at every
+        // place.
         let mut budget = 64 * self.pages.bytes;
         let mut parts: Vec<Part> = Vec::new();
         let mut at = self.pages.header;

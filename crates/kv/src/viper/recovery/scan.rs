@@ -78,7 +78,8 @@ pub(in crate::viper) fn scan_all(
     let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
-        // Without the room the index grows as records come. If there is no memory for that either, it will be said then.
+        // Without the room the index grows as records come. If there is no memory for that either, it will be
+        // said then.
         let _ = viper.index.make_room(records_in(viper, &blocks));
     }
     let next = AtomicUsize::new(0);
@@ -153,8 +154,8 @@ fn scan_share(
     Ok(scan.found)
 }
 
-/// Makes durable what recovery relies on: a killed process leaves what only caches have. A record that is shown, or
-/// a mark that lets compaction drop the newer record, must not go with the power later.
+/// Makes durable what recovery relies on: a killed process leaves what only caches have. A record that is
+/// shown, or a mark that lets compaction drop the newer record, must not go with the power later.
 fn certain(viper: &Viper) -> ReadFlusher {
     let mut certain = ReadFlusher::new(viper.pool.lane());
     certain.keep(ROOT_AT, 8);
@@ -187,7 +188,8 @@ impl Scan<'_> {
         let lives = viper.blocks.hollow.lives();
         let before = lives.saturating_sub(HOLLOW_LIVES);
         let (kind, epoch) = match word {
-            // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page word.
+            // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page
+            // word.
             0 if tail == 0 || begun_epoch(secret, at, before, tail) != before => {
                 salvage::doubt_unused(viper, block);
                 (Kind::Free, lives)
@@ -226,7 +228,8 @@ impl Scan<'_> {
                     .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             Kind::Overflow => {
-                // If nothing reaches it, it may have begun another life already. Its pieces say themselves of which life they are.
+                // If nothing reaches it, it may have begun another life already. Its pieces say themselves of
+                // which life they are.
                 let begun = begun_epoch(secret, at, epoch, tail);
                 entry.set(Info {
                     state: State::Overflow,

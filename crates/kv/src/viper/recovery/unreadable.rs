@@ -2,11 +2,12 @@
 //!
 //! Such damage concerns one key, and keeps nothing else from being used:
 //!
-//! * A record whose *value* cannot be read stays in the index. Reads of its key are errors, and it can be replaced and removed. As long as
-//!   it is there, overflow blocks that no record was seen to lead to may be the rest of its value, and are not freed.
-//! * A record whose *key* lies in pieces and cannot be read has lost, if there is another one of the same chain with more moves: a
-//!   chain belongs to one version of one key, so that is the copy which compaction made of it. It is marked dead. Without such a
-//!   copy it may be all there is of some key, and is damage.
+//! * A record whose *value* cannot be read stays in the index. Reads of its key are errors, and it can be
+//!   replaced and removed. As long as it is there, overflow blocks that no record was seen to lead to may be
+//!   the rest of its value, and are not freed.
+//! * A record whose *key* lies in pieces and cannot be read has lost, if there is another one of the same
+//!   chain with more moves: a chain belongs to one version of one key, so that is the copy which compaction
+//!   made of it. It is marked dead. Without such a copy it may be all there is of some key, and is damage.
 
 use super::block_walk::Visited;
 use crate::engine::damage::Doubt;
@@ -144,8 +145,8 @@ impl BigKeys {
     }
 }
 
-/// Appends the overflow blocks of a current record's value, as far as they can be read: its key may lie in the first of them. `None`:
-/// that is not all of them, which concerns that key alone.
+/// Appends the overflow blocks of a current record's value, as far as they can be read: its key may lie in
+/// the first of them. `None`: that is not all of them, which concerns that key alone.
 ///
 /// # Errors
 /// What is no damage.
@@ -281,8 +282,9 @@ mod tests {
         let _dirty = viper.pool.lane().store_word(at, word ^ 1);
     }
 
-    /// A key longer than a block was moved by compaction, and the copy removed. The pieces were used for something else before the original,
-    /// whose block a reader kept from being freed, was marked: then a kill, and the pool did not open any more.
+    /// A key longer than a block was moved by compaction, and the copy removed. The pieces were used for
+    /// something else before the original, whose block a reader kept from being freed, was marked: then a
+    /// kill, and the pool did not open any more.
     #[test]
     fn a_long_key_that_cannot_be_read_has_lost_if_it_was_moved() {
         for (is_moved, is_dead) in [(true, true), (true, false), (false, false)] {

@@ -1,5 +1,6 @@
-//! What was acknowledged stays: bugs that took it back, each where two features met, or where somebody waited for ever. C1 to
-//! C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`, too.
+//! What was acknowledged stays: bugs that took it back, each where two features met, or where somebody waited
+//! for ever. C1 to C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`,
+//! too.
 
 use crate::engine::kind::EngineKind;
 use crate::engine::{Engine, EngineSession, Recovered, open};
@@ -103,8 +104,9 @@ fn copy(from: &Path, to: &Path) -> PathBuf {
     to.into()
 }
 
-/// C1. On files, the older record of a key lay in a block that was open when a checkpoint of the index was written, and the
-/// mark of its death in the cache; the newer one in a block that was full, and the checkpoint knew only that one.
+/// C1. On files, the older record of a key lay in a block that was open when a checkpoint of the index was
+/// written, and the mark of its death in the cache; the newer one in a block that was full, and the
+/// checkpoint knew only that one.
 fn removed_after_a_checkpoint_over_an_open_block(checkpoint: bool, alone: bool) {
     let files = Files::new();
     let viper = Files::open(&files.path).unwrap();
@@ -148,8 +150,8 @@ fn control_open_block_without_index_checkpoint() {
     removed_after_a_checkpoint_over_an_open_block(false, false);
 }
 
-/// C2. A block was emptied and waited for a reader when the checkpoint was written, which knew the copy of a record and
-/// not the original, which has no mark.
+/// C2. A block was emptied and waited for a reader when the checkpoint was written, which knew the copy of a
+/// record and not the original, which has no mark.
 fn removed_after_a_checkpoint_over_an_emptied_block(checkpoint: bool) {
     let pool = heap();
     let viper = over(&pool, &options()).unwrap();
@@ -192,8 +194,8 @@ fn control_without_index_checkpoint() {
     removed_after_a_checkpoint_over_an_emptied_block(false);
 }
 
-/// C3. One thread had taken the notes of marks and not fenced them yet; another one found none, and dropped the tombstone
-/// before that fence.
+/// C3. One thread had taken the notes of marks and not fenced them yet; another one found none, and dropped
+/// the tombstone before that fence.
 fn removed_while_marks_are_being_fenced(pause: bool) {
     let files = Files::new();
     let viper = Files::open(&files.path).unwrap();
@@ -240,8 +242,8 @@ fn a_removed_key_stays_removed_without_checkpoint() {
     removed_while_marks_are_being_fenced(false);
 }
 
-/// C4. A record whose key lies in pieces was moved, then removed or replaced; its pieces were used again while the block with
-/// the original, which has no mark, still waited for a reader.
+/// C4. A record whose key lies in pieces was moved, then removed or replaced; its pieces were used again
+/// while the block with the original, which has no mark, still waited for a reader.
 fn opens_after_a_long_key_was_moved(delete: bool, reading: bool) {
     let pool = heap();
     let viper = over(&pool, &options()).unwrap();
@@ -292,8 +294,9 @@ fn control_without_a_reader() {
     opens_after_a_long_key_was_moved(true, false);
 }
 
-/// C5. A checkpoint of the redo log copied a page with a record that was not fenced yet; the sync of the image failed;
-/// another process found the record in the page cache, and sealed the page over it; power failed.
+/// C5. A checkpoint of the redo log copied a page with a record that was not fenced yet; the sync of the
+/// image failed; another process found the record in the page cache, and sealed the page over it; power
+/// failed.
 fn around_a_failed_sync_of_the_image(seed: u64) -> (Option<u8>, Option<u8>) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("pool");
@@ -346,8 +349,8 @@ fn block_of(viper: &Arc<Viper>, key: &[u8]) -> u64 {
     viper.blocks.at(number)
 }
 
-/// C6. What a put replaced turned out to be damaged when some other call made the session commit. That call was told, and the
-/// commit of the put was not.
+/// C6. What a put replaced turned out to be damaged when some other call made the session commit. That call
+/// was told, and the commit of the put was not.
 #[test]
 fn a_refused_put_is_not_acknowledged() {
     let viper = over(&heap(), &options()).unwrap();
@@ -400,7 +403,8 @@ fn a_put_takes_the_place_of_a_record_that_cannot_be_read() {
     assert_eq!(get(&viper, b"a").as_deref(), Some(&b"newer"[..]));
 }
 
-/// C7. Who wrote from inside of an iteration waited for room that came only when readers had left, of which he was one.
+/// C7. Who wrote from inside of an iteration waited for room that came only when readers had left, of which
+/// he was one.
 #[test]
 fn an_iteration_that_writes_comes_to_an_end() {
     let options = Options {
@@ -431,7 +435,8 @@ fn an_iteration_that_writes_comes_to_an_end() {
     assert_eq!(puts, Ok(500 * 20));
 }
 
-/// C7, too: a reader that stays in the store keeps room from being made, and whoever wants it is told so after a while.
+/// C7, too: a reader that stays in the store keeps room from being made, and whoever wants it is told so
+/// after a while.
 #[test]
 fn a_reader_that_stays_is_not_waited_for_without_end() {
     let options = Options {
@@ -526,8 +531,9 @@ fn over_image(image: &[u8], tap: Arc<BeforeFence>) -> Arc<Viper> {
     Viper::over(pool, Path::new("lab"), &options).unwrap()
 }
 
-/// Compaction left marked records where they were without a look at the index. A delete sets its mark before the
-/// fence and changes the index after it: meanwhile the block went, and readers were led into its next life.
+/// Compaction left marked records where they were without a look at the index. A delete sets its mark before
+/// the fence and changes the index after it: meanwhile the block went, and readers were led into its next
+/// life.
 #[test]
 fn a_block_is_not_freed_under_a_delete() {
     let tap = Arc::new(BeforeFence::default());
@@ -581,8 +587,8 @@ fn a_panic_in_a_commit_halts_the_store_and_keeps_nobody_waiting() {
     assert!(!viper.stripes.is_locked(viper.stripe(viper.hash(b"key"))));
 }
 
-/// A thread that panicked while it verified blocks took them with it: whoever went on found nothing left to verify, and took them for
-/// verified.
+/// A thread that panicked while it verified blocks took them with it: whoever went on found nothing left to
+/// verify, and took them for verified.
 #[test]
 fn blocks_whose_verification_panicked_are_verified_by_whoever_goes_on() {
     let before = over_lab(Arc::default());

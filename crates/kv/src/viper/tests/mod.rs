@@ -1,5 +1,5 @@
-//! The engine over heap memory: no files, no mapping, no threads of its own; small enough for Miri, which looks for
-//! undefined behaviour and data races where the other tests look for wrong answers.
+//! The engine over heap memory: no files, no mapping, no threads of its own; small enough for Miri, which
+//! looks for undefined behaviour and data races where the other tests look for wrong answers.
 
 #[cfg(all(test, feature = "lab"))]
 pub(super) mod acknowledged;
@@ -211,9 +211,9 @@ fn threads_meet_on_a_key() {
     assert_eq!(read(&mut *session), 2 * ROUNDS);
 }
 
-/// A journal that names a later version than its own record has, found by fuzzing: recovery did what it said, and
-/// then gave out versions from before it. What was written next looked older than what the journal had written, and
-/// the next recovery passed it over.
+/// A journal that names a later version than its own record has, found by fuzzing: recovery did what it said,
+/// and then gave out versions from before it. What was written next looked older than what the journal had
+/// written, and the next recovery passed it over.
 #[test]
 fn what_follows_a_journal_is_newer_than_what_it_names() {
     let options = options(None, &Arc::default());
@@ -239,8 +239,8 @@ fn what_follows_a_journal_is_newer_than_what_it_names() {
     assert_eq!(value_of(&mut *session, key).as_deref(), Some(&b"later"[..]));
 }
 
-/// Two records that lead to one chain of pieces, found by fuzzing: the pool opened, and overwriting one of the two
-/// took the other's value away.
+/// Two records that lead to one chain of pieces, found by fuzzing: the pool opened, and overwriting one of
+/// the two took the other's value away.
 #[test]
 fn two_values_do_not_share_their_pieces() {
     let options = options(None, &Arc::default());
@@ -266,8 +266,9 @@ fn two_values_do_not_share_their_pieces() {
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
-/// Whoever finds damage where it should mark the record that it replaces has written its own already, and some other call
-/// may be the one that commits: the write counts all the same, since of two records of a key the newer one does.
+/// Whoever finds damage where it should mark the record that it replaces has written its own already, and
+/// some other call may be the one that commits: the write counts all the same, since of two records of a key
+/// the newer one does.
 #[test]
 fn a_write_replaces_what_it_cannot_mark() {
     let options = options(None, &Arc::default());
@@ -304,8 +305,8 @@ fn a_write_replaces_what_it_cannot_mark() {
     }
 }
 
-/// Records of all kinds of blocks, more of them at once than wait in DRAM for their fence, which replace each other; read
-/// together and one by one, before and after recovery.
+/// Records of all kinds of blocks, more of them at once than wait in DRAM for their fence, which replace each
+/// other; read together and one by one, before and after recovery.
 #[test]
 #[cfg_attr(miri, ignore = "needs more room than a heap has there")]
 fn many_writes_under_one_fence_are_all_there() {
@@ -385,8 +386,8 @@ fn a_record_of_another_key_is_not_taken_for_this_one() {
     assert_eq!((is_there, values), (vec![false, true], b"2".to_vec()));
 }
 
-/// A write that found no room waited for the compaction of another thread, which freed all there was; it then freed
-/// nothing itself, and said that the pool was full although most of it was free.
+/// A write that found no room waited for the compaction of another thread, which freed all there was; it then
+/// freed nothing itself, and said that the pool was full although most of it was free.
 #[test]
 fn room_that_another_thread_made_is_used() {
     let options = options(None, &Arc::default());

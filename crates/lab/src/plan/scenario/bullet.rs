@@ -1,4 +1,5 @@
-//! Runs of Bullet: processes that are killed behind a store that nothing covers yet, and what the next one makes of it.
+//! Runs of Bullet: processes that are killed behind a store that nothing covers yet, and what the next one
+//! makes of it.
 
 use super::{Scenario, plan, put};
 use crate::explore::campaign::execute;
@@ -175,8 +176,8 @@ fn gleaned(values: &mut Values) -> Calls {
     calls
 }
 
-/// Of the chunks that were a run, the first has an object that never counts, and the second one that does: nothing but what freed them has
-/// written the first one's header.
+/// Of the chunks that were a run, the first has an object that never counts, and the second one that does:
+/// nothing but what freed them has written the first one's header.
 fn second_chunk(values: &mut Values) -> Calls {
     vec![
         (0, put(values, 2, CHUNK)),

@@ -1,4 +1,5 @@
-//! Sessions that meet in the middle of something: each story with every event in which the first one may be left alone.
+//! Sessions that meet in the middle of something: each story with every event in which the first one may be
+//! left alone.
 
 use super::{FIXED, SMALL, Scenario, WIDE, part, plan, put};
 use crate::medium::image::Medium;

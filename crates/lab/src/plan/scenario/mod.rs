@@ -152,9 +152,9 @@ fn part(values: &mut Values, key: Key, bytes: usize) -> (Key, Option<ValueId>) {
     (key, Some(values.make(bytes, 0)))
 }
 
-/// Session 1 replaces key 0 in a block that the same commit fills, so that its mark on the old record, which session 0
-/// wrote, is not fenced and the block is sealed. Session 0 removes the key. Compaction drops the newer record, which
-/// was the tombstone of the old one: that one's mark must be durable first.
+/// Session 1 replaces key 0 in a block that the same commit fills, so that its mark on the old record, which
+/// session 0 wrote, is not fenced and the block is sealed. Session 0 removes the key. Compaction drops the
+/// newer record, which was the tombstone of the old one: that one's mark must be durable first.
 fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
     let first = put(values, 0, SMALL);
     let mut parts = vec![part(values, 0, SMALL)];
@@ -170,8 +170,9 @@ fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
     ]
 }
 
-/// The journals of these batches end pages, or nearly, so that their records are in the next one. Where a page is full,
-/// nothing but the journal's mark is left to be written into it by recovery; and the record that it removes is elsewhere.
+/// The journals of these batches end pages, or nearly, so that their records are in the next one. Where a
+/// page is full, nothing but the journal's mark is left to be written into it by recovery; and the record
+/// that it removes is elsewhere.
 fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = Vec::new();
     for filler in (0..5).map(|step| 20 + 45 * step) {
@@ -188,8 +189,9 @@ fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Session 1 replaces key 0, whose old record lies in a block that is full, and its process is killed before any fence
-/// covers the mark there. The next process finds the mark; the newer record is removed and compacted away.
+/// Session 1 replaces key 0, whose old record lies in a block that is full, and its process is killed before
+/// any fence covers the mark there. The next process finds the mark; the newer record is removed and
+/// compacted away.
 fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = vec![(0, put(values, 0, SMALL))];
     calls.extend((2..5).map(|key| (0, put(values, key, WIDE))));
@@ -202,9 +204,10 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Two long values leave a pool hardly any room; a block more or less would be another story. The blocks that are kept for compaction take what
-/// is alive in seven blocks, and the first one of the two records in the eighth, which has little garbage: key 8. It is removed, and the block
-/// where its copy was is emptied and freed. The other one, where its original is, stays as it is.
+/// Two long values leave a pool hardly any room; a block more or less would be another story. The blocks that
+/// are kept for compaction take what is alive in seven blocks, and the first one of the two records in the
+/// eighth, which has little garbage: key 8. It is removed, and the block where its copy was is emptied and
+/// freed. The other one, where its original is, stays as it is.
 fn half_emptied_in_a_full_pool(values: &mut Values) -> Vec<(u32, Call)> {
     let long = [(10, 70_000), (11, 8_000), (12, WIDE)];
     let seven = (0..7).flat_map(|key| [(key, WIDE), (20, WIDE)]);
@@ -265,8 +268,8 @@ fn much(values: &mut Values) -> Vec<(u32, Call)> {
         .collect()
 }
 
-/// The process dies when it has made and filled a segment of the log, before the segment's name is durable. The next process finds it, and
-/// may use it only when it is.
+/// The process dies when it has made and filled a segment of the log, before the segment's name is durable.
+/// The next process finds it, and may use it only when it is.
 fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     let ground = Ground::of(&plan);
     let run = run::run(&plan, &ground, false).expect("a plan that runs");
@@ -284,8 +287,9 @@ fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches. The
-/// next process does what comes `between` and reads the key, and no crash after that may take back what was read.
+/// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches.
+/// The next process does what comes `between` and reads the key, and no crash after that may take back what
+/// was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
     plan.fault = Fault::Kill(before_the_last_fence(&plan));
     let read = Call::Get(0);
@@ -325,8 +329,9 @@ fn first_of_a_block(values: &mut Values) -> Vec<(u32, Call)> {
     vec![(0, Call::Pipeline(parts))]
 }
 
-/// Power fails before the fence of the first records of a block, and leaves each of what it can leave: some of the records, and not the word that
-/// opens the block. Its next life has the same lines. One record in the first of them must not be followed by what was cut off.
+/// Power fails before the fence of the first records of a block, and leaves each of what it can leave: some
+/// of the records, and not the word that opens the block. Its next life has the same lines. One record in the
+/// first of them must not be followed by what was cut off.
 fn lives_that_were_begun(plan: Plan) -> impl Iterator<Item = Scenario> {
     let before = before_the_last_fence(&plan);
     (0..LIVES).map(move |kept| {

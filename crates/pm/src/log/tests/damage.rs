@@ -172,9 +172,9 @@ fn a_leftover_of_a_torn_batch_never_comes_back() {
     );
 }
 
-/// A sector of a frame was lost, found by the crash lab: the next process wrote its first batch over that frame, the same
-/// bytes where the sector was missing (zeros, as a rule), and of that batch the first sector was lost. The frame was whole
-/// then, and what recovery had said never happened came back.
+/// A sector of a frame was lost, found by the crash lab: the next process wrote its first batch over that
+/// frame, the same bytes where the sector was missing (zeros, as a rule), and of that batch the first sector
+/// was lost. The frame was whole then, and what recovery had said never happened came back.
 #[test]
 fn what_a_torn_frame_lacks_may_come_later() {
     let (first, sum) = frame(0, 0, DATA, 1);
@@ -222,9 +222,10 @@ fn an_entry_that_leads_outside_the_image_is_an_error() {
     }
 }
 
-/// An older image beside a newer log, as a careless restore leaves them, found by fuzzing with a forged frame: the
-/// groups of a later incarnation were applied, and then everything that was acknowledged afterwards was passed
-/// over in silence by the next recovery, since a run never goes on with an earlier incarnation.
+/// An older image beside a newer log, as a careless restore leaves them, found by fuzzing with a forged
+/// frame: the groups of a later incarnation were applied, and then everything that was acknowledged
+/// afterwards was passed over in silence by the next recovery, since a run never goes on with an earlier
+/// incarnation.
 #[test]
 fn groups_of_an_incarnation_that_never_was_are_an_error() {
     let outcome = recovered_with(|sum| frame_of(2, 4096, sum, DATA + 64, 2).0);
@@ -234,8 +235,8 @@ fn groups_of_an_incarnation_that_never_was_are_an_error() {
     );
 }
 
-/// A frame that verifies and says that the log was durable far behind itself, found by fuzzing: recovery rounded that
-/// position up, past the end of all numbers.
+/// A frame that verifies and says that the log was durable far behind itself, found by fuzzing: recovery
+/// rounded that position up, past the end of all numbers.
 #[test]
 fn a_frame_from_before_its_own_time_is_none() {
     let outcome = recovered_with(|sum| {
@@ -250,8 +251,8 @@ fn a_frame_from_before_its_own_time_is_none() {
     assert_eq!(outcome.unwrap(), [1, 0]);
 }
 
-/// A block that was written to the wrong file, found by fuzzing: recovery took a frame of the first segment from the
-/// file of the second, and the log, which went on in that file, wrote over an acknowledged group.
+/// A block that was written to the wrong file, found by fuzzing: recovery took a frame of the first segment
+/// from the file of the second, and the log, which went on in that file, wrote over an acknowledged group.
 #[test]
 fn a_segment_does_not_lie_in_two_files() {
     let bench = Bench::new(64 << 10);
@@ -265,9 +266,9 @@ fn a_segment_does_not_lie_in_two_files() {
     assert_eq!(shown, [1, 0]);
 }
 
-/// A value that is itself a piece of the log, found by fuzzing: where a block of a group began with the bytes of a
-/// frame, recovery took that for a leftover and wiped it, so that the next recovery refused the log. A frame that said
-/// that more had been durable was an error at once.
+/// A value that is itself a piece of the log, found by fuzzing: where a block of a group began with the bytes
+/// of a frame, recovery took that for a leftover and wiped it, so that the next recovery refused the log. A
+/// frame that said that more had been durable was an error at once.
 #[test]
 fn what_a_group_stores_is_no_frame() {
     let bench = Bench::new(64 << 10);
@@ -349,8 +350,8 @@ fn looks(batches: u64) -> u64 {
     LOOKS.get() - before
 }
 
-/// Each batch was looked for among all frames, and each frame's file among all files: to open a log of 124 000 batches
-/// took 5.6 s, and half as many a quarter of that.
+/// Each batch was looked for among all frames, and each frame's file among all files: to open a log of 124
+/// 000 batches took 5.6 s, and half as many a quarter of that.
 #[test]
 fn opening_is_linear_in_log_batches() {
     for batches in [10, 100, 1000] {

@@ -31,8 +31,8 @@ fn the_first_failed_sync_is_the_last() {
         Lsn(u64::MAX),
         "what is fenced now is dropped"
     );
-    // The threads of the log stop, so that what is counted next is only what follows the failure. Whichever of
-    // them met it first has told by then; what else fails is no news.
+    // The threads of the log stop, so that what is counted next is only what follows the failure. Whichever
+    // of them met it first has told by then; what else fails is no news.
     assert!(matches!(open.log.close(), Err(Error::Poisoned { .. })));
     open.log.shared.fail(bench.path(), Errno::IO);
     assert_eq!(told.load(Ordering::SeqCst), 1);
@@ -159,9 +159,9 @@ fn weaker_classes_do_not_wait_and_still_sync() {
     }
 }
 
-/// While a checkpoint was written, and while memory was given back, the sync of the directory that was to keep a new
-/// segment's name failed, and nobody cared: the next one succeeded, and groups were acknowledged in a file that a power
-/// loss could take.
+/// While a checkpoint was written, and while memory was given back, the sync of the directory that was to
+/// keep a new segment's name failed, and nobody cared: the next one succeeded, and groups were acknowledged
+/// in a file that a power loss could take.
 #[test]
 fn a_segment_whose_name_may_be_lost_is_a_failure() {
     let bench = Bench::new(8 << 20);

@@ -142,8 +142,9 @@ fn what_recovery_applied_is_given_back_too() {
     check(&pool, at, bytes, 9);
 }
 
-/// A late store that was found while memory was given back had its page marked, and no group of the log: the next
-/// checkpoint wrote a page that no recovery knew of. If its sync failed, the page cache had it and the disk had not.
+/// A late store that was found while memory was given back had its page marked, and no group of the log: the
+/// next checkpoint wrote a page that no recovery knew of. If its sync failed, the page cache had it and the
+/// disk had not.
 #[test]
 fn what_is_found_while_memory_is_given_back_is_logged() {
     let directory = directory();
@@ -207,8 +208,8 @@ fn line_at(base: u64, group: u64, writer: u64) -> u64 {
 }
 
 impl Writer {
-    /// Stores here and there, in one chunk for a while and then in another, so that the others become quiet; and not
-    /// so fast that rounds take for ever.
+    /// Stores here and there, in one chunk for a while and then in another, so that the others become quiet;
+    /// and not so fast that rounds take for ever.
     fn run(&mut self, base: u64, number: u64, stop: &AtomicBool) {
         let mut chunk = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -348,7 +349,8 @@ fn no_store_is_lost_while_memory_is_given_back() {
     check_all(&open(directory.path()), base, &writers, true);
 }
 
-/// Run it with `cargo test --release -p everdram-pm --features faults opening_after_a_kill -- --ignored --nocapture`.
+/// Run it with
+/// `cargo test --release -p everdram-pm --features faults opening_after_a_kill -- --ignored --nocapture`.
 /// `EVERDRAM_AT` is a directory on the medium to measure.
 #[test]
 #[ignore = "a measurement"]

@@ -1,5 +1,5 @@
-//! Whoever works for the others panics, and nobody waits for ever: not for the flusher's answer, not for room, not for
-//! the batch that somebody else is writing.
+//! Whoever works for the others panics, and nobody waits for ever: not for the flusher's answer, not for
+//! room, not for the batch that somebody else is writing.
 
 use super::{Bench, DATA, Open};
 use crate::error::Error;

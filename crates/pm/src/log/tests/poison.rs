@@ -1,4 +1,5 @@
-//! One pool, one poison: whichever of its files fails, nothing of it takes a write any more, and nobody waits on.
+//! One pool, one poison: whichever of its files fails, nothing of it takes a write any more, and nobody waits
+//! on.
 
 use super::super::Shared;
 use crate::error::Error;
@@ -40,7 +41,8 @@ impl Bench {
         &self.pool.log().unwrap().shared
     }
 
-    /// Calls on the files until now, once a background thread that was in the middle of one has come to its end.
+    /// Calls on the files until now, once a background thread that was in the middle of one has come to its
+    /// end.
     fn calls_when_quiet(&self) -> u64 {
         const QUIET: Duration = Duration::from_millis(100);
         let mut calls = self.faults.calls();
@@ -67,8 +69,8 @@ impl Bench {
     }
 }
 
-/// The superblock and the log each had a flag of their own. When the image failed while it grew, those who waited for
-/// the log went on waiting, and a checkpoint took the next sync of that file for a success.
+/// The superblock and the log each had a flag of their own. When the image failed while it grew, those who
+/// waited for the log went on waiting, and a checkpoint took the next sync of that file for a success.
 #[test]
 fn those_who_wait_for_the_log_hear_that_the_image_failed() {
     let bench = bench();
@@ -107,9 +109,9 @@ fn the_superblock_takes_nothing_after_the_log_failed() {
     assert_eq!(bench.faults.calls(), calls, "something was tried again");
 }
 
-/// A checkpoint's sync of the image failed, and with it went what the superblock had just written to the same file. The
-/// kernel told the checkpoint, and nobody else: the superblock's own sync succeeded, so the other copy was written over,
-/// too, and a power failure left none.
+/// A checkpoint's sync of the image failed, and with it went what the superblock had just written to the same
+/// file. The kernel told the checkpoint, and nobody else: the superblock's own sync succeeded, so the other
+/// copy was written over, too, and a power failure left none.
 #[test]
 fn a_sync_that_has_failed_fails_for_all_of_the_file() {
     let directory = tempfile::tempdir().unwrap();

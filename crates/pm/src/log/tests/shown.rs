@@ -13,8 +13,9 @@ fn put(open: &Open, at: u64, value: u64) {
     open.log.wait(group.close()).unwrap();
 }
 
-/// A pool that died because the sync of its image failed. The page that a checkpoint wrote has a store that no group
-/// of the log has: it was submitted, and never fenced. The page cache shows it, and no sync will ever write it.
+/// A pool that died because the sync of its image failed. The page that a checkpoint wrote has a store that
+/// no group of the log has: it was submitted, and never fenced. The page cache shows it, and no sync will
+/// ever write it.
 fn after_a_failed_sync() -> Bench {
     let bench = Bench::new(64 << 10);
     let open = bench.open().unwrap();
@@ -27,8 +28,8 @@ fn after_a_failed_sync() -> Bench {
     bench
 }
 
-/// The second process showed the store, and built on it: what it wrote to the same page was durable in the log. Then
-/// power failed, and the store that the rest stood on was gone.
+/// The second process showed the store, and built on it: what it wrote to the same page was durable in the
+/// log. Then power failed, and the store that the rest stood on was gone.
 #[test]
 fn what_was_shown_after_a_failed_sync_survives() {
     for seed in 0..12 {
@@ -44,8 +45,9 @@ fn what_was_shown_after_a_failed_sync_survives() {
     }
 }
 
-/// An open that cannot make certain what it would show fails; nobody was shown anything, and the next one goes on from
-/// the same files. Whatever survives of the store that nobody fenced, the groups of the log are there.
+/// An open that cannot make certain what it would show fails; nobody was shown anything, and the next one
+/// goes on from the same files. Whatever survives of the store that nobody fenced, the groups of the log are
+/// there.
 #[test]
 fn an_open_that_cannot_write_the_image_fails_and_can_be_repeated() {
     for syncs in 0..20 {

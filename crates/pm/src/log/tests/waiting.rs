@@ -56,8 +56,8 @@ fn a_batch_does_not_wait_for_ever() {
     }
 }
 
-/// A leader may find that another has just written what it wanted. Whoever saw the role taken meanwhile slept, and
-/// nobody was left to wake it.
+/// A leader may find that another has just written what it wanted. Whoever saw the role taken meanwhile
+/// slept, and nobody was left to wake it.
 #[test]
 fn a_leader_that_finds_nothing_wakes_those_who_saw_it() {
     let bench = Bench::new(1 << 20);
