@@ -187,8 +187,8 @@ fn switch(mutants: &[Mutant]) -> String {
         "//! Which planted bug is on: at most one, named by {CHOICE}.\n\n\
          const NAMES: [&str; {}] = {names:?};\n\
          static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();\n\n\
-         /// Whether this one is.\n#[inline]\npub(crate) fn on(number: u32) -> bool {{\n
-         /// *CHOSEN.get_or_init(chosen) == number\n}}\n\n\
+         // Whether this one is.\n#[inline]\npub(crate) fn on(number: u32) -> bool {{\n    \
+         *CHOSEN.get_or_init(chosen) == number\n}}\n\n\
          #[cold]\nfn chosen() -> u32 {{\n    let Ok(name) = std::env::var({CHOICE:?}) else {{ return u32::MAX }};\n    \
          match NAMES.iter().position(|one| *one == name) {{\n        Some(number) => number as u32,\n        \
          None => {{\n            eprintln!(\"no mutant {{name}}\");\n            std::process::exit(2)\n        }}\n    }}\n}}\n",

@@ -1,14 +1,11 @@
 //! Runs of Bullet: processes that are killed behind a store that nothing covers yet, and what the next one
 //! makes of it.
 
-use super::{Scenario, plan, put};
-use crate::explore::campaign::execute;
+use super::{Scenario, before_a_fence, plan, put};
 use crate::medium::image::Medium;
 use crate::plan::call::{Call, Key, Values};
 use crate::plan::profile::Profile;
 use crate::plan::{Fault, Plan};
-use crate::run::trace::{Step, name};
-use crate::run::world::Ground;
 use everdram::EngineKind;
 
 type Calls = Vec<(u32, Call)>;
@@ -231,25 +228,7 @@ fn killed(story: &Story) -> Plan {
         story.profile,
         story.before,
     );
-    let ground = Ground::of(&plan);
-    let run = execute(&plan, &ground).expect("a plan that runs");
-    let calls = run.record.trace.iter();
-    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
-    let is_event = |step: &&Step| {
-        matches!(
-            step,
-            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
-        )
-    };
-    let events: Vec<&Step> = calls.filter(is_event).collect();
-    let (file, others) = story.fence;
-    let is_there = |step: &&Step| match step {
-        Step::Fence { site, .. } => name(site).contains(file),
-        _ => false,
-    };
-    let fences = events.iter().enumerate().filter(|(_, step)| is_there(step));
-    let (event, _) = fences.rev().nth(others).expect("such a fence");
-    plan.fault = (story.fault)(event as u32);
+    plan.fault = (story.fault)(before_a_fence(&plan, story.fence));
     plan.calls.extend((story.after)(&mut plan.values));
     plan
 }

@@ -3,9 +3,10 @@
 use super::call::{Call, Key, ValueId, Values};
 use super::profile::Profile;
 use super::{Fault, Manner, Plan};
+use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
 use crate::run;
-use crate::run::trace::{DiskStep, Step};
+use crate::run::trace::{DiskStep, Step, name};
 use crate::run::world::Ground;
 use everdram::EngineKind;
 
@@ -105,7 +106,9 @@ fn viper(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     });
     let begun = (medium == Medium::Pmem)
         .then(|| lives_that_were_begun(plan(engine, medium, Profile::Batch, first_of_a_block)));
+    let emptied = (medium == Medium::Pmem).then(|| emptied_in_caches(engine));
     told.chain(read)
+        .chain(emptied)
         .chain(begun.into_iter().flatten())
         .collect()
 }
@@ -321,6 +324,39 @@ fn before_the_last_fence(plan: &Plan) -> u32 {
         step => matches!(step, Step::Fence { .. }),
     };
     events.iter().rposition(makes_durable).expect("a fence") as u32
+}
+
+/// Events of a plan on memory before a fence in this file, which so many others follow.
+fn before_a_fence(plan: &Plan, (file, others): (&str, usize)) -> u32 {
+    let run = execute(plan, &Ground::of(plan)).expect("a plan that runs");
+    let calls = run.record.trace.iter();
+    let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
+    let is_event = |step: &&Step| {
+        matches!(
+            step,
+            Step::Store { .. } | Step::Flush { .. } | Step::Fence { .. }
+        )
+    };
+    let is_there = |(_, step): &(usize, &Step)| match step {
+        Step::Fence { site, .. } => name(site).contains(file),
+        _ => false,
+    };
+    let events: Vec<&Step> = calls.filter(is_event).collect();
+    let mut fences = events.into_iter().enumerate().filter(is_there).rev();
+    let (event, _) = fences.nth(others).expect("such a fence");
+    event as u32
+}
+
+/// A process that removes everything dies before the fence of that. The next one finds in caches that there is
+/// nothing, and says so: no crash after that may bring a key back.
+fn emptied_in_caches(engine: EngineKind) -> Scenario {
+    let mut plan = plan(engine, Medium::Pmem, Profile::Variable, |values| {
+        let puts = [0, 1].map(|key| (0, put(values, key, SMALL)));
+        puts.into_iter().chain([(0, Call::Clear)]).collect()
+    });
+    plan.fault = Fault::Kill(before_a_fence(&plan, ("viper/batch.rs", 0)));
+    plan.calls.push((0, Call::Many(vec![0, 1])));
+    Scenario::new("caches alone know that everything was removed", plan)
 }
 
 /// Records of one line each, the first ones of a block.
