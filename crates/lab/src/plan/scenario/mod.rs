@@ -347,8 +347,8 @@ fn before_a_fence(plan: &Plan, (file, others): (&str, usize)) -> u32 {
     event as u32
 }
 
-/// A process that removes everything dies before the fence of that. The next one finds in caches that there is
-/// nothing, and says so: no crash after that may bring a key back.
+/// A process that removes everything dies before the fence of that. The next one finds in caches that nothing
+/// is left, and says so: no crash after that may bring a key back.
 fn emptied_in_caches(engine: EngineKind) -> Scenario {
     let mut plan = plan(engine, Medium::Pmem, Profile::Variable, |values| {
         let puts = [0, 1].map(|key| (0, put(values, key, SMALL)));
