@@ -38,7 +38,8 @@ const VERSION_SHIFT: u32 = 17;
 
 const _: () = {
     // A stripe's word: locked, publishing, 15 bits of an owner, 47 of a version.
-    assert!(LOCKED & PUBLISHING == 0 && (LOCKED | PUBLISHING) < 1 << OWNER_SHIFT);
+    assert!(LOCKED & PUBLISHING == 0);
+    assert!(LOCKED < 1 << OWNER_SHIFT && PUBLISHING < 1 << OWNER_SHIFT);
     assert!((OWNERS_MAX as u64) << OWNER_SHIFT == 1 << VERSION_SHIFT);
     assert!(VERSION_MAX << VERSION_SHIFT >> VERSION_SHIFT == VERSION_MAX && LSN_MAX < VERSION_MAX);
     assert!(STRIPES.is_power_of_two());

@@ -269,10 +269,12 @@ pub(super) mod test_hook {
         static WORK: RefCell<Option<Work>> = const { RefCell::new(None) };
     }
 
+    #[cfg(feature = "lab")]
     pub(in crate::viper) fn set(work: Work) {
         WORK.set(Some(work));
     }
 
+    #[cfg(feature = "lab")]
     pub(in crate::viper) fn is_set() -> bool {
         WORK.with_borrow(Option::is_some)
     }
