@@ -68,10 +68,9 @@ impl State {
             (Open, Sealed) => true,
             (Sealed, Compacting) => true,
             (Compacting, Sealed | Free) => true,
-            (Unverified, Sealed) => true,
-            (Overflow | Checkpoint, Free) => true,
-            // A checkpoint that was found and is not taken after all: recovery reads everything.
-            (Checkpoint, Overflow) => true,
+            (Overflow, Free) => true,
+            // What a checkpoint says of a block. Recovery may not take it after all, and its bytes may lie.
+            (Unverified | Checkpoint, _) => true,
             _ => false,
         }
     }
