@@ -1,14 +1,17 @@
 //! The record that a write replaces: looked up under the key's lock, with what marking it dead takes.
 
 use super::Viper;
+use super::block_table::State;
 use super::layout::Kind;
-use super::lookup::{Aim, Hit, locate, look_up, peek_at};
-use super::read::{NOWHERE, chain_of};
+use super::lookup::{Aim, Hit, locate, look_up};
+use super::read::{NOWHERE, Spot, UNIT, chain_of};
 use super::record::Record;
 use super::session::{Old, ViperSession};
+use crate::broken::Hole;
 use crate::concurrency::epoch::Slot;
+use crate::concurrency::seam::looks;
 use crate::error::Error;
-use crate::index::KeyHash;
+use crate::index::{KeyHash, Location};
 
 impl ViperSession {
     /// The current record of `key`, whose stripe the caller holds. Its bytes are left in `scratch`.
@@ -39,9 +42,9 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        match locate(engine, slot, hash, key, scratch, Aim::Mark)? {
-            None => Ok(None),
-            Some(hit) => replaceable(engine, hash, &hit, scratch).map(Some),
+        match first_offered(engine, slot, hash, key, scratch) {
+            Some(old) => Ok(old),
+            None => locate_thoroughly(engine, slot, hash, key, scratch),
         }
     }
 
@@ -84,16 +87,91 @@ pub(super) fn locate_at(
     if place == NOWHERE {
         return Ok(None);
     }
-    let hit = match peek_at(engine, place, key, scratch) {
-        Some(hit) => Some(hit),
-        None => locate(engine, slot, hash, key, scratch, Aim::Mark)?,
+    match ordinary(engine, place, hash, key, scratch) {
+        Some(old) => Ok(Some(old)),
+        None => locate_thoroughly(engine, slot, hash, key, scratch),
+    }
+}
+
+/// What a write of `key` replaces if all is as usual: the first record that the index offers is an ordinary
+/// one of the key, or it offers none. `None` says nothing: look thoroughly.
+#[inline(always)]
+fn first_offered(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Option<Option<Old>> {
+    let pin = slot.pin();
+    let Some(location) = engine.index.candidates(hash, &pin).next() else {
+        return Some(None);
     };
+    looks!();
+    ordinary(engine, location.get() * UNIT, hash, key, scratch).map(Some)
+}
+
+/// What replacing the record at `at` takes, which the index has offered for `key` under the present pin, if it
+/// is an ordinary one of it. `None` says nothing. This is [`locate`] and [`replaceable`] in a straight line: to
+/// hand on what was found, and errors, from one function to the next would cost as much as to find it.
+#[inline(always)]
+fn ordinary(
+    engine: &Viper,
+    at: u64,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Option<Old> {
+    // Locks of pages, if there are any, are for those who look thoroughly.
+    if engine.is_broken(Hole::V5) {
+        return None;
+    }
+    let reader = engine.reader();
+    let spot = reader.try_spot(at)?;
+    // Whether records of a block are alive that nobody has verified takes a look of its own.
+    if spot.info.state == State::Unverified {
+        return None;
+    }
+    looks!();
+    let place = reader.mark_of(&spot);
+    reader.prefetch_mark(&place);
+    let record = reader.peek(&spot, key, scratch)?;
+    Some(Old {
+        location: Location::new(at / UNIT)?,
+        bytes: record.bytes,
+        chain: None,
+        expired: engine.is_expired(record.expires_at_ms),
+        stamp: record.stamp,
+        version: shown_version(engine, hash, &spot, &record),
+        mark: reader.verified_mark(place)?,
+        unmarkable: false,
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn locate_thoroughly(
+    engine: &Viper,
+    slot: &Slot,
+    hash: KeyHash,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<Option<Old>, Error> {
+    let hit = locate(engine, slot, hash, key, scratch, Aim::Mark)?;
     hit.map(|hit| replaceable(engine, hash, &hit, scratch))
         .transpose()
 }
 
-/// What replacing a found record takes.
+/// The version to show of a record: the key's clock where edits in place keep the record's own.
 #[inline(always)]
+fn shown_version(engine: &Viper, hash: KeyHash, spot: &Spot, record: &Record) -> u64 {
+    match spot.info.kind == Kind::FixedEdited {
+        true => engine.stripes.version(engine.stripe(hash)),
+        false => record.stamp.version,
+    }
+}
+
+/// What replacing a found record takes.
 fn replaceable(
     engine: &Viper,
     hash: KeyHash,
@@ -111,10 +189,7 @@ fn replaceable(
         chain: chained.then(|| chain_of(record, scratch).ok()).flatten(),
         expired: engine.is_expired(record.expires_at_ms),
         stamp: record.stamp,
-        version: match spot.info.kind == Kind::FixedEdited {
-            true => engine.stripes.version(engine.stripe(hash)),
-            false => record.stamp.version,
-        },
+        version: shown_version(engine, hash, spot, record),
         mark,
         unmarkable: false,
     })

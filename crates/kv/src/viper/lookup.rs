@@ -413,20 +413,6 @@ pub(super) fn glance_at(
     engine.reader().glance(at, key, scratch)
 }
 
-/// The record that the index has offered for `key` under the present pin, if it is an ordinary one of it.
-/// `None` says nothing.
-#[inline(always)]
-pub(super) fn peek_at(engine: &Viper, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Hit> {
-    let reader = engine.reader();
-    let spot = reader.spot(at).ok()?;
-    // Whether records of a block are alive that nobody has verified takes a look of its own.
-    if spot.info.state == State::Unverified {
-        return None;
-    }
-    let record = reader.peek(&spot, key, scratch)?;
-    Some((Location::new(at / UNIT)?, spot, record))
-}
-
 /// The record of `key` that the index leads to.
 ///
 /// # Errors
@@ -486,7 +472,7 @@ fn offered(
     let mut spot = reader.spot(at)?;
     looks!();
     if let Aim::Mark = aim {
-        reader.prefetch_mark(&spot);
+        reader.prefetch_mark(&reader.mark_of(&spot));
     }
     if let Aim::Mark | Aim::Edit(_) = aim
         && let Some(record) = reader.peek(&spot, key, scratch)

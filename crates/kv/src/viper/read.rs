@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline(always)]
-    fn try_spot(&self, at: u64) -> Option<Spot> {
+    pub(crate) fn try_spot(&self, at: u64) -> Option<Spot> {
         let block = self.blocks.number(at);
         Some(Spot {
             at,
@@ -240,8 +240,8 @@ impl<'a> Reader<'a> {
 
     /// Starts fetching the mark of a record, to be set.
     #[inline]
-    pub(crate) fn prefetch_mark(&self, spot: &Spot) {
-        self.region().prefetch_to_write(self.mark_of(spot).at);
+    pub(crate) fn prefetch_mark(&self, place: &MarkPlace) {
+        self.region().prefetch_to_write(place.at);
     }
 
     /// Whether the copy in `scratch` is intact.
@@ -388,14 +388,19 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn verified_mark_of(&self, spot: &Spot) -> Result<MarkPlace, Error> {
         let place = self.mark_of(spot);
+        self.verified_mark(place)
+            .ok_or_else(|| damaged_mark(place.at))
+    }
+
+    /// The place with its mark word, if that verifies.
+    #[inline]
+    pub(crate) fn verified_mark(&self, place: MarkPlace) -> Option<MarkPlace> {
         let word = self.region().load_word(place.at);
-        match parse_mark_word(self.pool.secret(), place.at, place.epoch, word) {
-            Some(_) => Ok(MarkPlace {
-                verified: Some(word),
-                ..place
-            }),
-            None => Err(damaged_mark(place.at)),
-        }
+        let is_intact = parse_mark_word(self.pool.secret(), place.at, place.epoch, word).is_some();
+        is_intact.then_some(MarkPlace {
+            verified: Some(word),
+            ..place
+        })
     }
 
     /// Where the record at byte `at` is marked dead.
