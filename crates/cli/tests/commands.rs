@@ -130,10 +130,7 @@ fn store_contents(pool: &Path, engine: EngineKind, contents: &Contents) {
 fn read_contents(pool: &Path) -> Contents {
     let store = everdram::Store::open(pool, &everdram::Options::default()).unwrap();
     let mut session = store.session().unwrap();
-    let mut keys = Vec::new();
-    session
-        .iterate(&mut |key, _, _| keys.push(key.to_vec()))
-        .unwrap();
+    let keys: Vec<Vec<u8>> = session.keys().collect::<Result<_, _>>().unwrap();
     let mut contents = Contents::new();
     for key in keys {
         let mut value = Vec::new();

@@ -15,15 +15,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch;
 mod broken;
 mod bullet;
 mod concurrency;
 pub mod crl;
-mod engine;
+pub mod engine;
 mod error;
 mod heap;
 mod index;
 mod inspect;
+pub mod iter;
 #[cfg(feature = "lab")]
 pub mod lab;
 mod options;
@@ -33,6 +35,7 @@ mod viper;
 
 pub use self::inspect::{check, inspect};
 pub use self::stats::{Inspection, KindCount};
+pub use batch::Batch;
 #[cfg(feature = "broken")]
 #[doc(hidden)]
 pub use broken::Hole;

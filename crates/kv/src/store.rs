@@ -4,12 +4,14 @@
 //! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
 //! [`Session::wait`]) gives the waiting into the caller's hands.
 
+use crate::batch::Batch;
 use crate::engine::damage::Damage;
 use crate::engine::{
     BatchOp, Change, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit,
     open,
 };
 use crate::error::Error;
+use crate::iter::{Iter, Keys};
 use crate::options::Options;
 use crate::stats::{CheckReport, Finding, Stats};
 use everdram_pm::Report;
@@ -154,6 +156,18 @@ pub struct Session {
 impl Session {
     /// The value of `key`, once it is durable.
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// assert_eq!(session.get(b"key")?, Some(b"value".to_vec()));
+    /// assert_eq!(session.get(b"other")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::get`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -162,6 +176,20 @@ impl Session {
     }
 
     /// As [`Session::get`], appending to a buffer of the caller.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// let mut value = Vec::with_capacity(64); // used again for each
+    /// let found = session.get_into(b"key", &mut value)?;
+    /// assert!(found.is_some_and(|found| found.expires_at_ms == 0));
+    /// assert_eq!(value, b"value");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::get`].
@@ -181,6 +209,17 @@ impl Session {
 
     /// Stores `value` under `key`; durable on return. Returns whether the key is new.
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// assert!(session.put(b"key", b"one")?);
+    /// assert!(!session.put(b"key", b"two")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::put`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
@@ -188,6 +227,20 @@ impl Session {
     }
 
     /// As [`Session::put`], absent again from `expires_at_ms` (Unix milliseconds; 0 = never).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// let at = SystemTime::now() + Duration::from_secs(3600);
+    /// let at_ms = at.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    /// session.put_expiring(b"session:7", b"ann", at_ms)?;
+    /// assert!(session.contains(b"session:7")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::put`].
@@ -204,6 +257,17 @@ impl Session {
 
     /// Stores only if `key` is absent; returns whether it did. Durable on return.
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// assert!(session.put_if_absent(b"lock", b"ann")?);
+    /// assert!(!session.put_if_absent(b"lock", b"bob")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::modify`].
     pub fn put_if_absent(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
@@ -219,6 +283,19 @@ impl Session {
     }
 
     /// Stores only if `key` has this version (see [`Found::version`]); returns whether it did.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"page", b"draft")?;
+    /// let found = session.get_into(b"page", &mut Vec::new())?.unwrap();
+    /// session.put(b"page", b"of somebody else")?;
+    /// assert!(!session.put_if_version(b"page", b"mine", found.version)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::modify`].
@@ -252,6 +329,18 @@ impl Session {
 
     /// Removes `key`; durable on return. Returns whether it was there.
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// assert!(session.delete(b"key")?);
+    /// assert!(!session.delete(b"key")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::delete`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
@@ -261,6 +350,25 @@ impl Session {
     }
 
     /// Read-modify-write; durable on return.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// use everdram::engine::Change;
+    /// session.put(b"name", b"ann")?;
+    /// session.update(b"name", &mut |current, new| match current {
+    ///     Some(current) => {
+    ///         new.extend(current.value.to_ascii_uppercase());
+    ///         Change::Put { expires_at_ms: 0 }
+    ///     }
+    ///     None => Change::Keep,
+    /// })?;
+    /// assert_eq!(session.get(b"name")?, Some(b"ANN".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::modify`].
@@ -287,6 +395,17 @@ impl Session {
     /// Puts `suffix` at the end of a value; durable on return. Returns its length in bytes after that. See
     /// [`EngineSession::append`].
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.append(b"log", b"one,")?;
+    /// assert_eq!(session.append(b"log", b"two")?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::append`].
     pub fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
@@ -298,6 +417,18 @@ impl Session {
     /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the word after
     /// that. See [`EngineSession::increment`].
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"hits", &0_u64.to_le_bytes())?;
+    /// assert_eq!(session.increment(b"hits", 0, 2)?, Some(2));
+    /// assert_eq!(session.increment(b"hits", 0, 2)?, Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::increment`].
     pub fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
@@ -305,7 +436,15 @@ impl Session {
         self.finish_word(after)
     }
 
-    /// Applies all or none, also across a crash; durable on return.
+    /// Applies all of a batch or none, also across a crash; durable on return. See [`Batch`] for an example.
+    ///
+    /// # Errors
+    /// See [`EngineSession::batch`].
+    pub fn apply(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.batch(&batch.to_ops())
+    }
+
+    /// As [`Session::apply`], of keys and values that the caller has.
     ///
     /// # Errors
     /// See [`EngineSession::batch`].
@@ -315,6 +454,26 @@ impl Session {
     }
 
     /// Runs `body` under the locks of `scope` and applies what it staged, all or none; durable on return.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// use everdram::engine::Scope;
+    /// session.put(b"ann", &[5])?;
+    /// session.put(b"bob", &[5])?;
+    /// session.transaction(Scope::Keys(&[b"ann", b"bob"]), &mut |both| {
+    ///     let (mut ann, mut bob) = (Vec::new(), Vec::new());
+    ///     both.get(b"ann", &mut ann)?;
+    ///     both.get(b"bob", &mut bob)?;
+    ///     both.put(b"ann", &[ann[0] - 1], 0)?;
+    ///     both.put(b"bob", &[bob[0] + 1], 0)
+    /// })?;
+    /// assert_eq!(session.get(b"bob")?, Some(vec![6]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::transaction`].
@@ -329,6 +488,20 @@ impl Session {
 
     /// Visits live keys from `cursor`; see [`EngineSession::scan`]. What was visited is durable on return.
     ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// let next = session.scan(0, 100, &mut |key, value_bytes, _expires_at_ms| {
+    ///     assert_eq!((key, value_bytes), (&b"key"[..], 5));
+    /// })?;
+    /// assert_eq!(next, 0); // there are no more
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// See [`EngineSession::scan`].
     pub fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
@@ -337,18 +510,49 @@ impl Session {
         Ok(next)
     }
 
-    /// Every live key, in no order: [`Session::scan`] from start to end.
+    /// Every live key with its value, in no order. A key that is there all the while is met at least once (the
+    /// store may grow meanwhile), one that comes or goes meanwhile perhaps; each value is durable, and of the
+    /// moment when it is handed out.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"a", b"1")?;
+    /// session.put(b"b", b"2")?;
+    /// let mut all = session.iter().collect::<Result<Vec<_>, _>>()?;
+    /// all.sort();
+    /// assert_eq!(all, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// See [`EngineSession::scan`].
-    pub fn iterate(&mut self, visit: Visit<'_>) -> Result<(), Error> {
-        let mut cursor = 0;
-        loop {
-            cursor = self.scan(cursor, 1024, visit)?;
-            if cursor == 0 {
-                return Ok(());
-            }
-        }
+    /// Of items: see [`EngineSession::scan`], after which there are no more, and [`EngineSession::get`].
+    pub fn iter(&mut self) -> Iter<'_> {
+        Iter::new(self)
+    }
+
+    /// Every live key, without its value; otherwise as [`Session::iter`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// for key in session.keys() {
+    ///     assert_eq!(key?, b"key");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Of items: see [`EngineSession::scan`], after which there are no more.
+    pub fn keys(&mut self) -> Keys<'_> {
+        Keys::new(self)
     }
 
     /// Submits a put without waiting; [`Session::commit`] makes it visible and gives its ticket.
@@ -372,6 +576,20 @@ impl Session {
 
     /// Commits what was submitted under one fence. Whoever waits for the ticket waits for what the answers
     /// were about, too: a key that was not there may have been removed by another session just before.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// for number in 0..100_u64 {
+    ///     session.submit_put(&number.to_le_bytes(), b"value")?;
+    /// }
+    /// let ticket = session.commit()?; // one fence for all of them
+    /// session.wait(ticket)?; // durable
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`EngineSession::commit`].

@@ -49,10 +49,7 @@ fn value_of(rng: &mut StdRng) -> Vec<u8> {
 
 /// Everything a store holds.
 fn contents(session: &mut Session) -> BTreeMap<Vec<u8>, (Vec<u8>, u64)> {
-    let mut keys = Vec::new();
-    session
-        .iterate(&mut |key, _, _| keys.push(key.to_vec()))
-        .unwrap();
+    let keys: Vec<Vec<u8>> = session.keys().collect::<Result<_, _>>().unwrap();
     let mut all = BTreeMap::new();
     for key in keys {
         let mut value = Vec::new();

@@ -85,17 +85,16 @@ fn outcome(bed: &Bed, model: &Contents) -> Result<&'static str, String> {
         write_some(&store, &mut session, model)?;
         detected = detected.max(read_all(&mut session, model)?);
     }
-    let mut surplus = None;
-    let seen = session.iterate(&mut |key, _, _| {
-        if !model.contains_key(key) {
-            surplus = Some(String::from_utf8_lossy(key).into_owned());
+    for key in session.keys() {
+        match key {
+            Ok(key) if !model.contains_key(&key) => {
+                return Err(format!("{} came back", String::from_utf8_lossy(&key)));
+            }
+            Ok(_) | Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(format!("iterating: {error}")),
         }
-    });
-    match (surplus, seen, detected) {
-        (Some(key), ..) => Err(format!("{key} came back")),
-        (None, Ok(()) | Err(Error::Corrupt { .. }), detected) => Ok(detected),
-        (None, Err(error), _) => Err(format!("iterating: {error}")),
     }
+    Ok(detected)
 }
 
 /// Looks every key up.

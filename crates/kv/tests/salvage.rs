@@ -132,12 +132,11 @@ fn salvaged(bed: &Bed, damaged: &Frozen, taken: &Taken) -> (Outcome, Vec<Finding
     let mut session = store.session().unwrap();
     let outcome = read_all(&mut session, taken);
     // What an iteration shows is what reads are about.
-    session
-        .iterate(&mut |key, _, _| {
-            let is_known = taken.model.contains_key(key) || taken.gone.contains(key);
-            assert!(is_known, "{} was never there", name(key));
-        })
-        .unwrap();
+    for key in session.keys() {
+        let key = key.unwrap();
+        let is_known = taken.model.contains_key(&key) || taken.gone.contains(&key);
+        assert!(is_known, "{} was never there", name(&key));
+    }
     assert!(matches!(
         session.put(b"key", b"value"),
         Err(Error::ReadOnly)

@@ -9,15 +9,7 @@ pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Everything a store holds.
 pub fn contents(session: &mut Session) -> Result<Contents, Error> {
-    let mut keys = Vec::new();
-    session.iterate(&mut |key, _, _| keys.push(key.to_vec()))?;
-    let mut all = Contents::new();
-    for key in keys {
-        if let Some(value) = session.get(&key)? {
-            all.insert(key, value);
-        }
-    }
-    Ok(all)
+    session.iter().collect()
 }
 
 /// The keys that differ, in a line each.

@@ -1,0 +1,24 @@
+//! The least program: open a store, put, get, iterate, close. What it put before is there when it runs again.
+//!
+//! `cargo run -p everdram --example embed -- PATH`
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("where is the store?")?;
+    let store = everdram::Store::open(path, &everdram::Options::default())?;
+    let report = store.report();
+    println!("{:?}, durability {:?}", report.medium, report.durability);
+    let mut session = store.session()?; // one for each thread
+    let run = format!("run {}", store.len() + 1);
+    session.put(run.as_bytes(), b"was here")?; // durable when it returns
+    for entry in session.iter() {
+        let (key, value) = entry?;
+        println!(
+            "{} {}",
+            String::from_utf8_lossy(&key),
+            String::from_utf8_lossy(&value)
+        );
+    }
+    drop(session);
+    store.close()?;
+    Ok(())
+}
