@@ -1,5 +1,5 @@
-//! An order and the stock that it takes from, all or none: a batch, and a transaction where the decision depends
-//! on what is there. Kill it whenever you like: of no order there is half.
+//! An order and the stock that it takes from, all or none: a batch, and a transaction where the decision
+//! depends on what is there. Kill it whenever you like: of no order there is half.
 //!
 //! `cargo run -p everdram --example batch -- PATH`
 

@@ -1,5 +1,5 @@
-//! A cache with expiry that is warm again after a restart: what was computed within the last minute is taken from
-//! the store, everything else is computed.
+//! A cache with expiry that is warm again after a restart: what was computed within the last minute is taken
+//! from the store, everything else is computed.
 //!
 //! `cargo run -p everdram --example cache -- PATH NUMBER`
 

@@ -2,9 +2,9 @@
 
 use crate::engine::BatchOp;
 
-/// Puts and removals that [`Session::apply`](crate::Session::apply) applies all or none, also across a crash. It
-/// has copies of its keys and values, one after the other in one buffer; of two operations on a key the later
-/// one counts.
+/// Puts and removals that [`Session::apply`](crate::Session::apply) applies all or none, also across a crash.
+/// It has copies of its keys and values, one after the other in one buffer; of two operations on a key the
+/// later one counts.
 ///
 /// ```
 /// # fn main() -> Result<(), everdram::Error> {

@@ -510,9 +510,9 @@ impl Session {
         Ok(next)
     }
 
-    /// Every live key with its value, in no order. A key that is there all the while is met at least once (the
-    /// store may grow meanwhile), one that comes or goes meanwhile perhaps; each value is durable, and of the
-    /// moment when it is handed out.
+    /// Every live key with its value, in no order. A key that is there all the while is met at least once
+    /// (the store may grow meanwhile), one that comes or goes meanwhile perhaps; each value is durable, and
+    /// of the moment when it is handed out.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {

@@ -111,9 +111,10 @@ fn first_offered(
     ordinary(engine, location.get() * UNIT, hash, key, scratch).map(Some)
 }
 
-/// What replacing the record at `at` takes, which the index has offered for `key` under the present pin, if it
-/// is an ordinary one of it. `None` says nothing. This is [`locate`] and [`replaceable`] in a straight line: to
-/// hand on what was found, and errors, from one function to the next would cost as much as to find it.
+/// What replacing the record at `at` takes, which the index has offered for `key` under the present pin, if
+/// it is an ordinary one of it. `None` says nothing. This is [`locate`] and [`replaceable`] in a straight
+/// line: to hand on what was found, and errors, from one function to the next would cost as much as to find
+/// it.
 #[inline(always)]
 fn ordinary(
     engine: &Viper,
