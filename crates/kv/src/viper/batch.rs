@@ -83,6 +83,10 @@ fn journal_op(into: &mut Vec<u8>, op: &JournalOp<'_>) {
         ),
         JournalOp::Clear { floor } => ([OP_CLEAR, 0, floor, 0], b"", b""),
     };
+    assert!(
+        key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX,
+        "a journal that no recovery would read"
+    );
     for word in words {
         into.extend_from_slice(&word.to_le_bytes());
     }
@@ -205,9 +209,20 @@ impl ViperSession {
         ops: &[BatchOp<'_>],
         stripes: &[StripeId],
     ) -> Result<Ticket, Error> {
+        debug_assert!(
+            stripes.is_sorted_by(|one, next| one < next)
+                && stripes
+                    .iter()
+                    .all(|&stripe| self.engine.stripes.held_by(stripe, self.id)),
+            "a batch is applied without the locks of its keys"
+        );
         self.healthy()?;
         // One more: the clock of every stripe moves, so whoever looks at it before and after knows.
         let floor = clear.then(|| self.highest_version() + 1);
+        assert!(
+            floor.is_none_or(|floor| floor > self.engine.floor.load(Ordering::Acquire)),
+            "what was removed before would count again"
+        );
         let clearing = floor.map(|floor| Clearing {
             floor,
             pieces: self.engine.overflow_blocks(),
@@ -386,6 +401,10 @@ impl ViperSession {
 
     /// Writes and fences the journal. From its fence on, the batch happens.
     fn write_journal(&mut self, floor: Option<u64>, steps: &[Step<'_>]) -> Result<Old, Error> {
+        assert!(
+            floor.is_some() || steps.len() > 1,
+            "one operation needs no journal"
+        );
         let mut payload = Vec::new();
         if let Some(floor) = floor {
             journal_op(&mut payload, &JournalOp::Clear { floor });

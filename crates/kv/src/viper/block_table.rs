@@ -289,6 +289,10 @@ impl Blocks {
         } else {
             guess
         };
+        debug_assert!(
+            at >> 43 != 0 || exact == at / self.geometry.block_bytes,
+            "the reciprocal of a block's bytes is too coarse"
+        );
         exact as u32
     }
 
@@ -312,6 +316,10 @@ impl Blocks {
         let first = at.div_ceil(self.geometry.block_bytes);
         let count = ((at + bytes) / self.geometry.block_bytes).saturating_sub(first);
         let count = count.min(self.max_blocks.saturating_sub(first));
+        assert!(
+            first + count <= u64::from(u32::MAX) + 1 || count == 0,
+            "a block has a number of more than 32 bits"
+        );
         for chunk in (first as usize / CHUNK)..=((first + count) as usize / CHUNK) {
             if let Some(cell) = self.chunks.get(chunk) {
                 let blocks = CHUNK.min((self.max_blocks as usize).saturating_sub(chunk * CHUNK));
@@ -359,9 +367,18 @@ impl Blocks {
 
     /// Gives a block back whose last life was `epoch`. After that fence no recovery needs anything of what is
     /// in it.
+    ///
+    /// # Panics
+    /// The block is free already.
     pub(crate) fn release(&self, block: u32, epoch: u32, _after: &Ordered) {
         publishes!();
         let Some(entry) = self.get(block) else { return };
+        let state = entry.info().state;
+        assert_ne!(state, State::Free, "block {block} is freed twice");
+        self.make_free(block, entry, epoch);
+    }
+
+    fn make_free(&self, block: u32, entry: &Block, epoch: u32) {
         entry.set_filled(0);
         entry.set_records(0);
         entry.set_slack(0);
@@ -379,9 +396,15 @@ impl Blocks {
     }
 
     /// Gives a block back that was claimed, and that nothing was written to.
+    ///
+    /// # Panics
+    /// Something was.
     pub(crate) fn give_back(&self, block: u32) {
-        let epoch = self.next_epoch(block).wrapping_sub(1);
-        self.release(block, epoch, &Ordered::when_found());
+        publishes!();
+        let Some(entry) = self.get(block) else { return };
+        let Info { state, epoch, .. } = entry.info();
+        assert_eq!(state, State::Free, "block {block} has begun a life");
+        self.make_free(block, entry, epoch);
     }
 
     /// The epoch of a claimed block's next life.
@@ -407,7 +430,11 @@ impl Blocks {
                 let mut list = self.free.lock();
                 if list.blocks.len() >= count + keep {
                     let rest = list.blocks.len() - count;
-                    out.extend(list.blocks.drain(rest..).rev());
+                    for block in list.blocks.drain(rest..).rev() {
+                        let state = self.get(block).map(|entry| entry.info().state);
+                        assert_eq!(state, Some(State::Free), "block {block} is not free");
+                        out.push(block);
+                    }
                     self.free_count.store(rest as u64, Ordering::Relaxed);
                     self.claims.fetch_add(count as u64, Ordering::Relaxed);
                     return Ok(());

@@ -81,6 +81,10 @@ impl Claim {
                 let mark_at = page_at + 16 + 8 * word;
                 header.extend_from_slice(&mark_word(&secret, mark_at, epoch, 0).to_le_bytes());
             }
+            assert!(
+                header.len() <= pages.header as usize,
+                "the words of a page's header reach into its records"
+            );
             header.resize(pages.header as usize, 0);
             let skip = if page == 0 { 8 } else { 0 };
             let dirty = lane.store(page_at + skip as u64, header.get(skip..).unwrap_or(&[]));
@@ -136,6 +140,7 @@ impl Claim {
     /// Goes on to the next page of the block.
     fn turn_page(&mut self) {
         self.turn += 1;
+        assert!(self.turn < self.pages.count, "a block has no more pages");
         let number = page_order(&self.pages, self.block, self.epoch, self.turn);
         self.page = self.at + number * self.pages.bytes;
         self.fill = self.pages.header;
@@ -200,6 +205,11 @@ impl Claim {
         self.fill += bytes as u64;
         self.filled += bytes as u32;
         self.records += 1;
+        debug_assert!(bytes != 0 && bytes.is_multiple_of(8), "records are words");
+        debug_assert!(
+            self.fill <= self.pages.bytes,
+            "a record reaches over the end of its page"
+        );
         self.unfenced_records = true;
     }
 
@@ -215,6 +225,10 @@ impl Claim {
         let at = self.page_at() + self.fill - self.staged.len() as u64;
         let whole = self.staged.len() / LINE as usize * LINE as usize;
         let partial = self.staged.len() - whole;
+        debug_assert!(
+            at.is_multiple_of(LINE),
+            "a line is streamed from its middle on"
+        );
         if partial != 0 {
             self.staged.resize(whole + LINE as usize, 0);
         }
@@ -264,10 +278,23 @@ impl Claim {
             self.turn_page();
             self.finish_page(lane, unfenced);
         }
+        assert_eq!(
+            self.turn + 1,
+            self.pages.count,
+            "a page of a sealed block has no tail word"
+        );
     }
 
     /// Tells the block table that nothing more is written into the block.
     pub(crate) fn sealed(&self, blocks: &Blocks) {
+        assert!(
+            !self.unsettled && !self.unfenced_records,
+            "a block is sealed before its records are fenced"
+        );
+        assert!(
+            u64::from(self.filled) <= self.pages.room() * self.pages.count,
+            "a block has more records than room"
+        );
         let Some(entry) = blocks.get(self.block) else {
             return;
         };

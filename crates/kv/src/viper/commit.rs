@@ -137,6 +137,10 @@ impl ViperSession {
     #[inline(always)]
     pub(super) fn publish(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
         ordered.assert_covers(write.written);
+        debug_assert!(
+            self.engine.stripes.held_by(write.stripe, self.id),
+            "a write is published without its key's lock"
+        );
         self.stamp(write, ordered);
         self.repoint(write, ordered)?;
         self.mark_old_dead(write)
@@ -262,6 +266,16 @@ impl ViperSession {
     }
 
     pub(super) fn submit(&mut self, write: Pending) -> Result<(), Error> {
+        debug_assert!(
+            self.engine.stripes.held_by(write.stripe, self.id),
+            "a write is submitted without its key's lock"
+        );
+        debug_assert!(
+            self.pending
+                .iter()
+                .all(|other| other.stripe != write.stripe),
+            "two writes wait under one lock, which the first to be published gives back"
+        );
         self.pending.push(write);
         if self.pending.len() >= PENDING_MAX {
             self.commit_pending()

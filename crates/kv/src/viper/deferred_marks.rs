@@ -174,7 +174,7 @@ impl Taken<'_> {
         if let Some(flushed) = flushed {
             after.assert_covers(flushed);
         }
-        self.take_lot();
+        assert!(self.take_lot().is_some(), "notes are settled twice");
     }
 
     fn take_lot(&self) -> Option<Lot> {

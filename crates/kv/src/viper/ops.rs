@@ -247,6 +247,10 @@ impl ViperSession {
             return Ok(None);
         }
         let word_at = spot.at + (record.value().start + at) as u64;
+        debug_assert!(
+            word_at.is_multiple_of(8) && word_at + 8 <= spot.at + u64::from(record.bytes),
+            "a word outside of its value is changed"
+        );
         if !self.is_editable(&spot) {
             return Ok(None);
         }

@@ -11,6 +11,7 @@ use super::session::{Old, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
 use crate::broken::Hole;
 use crate::concurrency::seam::publishes;
+use crate::concurrency::stripes::VERSION_MAX;
 use crate::error::Error;
 use crate::index::Location;
 use everdram_pm::{Ordered, Pool, Secret};
@@ -27,6 +28,10 @@ impl ViperSession {
         version: u64,
         moves: u16,
     ) -> Result<Location, Error> {
+        debug_assert!(
+            (1..=VERSION_MAX).contains(&version),
+            "a record without a version, or with one too great"
+        );
         let geometry = self.engine.geometry;
         let fixed = geometry.fixed.filter(|shape| {
             kind == RecordKind::Value
@@ -265,6 +270,7 @@ impl ViperSession {
         } = self;
         let shared = &engine.slots[usize::from(*id)];
         let len = shared.marks_len.load(Ordering::Relaxed);
+        assert!(len <= MARKS_MAX, "a session lists more marks than it can");
         for listed in shared.marks.iter().take(len) {
             unfenced.add(lane.flush_range(listed.load(Ordering::Relaxed), 8));
         }
@@ -323,6 +329,14 @@ impl ViperSession {
             Err(Error::NoSpace(why)) if !self.compaction => {
                 // Compaction needs key locks: this session may hold none.
                 self.commit_pending()?;
+                debug_assert!(
+                    !self
+                        .engine
+                        .stripes
+                        .all()
+                        .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
+                    "compaction would wait for a key that this session holds"
+                );
                 match super::compaction::reclaim_all(&self.engine) {
                     // Even if nothing was freed here: another thread may have made all the room there was to
                     // make.
@@ -349,6 +363,10 @@ fn set_mark<T>(
     mut exchange: impl FnMut(u64, u64, u64) -> Result<T, u64>,
 ) -> Result<T, Error> {
     let MarkPlace { at, bit, epoch, .. } = place;
+    debug_assert!(
+        bit.is_power_of_two() && mark_bits(bit) == bit,
+        "a mark is one of the bits of its word"
+    );
     let secret = pool.secret();
     publishes!();
     let mut word = pool.region().load_word(at);

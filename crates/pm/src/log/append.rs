@@ -63,6 +63,7 @@ impl Shared {
     fn push(&self, pending: &mut Pending, content: &Content) -> u64 {
         // Half a group would become part of the next one.
         let watch = self.watch("writer of a group");
+        let begun = pending.end();
         let mut rest = content.bytes.as_slice();
         for &(at, bytes) in &content.own {
             let (lines, later) = rest.split_at(bytes as usize);
@@ -74,7 +75,12 @@ impl Shared {
             pending.push_image(at, bytes, &self.options.region);
             self.dirty.mark(at, bytes);
         }
+        debug_assert!(rest.is_empty(), "a group has lines that belong nowhere");
         let end = pending.finish_group();
+        assert!(
+            end - begun <= content.footprint(),
+            "a group took more of the log than room was made for"
+        );
         watch.over();
         end
     }

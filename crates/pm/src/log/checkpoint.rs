@@ -83,6 +83,10 @@ impl Shared {
         if recorded {
             return Ok(());
         }
+        assert!(
+            lsn > self.checkpoint_lsn.load(Ordering::Acquire),
+            "a checkpoint is older than the one before"
+        );
         self.record(lsn)?;
         self.checkpoint_lsn.store(lsn, Ordering::Release);
         self.release_segments(lsn);
@@ -106,6 +110,14 @@ impl Shared {
     fn copy_page(&self, page: u64, run: &mut Run) {
         let region = &self.options.region;
         let at = page * PAGE;
+        assert!(
+            at < region.len(),
+            "a page outside of the pool was stored to"
+        );
+        debug_assert!(
+            run.pages.last().is_none_or(|&last| last < page),
+            "pages are written in their order"
+        );
         let bytes = PAGE.min(region.len().saturating_sub(at)) as usize;
         let from = run.bytes.len();
         run.bytes.resize(from + bytes, 0);
@@ -117,6 +129,11 @@ impl Shared {
         if run.pages.is_empty() {
             return Ok(());
         }
+        assert_eq!(
+            run.bytes.len().div_ceil(PAGE as usize),
+            run.pages.len(),
+            "only the last page of a pool may be short"
+        );
         if self.options.setup.writes_ahead() {
             self.wait_durable(self.end())?;
         }

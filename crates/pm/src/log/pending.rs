@@ -142,6 +142,10 @@ impl Pending {
             room = self.frame_room();
         }
         let part = bytes.min((room - ENTRY as u64) / LINE * LINE);
+        debug_assert!(
+            part != 0 && part.is_multiple_of(LINE),
+            "an entry of the log with a part of a line"
+        );
         self.batch.bytes.extend_from_slice(&entry_header(at, part));
         part
     }
@@ -194,6 +198,10 @@ impl Pending {
         into.frames.clear();
         into.groups = 0;
         into.start = self.end().next_multiple_of(BLOCK);
+        assert!(
+            self.batch.start.is_multiple_of(BLOCK),
+            "a batch begins inside of a block, and would overwrite what is durable"
+        );
         std::mem::swap(&mut self.batch, into);
         self.clocked = false;
         let number = self.number;

@@ -88,6 +88,7 @@ impl Segments {
 
     /// Gives each file before the checkpoint at `lsn` the next segment, or deletes it if there are many.
     fn release(&mut self, lsn: u64) {
+        assert!(lsn <= self.end(), "the log is freed beyond its end");
         while (self.first + 1) * self.segment_bytes <= lsn {
             let Some(segment) = self.live.pop_front() else {
                 break;
@@ -276,7 +277,12 @@ impl Shared {
     }
 
     fn publish_segments(&self, segments: &Segments) {
-        self.prepared_end.store(segments.end(), Ordering::Release);
+        let end = segments.end();
+        assert!(
+            end >= self.prepared_end.load(Ordering::Acquire),
+            "the log has less room than somebody may have been told"
+        );
+        self.prepared_end.store(end, Ordering::Release);
         self.room.notify_all();
     }
 }

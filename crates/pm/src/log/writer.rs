@@ -49,12 +49,21 @@ impl Shared {
             self.wake_all();
             return watch.over();
         };
+        assert!(
+            writer.batch.start >= writer.end,
+            "a batch lies over frames that are durable"
+        );
         writer.seal(self);
         match self.write(&writer.batch) {
             Ok(()) => {
                 writer.end = writer.batch.end_of_frames();
                 self.pending.lock().expect_again(writer.batch.groups);
-                self.durable.store(writer.batch.end(), Ordering::Release);
+                let end = writer.batch.end();
+                assert!(
+                    end > self.durable.load(Ordering::Relaxed),
+                    "what is durable would not be any more"
+                );
+                self.durable.store(end, Ordering::Release);
                 drop(writer);
                 self.wake_after(number);
                 if let Err(panic) = self.tell_subscribers() {

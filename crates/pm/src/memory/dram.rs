@@ -212,6 +212,10 @@ impl Dram {
         let usable = bytes.checked_next_multiple_of(step);
         let usable = usable.filter(|usable| *usable <= self.bytes_max);
         let usable = usable.ok_or(refused(Errno::NOMEM))?;
+        assert!(
+            usable >= bytes && usable > self.bytes(),
+            "memory that is in use would be taken away"
+        );
         #[cfg(not(miri))]
         self.memory.fill_with_zeros(usable).map_err(refused)?;
         if !small && self.bytes() <= SMALL {

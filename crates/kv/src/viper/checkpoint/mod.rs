@@ -332,6 +332,10 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     let mut session = ViperSession::new(Arc::clone(viper))?;
     let covered = Covered::now(viper);
     let version = pass_all_stripes(viper, &session)?;
+    assert!(
+        version >= floor,
+        "a checkpoint would say that nothing counts which it covers"
+    );
     viper.fence_all_marks(&mut session);
     let mut stream = Stream::new(&mut session, State::Checkpoint)?;
     let (chain, blocks) = match fill(viper, &mut stream, &covered, floor, version) {
@@ -447,6 +451,13 @@ fn fill(
     stream.push(&segments)?;
     stream.push(&covered.words)?;
     let limits: Vec<u64> = covered.limits.iter().map(|limit| limit.to_word()).collect();
+    assert!(
+        covered.limits.iter().all(|limit| covered
+            .words
+            .get(limit.block as usize)
+            .is_some_and(|&word| word != 0)),
+        "a block is covered in part, and not known"
+    );
     stream.push(&limits)?;
     let summary = Summary {
         secret: *viper.index.secret(),

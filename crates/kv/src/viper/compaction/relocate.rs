@@ -60,6 +60,10 @@ pub(in crate::viper) fn empty_block(
     if info.state != State::Sealed || !entry.advance(info, State::Compacting) {
         return Ok(None);
     }
+    assert!(
+        session.compaction && session.pending.is_empty(),
+        "a block is compacted amid writes of a user"
+    );
     let taken = Info {
         state: State::Compacting,
         ..info
@@ -197,8 +201,12 @@ fn move_group(
 ) -> Result<(), Error> {
     for live in group {
         let from = (live.at - block_at) as usize;
-        let bytes = image.get(from..from + live.record.bytes as usize);
-        let bytes = bytes.unwrap_or(&[]);
+        let end = from + live.record.bytes as usize;
+        assert!(
+            live.at >= block_at && end <= image.len(),
+            "a live record lies outside of its block"
+        );
+        let bytes = &image[from..end];
         let key = match live.record.kind {
             RecordKind::BigKey => live.long_key.as_slice(),
             _ => bytes.get(live.record.key()).unwrap_or(&[]),

@@ -239,6 +239,8 @@ pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -
     let Ready { blocks, pieces } = sort_out(viper, &ready);
     viper.fence_marks(session);
     for &(block, info) in &blocks {
+        let now = viper.blocks.get(block).map(|entry| entry.info());
+        assert_eq!(now, Some(info), "block {block} is freed in another life");
         let at = viper.blocks.at(block);
         let word = page_word(viper.pool.secret(), at, Kind::Free, info.epoch);
         let dirty = session.lane.store_word(at, word);

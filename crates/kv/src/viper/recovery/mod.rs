@@ -125,6 +125,10 @@ pub(super) fn recover(
         mark_outdone_dead(viper, &session, &mut found)?;
     }
     clean_up(viper, &mut session, &mut found)?;
+    assert!(
+        found.losers.is_empty() && found.free.is_empty(),
+        "recovery has left something undone"
+    );
     let reached = reached_pieces(viper, &session, &found)?;
     let stable = roles.map_or(Vec::new(), |roles| roles.stable());
     viper.checkpoint.lock().covers(&viper.blocks, stable.len());
@@ -145,6 +149,10 @@ pub(super) fn recover(
 
 fn free_found(viper: &Viper, found: &mut Found) {
     found.free.sort_unstable();
+    assert!(
+        found.free.is_sorted_by(|one, next| one.0 < next.0),
+        "a block was found to be free twice"
+    );
     let free = std::mem::take(&mut found.free);
     viper.blocks.add_free(free.into_iter());
 }
@@ -218,6 +226,10 @@ fn higher_floor(viper: &Viper, found: &Found, floor: u64) -> Result<Option<u64>,
 }
 
 fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
+    assert!(
+        floor >= viper.floor.load(Ordering::Acquire),
+        "what was removed before would count again"
+    );
     let mut lane = viper.pool.lane();
     let word = super::layout::floor_word(viper.pool.secret(), ROOT_AT, floor);
     let dirty = lane.store_word(ROOT_AT, word);
@@ -291,7 +303,8 @@ fn put_again(
     let ordered = session.settle_and_fence();
     match current {
         Some((old, _)) => {
-            viper.index.replace(hash, old.location, new, &ordered);
+            let replaced = viper.index.replace(hash, old.location, new, &ordered);
+            assert!(replaced, "the index changed under recovery");
             found.losers.push(old.location.get() * UNIT);
         }
         None => {
@@ -355,7 +368,9 @@ pub(super) fn mark_removed_dead(
     if let Some((old, _, record)) = look_up(viper, &session.slot, hash, key, &mut scratch)?
         && record.stamp.order() <= stamp.order()
     {
-        viper.index.remove(hash, old, &Ordered::when_found());
+        let removed = viper.index.remove(hash, old, &Ordered::when_found());
+        assert!(removed, "the index changed under recovery");
+        assert_ne!(found.inserted, 0, "a key is removed, and none was counted");
         found.inserted -= 1;
         found.losers.push(old.get() * UNIT);
     }
