@@ -243,7 +243,7 @@ impl Driver<'_> {
         let sessions = std::mem::take(&mut self.sessions);
         let work = std::mem::replace(&mut self.work, Mutex::new(jobs(&next)));
         let before = std::mem::replace(&mut self.world, next);
-        self.recorder.deaf(|| drop((sessions, work, before)));
+        self.recorder.discard((sessions, work, before));
     }
 
     /// The place of a session.

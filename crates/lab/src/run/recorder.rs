@@ -18,6 +18,7 @@ use everdram_pm::lab::{
 };
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -153,6 +154,13 @@ impl Recorder {
         let done = body();
         self.deaf.store(false, Ordering::SeqCst);
         done
+    }
+
+    /// Drops what is left in memory of a process that died. It may have died between any two steps, which no
+    /// session that lives on could have in it: that such a session finds something wrong with itself says
+    /// nothing.
+    pub fn discard<T>(&self, left: T) {
+        let _panic = self.deaf(|| catch_unwind(AssertUnwindSafe(|| drop(left))));
     }
 
     /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the

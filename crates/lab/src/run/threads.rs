@@ -128,7 +128,7 @@ impl Driver<'_> {
         let recorder = self.recorder;
         // What the jobs leave behind is part of the run, unless nothing of the process is.
         match recorder.death.is_over() {
-            true => recorder.deaf(|| drop(work)),
+            true => recorder.discard(work),
             false => mortal(|| recorder.working(|| drop(work))).unwrap_or(()),
         }
         for (number, session) in sessions.into_iter().enumerate() {
