@@ -21,11 +21,13 @@ use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::{Backoff, Publishing, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
+use crate::engine::halt::PANICKED;
 use crate::error::Error;
 use crate::heap::Claim;
 use everdram_pm::Written;
 use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, Lane, Ordered};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -458,14 +460,18 @@ impl Drop for Ended<'_> {
 
 impl Drop for BulletSession {
     fn drop(&mut self) {
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged.
-        let _ = self.commit_pending();
-        self.drop_spare_lines();
         let engine = Arc::clone(&self.engine);
+        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
+        // have left half a write, which what is asserted meets here; a second one must not get out.
+        let finish = || {
+            let _ = self.commit_pending();
+            self.drop_spare_lines();
+        };
+        if catch_unwind(AssertUnwindSafe(finish)).is_err() {
+            engine.halted.set(PANICKED);
+        }
         if std::thread::panicking() && engine.stripes.unlock_all_of(self.id) > 0 {
-            engine
-                .halted
-                .set("a thread panicked in the middle of a write");
+            engine.halted.set(PANICKED);
         }
         engine.roles.leave(&mut self.role);
         engine.front.let_go(&mut self.claim);

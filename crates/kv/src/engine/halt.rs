@@ -5,6 +5,9 @@ use crate::error::Error;
 use everdram_pm::Pool;
 use std::sync::{Arc, OnceLock};
 
+/// Why an engine halts whose thread has gone.
+pub(crate) const PANICKED: &str = "a thread panicked in the middle of a write";
+
 /// Says why an engine takes no more writes, once it does not. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Halt(Arc<OnceLock<String>>);

@@ -16,16 +16,16 @@ use super::{SlotShared, Viper};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::Ticket;
+use crate::engine::halt::PANICKED;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Submitted writes after which a session commits by itself.
 pub(super) const PENDING_MAX: usize = 256;
-/// Why an engine halts whose thread has gone.
-pub(super) const PANICKED: &str = "a thread panicked in the middle of a write";
 
 /// The record a write replaces or removes.
 #[derive(Clone, Copy, Debug)]
@@ -217,9 +217,15 @@ impl ViperSession {
 
 impl Drop for ViperSession {
     fn drop(&mut self) {
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged.
-        let _ = self.commit_pending();
-        self.fence_marks();
+        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
+        // have left half a write, which what is asserted meets here; a second one must not get out.
+        let finish = || {
+            let _ = self.commit_pending();
+            self.fence_marks();
+        };
+        if catch_unwind(AssertUnwindSafe(finish)).is_err() {
+            self.engine.halted.set(PANICKED);
+        }
         if std::thread::panicking() && self.engine.stripes.unlock_all_of(self.id) > 0 {
             self.engine.halted.set(PANICKED);
         }

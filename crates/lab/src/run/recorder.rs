@@ -4,7 +4,7 @@
 //! down is the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must
 //! not have one, because on files they may write the log, which is heard, too.
 
-use super::death::Death;
+use super::death::{Death, surviving};
 use super::trace::{DiskStep, Step, StepId, Trace};
 use crate::judge::history::{Entry, History};
 use crate::medium::image::{Image, Medium};
@@ -18,7 +18,6 @@ use everdram_pm::lab::{
 };
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -156,11 +155,9 @@ impl Recorder {
         done
     }
 
-    /// Drops what is left in memory of a process that died. It may have died between any two steps, which no
-    /// session that lives on could have in it: that such a session finds something wrong with itself says
-    /// nothing.
+    /// Drops what is left in memory of a process that died.
     pub fn discard<T>(&self, left: T) {
-        let _panic = self.deaf(|| catch_unwind(AssertUnwindSafe(|| drop(left))));
+        self.deaf(|| surviving(|| drop(left)));
     }
 
     /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the

@@ -9,7 +9,7 @@
 //! The clock goes on only while no session is in the middle of a call, so that each call has one time.
 
 use super::caller::{Caller, jobs};
-use super::death::mortal;
+use super::death::{mortal, surviving};
 use super::recorder::Recorder;
 use super::schedule::{Scheduler, Turn, linger, scheduled, wait};
 use super::world::World;
@@ -231,7 +231,10 @@ impl Crew<'_> {
         }
         // A call that was cut off may have left something submitted, which others would wait for.
         if let Some(session) = session {
-            let _ = session.commit();
+            match self.recorder.death.is_over() {
+                true => surviving(|| drop(session.commit())),
+                false => drop(session.commit()),
+            }
         }
         Ok(())
     }

@@ -587,6 +587,25 @@ fn a_panic_in_a_commit_halts_the_store_and_keeps_nobody_waiting() {
     assert!(!viper.stripes.is_locked(viper.stripe(viper.hash(b"key"))));
 }
 
+/// A session that a panic has left in the middle of a write panics once more when it is dropped. If that gets
+/// out of the drop while the first one unwinds, it takes the process with it.
+#[test]
+#[cfg(debug_assertions)]
+fn a_session_that_cannot_be_finished_is_dropped_without_another_panic() {
+    let viper = over_lab(Arc::new(BeforeFence::default()));
+    let doomed = Arc::clone(&viper);
+    let panicked = std::thread::spawn(move || {
+        let mut user = session(&doomed);
+        user.put(b"key", b"value", 0).unwrap();
+        // As if another lane had to fence it: it cannot be published.
+        user.pending[0].written = doomed.pool.lane().written();
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err(), "it did not panic");
+    let put = session(&viper).put(b"key", b"new", 0);
+    assert!(matches!(put, Err(Error::Halted(_))), "{put:?}");
+}
+
 /// A thread that panicked while it verified blocks took them with it: whoever went on found nothing left to
 /// verify, and took them for verified.
 #[test]
