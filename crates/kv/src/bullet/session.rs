@@ -461,8 +461,8 @@ impl Drop for Ended<'_> {
 impl Drop for BulletSession {
     fn drop(&mut self) {
         let engine = Arc::clone(&self.engine);
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
-        // have left half a write, which what is asserted meets here; a second one must not get out.
+        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic
+        // may have left half a write, which what is asserted meets here; a second one must not get out.
         let finish = || {
             let _ = self.commit_pending();
             self.drop_spare_lines();

@@ -217,8 +217,8 @@ impl ViperSession {
 
 impl Drop for ViperSession {
     fn drop(&mut self) {
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
-        // have left half a write, which what is asserted meets here; a second one must not get out.
+        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic
+        // may have left half a write, which what is asserted meets here; a second one must not get out.
         let finish = || {
             let _ = self.commit_pending();
             self.fence_marks();

@@ -25,8 +25,8 @@ pub fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Runs what is left to do of a process that died, on a thread that lives on. It may have died between any two
-/// steps: what it finds wrong with itself then says nothing.
+/// Runs what is left to do of a process that died, on a thread that lives on. It may have died between any
+/// two steps: what it finds wrong with itself then says nothing.
 pub fn surviving(body: impl FnOnce()) {
     let _panic = catch_unwind(AssertUnwindSafe(body));
 }
