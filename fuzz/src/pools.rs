@@ -3,7 +3,8 @@
 
 use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;
-use everdram::{BatchOp, Engine, EngineKind, EngineSession, Error, Options};
+use everdram::engine::{BatchOp, Engine, EngineSession};
+use everdram::{EngineKind, Error, Options};
 use everdram_pm::fuzzing::secret;
 use everdram_pm::lab::{self as pm, Seed};
 use std::collections::{BTreeMap, BTreeSet};

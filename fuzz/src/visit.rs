@@ -1,7 +1,8 @@
 //! One life of a damaged pool: opened, read, used. Whatever its bytes are, no call panics.
 
 use crate::pools::{self, Base, CAPACITY, KEYS, image_of, key};
-use everdram::{BatchOp, EngineSession, Error, Ticket, lab};
+use everdram::engine::{BatchOp, EngineSession};
+use everdram::{Error, Ticket, lab};
 use everdram_pm::{Pool, lab as pm};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,8 @@
 //! thread: what compaction and growth write is what the operations themselves made necessary.
 
 use crate::subject::{Client, Durability, Error, Opener, Subject, Traffic};
-use everdram::{Engine, EngineKind, EngineSession, Options};
+use everdram::engine::{Engine, EngineSession};
+use everdram::{EngineKind, Options};
 use everdram_pm::lab::{Actor, Event, Perform, Seed, Source, StoreKind, Tap};
 use everdram_pm::{LINE, Region};
 use std::path::Path;

@@ -2,9 +2,8 @@
 
 use crate::subject::{Client, Durability, Error, Opener, Subject};
 use anyhow::Context;
-use everdram::{
-    EngineKind, EngineSession, Found, Medium, MediumChoice, Options, Session, Store, Ticket,
-};
+use everdram::engine::EngineSession;
+use everdram::{EngineKind, Found, Medium, MediumChoice, Options, Session, Store, Ticket};
 use std::path::Path;
 
 /// Bytes that a record needs in a pool beside its key and value, and the room that open blocks leave:

@@ -1,7 +1,7 @@
 //! A small blocking Redis client: requests are gathered, sent in one write, and answered in order.
 //!
 //! It knows RESP2 replies only and trusts no length: a reply that announces more than
-//! [`REPLY_BYTES_MAX`], or nests deeper than [`DEPTH_MAX`], is an error of the connection.
+//! `REPLY_BYTES_MAX`, or nests deeper than `DEPTH_MAX`, is an error of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -6,7 +6,8 @@
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, pool, units};
 use anyhow::Context;
-use everdram::{Create, Durability, Medium, MediumChoice, Options, Session, Store};
+use everdram::options::Create;
+use everdram::{Durability, Medium, MediumChoice, Options, Session, Store};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

@@ -1,6 +1,6 @@
 //! Damage in words: of a check, of a salvage.
 
-use everdram::Finding;
+use everdram::stats::Finding;
 use serde_json::{Value, json};
 
 /// Bytes of a key that are shown.

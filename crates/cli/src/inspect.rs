@@ -51,7 +51,7 @@ struct Kind {
 }
 
 fn look(path: &Path) -> anyhow::Result<Inspection> {
-    let found = everdram::inspect(path)?;
+    let found = everdram::inspect::inspect(path)?;
     let stats = &found.stats;
     let mut fields = found.fields;
     for (name, bytes) in [

@@ -2,7 +2,9 @@
 
 use crate::terminal::{Progress, row};
 use crate::units;
-use everdram::{CheckReport, Create, Options, Report, Store};
+use everdram::options::Create;
+use everdram::stats::{CheckReport, Report};
+use everdram::{Options, Store};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +22,13 @@ pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Re
 /// recovery unless `quiet`.
 pub(crate) fn check(path: &Path, quiet: bool) -> anyhow::Result<(&'static str, CheckReport)> {
     let (progress, hear) = recovery(quiet);
-    let checked = everdram::check(path, Some(hear));
+    let checked = everdram::inspect::check(path, Some(hear));
     progress.finish();
     Ok(checked?)
 }
 
 /// The progress of recovery, and who tells it.
-fn recovery(quiet: bool) -> (Arc<Progress>, everdram::Progress) {
+fn recovery(quiet: bool) -> (Arc<Progress>, everdram::options::Progress) {
     let progress = Arc::new(Progress::start("recovery", 100, quiet));
     let shown = Arc::clone(&progress);
     let hear = move |done: u64, total: u64| {

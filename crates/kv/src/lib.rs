@@ -13,6 +13,9 @@
 //! store.close()
 //! # }
 //! ```
+//!
+//! [`Store`], [`Session`], [`Batch`] and [`Options`] are all that most programs need. [`engine`] is what doors are
+//! built on: submit, commit and wait by oneself, transactions, and what an engine is.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -24,32 +27,25 @@ pub mod engine;
 mod error;
 mod heap;
 mod index;
-mod inspect;
+pub mod inspect;
 pub mod iter;
 #[cfg(feature = "lab")]
 pub mod lab;
-mod options;
-mod stats;
+pub mod options;
+pub mod stats;
 mod store;
 mod viper;
 
-pub use self::inspect::{check, inspect};
-pub use self::stats::{Inspection, KindCount};
 pub use batch::Batch;
 #[cfg(feature = "broken")]
 #[doc(hidden)]
 pub use broken::Hole;
 pub use engine::kind::EngineKind;
-pub use engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use engine::{
-    BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
-    TransactionBody, Visit,
-};
+pub use engine::{Found, Ticket};
 pub use error::Error;
-pub use everdram_pm::{Durability, Medium, MediumChoice, Report};
-pub use options::BulletSystem;
-pub use options::{BulletOptions, Clock, Create, Options, Progress};
-pub use stats::{CheckReport, Finding, FrontStats, SalvageStats, Stats};
+pub use everdram_pm::{Durability, Medium, MediumChoice};
+pub use options::Options;
+pub use stats::Stats;
 pub use store::{Session, Store};
 #[cfg(feature = "fuzzing")]
 pub use viper::fuzzing;

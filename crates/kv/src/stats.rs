@@ -1,6 +1,7 @@
 //! Counters every engine fills, and the report of a check: one snapshot type each.
 
 use crate::error::{Error, corrupt};
+pub use everdram_pm::Report;
 use std::path::PathBuf;
 
 /// A snapshot of an engine's counters and sizes.
@@ -151,7 +152,7 @@ pub struct KindCount {
     pub garbage_bytes: u64,
 }
 
-/// What [`inspect`](fn@crate::inspect) found.
+/// What [`inspect`](crate::inspect::inspect) found.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Inspection {

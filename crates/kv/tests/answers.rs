@@ -2,7 +2,8 @@
 
 mod support;
 
-use everdram::{BatchOp, EngineKind, Error, test_each_engine};
+use everdram::engine::BatchOp;
+use everdram::{EngineKind, Error, test_each_engine};
 use support::each_bed;
 
 test_each_engine!(

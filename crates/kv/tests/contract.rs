@@ -2,7 +2,8 @@
 
 mod support;
 
-use everdram::{BatchOp, Change, EngineKind, Error, Scope, Session, Store, test_each_engine};
+use everdram::engine::{BatchOp, Change, Scope};
+use everdram::{EngineKind, Error, Session, Store, test_each_engine};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -289,7 +290,7 @@ fn sizes_outside_the_limits_are_refused(engine: EngineKind) {
         let store = bed.open();
         let mut session = store.session().unwrap();
         assert!(matches!(session.put(b"", b"v"), Err(Error::KeyLength(0))));
-        let long = vec![7; everdram::KEY_BYTES_MAX + 1];
+        let long = vec![7; everdram::engine::KEY_BYTES_MAX + 1];
         assert!(matches!(session.put(&long, b"v"), Err(Error::KeyLength(_))));
         assert!(matches!(session.get(&long), Err(Error::KeyLength(_))));
         session.put(&long[1..], b"longest key").unwrap();

@@ -3,7 +3,8 @@
 
 mod support;
 
-use everdram::{BatchOp, EngineKind, Error, Session, Store, test_each_engine};
+use everdram::engine::BatchOp;
+use everdram::{EngineKind, Error, Session, Store, test_each_engine};
 use everdram_pm::Error as PoolError;
 use everdram_pm::faults::Faults;
 use rand::rngs::StdRng;

@@ -3,7 +3,10 @@
 
 mod support;
 
-use everdram::{BulletSystem, Change, EngineKind, Error, FrontStats, Options, Session, Store};
+use everdram::engine::Change;
+use everdram::options::BulletSystem;
+use everdram::stats::FrontStats;
+use everdram::{EngineKind, Error, Options, Session, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;

@@ -7,7 +7,8 @@ mod bullet;
 mod forged;
 mod support;
 
-use everdram::{Create, EngineKind, Error, Session, Store, test_each_engine};
+use everdram::options::Create;
+use everdram::{EngineKind, Error, Session, Store, test_each_engine};
 use everdram_pm::Error as PoolError;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

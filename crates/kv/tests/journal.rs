@@ -2,7 +2,8 @@
 //! `crates/lab/tests/journal.rs`.
 
 use everdram::crl::{Journal, Volatile};
-use everdram::{Error, Finding, Medium, MediumChoice, Options, Store};
+use everdram::stats::Finding;
+use everdram::{Error, Medium, MediumChoice, Options, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -170,7 +171,7 @@ fn needle(number: u8) -> Vec<u8> {
     format!("needle {number:03} in the image").into_bytes()
 }
 
-fn field(inspection: &everdram::Inspection, name: &str) -> String {
+fn field(inspection: &everdram::stats::Inspection, name: &str) -> String {
     let mut fields = inspection.fields.iter();
     let found = fields.find(|(field, _)| field == name);
     found
@@ -194,10 +195,10 @@ fn what_a_journal_holds_is_told_and_stays_as_it_is() {
         let path = dir.path().join("journal");
         filled(&path, medium);
         let before = files(&path);
-        let (kind, report) = everdram::check(&path, None).unwrap();
+        let (kind, report) = everdram::inspect::check(&path, None).unwrap();
         assert_eq!((kind, &report.findings[..]), ("journal", &[][..]));
         assert_eq!((report.blocks, report.records, report.live), (2, 21, 7));
-        let found = everdram::inspect(&path).unwrap();
+        let found = everdram::inspect::inspect(&path).unwrap();
         assert_eq!(field(&found, "engine"), "journal (number 64)");
         assert_eq!(field(&found, "logs"), "2 of 16384 bytes");
         assert_eq!(field(&found, "entries in the logs"), "21");
@@ -235,9 +236,9 @@ fn a_damaged_journal_is_told_from_a_sound_one() {
         let mut bytes = sound.clone();
         places.iter().for_each(|at| bytes[*at] ^= 1);
         std::fs::write(&image, bytes).unwrap();
-        let (_, report) = everdram::check(&path, None).unwrap();
+        let (_, report) = everdram::inspect::check(&path, None).unwrap();
         let refused = [
-            everdram::inspect(&path).map(drop),
+            everdram::inspect::inspect(&path).map(drop),
             Journal::open(&path, &small(2), Map::default()).map(drop),
         ];
         let is_damage = |result: Result<(), Error>| matches!(result, Err(Error::Corrupt { .. }));
@@ -278,12 +279,12 @@ fn a_journal_that_was_only_begun_is_empty() {
         ..everdram_pm::PoolOptions::default()
     };
     drop(everdram_pm::Pool::open(&path, &options).unwrap());
-    let (kind, report) = everdram::check(&path, None).unwrap();
+    let (kind, report) = everdram::inspect::check(&path, None).unwrap();
     assert_eq!(
         (kind, report),
-        ("journal", everdram::CheckReport::default())
+        ("journal", everdram::stats::CheckReport::default())
     );
-    let found = everdram::inspect(&path).unwrap();
+    let found = everdram::inspect::inspect(&path).unwrap();
     assert_eq!(field(&found, "engine"), "journal (number 64)");
     assert_eq!(found.stats.keys, 0);
 }

@@ -3,7 +3,9 @@
 
 mod support;
 
-use everdram::{BatchOp, BulletSystem, Create, EngineKind, Error, Options, Store};
+use everdram::engine::BatchOp;
+use everdram::options::{BulletSystem, Create};
+use everdram::{EngineKind, Error, Options, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,8 @@
 
 mod support;
 
-use everdram::{BatchOp, EngineKind, Error, Session, test_each_engine};
+use everdram::engine::BatchOp;
+use everdram::{EngineKind, Error, Session, test_each_engine};
 use support::{Bed, copy_pool};
 
 test_each_engine!(

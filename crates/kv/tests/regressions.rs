@@ -2,7 +2,8 @@
 
 mod support;
 
-use everdram::{BatchOp, Change, EngineKind, Error, Scope, Transaction, test_each_engine};
+use everdram::engine::{BatchOp, Change, Scope, Transaction};
+use everdram::{EngineKind, Error, test_each_engine};
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::keys::independent_keys;
 use support::{Bed, Counted, copy_pool, each_bed};
@@ -171,7 +172,9 @@ fn a_panicking_closure_locks_nothing(engine: EngineKind) {
                 1 => session
                     .update_word(b"k", 0, &mut |_| panic!("on purpose"))
                     .map(|_| ()),
-                _ => session.transaction(everdram::Scope::All, &mut |_| panic!("on purpose")),
+                _ => {
+                    session.transaction(everdram::engine::Scope::All, &mut |_| panic!("on purpose"))
+                }
             }));
             assert!(attempt.is_err());
             other.put(b"k", b"still writable").unwrap();
@@ -351,7 +354,7 @@ fn a_panicking_closure_keeps_no_log() {
             1 => session
                 .update_word(b"k", 0, &mut |_| panic!("on purpose"))
                 .map(|_| ()),
-            _ => session.transaction(everdram::Scope::All, &mut |_| panic!("on purpose")),
+            _ => session.transaction(everdram::engine::Scope::All, &mut |_| panic!("on purpose")),
         }));
         assert!(attempt.is_err());
         other.put(b"k", &[1; 16]).unwrap();

@@ -6,8 +6,9 @@
 
 mod support;
 
+use everdram::engine::{BatchOp, Engine, EngineSession};
 use everdram::lab::{self, Opened};
-use everdram::{BatchOp, Engine, EngineSession, Error, Medium, MediumChoice, Options};
+use everdram::{Error, Medium, MediumChoice, Options};
 use everdram_pm::{Pool, PoolOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -3,7 +3,9 @@
 
 mod support;
 
-use everdram::{Create, EngineKind, Error, Finding, Session, Store, test_each_engine};
+use everdram::options::Create;
+use everdram::stats::Finding;
+use everdram::{EngineKind, Error, Session, Store, test_each_engine};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;

@@ -12,7 +12,8 @@
 
 mod support;
 
-use everdram::{BatchOp, Session, Store};
+use everdram::engine::BatchOp;
+use everdram::{Session, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;

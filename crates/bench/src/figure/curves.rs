@@ -9,7 +9,7 @@ use super::stand::{Stage, Stand, has_dynamic_roles, has_logs};
 use super::stream::Writes;
 use crate::subject::Error;
 use crate::timing::Spread;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 
 /// A curve: what its stores are.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use super::Figure;
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::timing::Spread;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use serde::{Deserialize, Serialize};
 
 /// One point of a figure, or one curve where a curve is measured as a whole.

@@ -31,7 +31,7 @@ pub use verdict::{Verdict, bars, claims};
 use crate::machine::{Machine, commit};
 use crate::subject::Error;
 use anyhow::ensure;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use serde::{Deserialize, Serialize};
 use stand::Stage;
 use std::fmt;

@@ -5,7 +5,7 @@ use crate::process;
 use crate::sizes::Sizes;
 use crate::subject::Error;
 use anyhow::{Context, bail};
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use std::path::{Path, PathBuf};
 
 /// Bytes of keys and values.

@@ -10,7 +10,8 @@ use crate::corpus::Corpus;
 use crate::place::Place;
 use crate::subject::Error;
 use anyhow::{Context, bail};
-use everdram::{BulletSystem, EngineKind, Medium, MediumChoice, Options, Store};
+use everdram::options::BulletSystem;
+use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Seconds in which a store that is loaded must get at least one record further.

@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn claims_are_about_curves_that_there_are() {
-        let systems: HashSet<&str> = everdram::BulletSystem::ALL
+        let systems: HashSet<&str> = everdram::options::BulletSystem::ALL
             .iter()
             .map(|system| system.name())
             .collect();

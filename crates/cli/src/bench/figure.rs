@@ -6,7 +6,7 @@ use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use everdram_bench::figure::{self, Figure, Line, Measured, Ratio, Series, Settings, Verdict};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

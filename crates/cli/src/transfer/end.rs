@@ -5,7 +5,9 @@ use crate::pool;
 use crate::settings::usage;
 use crate::transfer::operation::Operation;
 use anyhow::Context;
-use everdram::{Change, Finding, Options, Session, Store};
+use everdram::engine::Change;
+use everdram::stats::Finding;
+use everdram::{Options, Session, Store};
 use std::path::{Path, PathBuf};
 
 /// Operations sent before their answers (or durability) are waited for.

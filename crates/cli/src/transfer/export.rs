@@ -5,7 +5,7 @@ use crate::transfer::end::{End, EndArguments, Purpose};
 use crate::transfer::{Format, mass, tsv};
 use crate::{Outcome, findings, units};
 use anyhow::Context;
-use everdram::Finding;
+use everdram::stats::Finding;
 use serde_json::json;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

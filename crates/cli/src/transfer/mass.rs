@@ -7,7 +7,7 @@
 use crate::client::request;
 use crate::transfer::operation::Operation;
 use anyhow::Context;
-use everdram::VALUE_BYTES_MAX;
+use everdram::engine::VALUE_BYTES_MAX;
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,6 +1,6 @@
 //! One change that a file asks for, whatever its format.
 
-use everdram::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use everdram::engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 use crate::transfer::operation::Operation;
 use anyhow::Context;
-use everdram::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use everdram::engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::io::{BufRead, Read};
 
 /// Longest line: both columns escaped in full, and some room for the rest.

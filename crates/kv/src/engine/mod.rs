@@ -38,7 +38,7 @@ pub(super) mod transaction;
 use crate::error::Error;
 use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
-use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::sync::Arc;
 
 /// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are

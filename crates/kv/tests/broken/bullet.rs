@@ -2,7 +2,8 @@
 
 use crate::memory::{Memory, Moment};
 use crate::place::{Contents, Place, User, agree, base, harms};
-use everdram::{BatchOp, EngineKind, Hole, Options};
+use everdram::engine::BatchOp;
+use everdram::{EngineKind, Hole, Options};
 use std::sync::{Arc, Mutex};
 
 /// Two logs of a few dozen entries, and tables of four buckets.

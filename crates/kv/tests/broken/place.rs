@@ -1,8 +1,9 @@
 //! A running engine over a small crash lab, and what a story needs of it.
 
 use crate::memory::{Memory, Moment};
+use everdram::engine::{Engine, EngineSession};
 use everdram::lab::{identity, open};
-use everdram::{Engine, EngineKind, EngineSession, Error, Hole, Options};
+use everdram::{EngineKind, Error, Hole, Options};
 use everdram_pm::lab;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

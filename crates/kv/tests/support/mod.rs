@@ -7,7 +7,8 @@ pub mod frozen;
 pub mod history;
 pub mod keys;
 
-use everdram::{Clock, EngineKind, Medium, MediumChoice, Options, Store};
+use everdram::options::Clock;
+use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

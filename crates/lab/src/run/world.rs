@@ -6,10 +6,9 @@ use crate::medium::image::{Image, Medium};
 use crate::plan::Plan;
 use crate::plan::call::{Call, Exec, Held, Key, Outcome, Part, Reach, word_of};
 use crate::plan::profile::Profile;
+use everdram::engine::{BatchOp, Change, EngineSession, Scope, Transaction};
 use everdram::lab::Opened;
-use everdram::{
-    BatchOp, Change, EngineKind, EngineSession, Error, Options, Scope, Ticket, Transaction,
-};
+use everdram::{EngineKind, Error, Options, Ticket};
 use everdram_pm::Pool;
 use everdram_pm::lab::{self, Seed, Tap};
 use std::sync::Arc;
@@ -56,7 +55,7 @@ impl LabClock {
         self.0.shown.fetch_sub(by, Ordering::Relaxed);
     }
 
-    fn as_option(&self) -> everdram::Clock {
+    fn as_option(&self) -> everdram::options::Clock {
         let clock = self.clone();
         Arc::new(move || clock.0.shown.load(Ordering::Relaxed))
     }

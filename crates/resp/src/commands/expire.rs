@@ -4,7 +4,7 @@
 
 use crate::context::Context;
 use crate::request::number::parse_i64;
-use everdram::Change;
+use everdram::engine::Change;
 use std::borrow::Cow;
 
 /// Conditions on the expiry that a key has before.

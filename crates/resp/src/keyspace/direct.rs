@@ -7,7 +7,8 @@
 
 use super::inside::Inside;
 use super::{Body, Demand, EVERY_KEY, Keyspace, Scratch, check_key};
-use everdram::{BatchOp, Engine, EngineSession, Error, Found, Modify, Scope, Ticket};
+use everdram::engine::{BatchOp, Engine, EngineSession, Modify, Scope};
+use everdram::{Error, Found, Ticket};
 
 /// Keys visited by one engine call while everything is listed.
 const SCAN_STEP: usize = 1024;

@@ -4,7 +4,8 @@
 //! no longer takes writes, `READONLY` for a store that takes none.
 
 use crate::context::Context;
-use everdram::{Error, KEY_BYTES_MAX};
+use everdram::Error;
+use everdram::engine::KEY_BYTES_MAX;
 use std::borrow::Cow;
 
 /// Redis' answer to a value beyond the largest one it stores.

@@ -5,7 +5,8 @@
 //! is kept here and laid over that.
 
 use super::{Body, Demand, Keyspace, NO_SPACE_INSIDE, Scratch, check_key};
-use everdram::{BatchOp, Change, Current, Error, Found, Modify, Transaction};
+use everdram::engine::{BatchOp, Change, Current, Modify, Transaction};
+use everdram::{Error, Found};
 use std::collections::BTreeMap;
 
 /// Keys visited by one engine call.

@@ -15,7 +15,8 @@ pub(crate) use direct::Direct;
 use failure::NO_SPACE_INSIDE;
 pub(crate) use failure::{NO_SPACE, TOO_LONG};
 
-use everdram::{BatchOp, Error, Found, Modify};
+use everdram::engine::{BatchOp, Modify};
+use everdram::{Error, Found};
 
 /// Count for [`Keyspace::scan`] that means every key, each exactly once, in one call.
 pub(crate) const EVERY_KEY: usize = usize::MAX;
@@ -118,7 +119,7 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
 
 /// Whether a store can hold `key` at all.
 pub(crate) fn is_key(key: &[u8]) -> bool {
-    (1..=everdram::KEY_BYTES_MAX).contains(&key.len())
+    (1..=everdram::engine::KEY_BYTES_MAX).contains(&key.len())
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ pub(super) mod worker;
 
 use crate::connection::peer::Peer;
 use config::Config;
-use everdram::{Engine, Report, Store};
+use everdram::Store;
+use everdram::engine::Engine;
+use everdram::stats::Report;
 use listener::{Listener, Sockets};
 use mio::Poll;
 use parking_lot::Mutex;

@@ -1,10 +1,9 @@
 //! Replies and durability, over an engine that makes nothing durable until the test says so.
 
 use super::*;
-use everdram::{
-    BatchOp, CheckReport, Durability, EngineKind, EngineSession, Error, Found, Medium, Modify,
-    Options, Scope, Stats, Ticket, TransactionBody, Visit,
-};
+use everdram::engine::{BatchOp, EngineSession, Modify, Scope, TransactionBody, Visit};
+use everdram::stats::CheckReport;
+use everdram::{Durability, EngineKind, Error, Found, Medium, Options, Stats, Ticket};
 use parking_lot::Condvar;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -4,7 +4,7 @@
 use super::NOT_AN_INTEGER;
 use crate::context::Context;
 use crate::request::number::{Extended, parse_i64};
-use everdram::Change;
+use everdram::engine::Change;
 use std::io::Write;
 
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";

@@ -4,7 +4,7 @@ use super::NOT_AN_INTEGER;
 use crate::context::Context;
 use crate::keyspace::{NO_SPACE, TOO_LONG};
 use crate::request::number::parse_i64;
-use everdram::{Change, VALUE_BYTES_MAX};
+use everdram::engine::{Change, VALUE_BYTES_MAX};
 use std::sync::atomic::Ordering;
 
 /// What became of a value that was to grow.

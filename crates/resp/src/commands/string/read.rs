@@ -2,7 +2,8 @@
 
 use super::set_options::{Command, Expiry, SetOptions};
 use crate::context::Context;
-use everdram::{Change, Current, Error};
+use everdram::Error;
+use everdram::engine::{Change, Current};
 
 pub(crate) fn get(ctx: &mut Context<'_>) {
     let key = ctx.args.get(1);

@@ -3,7 +3,8 @@
 
 use crate::context::Context;
 use crate::keyspace::Demand;
-use everdram::{BatchOp, Error};
+use everdram::Error;
+use everdram::engine::BatchOp;
 
 pub(crate) fn mget(ctx: &mut Context<'_>) {
     let keys: Vec<&[u8]> = ctx.args.iter_from(1).collect();

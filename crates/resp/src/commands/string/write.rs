@@ -3,7 +3,8 @@
 use super::read::modify_keeping;
 use super::set_options::{Command, Expiry, SetOptions, Unit, resolve};
 use crate::context::Context;
-use everdram::{Change, Error};
+use everdram::Error;
+use everdram::engine::Change;
 
 pub(crate) fn set(ctx: &mut Context<'_>) {
     let options = match SetOptions::parse(&ctx.args, 3, Command::Set) {
