@@ -21,6 +21,7 @@ mod findings;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod inspect;
+pub mod killing;
 mod pool;
 mod serve;
 mod settings;

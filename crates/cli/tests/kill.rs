@@ -10,8 +10,8 @@ mod kill_loop;
 
 use everdram::{EngineKind, test_each_engine};
 use everdram_cli::client::Client;
-use everdram_cli::demo::place;
-use everdram_cli::demo::process::Launch;
+use everdram_cli::killing::place;
+use everdram_cli::killing::process::Launch;
 use kill_loop::{DOCUMENTS, from_environment, launch, must_be_sound, run, seed};
 use serde_json::Value;
 use std::os::unix::process::CommandExt;

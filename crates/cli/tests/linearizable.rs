@@ -8,8 +8,8 @@
 mod support;
 
 use everdram::{EngineKind, test_each_engine};
-use everdram_cli::demo::place;
-use everdram_cli::demo::process::Launch;
+use everdram_cli::killing::place;
+use everdram_cli::killing::process::Launch;
 use rand::RngExt;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ mod report;
 mod tally;
 mod verify;
 
-use crate::demo::place;
+use crate::killing::place;
 use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{INTERRUPTED, Outcome, units};

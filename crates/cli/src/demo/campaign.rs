@@ -6,7 +6,7 @@ use crate::client::SILENCE_MAX;
 use crate::demo::corpus::Corpus;
 use crate::demo::keys::Keys;
 use crate::demo::load::{Ended, Run};
-use crate::demo::process::{Launch, Process};
+use crate::killing::process::{Launch, Process};
 use crate::units;
 use anyhow::Context;
 use hdrhistogram::Histogram;

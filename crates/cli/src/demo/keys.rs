@@ -2,7 +2,7 @@
 
 use crate::demo::corpus::Corpus;
 use crate::demo::ledger::{Kind, Observed};
-use crate::demo::value;
+use crate::killing::value;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Counters that each connection increments.

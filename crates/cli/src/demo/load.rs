@@ -6,7 +6,7 @@
 use crate::client::{Client, Reply};
 use crate::demo::keys::Keys;
 use crate::demo::ledger::{Ledger, Observed, Violation, Window};
-use crate::demo::value;
+use crate::killing::value;
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use rand::rngs::StdRng;

@@ -5,10 +5,9 @@ pub mod corpus;
 pub mod keys;
 pub mod ledger;
 pub mod load;
-pub mod place;
-pub mod process;
-pub mod value;
 
+use crate::killing::place;
+use crate::killing::process::Launch;
 use crate::settings::engine;
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{Outcome, units};
@@ -16,7 +15,7 @@ use anyhow::Context;
 use campaign::{Plan, Summary};
 use corpus::Corpus;
 use everdram::EngineKind;
-use process::Launch;
+
 use rand::RngExt;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use everdram_cli::demo::campaign::{self, Plan, Summary};
 use everdram_cli::demo::corpus::Corpus;
-use everdram_cli::demo::process::Launch;
+use everdram_cli::killing::process::Launch;
 use rand::RngExt;
 use std::path::PathBuf;
 use tempfile::TempDir;

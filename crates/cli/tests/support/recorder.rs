@@ -6,7 +6,7 @@
 
 use super::history::{Operation, Step, answer};
 use everdram_cli::client::{Client, Reply};
-use everdram_cli::demo::process::{Launch, Process};
+use everdram_cli::killing::process::{Launch, Process};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::convert::Infallible;

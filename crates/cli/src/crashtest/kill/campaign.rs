@@ -13,7 +13,7 @@ use super::load::{self, Ended, Shared};
 use super::moment::{EVERY, Landing, Observer};
 use super::tally::Tally;
 use super::verify::Verifier;
-use crate::demo::process::{Launch, Misconduct, Process, misconduct};
+use crate::killing::process::{Launch, Misconduct, Process, misconduct};
 use crate::pool;
 use anyhow::Context;
 use rand::rngs::StdRng;

@@ -5,7 +5,7 @@
 
 use super::expected::Seen;
 use crate::client::Reply;
-use crate::demo::value;
+use crate::killing::value;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;

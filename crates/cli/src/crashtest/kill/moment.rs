@@ -6,7 +6,7 @@
 //! depends on it, but that a server under load must answer.
 
 use crate::client::{Client, Reply};
-use crate::demo::process::misconduct;
+use crate::killing::process::misconduct;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -59,7 +59,7 @@ impl Observer {
     /// Asks the server.
     ///
     /// # Errors
-    /// [`Misconduct`](crate::demo::process::Misconduct) if it does not answer: it hangs, or has ended.
+    /// [`Misconduct`](crate::killing::process::Misconduct) if it does not answer: it hangs, or has ended.
     pub(crate) fn look(&mut self) -> anyhow::Result<()> {
         let reply = self.client.call(&[b"INFO", b"everdram"]);
         let Reply::Bulk(text) = reply.map_err(is_silent)? else {

@@ -6,7 +6,7 @@ use super::keys::{Keys, Kind};
 use super::load::{queue_read, receive_read};
 use super::tally::Tally;
 use crate::client::{Client, Reply};
-use crate::demo::process::misconduct;
+use crate::killing::process::misconduct;
 use std::fmt::Write;
 use std::thread;
 
@@ -63,7 +63,7 @@ impl Verifier<'_> {
     /// which shows keys that nobody would ask for.
     ///
     /// # Errors
-    /// [`Misconduct`](crate::demo::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
+    /// [`Misconduct`](crate::killing::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
     /// are in the tally.
     pub(crate) fn run(&self, port: u16) -> anyhow::Result<()> {
         let broken_before = self.tally.broken();

@@ -15,10 +15,10 @@ const HEADER_BYTES: usize = 40;
 const CHECKSUM_AT: usize = 32;
 
 /// Smallest value that can be made.
-pub const VALUE_BYTES_MIN: usize = HEADER_BYTES;
+pub(crate) const VALUE_BYTES_MIN: usize = HEADER_BYTES;
 
 /// Writes into `into` (cleared first) the value of write number `sequence` of `key`, `bytes` long.
-pub fn write(into: &mut Vec<u8>, key: &[u8], sequence: u64, bytes: usize) {
+pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], sequence: u64, bytes: usize) {
     let length = bytes.max(VALUE_BYTES_MIN);
     into.clear();
     into.reserve(length + 8);
@@ -43,7 +43,7 @@ pub fn write(into: &mut Vec<u8>, key: &[u8], sequence: u64, bytes: usize) {
 ///
 /// # Errors
 /// What does not verify.
-pub fn read(value: &[u8], key: &[u8]) -> Result<u64, String> {
+pub(crate) fn read(value: &[u8], key: &[u8]) -> Result<u64, String> {
     let word = |at: usize| {
         let bytes = value.get(at..at + 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
