@@ -4,8 +4,8 @@
 //! data was lost or is damaged, or the work failed; 2 the command line makes no sense; 3 what could be saved
 //! of a damaged pool was, and something is missing; 130 it was interrupted.
 //!
-//! The library exists for the program and its tests only; [`demo`] carries the checker of acknowledged
-//! writes that the kill loop test uses too.
+//! The library exists for the program and its tests only; [`killing`] carries the servers that tests start
+//! and kill, and [`demo`] the campaign of the kill loop test.
 #![forbid(unsafe_code)]
 
 #[macro_use]

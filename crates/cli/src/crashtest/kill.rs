@@ -4,14 +4,11 @@
 
 mod books;
 mod campaign;
-mod expected;
-mod journal;
 mod keys;
-mod load;
+mod mix;
 mod moment;
+mod reader;
 mod report;
-mod tally;
-mod verify;
 
 use crate::killing::place;
 use crate::settings::usage;

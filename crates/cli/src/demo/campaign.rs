@@ -1,12 +1,19 @@
-//! A run from start to end: load, mixed load, SIGKILL, recovery, check, and again; then an orderly end.
+//! A run from start to end: load, mixed load, SIGKILL, recovery, check, and again; then an orderly end. The
+//! first promise that a check finds broken ends it: what is there then is evidence.
 //!
 //! `demo` and the kill loop test are this with different plans.
 
-use crate::client::SILENCE_MAX;
-use crate::demo::corpus::Corpus;
-use crate::demo::keys::Keys;
-use crate::demo::load::{Ended, Run};
+use super::corpus::Corpus;
+use super::keys::DemoKeys;
+use super::mix::Mix;
+use crate::killing::expected::Expected;
+use crate::killing::journal::Ledger;
+use crate::killing::keys::Keys;
+use crate::killing::load::{Connection, Shared, empty_times};
 use crate::killing::process::{Launch, Process};
+use crate::killing::stretch::{on_each, stretch};
+use crate::killing::tally::Tally;
+use crate::killing::verify::Verifier;
 use crate::units;
 use anyhow::Context;
 use hdrhistogram::Histogram;
@@ -17,6 +24,11 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Requests under way while the corpus is loaded.
+const BULK_DEPTH: usize = 128;
+/// Bytes after which such requests are sent early.
+const BULK_BYTES: usize = 1 << 20;
 
 /// What a run does.
 pub struct Plan {
@@ -43,6 +55,8 @@ pub struct Summary {
     pub keys: u64,
     /// Bytes loaded first.
     pub loaded_bytes: u64,
+    /// Requests that took.
+    pub loaded: u64,
     /// Time that took.
     pub load_time: Duration,
     /// SIGKILLs sent.
@@ -53,11 +67,11 @@ pub struct Summary {
     pub acknowledged: u64,
     /// Acknowledged writes accounted for at the last check.
     pub verified: u64,
-    /// Keys that did not hold what was promised, over all checks.
+    /// Keys that did not hold what was promised: what is gone, back, or damaged.
     pub lost: u64,
     /// Reads under load that were judged.
     pub reads: u64,
-    /// Answers under load that broke a promise.
+    /// Answers under load that were older than what was promised, or wrong.
     pub inconsistent: u64,
     /// Broken promises in words.
     pub told: Vec<String>,
@@ -92,45 +106,56 @@ pub type Watch<'a> = &'a (dyn Fn(&str, u64, &str) + Sync);
 /// If something else than a broken promise goes wrong: the server does not start, refuses a request, or
 /// ends by itself. Broken promises are in the summary.
 pub fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
+    let keys = DemoKeys::new(&plan.corpus, plan.connections);
     let mut campaign = Campaign {
         plan,
         watch,
-        run: Run::new(Keys::new(&plan.corpus, plan.connections)),
+        mix: Mix::new(&keys)?,
+        keys: &keys,
+        expected: Expected::new(keys.len()),
+        tally: Tally::default(),
         random: StdRng::seed_from_u64(plan.seed),
         summary: Summary::default(),
     };
-    let mut process = campaign.first_start()?;
-    campaign.load(process.port)?;
-    let loaded = campaign.run.answered.load(Ordering::Relaxed);
-    while campaign.kills_left() > 0 {
-        process = campaign.mix_and_kill(process)?;
-        campaign.check(process.port)?;
-    }
-    campaign.mix(&process)?;
-    campaign.check(process.port)?;
-    process.close().context("the orderly end")?;
-    let process = plan
-        .launch
-        .start()
-        .context("the start after an orderly end")?;
-    campaign.check(process.port)?;
-    process.close().context("the orderly end")?;
-    Ok(campaign.finish(loaded))
+    campaign.run()?;
+    Ok(campaign.finish())
 }
 
 struct Campaign<'a> {
     plan: &'a Plan,
     watch: Watch<'a>,
-    run: Run,
+    keys: &'a DemoKeys,
+    mix: Mix<'a>,
+    expected: Expected,
+    tally: Tally,
     random: StdRng,
     summary: Summary,
 }
 
 impl Campaign<'_> {
-    fn kills_left(&self) -> usize {
-        self.plan
-            .kills
-            .saturating_sub(usize::try_from(self.summary.kills).unwrap_or(usize::MAX))
+    fn run(&mut self) -> anyhow::Result<()> {
+        let mut process = self.first_start()?;
+        self.load(process.port)?;
+        while self.kills_left() > 0 {
+            process = self.mix_and_kill(process)?;
+            if !self.check(process.port)? {
+                return Ok(());
+            }
+        }
+        self.stretch(process.port, None)?;
+        if !self.check(process.port)? {
+            return Ok(());
+        }
+        process.close().context("the orderly end")?;
+        let start = self.plan.launch.start();
+        let process = start.context("the start after an orderly end")?;
+        self.check(process.port)?;
+        process.close().context("the orderly end")
+    }
+
+    fn kills_left(&self) -> u64 {
+        let kills = self.plan.kills as u64;
+        kills.saturating_sub(self.summary.kills)
     }
 
     fn first_start(&mut self) -> anyhow::Result<Process> {
@@ -144,41 +169,57 @@ impl Campaign<'_> {
         Ok(process)
     }
 
-    /// Runs `work` once for each connection, in parallel.
-    fn on_each_connection(
-        &self,
-        work: impl Fn(usize) -> anyhow::Result<()> + Sync,
-    ) -> anyhow::Result<()> {
-        let work = &work;
-        thread::scope(|scope| {
-            let connections = 0..self.run.keys.connections;
-            let threads: Vec<_> = connections.map(|c| scope.spawn(move || work(c))).collect();
-            threads.into_iter().try_for_each(join)
-        })
+    fn ledger(&self) -> Ledger<'_> {
+        Ledger {
+            expected: &self.expected,
+            journal: None,
+        }
     }
 
+    fn shared(&self) -> Shared<'_> {
+        Shared::new(self.keys, &self.mix, self.ledger(), &self.tally)
+    }
+
+    /// Puts the first values of all documents.
     fn load(&mut self, port: u16) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let (documents, run) = (&self.plan.corpus.documents, &self.run);
+        let documents = &self.plan.corpus.documents;
         (self.watch)("load", 0, &format!("{} documents", documents.len()));
-        self.on_each_connection(|connection| run.load(connection, port, documents))
-            .context("loading")?;
+        let shared = self.shared();
+        on_each(self.keys.connections(), |number| {
+            let mut connection = Connection::open(&shared, number, port, 0)?;
+            let mut times = empty_times()?;
+            for key in self.keys.owned_by(number) {
+                let Some((_, value)) = documents.get(key) else {
+                    break;
+                };
+                connection.put_bytes(key, value);
+                let (requests, bytes) = connection.queued();
+                if requests >= BULK_DEPTH || bytes >= BULK_BYTES {
+                    connection.exchange(&mut times)?;
+                }
+            }
+            connection.exchange(&mut times)
+        })
+        .context("loading")?;
+        drop(shared);
         self.summary.load_time = begun.elapsed();
         self.summary.loaded_bytes = self.plan.corpus.bytes();
+        self.summary.loaded = self.tally.answered.get();
         Ok(())
     }
 
-    fn check(&mut self, port: u16) -> anyhow::Result<()> {
-        (self.watch)("check", 0, &format!("{} keys", self.run.keys.len()));
-        self.run.verified.store(0, Ordering::Relaxed);
-        let run = &self.run;
-        self.on_each_connection(|connection| run.verify(connection, port))
-            .context("checking")
-    }
-
-    /// One stretch of load that ends in order.
-    fn mix(&mut self, process: &Process) -> anyhow::Result<()> {
-        self.stretch(process.port, None).map(|_| ())
+    /// Whether every key holds what it should.
+    fn check(&mut self, port: u16) -> anyhow::Result<bool> {
+        (self.watch)("check", 0, &format!("{} keys", self.keys.len()));
+        let verifier = Verifier {
+            keys: self.keys,
+            ledger: self.ledger(),
+            tally: &self.tally,
+            kills: self.summary.kills,
+        };
+        self.summary.verified = verifier.run(port).context("checking")?;
+        Ok(self.tally.broken() == 0)
     }
 
     /// One stretch of load, a SIGKILL in the middle of it, and the server started again.
@@ -191,15 +232,11 @@ impl Campaign<'_> {
             self.summary.kills += 1;
         }
         (self.watch)("recover", 0, "killed with SIGKILL; starting again");
-        let process = self
-            .plan
-            .launch
-            .start()
-            .context("the start after a SIGKILL")?;
+        let start = self.plan.launch.start();
+        let process = start.context("the start after a SIGKILL")?;
         self.summary.recoveries.push(process.to_first_reply);
-        self.summary
-            .pool_recoveries
-            .push(Duration::from_micros(process.reported("recovery_us")));
+        let recovery = Duration::from_micros(process.reported("recovery_us"));
+        self.summary.pool_recoveries.push(recovery);
         self.summary.recovered_records = process.reported("recovered_records");
         Ok(process)
     }
@@ -207,39 +244,13 @@ impl Campaign<'_> {
     /// Load from all connections for a random time; then `victim` is killed, or the load stops.
     fn stretch(&mut self, port: u16, victim: Option<Process>) -> anyhow::Result<()> {
         let length = Duration::from_millis(self.random.random_range(self.plan.stretch_ms.clone()));
-        let (seed, is_kill) = (self.random.random(), victim.is_some());
-        let (stop, killed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (run, begun) = (&self.run, Instant::now());
-        let mut times = empty_times()?;
-        let connection = |connection| {
-            let mut times = empty_times()?;
-            let ended = run.mix(connection, port, seed, &stop, &mut times);
-            match ended {
-                Ok(Ended::Cut(error)) if !killed.load(Ordering::SeqCst) => {
-                    stop.store(true, Ordering::Relaxed);
-                    Err(error).context("the connection broke before the server was killed")
-                }
-                Ok(_) => Ok(times),
-                Err(error) => {
-                    stop.store(true, Ordering::Relaxed);
-                    Err(error)
-                }
-            }
-        };
-        thread::scope(|scope| {
-            let connection = &connection;
-            let threads: Vec<_> = (0..run.keys.connections)
-                .map(|c| scope.spawn(move || connection(c)))
-                .collect();
-            self.watch_stretch(begun, length, &stop);
-            killed.store(is_kill, Ordering::SeqCst);
-            let killing = victim.map_or(Ok(()), Process::kill);
-            stop.store(true, Ordering::Relaxed);
-            for thread in threads {
-                times.add(join(thread)?)?;
-            }
-            killing
+        let (seed, begun) = (self.random.random(), Instant::now());
+        let shared = self.shared();
+        let (_, times) = stretch(&shared, port, seed, || {
+            self.watch_stretch(begun, length, &shared.stop);
+            victim.map_or(Ok(()), |process| shared.kill(process))
         })?;
+        drop(shared);
         self.summary.mix_time += begun.elapsed();
         match &mut self.summary.times {
             Some(all) => all.add(times)?,
@@ -249,51 +260,31 @@ impl Campaign<'_> {
     }
 
     fn watch_stretch(&self, begun: Instant, length: Duration, stop: &AtomicBool) {
-        let before = self.run.answered.load(Ordering::Relaxed);
+        let before = self.tally.answered.get();
         while begun.elapsed() < length && !stop.load(Ordering::Relaxed) {
             thread::sleep((length.saturating_sub(begun.elapsed())).min(Duration::from_millis(100)));
             let elapsed = begun.elapsed();
-            let answered = self.run.answered.load(Ordering::Relaxed) - before;
+            let answered = self.tally.answered.get() - before;
             let rate = answered as f64 / elapsed.as_secs_f64().max(0.001);
             let percent = elapsed.as_millis().saturating_mul(100) / length.as_millis().max(1);
-            let (answered, broken) = (units::count(answered), self.broken());
+            let (answered, broken) = (units::count(answered), self.tally.broken());
             let words = format!("{rate:.0} requests/s, {answered} answered, {broken} lost");
-            (self.watch)(
-                "mixed load",
-                u64::try_from(percent).unwrap_or(100).min(100),
-                &words,
-            );
+            let percent = u64::try_from(percent).unwrap_or(100).min(100);
+            (self.watch)("mixed load", percent, &words);
         }
     }
 
-    fn broken(&self) -> u64 {
-        self.run.lost.load(Ordering::Relaxed) + self.run.inconsistent.load(Ordering::Relaxed)
-    }
-
-    fn finish(self, loaded: u64) -> Summary {
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    fn finish(self) -> Summary {
+        let tally = &self.tally;
         Summary {
-            keys: self.run.keys.len() as u64,
-            answered: read(&self.run.answered) - loaded,
-            acknowledged: read(&self.run.acknowledged),
-            verified: read(&self.run.verified),
-            lost: read(&self.run.lost),
-            reads: read(&self.run.reads),
-            inconsistent: read(&self.run.inconsistent),
-            told: self.run.told(),
+            keys: self.keys.len() as u64,
+            answered: tally.answered.get() - self.summary.loaded,
+            acknowledged: tally.acknowledged.get(),
+            lost: tally.broken() - tally.inconsistent.get(),
+            reads: tally.reads.get(),
+            inconsistent: tally.inconsistent.get(),
+            told: tally.told(),
             ..self.summary
         }
     }
-}
-
-/// From a nanosecond to the longest a client waits, to three digits; longer times count as the longest.
-fn empty_times() -> anyhow::Result<Histogram<u64>> {
-    let longest = u64::try_from(SILENCE_MAX.as_nanos())?;
-    Ok(Histogram::new_with_bounds(1, longest, 3)?)
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
 }

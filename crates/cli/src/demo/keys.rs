@@ -1,98 +1,50 @@
-//! The keys of a run: their names, who writes them, and how the bytes found under one are understood.
+//! The keys of the demo: the documents of a corpus, and counters.
 
-use crate::demo::corpus::Corpus;
-use crate::demo::ledger::{Kind, Observed};
+use super::corpus::Corpus;
+use crate::killing::keys::{Keys, Kind};
 use crate::killing::value;
+use std::borrow::Cow;
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Counters that each connection increments.
 const COUNTERS_PER_CONNECTION: usize = 8;
 
 /// Documents first, then counters. Key `i` is written by connection `i % connections` and no other.
-pub struct Keys {
+pub(super) struct DemoKeys {
     names: Vec<Vec<u8>>,
     /// First value of each document, by its hash.
     first: Vec<u128>,
-    /// Connections that write.
-    pub connections: usize,
+    connections: usize,
 }
 
-impl Keys {
+impl DemoKeys {
     /// Keys for a corpus. Fewer documents than connections make fewer connections.
-    #[must_use]
-    pub fn new(corpus: &Corpus, connections: usize) -> Keys {
-        let connections = connections.min(corpus.documents.len()).max(1);
-        let mut names: Vec<Vec<u8>> = corpus
-            .documents
-            .iter()
-            .map(|(key, _)| key.clone())
-            .collect();
+    pub(super) fn new(corpus: &Corpus, connections: usize) -> DemoKeys {
+        let documents = &corpus.documents;
+        let connections = connections.min(documents.len()).max(1);
+        let mut names: Vec<Vec<u8>> = documents.iter().map(|(key, _)| key.clone()).collect();
         for index in 0..connections * COUNTERS_PER_CONNECTION {
             names.push(format!("everdram:demo:counter:{index}").into_bytes());
         }
-        let first = corpus
-            .documents
-            .iter()
-            .map(|(_, value)| xxh3_128(value))
-            .collect();
-        Keys {
+        let first = documents.iter().map(|(_, value)| xxh3_128(value)).collect();
+        DemoKeys {
             names,
             first,
             connections,
         }
     }
 
-    /// Number of keys.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// Number of documents; the keys after them are counters.
-    #[must_use]
-    pub fn documents(&self) -> usize {
+    pub(super) fn documents(&self) -> usize {
         self.first.len()
     }
 
-    /// A key's name.
-    #[must_use]
-    pub fn name(&self, key: usize) -> &[u8] {
-        &self.names[key]
-    }
-
-    /// What each key holds, in order.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
-        (0..self.len()).map(|key| self.kind(key))
-    }
-
-    fn kind(&self, key: usize) -> Kind {
-        if key < self.first.len() {
-            Kind::Document
-        } else {
-            Kind::Counter
-        }
-    }
-
-    /// Keys that `connection` writes.
-    pub fn owned_by(&self, connection: usize) -> impl Iterator<Item = usize> {
-        (connection..self.len()).step_by(self.connections)
-    }
-
-    /// Whether `connection` writes `key`.
-    #[must_use]
-    pub fn is_owned(&self, key: usize, connection: usize) -> bool {
-        key % self.connections == connection
+    pub(super) fn counters(&self) -> Range<usize> {
+        self.first.len()..self.names.len()
     }
 
     /// The document that `connection` owns nearest to `key`.
-    #[must_use]
-    pub fn owned_document(&self, key: usize, connection: usize) -> usize {
+    pub(super) fn owned_document(&self, key: usize, connection: usize) -> usize {
         let near = key - key % self.connections + connection;
         if near < self.documents() {
             near
@@ -102,32 +54,45 @@ impl Keys {
     }
 
     /// A counter that `connection` owns, by any number.
-    #[must_use]
-    pub fn owned_counter(&self, number: usize, connection: usize) -> usize {
+    pub(super) fn owned_counter(&self, number: usize, connection: usize) -> usize {
         let first = self.documents() + self.connections - 1;
         let aligned = first - first % self.connections + connection;
         let last_round = (self.len() - 1 - aligned) / self.connections;
         aligned + number % (last_round + 1) * self.connections
     }
+}
 
-    /// What the reply to GET says about a key.
-    #[must_use]
-    pub fn observe(&self, key: usize, found: Option<&[u8]>) -> Observed {
-        let Some(found) = found else {
-            return Observed::Absent;
-        };
-        if self.kind(key) == Kind::Counter {
-            let number = std::str::from_utf8(found)
-                .ok()
-                .and_then(|text| text.parse().ok());
-            let damaged = || Observed::Damaged(format!("counter `{}`", found.escape_ascii()));
-            return number.map_or_else(damaged, Observed::Write);
+impl Keys for DemoKeys {
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn kind(&self, key: usize) -> Kind {
+        if key < self.documents() {
+            Kind::Document
+        } else {
+            Kind::Counter
         }
-        match value::read(found, self.name(key)) {
-            Ok(sequence) => Observed::Write(sequence),
-            Err(_) if xxh3_128(found) == self.first[key] => Observed::Write(1),
-            Err(what) => Observed::Damaged(what),
-        }
+    }
+
+    fn writer(&self, key: usize) -> usize {
+        key % self.connections
+    }
+
+    fn name(&self, key: usize) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.names[key])
+    }
+
+    /// The first value of a document is the corpus's, which does not say so.
+    fn write_of(&self, key: usize, found: &[u8]) -> Result<u64, String> {
+        value::read(found, &self.names[key]).or_else(|what| {
+            let is_first = xxh3_128(found) == self.first[key];
+            is_first.then_some(1).ok_or(what)
+        })
     }
 }
 
@@ -139,19 +104,19 @@ mod tests {
     fn every_key_has_one_writer() {
         for (documents, connections) in [(1, 1), (3, 8), (8, 3), (100, 7), (99, 2)] {
             let corpus = Corpus::generated(documents, 1);
-            let keys = Keys::new(&corpus, connections);
+            let keys = DemoKeys::new(&corpus, connections);
             let mut owned: Vec<usize> = (0..keys.connections)
-                .flat_map(|c| keys.owned_by(c))
+                .flat_map(|connection| keys.owned_by(connection))
                 .collect();
             owned.sort_unstable();
             assert!(owned.into_iter().eq(0..keys.len()));
             for connection in 0..keys.connections {
                 for number in 0..200 {
                     let document = keys.owned_document(number % keys.documents(), connection);
-                    assert!(keys.is_owned(document, connection) && document < keys.documents());
+                    assert!(keys.writer(document) == connection && document < keys.documents());
                     let counter = keys.owned_counter(number, connection);
-                    assert!(keys.is_owned(counter, connection));
-                    assert!((keys.documents()..keys.len()).contains(&counter));
+                    assert!(keys.writer(counter) == connection);
+                    assert!(keys.counters().contains(&counter));
                 }
             }
         }

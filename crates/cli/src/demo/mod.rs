@@ -2,9 +2,8 @@
 
 pub mod campaign;
 pub mod corpus;
-pub mod keys;
-pub mod ledger;
-pub mod load;
+mod keys;
+mod mix;
 
 use crate::killing::place;
 use crate::killing::process::Launch;
@@ -15,7 +14,6 @@ use anyhow::Context;
 use campaign::{Plan, Summary};
 use corpus::Corpus;
 use everdram::EngineKind;
-
 use rand::RngExt;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The expected-state file as the one campaign that writes it has it: what it says, and its end.
 
-use super::journal::{Journal, Pool, Reader};
+use super::reader::{Pool, Reader};
+use crate::killing::journal::Journal;
 use crate::settings::usage;
 use std::path::Path;
 

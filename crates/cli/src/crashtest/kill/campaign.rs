@@ -6,14 +6,16 @@
 //! growth, compaction and checkpoints of the log are as frequent as kills.
 
 use super::books::Books;
-use super::expected::Expected;
-use super::journal::{Journal, Line, Pool, Reader, now_ms};
 use super::keys::Keys;
-use super::load::{self, Ended, Shared};
+use super::mix::Mix;
 use super::moment::{EVERY, Landing, Observer};
-use super::tally::Tally;
-use super::verify::Verifier;
+use super::reader::{Line, Pool, Reader};
+use crate::killing::journal::{Journal, Ledger, now_ms};
+use crate::killing::load::Shared;
 use crate::killing::process::{Launch, Misconduct, Process, misconduct};
+use crate::killing::stretch::stretch;
+use crate::killing::tally::Tally;
+use crate::killing::verify::Verifier;
 use crate::pool;
 use anyhow::Context;
 use rand::rngs::StdRng;
@@ -239,24 +241,21 @@ impl Campaign<'_> {
         let seed: u64 = self.random.random();
         // What the connections learn beyond the file dies with the server.
         let expected = self.reader.expected.clone();
-        let (port, killed) = (process.port, AtomicBool::new(false));
-        let shared = Shared::new(pool.keys, &expected, &self.journal, &self.summary.tally);
+        let ledger = Ledger {
+            expected: &expected,
+            journal: Some(&self.journal),
+        };
+        let (port, mix) = (process.port, Mix { keys: pool.keys });
+        let shared = Shared::new(&pool.keys, &mix, ledger, &self.summary.tally);
         let mut observer = Observer::start(port)?;
         let bytes_before = observer.pool_bytes();
-        let landing = thread::scope(|scope| {
-            let (shared, killed) = (&shared, &killed);
-            let threads: Vec<_> = (0..pool.keys.connections)
-                .map(|c| scope.spawn(move || one_connection(shared, c, port, seed, killed)))
-                .collect();
+        let (landing, _) = stretch(&shared, port, seed, || {
             let watched = watch_load(&mut observer, length, &shared.stop);
-            killed.store(true, Ordering::SeqCst);
             let killed_at = (Instant::now(), SystemTime::now());
-            let killing = process.kill();
+            let killing = shared.kill(process);
             let landing = observer.landing(killed_at, &pool.path);
-            shared.stop.store(true, Ordering::Relaxed);
-            let loaded = threads.into_iter().try_for_each(join);
-            // A server that ended by itself is why the connections broke.
-            killing.and(watched).and(loaded).map(|()| landing)
+            // A server that ended by itself is why it did not answer.
+            killing.and(watched).map(|()| landing)
         })?;
         let grown = observer.pool_bytes().saturating_sub(bytes_before);
         self.summary.grown_bytes += grown;
@@ -304,11 +303,13 @@ impl Campaign<'_> {
 
     fn verify(&mut self, keys: Keys, port: u16) -> anyhow::Result<()> {
         self.reader.read_on()?;
-        let expected: &Expected = &self.reader.expected;
+        let expected = self.reader.expected.clone();
         let verifier = Verifier {
-            keys,
-            expected,
-            journal: &self.journal,
+            keys: &keys,
+            ledger: Ledger {
+                expected: &expected,
+                journal: Some(&self.journal),
+            },
             tally: &self.summary.tally,
             kills: self.reader.kills,
         };
@@ -394,35 +395,4 @@ fn remove(pool: &Path) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// A connection that breaks is expected once the server was killed, and only then.
-fn one_connection(
-    shared: &Shared<'_>,
-    connection: usize,
-    port: u16,
-    seed: u64,
-    killed: &AtomicBool,
-) -> anyhow::Result<()> {
-    let ended = load::run(shared, connection, port, seed);
-    let ended = match ended {
-        Ok(Ended::Cut(error)) if !killed.load(Ordering::SeqCst) => {
-            let words = format_args!("a connection broke before the server was killed: {error}");
-            Err(misconduct(words))
-        }
-        Ok(_) => Ok(()),
-        Err(error) => Err(error),
-    };
-    if ended.is_err() {
-        shared.stop.store(true, Ordering::Relaxed);
-    }
-    ended
-}
-
-pub(super) fn join<T>(
-    thread: thread::ScopedJoinHandle<'_, anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load panicked")))
 }

@@ -1,14 +1,10 @@
-//! The keys of a campaign: what each holds, who writes it, and how the bytes found under it are understood.
+//! The keys of a campaign: which there are, what each holds, and who writes it.
 //!
 //! All of it follows from the number of connections, so that an expected-state file needs to name keys by
-//! number only. A *batch* is several names that are always written together: one key here, several there.
+//! number only.
 
-use super::expected::Seen;
-use crate::client::Reply;
-use crate::killing::value;
-use std::collections::HashSet;
-use std::io;
-use std::ops::Range;
+use crate::killing::keys::{self, Kind};
+use std::borrow::Cow;
 
 /// Documents of each connection; the first [`HOT`] get most of the writes.
 const DOCUMENTS: usize = 120;
@@ -22,23 +18,6 @@ const COUNTERS: usize = 6;
 const BATCHES: usize = 8;
 /// Keys of each connection.
 const EACH: usize = DOCUMENTS + LARGE + COUNTERS + BATCHES;
-/// Names of a batch.
-const MEMBERS: u64 = 4;
-
-/// What a key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Values that say which write they are.
-    Document,
-    /// The same, and some of them are large.
-    Large,
-    /// A number that only INCR changes.
-    Counter,
-    /// Several names, written by MULTI/EXEC; some writes delete some of them.
-    Exec,
-    /// Several names, written by MSET.
-    Mset,
-}
 
 /// The keys of a campaign with this many connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,29 +26,6 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn len(self) -> usize {
-        self.connections * EACH
-    }
-
-    pub(crate) fn kind(self, key: usize) -> Kind {
-        match key % EACH {
-            0..DOCUMENTS => Kind::Document,
-            local if local < DOCUMENTS + LARGE => Kind::Large,
-            local if local < DOCUMENTS + LARGE + COUNTERS => Kind::Counter,
-            local if local.is_multiple_of(2) => Kind::Exec,
-            _ => Kind::Mset,
-        }
-    }
-
-    /// Whether `connection` writes `key`; nobody else does.
-    pub(crate) fn is_owned(self, key: usize, connection: usize) -> bool {
-        key / EACH == connection
-    }
-
-    pub(crate) fn owned_by(self, connection: usize) -> Range<usize> {
-        connection * EACH..(connection + 1) * EACH
-    }
-
     /// A document of `connection`, most likely a hot one.
     pub(crate) fn document(self, connection: usize, random: usize) -> usize {
         let count = if random.is_multiple_of(8) {
@@ -91,103 +47,48 @@ impl Keys {
     pub(crate) fn batch(self, connection: usize, random: usize) -> usize {
         connection * EACH + DOCUMENTS + LARGE + COUNTERS + random % BATCHES
     }
+}
 
-    /// The name of a key that is no batch, and what stands before the member's number in the names of one.
-    pub(crate) fn name(self, key: usize) -> String {
-        let letter = match self.kind(key) {
+impl keys::Keys for Keys {
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn len(&self) -> usize {
+        self.connections * EACH
+    }
+
+    fn kind(&self, key: usize) -> Kind {
+        match key % EACH {
+            0..DOCUMENTS => Kind::Document,
+            local if local < DOCUMENTS + LARGE => Kind::Large,
+            local if local < DOCUMENTS + LARGE + COUNTERS => Kind::Counter,
+            local if local.is_multiple_of(2) => Kind::Exec,
+            _ => Kind::Mset,
+        }
+    }
+
+    fn writer(&self, key: usize) -> usize {
+        key / EACH
+    }
+
+    fn name(&self, key: usize) -> Cow<'_, [u8]> {
+        let word = match self.kind(key) {
             Kind::Document => "document",
             Kind::Large => "large",
             Kind::Counter => "counter",
             Kind::Exec => "exec",
             Kind::Mset => "mset",
         };
-        format!("{letter}:{}:{}", key / EACH, key % EACH)
-    }
-
-    pub(crate) fn members(self, key: usize) -> impl Iterator<Item = (u64, String)> {
-        let name = self.name(key);
-        (0..MEMBERS).map(move |member| (member, format!("{name}:{member}")))
-    }
-
-    /// Every name that a client may write.
-    pub(crate) fn all_names(self) -> HashSet<Vec<u8>> {
-        let names = |key: usize| match self.kind(key) {
-            Kind::Exec | Kind::Mset => self.members(key).map(|(_, name)| name).collect(),
-            Kind::Document | Kind::Large | Kind::Counter => vec![self.name(key)],
-        };
-        (0..self.len())
-            .flat_map(names)
-            .map(String::into_bytes)
-            .collect()
-    }
-
-    /// Whether write `number` of a batch puts a value under `member`, or deletes it. The first always has
-    /// one.
-    pub(crate) fn is_put(self, key: usize, number: u64, member: u64) -> bool {
-        let mixed = (number.wrapping_mul(MEMBERS) + member).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.kind(key) == Kind::Mset || member == 0 || (mixed >> 61) != 0
-    }
-
-    /// How many names have a value if `key` has the value `value`.
-    pub(crate) fn names(self, key: usize, value: u64) -> u64 {
-        match self.kind(key) {
-            Kind::Exec | Kind::Mset => (0..MEMBERS)
-                .map(|member| u64::from(self.is_put(key, value, member)))
-                .sum(),
-            Kind::Document | Kind::Large | Kind::Counter => 1,
-        }
-    }
-
-    /// What the reply to GET says about a key that is no batch.
-    pub(crate) fn seen(self, key: usize, reply: Reply) -> io::Result<Seen> {
-        let found = match reply.accepted()? {
-            Reply::Bulk(found) => found,
-            Reply::Null => return Ok(Seen::Absent),
-            other => return Err(io::Error::other(format!("GET was answered {other:?}"))),
-        };
-        let read = if self.kind(key) == Kind::Counter {
-            let text = String::from_utf8_lossy(&found);
-            text.parse().map_err(|_| format!("counter `{text}`"))
-        } else {
-            value::read(&found, self.name(key).as_bytes())
-        };
-        Ok(read.map_or_else(Seen::Damaged, Seen::value))
-    }
-
-    /// What the values of a batch say, read together: which write they are, if they are all of one.
-    pub(crate) fn seen_together(self, key: usize, replies: Vec<Reply>) -> io::Result<Seen> {
-        let mut found = Vec::new();
-        for ((_, name), reply) in self.members(key).zip(replies) {
-            found.push(match reply.accepted()? {
-                Reply::Null => None,
-                Reply::Bulk(bytes) => match value::read(&bytes, name.as_bytes()) {
-                    Ok(number) => Some(number),
-                    Err(what) => return Ok(Seen::Damaged(format!("{name}: {what}"))),
-                },
-                other => return Err(io::Error::other(format!("GET was answered {other:?}"))),
-            });
-        }
-        Ok(self.together(key, &found))
-    }
-
-    fn together(self, key: usize, found: &[Option<u64>]) -> Seen {
-        if found.iter().all(Option::is_none) {
-            return Seen::Absent;
-        }
-        let torn = || Seen::Torn(format!("its names hold writes {found:?}"));
-        let Some(&Some(number)) = found.first() else {
-            return torn();
-        };
-        let whole = (0..MEMBERS)
-            .zip(found)
-            .all(|(member, &seen)| seen == self.is_put(key, number, member).then_some(number));
-        if whole { Seen::value(number) } else { torn() }
+        Cow::Owned(format!("{word}:{}:{}", key / EACH, key % EACH).into_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::killing::expected::Seen;
+    use crate::killing::keys::{Keys as _, MEMBERS};
 
     #[test]
     fn every_choice_is_an_own_key_of_its_kind() {
@@ -200,7 +101,7 @@ mod tests {
                     (keys.counter(connection, random), Kind::Counter),
                 ];
                 for (key, kind) in choices {
-                    assert!(keys.is_owned(key, connection) && key < keys.len());
+                    assert!(keys.writer(key) == connection && key < keys.len());
                     assert_eq!(keys.kind(key), kind);
                 }
                 let batch = keys.batch(connection, random);

@@ -1,14 +1,13 @@
-//! After a restart: every key is read and judged by what the expected-state file says, and by nothing else.
+//! After a restart: every key is read and judged by what the ledger says, and by nothing else.
 
-use super::expected::{Breach, Event, Expected, Expiry, Moment, Seen};
-use super::journal::{Journal, now_ms};
+use super::expected::{Breach, Event, Expiry, Moment, Seen};
+use super::journal::{Ledger, Notes, now_ms};
 use super::keys::{Keys, Kind};
 use super::load::{queue_read, receive_read};
+use super::process::misconduct;
+use super::stretch::on_each;
 use super::tally::Tally;
 use crate::client::{Client, Reply};
-use crate::killing::process::misconduct;
-use std::fmt::Write;
-use std::thread;
 
 /// Keys asked for at once.
 const CHUNK: usize = 64;
@@ -22,6 +21,8 @@ struct Census {
     expiring: u64,
     /// Names that showed nothing, and may have a value that has expired and is not removed yet.
     lingering: u64,
+    /// Acknowledged writes of the keys that held what they should.
+    verified: u64,
 }
 
 impl std::iter::Sum for Census {
@@ -30,6 +31,7 @@ impl std::iter::Sum for Census {
             found: sum.found + part.found,
             expiring: sum.expiring + part.expiring,
             lingering: sum.lingering + part.lingering,
+            verified: sum.verified + part.verified,
         })
     }
 }
@@ -49,35 +51,30 @@ impl Census {
 
 /// One verification.
 pub(crate) struct Verifier<'a> {
-    pub(crate) keys: Keys,
-    /// As the file says.
-    pub(crate) expected: &'a Expected,
-    pub(crate) journal: &'a Journal,
+    pub(crate) keys: &'a dyn Keys,
+    pub(crate) ledger: Ledger<'a>,
     pub(crate) tally: &'a Tally,
     /// Kills so far, for the words of a violation.
     pub(crate) kills: u64,
 }
 
 impl Verifier<'_> {
-    /// Reads and judges all keys; which of the possible states they hold goes to the file. Then counts them,
-    /// which shows keys that nobody would ask for.
+    /// Reads and judges all keys; which of the possible states they hold goes to the ledger. Then counts
+    /// them, which shows keys that nobody would ask for. Returns the acknowledged writes that are accounted
+    /// for.
     ///
     /// # Errors
-    /// [`Misconduct`](crate::killing::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
+    /// [`Misconduct`](super::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
     /// are in the tally.
-    pub(crate) fn run(&self, port: u16) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, port: u16) -> anyhow::Result<u64> {
         let broken_before = self.tally.broken();
-        let census = thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.keys.connections)
-                .map(|connection| scope.spawn(move || self.connection(connection, port)))
-                .collect();
-            let parts = threads.into_iter().map(super::campaign::join);
-            parts.sum::<anyhow::Result<Census>>()
-        })?;
+        let connections = self.keys.connections();
+        let parts = on_each(connections, |connection| self.connection(connection, port))?;
+        let census: Census = parts.into_iter().sum();
         if self.tally.broken() == broken_before {
             self.count(port, census)?;
         }
-        Ok(())
+        Ok(census.verified)
     }
 
     /// Names that no client uses are read by nobody. A name that is there twice, or is counted and cannot be
@@ -109,24 +106,29 @@ impl Verifier<'_> {
     }
 
     fn connection(&self, connection: usize, port: u16) -> anyhow::Result<Census> {
-        let mut lines = String::new();
-        let census = self.read_all(connection, port, &mut lines);
+        let mut notes = self.ledger.notes();
+        let census = self.read_all(connection, port, &mut notes);
         // What was found counts, also if the next answer was a refusal.
-        self.journal.append(&lines)?;
+        notes.flush()?;
         census
             .map_err(|error| misconduct(format_args!("reading the keys after a start: {error:#}")))
     }
 
-    fn read_all(&self, connection: usize, port: u16, lines: &mut String) -> anyhow::Result<Census> {
+    fn read_all(
+        &self,
+        connection: usize,
+        port: u16,
+        notes: &mut Notes<'_>,
+    ) -> anyhow::Result<Census> {
         let mut client = Client::connect(("127.0.0.1", port))?;
         let mut census = Census::default();
-        let owned: Vec<usize> = self.keys.owned_by(connection).collect();
+        let owned = self.keys.owned_by(connection);
         for chunk in owned.chunks(CHUNK) {
             let from_ms = now_ms();
             for &key in chunk {
                 queue_read(self.keys, key, &mut client);
                 if self.expires(key) {
-                    client.queue(&[b"PEXPIRETIME", self.keys.name(key).as_bytes()]);
+                    client.queue(&[b"PEXPIRETIME", &self.keys.name(key)]);
                 }
             }
             client.send()?;
@@ -134,9 +136,8 @@ impl Verifier<'_> {
                 let seen = self.receive(key, &mut client)?;
                 let to_ms = now_ms();
                 self.add(key, &seen, to_ms, &mut census);
-                if let Some(event) = self.judge(key, &seen, Moment { from_ms, to_ms }) {
-                    // Writing to a string cannot fail.
-                    let _ = write!(lines, "{event}");
+                if self.judge(key, &seen, Moment { from_ms, to_ms }, notes) {
+                    census.verified += self.ledger.expected.acknowledged(key);
                 }
             }
         }
@@ -146,12 +147,12 @@ impl Verifier<'_> {
     fn add(&self, key: usize, seen: &Seen, at_ms: u64, census: &mut Census) {
         match *seen {
             Seen::Value { value, expiry } => {
-                census.found += self.keys.names(key, value);
+                census.found += self.keys.names_with_value(key, value);
                 // It was there and gone a moment later, or it will be: neither is counted for certain.
                 let is_lasting = expiry == Expiry::At(0) || !self.expires(key);
                 census.expiring += u64::from(!is_lasting);
             }
-            _ => census.lingering += u64::from(self.expected.may_linger(key, at_ms)),
+            _ => census.lingering += u64::from(self.ledger.expected.may_linger(key, at_ms)),
         }
     }
 
@@ -180,20 +181,22 @@ impl Verifier<'_> {
         })
     }
 
-    fn judge(&self, key: usize, seen: &Seen, moment: Moment) -> Option<Event> {
+    /// Whether what was seen is what the ledger says.
+    fn judge(&self, key: usize, seen: &Seen, moment: Moment, notes: &mut Notes<'_>) -> bool {
         self.tally.checked.add(1);
-        match self.expected.settle(key, seen, moment) {
-            Ok(number) => number.map(|number| Event::Found {
-                key,
-                number,
-                at_ms: moment.to_ms,
-            }),
+        let at_ms = moment.to_ms;
+        match self.ledger.expected.settle(key, seen, moment) {
+            Ok(None) => true,
+            Ok(Some(number)) => {
+                notes.add(Event::Found { key, number, at_ms });
+                true
+            }
             Err(violation) => {
-                let name = self.keys.name(key);
-                let (kills, at) = (self.kills, moment.to_ms);
-                let words = format!("{name} after kill {kills}, read at {at} ms: {violation}");
+                let (name, kills) = (self.keys.name(key), self.kills);
+                let name = name.escape_ascii();
+                let words = format!("{name} after kill {kills}, read at {at_ms} ms: {violation}");
                 self.tally.convict(violation.breach, words);
-                None
+                false
             }
         }
     }
@@ -209,6 +212,7 @@ mod tests {
             found: 10,
             expiring: 2,
             lingering: 3,
+            verified: 0,
         };
         let verdicts = [7, 8, 10, 13, 14].map(|size| census.judge(size));
         let (lost, resurrected) = (Some(Breach::Lost), Some(Breach::Resurrected));

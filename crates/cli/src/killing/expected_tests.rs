@@ -98,6 +98,30 @@ fn what_was_under_way_may_be_there_or_not_but_only_once() {
 }
 
 #[test]
+fn a_deletion_under_way_may_have_happened_or_not_until_a_reader_was_shown_it() {
+    for seen in [Seen::Absent, Seen::value(1)] {
+        let key = Key::new();
+        key.put();
+        key.send(Some(0), 0);
+        assert_eq!(key.settle(&seen), Ok(()), "{seen:?}");
+    }
+    let key = Key::new();
+    key.put();
+    key.send(Some(0), 0);
+    let window = key.0.begin_read(0, false);
+    let shown = key.0.judge(0, window, &Seen::Absent, NOW);
+    assert_eq!(shown, Ok(Some(2)));
+    let (number, at_ms) = (2, 9);
+    key.0.apply(Event::Shown {
+        key: 0,
+        number,
+        at_ms,
+    });
+    assert_eq!(key.settle(&Seen::value(1)), Err(Breach::Resurrected));
+    assert_eq!(key.0.acknowledged(0), 1, "nobody was told of the deletion");
+}
+
+#[test]
 fn the_deleted_and_the_undone_stay_away() {
     let key = Key::new();
     key.put();

@@ -8,8 +8,8 @@
 //! * A read shows any state from the floor at its sending on. A state counts as absent once it has expired,
 //!   by the wall clock that clients and server share.
 //!
-//! Nothing here knows how the store works. All changes are [`Event`]s, the lines of the expected-state file;
-//! live connections and whoever reads that file come to the same knowledge by the same function.
+//! Nothing here knows how the store works. All changes are [`Event`]s, the lines of an expected-state file;
+//! live connections and whoever reads such a file come to the same knowledge by the same function.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub(crate) promised_at_ms: u64,
 }
 
-/// A line of the expected-state file about a key.
+/// What happened to a key, and a line of an expected-state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A write is about to be sent.
@@ -160,6 +160,8 @@ struct Entry {
     /// From the oldest remembered to the newest asked for, ascending, never empty.
     states: VecDeque<State>,
     floor: u64,
+    /// Acknowledged writes.
+    acknowledged: u64,
     /// Whether states were forgotten.
     forgot: bool,
     /// Ranges of writes that a kill undid.
@@ -189,6 +191,7 @@ impl Expected {
             Mutex::new(Entry {
                 states: VecDeque::from([State::default()]),
                 floor: 0,
+                acknowledged: 0,
                 forgot: false,
                 undone: Vec::new(),
                 lingers: false,
@@ -216,13 +219,21 @@ impl Expected {
         self.entry(key).last()
     }
 
+    /// How many writes of `key` were acknowledged.
+    pub(crate) fn acknowledged(&self, key: usize) -> u64 {
+        self.entry(key).acknowledged
+    }
+
     /// Takes note of what happened.
     pub(crate) fn apply(&self, event: Event) {
         match event {
             Event::Sent { key, state } => self.entry(key).states.push_back(state),
-            Event::Acknowledged { key, number, at_ms } | Event::Shown { key, number, at_ms } => {
-                self.entry(key).promise(number, at_ms);
+            Event::Acknowledged { key, number, at_ms } => {
+                let mut entry = self.entry(key);
+                entry.promise(number, at_ms);
+                entry.acknowledged += 1;
             }
+            Event::Shown { key, number, at_ms } => self.entry(key).promise(number, at_ms),
             Event::Found { key, number, at_ms } => self.entry(key).keep_only(number, at_ms),
         }
     }

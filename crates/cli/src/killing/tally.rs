@@ -26,6 +26,8 @@ impl Count {
 pub(crate) struct Tally {
     /// Writes that were acknowledged.
     pub(crate) acknowledged: Count,
+    /// Requests that were answered under load.
+    pub(crate) answered: Count,
     /// Reads under load that were judged.
     pub(crate) reads: Count,
     /// Keys read and judged after a start.
