@@ -1,10 +1,10 @@
 //! What `demo` and `crashtest --kill` share: a server that clients load and SIGKILL ends, and the judge of
 //! what it owes.
 //!
-//! The *load* ([`load`]) asks for what the campaign's own mix chooses and takes note of it in the *ledger*
-//! ([`journal`]), in memory or in a file besides; [`expected`] is what the ledger knows and the judge of
-//! whatever is shown, and [`verify`] reads every key after a start. [`stretch`] is one load and the kill that
-//! ends it, [`process`] the server.
+//! The *load* (`load`) asks for what the campaign's own mix chooses and takes note of it in the *ledger*
+//! (`journal`), in memory or in a file besides; `expected` is what the ledger knows and the judge of
+//! whatever is shown, and `verify` reads every key after a start. `stretch` is one load and the kill that
+//! ends it, `process` the server.
 
 pub(crate) mod expected;
 pub(crate) mod journal;
