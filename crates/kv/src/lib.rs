@@ -19,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 mod batch;
-mod broken;
 mod bullet;
 mod concurrency;
 pub mod crl;
@@ -37,9 +36,6 @@ mod store;
 mod viper;
 
 pub use batch::Batch;
-#[cfg(feature = "broken")]
-#[doc(hidden)]
-pub use broken::Hole;
 pub use engine::kind::EngineKind;
 pub use engine::{Found, Ticket};
 pub use error::Error;

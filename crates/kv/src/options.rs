@@ -1,7 +1,5 @@
 //! How to open a store.
 
-#[cfg(feature = "broken")]
-use crate::broken::Hole;
 use crate::concurrency::stripes::STRIPES;
 use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
@@ -130,10 +128,6 @@ pub struct Options {
     #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub seed: Option<u64>,
-    /// Opens a hole on purpose.
-    #[cfg(feature = "broken")]
-    #[doc(hidden)]
-    pub broken: Option<Hole>,
 }
 
 impl Default for Options {
@@ -165,8 +159,6 @@ impl Default for Options {
             progress: None,
             #[cfg(feature = "lab")]
             seed: None,
-            #[cfg(feature = "broken")]
-            broken: None,
         }
     }
 }

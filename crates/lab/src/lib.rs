@@ -47,7 +47,8 @@
 //!    small, [`explain`](mod@explain) says it in words, [`plan_text`] writes it down and
 //!    [`replay`](mod@replay) does it again.
 //! 8. *Does the lab see enough?* [`mutation`] takes out every flush, fence and sync in turn; [`lint`] says
-//!    what is wasted, or trusted without reason. The feature `broken` opens holes in the engine on purpose.
+//!    what is wasted, or trusted without reason. `xtask/mutants` plants bugs, the holes of the published
+//!    designs among them.
 //!
 //! # What makes it true
 //!
@@ -58,7 +59,7 @@
 //! - A seed decides a run, so a violation can be had again. Runs of threads repeat as long as the machine
 //!   lets every thread run when it is its turn.
 //! - Whether the lab's own parts are right is tested in `tests/parts`, each rule by itself; that it finds
-//!   mistakes, in `tests/teeth.rs` and `tests/mutation.rs`; and what it did find is in `tests/found.rs`.
+//!   mistakes, in `examples/teeth.rs` and `tests/mutation.rs`; and what it did find is in `tests/found.rs`.
 #![forbid(unsafe_code)]
 
 pub mod explore;

@@ -1,6 +1,7 @@
-//! One planted bug at a time: the crash lab, or killed servers, against the program that has it.
+//! One planted bug at a time: the crash lab, killed servers, or a workload of its own in the lab, against the
+//! program that has it.
 
-use super::plan::Mutant;
+use super::plan::{By, Mutant};
 use super::tree;
 use crate::child::{self, Trouble};
 use std::fs::File;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Engines that there are.
 const ENGINES: [&str; 2] = ["viper", "bullet"];
+/// A workload of its own hangs if it takes longer: a few seconds are enough.
+const TEETH_MAX: Duration = Duration::from_secs(180);
 /// What is not over so long after its time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// More than anybody kills in any time.
@@ -32,7 +35,7 @@ pub(super) enum Verdict {
 struct Order<'a> {
     layer: usize,
     mutant: Option<&'a Mutant>,
-    by_kill: bool,
+    by: By,
     engine: &'a str,
     time: Duration,
     seed: u64,
@@ -50,12 +53,12 @@ pub(super) fn clear() {
 
 /// The program without any mutant must be sound, or nothing that it says of others counts; in the lab, or as
 /// servers that are killed.
-pub(super) fn sound(layer: usize, by_kill: bool, time: Duration, seed: u64) -> Result<(), String> {
+pub(super) fn sound(layer: usize, by: By, time: Duration, seed: u64) -> Result<(), String> {
     for engine in ENGINES {
         let order = Order {
             layer,
             mutant: None,
-            by_kill,
+            by,
             engine,
             time,
             seed,
@@ -71,6 +74,9 @@ pub(super) fn sound(layer: usize, by_kill: bool, time: Duration, seed: u64) -> R
 
 /// Looks for a mutant for so long at most.
 pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> Verdict {
+    if mutant.by == By::Teeth {
+        return bite(layer, mutant);
+    }
     let begun = Instant::now();
     let engines: Vec<&str> = match &mutant.engine {
         Some(engine) => vec![engine],
@@ -81,7 +87,7 @@ pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> 
         let order = Order {
             layer,
             mutant: Some(mutant),
-            by_kill: mutant.by_kill,
+            by: mutant.by,
             engine,
             time: left / (engines.len() - nth) as u32,
             seed,
@@ -95,6 +101,23 @@ pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> 
         }
     }
     Verdict::Survived
+}
+
+/// Runs the workloads that have to find a mutant, and nothing when it is off; says what they say.
+fn bite(layer: usize, mutant: &Mutant) -> Verdict {
+    let begun = Instant::now();
+    let mut command = Command::new(tree::program(layer, By::Teeth));
+    command.arg(&mutant.name).env(tree::CHOICE, &mutant.name);
+    let ended = child::listen(&mut command, TEETH_MAX, &mut |line| {
+        println!("{line}");
+        false
+    });
+    match ended.map(|status| status.and_then(|status| status.code())) {
+        Ok(Some(0)) => Verdict::Caught(begun.elapsed(), "teeth".into()),
+        Ok(Some(1)) => Verdict::Survived,
+        Ok(code) => Verdict::Trouble(format!("exit code {code:?}")),
+        Err(trouble) => Verdict::Trouble(trouble.to_string()),
+    }
 }
 
 impl Order<'_> {
@@ -141,19 +164,20 @@ impl Order<'_> {
             std::fs::create_dir_all(logs)?;
         }
         let (seconds, seed) = (self.time.as_secs().max(1), self.seed.to_string());
-        let mut command = match self.by_kill {
+        let program = tree::program(self.layer, self.by);
+        let mut command = match self.by == By::Kill {
             true => {
                 // Asked to stop, it ends its server first.
                 let mut command = Command::new("timeout");
                 command.args(["--preserve-status", "--foreground", "--signal=INT"]);
                 command.args(["--kill-after=30", &seconds.to_string()]);
-                command.arg(tree::program(self.layer));
+                command.arg(program);
                 command
             }
-            false => Command::new(tree::program(self.layer)),
+            false => Command::new(program),
         };
         command.args(["crashtest", "--engine", self.engine, "--seed", &seed]);
-        match self.by_kill {
+        match self.by == By::Kill {
             true => command.args(["--kill", KILLS]),
             false => command.args(["--budget", &format!("{seconds}s")]),
         };

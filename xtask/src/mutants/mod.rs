@@ -3,7 +3,8 @@
 //!
 //! They are described in `xtask/mutants` ([`plan`]), built into one program ([`tree`]) and hunted one after
 //! the other ([`hunt`]). The chore fails below [`SCORE`] percent, if the program is not sound without them,
-//! or if one no longer fits the tree.
+//! or if one no longer fits the tree. The holes of the published designs have workloads of their own, each of
+//! which has to find its hole.
 
 mod hunt;
 mod plan;
@@ -11,7 +12,7 @@ mod tree;
 
 use crate::cargo::root;
 use hunt::Verdict;
-use plan::Mutant;
+use plan::{By, Mutant};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,6 +33,7 @@ const DAY_S: u64 = 24 * 60 * 60;
 #[derive(Debug, Default)]
 struct Wish {
     is_quick: bool,
+    is_holes: bool,
     is_list: bool,
     only: Vec<String>,
     seconds: Option<u64>,
@@ -42,6 +44,10 @@ struct Wish {
 #[derive(Default)]
 struct Score {
     caught: usize,
+    /// Caught by workloads of their own.
+    bitten: usize,
+    /// Not caught by theirs.
+    unbitten: Vec<String>,
     survivors: Vec<String>,
     excused: Vec<String>,
     troubles: Vec<String>,
@@ -54,7 +60,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
         Ok(wish) => wish,
         Err(what) => {
             eprintln!(
-                "{what}; usage: cargo xtask mutants [--quick] [--only NAME[,NAME]] [--list] [--seconds N] [--seed N]"
+                "{what}; usage: cargo xtask mutants [--quick] [--holes] [--only NAME[,NAME]] [--list] [--seconds N] [--seed N]"
             );
             return ExitCode::from(2);
         }
@@ -78,6 +84,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Wish, String> {
         };
         match argument.as_str() {
             "--quick" => wish.is_quick = true,
+            "--holes" => wish.is_holes = true,
             "--list" => wish.is_list = true,
             "--seconds" => wish.seconds = Some(number()?),
             "--seed" => wish.seed = Some(number()?),
@@ -101,6 +108,9 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
         .seed
         .unwrap_or(day.map_or(0, |day| day.as_secs() / DAY_S));
     let chosen = choose(&all, wish, seed)?;
+    if chosen.is_empty() {
+        return Err("no mutants".into());
+    }
     if wish.is_list {
         chosen.iter().for_each(|&number| print_one(&all[number]));
         return Ok(true);
@@ -127,14 +137,19 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
             continue;
         }
         let begun = Instant::now();
-        tree::build(&all, layer, number)?;
-        println!("-- built, {}", seconds(begun.elapsed()));
-        for by_kill in [false, true] {
-            if of_layer.iter().any(|mutant| mutant.by_kill == by_kill) {
-                hunt::sound(number, by_kill, time.min(SOUND_MAX), seed)?;
+        let mut ways: Vec<By> = Vec::new();
+        for mutant in &of_layer {
+            if !ways.contains(&mutant.by) {
+                ways.push(mutant.by);
             }
         }
-        println!("-- sound without a mutant");
+        tree::build(&all, layer, number, &ways)?;
+        println!("-- built, {}", seconds(begun.elapsed()));
+        // Workloads of their own look at it without the mutant themselves.
+        for by in ways.into_iter().filter(|&by| by != By::Teeth) {
+            hunt::sound(number, by, time.min(SOUND_MAX), seed)?;
+            println!("-- sound without a mutant");
+        }
         for mutant in of_layer {
             score.enter(mutant, hunt::hunt(number, mutant, time, seed));
         }
@@ -151,7 +166,11 @@ fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> 
     if !wish.only.is_empty() {
         return wish.only.iter().map(position).collect();
     }
-    let mut numbers: Vec<usize> = (0..all.len()).collect();
+    let has_teeth = |&number: &usize| all[number].by == By::Teeth;
+    let (holes, mut numbers): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(has_teeth);
+    if wish.is_holes {
+        return Ok(holes);
+    }
     if wish.is_quick {
         // As many as are wanted, each drawn from what is left.
         numbers.retain(|&number| all[number].excused.is_none());
@@ -163,7 +182,8 @@ fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> 
         }
         numbers.truncate(QUICK);
     }
-    Ok(numbers)
+    // Always all of these, which are soon found.
+    Ok([holes, numbers].concat())
 }
 
 /// The next of a row of random words.
@@ -199,13 +219,16 @@ impl Score {
         match (verdict, &mutant.excused) {
             (Verdict::Trouble(_), _) => self.troubles.push(name),
             // Nobody knows whether it is always caught if it is now.
+            (Verdict::Survived, _) if mutant.by == By::Teeth => self.unbitten.push(name),
+            (Verdict::Caught(..), _) if mutant.by == By::Teeth => self.bitten += 1,
             (_, Some(reason)) => self.excused.push(format!("{name}: {reason}")),
             (Verdict::Caught(..), None) => self.caught += 1,
             (Verdict::Survived, None) => self.survivors.push(name),
         }
     }
 
-    /// Says how it all went; `false`: less than so many percent, or one could not be asked.
+    /// Says how it all went; `false`: less than so many percent, one that has workloads of its own was not
+    /// caught, or one could not be asked.
     fn print(&self, least: usize) -> bool {
         println!("== all of them");
         self.table.iter().for_each(|line| println!("{line}"));
@@ -218,10 +241,20 @@ impl Score {
         if !self.troubles.is_empty() {
             println!("not asked: {}", self.troubles.join(" "));
         }
+        if self.bitten > 0 {
+            println!("caught by workloads of their own: {}", self.bitten);
+        }
+        if !self.unbitten.is_empty() {
+            println!("not caught by theirs: {}", self.unbitten.join(" "));
+        }
         let all = self.caught + self.survivors.len() + self.excused.len();
         let percent = (self.caught * 100) as f64 / all.max(1) as f64;
-        println!("score: {} of {all} caught, {percent:.1} %", self.caught);
-        percent >= least as f64 && self.troubles.is_empty()
+        if all > 0 {
+            println!("score: {} of {all} caught, {percent:.1} %", self.caught);
+        }
+        (all == 0 || percent >= least as f64)
+            && self.unbitten.is_empty()
+            && self.troubles.is_empty()
     }
 }
 
@@ -244,6 +277,7 @@ mod tests {
         assert!(wish.is_quick && !wish.is_list);
         assert_eq!((wish.seconds, wish.seed), (Some(7), Some(3)));
         assert_eq!(wish.only, ["a", "b"]);
+        assert!(parse("--holes").unwrap().is_holes);
         assert!(parse("--seconds x").is_err() && parse("b").is_err());
     }
 
@@ -263,6 +297,41 @@ mod tests {
         sample.sort_unstable();
         sample.dedup();
         assert_eq!(sample.len(), QUICK);
+    }
+
+    #[test]
+    fn a_sample_has_all_that_have_workloads_of_their_own() {
+        let mut all = named(&["h", "a", "b"]);
+        all[0].by = By::Teeth;
+        let chosen = |is_quick, is_holes| {
+            let wish = Wish {
+                is_quick,
+                is_holes,
+                ..Wish::default()
+            };
+            let mut chosen = choose(&all, &wish, 1).unwrap();
+            chosen.sort_unstable();
+            chosen
+        };
+        assert_eq!(chosen(true, false), [0, 1, 2]);
+        assert_eq!(chosen(false, true), [0]);
+    }
+
+    #[test]
+    fn what_has_workloads_of_its_own_must_be_caught() {
+        let mut hole = named(&["h"]).remove(0);
+        hole.by = By::Teeth;
+        let mut score = Score::default();
+        score.enter(&hole, Verdict::Caught(Duration::ZERO, "x".into()));
+        assert!(score.print(SCORE));
+        for _ in 0..99 {
+            score.enter(
+                &named(&["a"])[0],
+                Verdict::Caught(Duration::ZERO, "x".into()),
+            );
+        }
+        score.enter(&hole, Verdict::Survived);
+        assert!(!score.print(SCORE));
     }
 
     #[test]

@@ -11,10 +11,24 @@
 //! ```
 //! Lines with `-` are found in the file, whole lines, whatever they are indented by, and exactly once; lines
 //! with `+` come in their place. `MUTANT` there is true when the mutant is on, so that the sound code stays.
-//! Another `file:` turns to another file. `engine:` and `medium:` are for `everdram crashtest`; `by: kill`
-//! asks for killed servers, where the lab has no say; `excused:` says why it may survive.
+//! Another `file:` turns to another file; lines with `+` right behind one go to the end of the file.
+//! `engine:` and `medium:` are for `everdram crashtest`; `by: kill` asks for killed servers, where the lab
+//! has no say, `by: teeth` for the workloads of `crates/lab/examples/teeth.rs`, which have to find it;
+//! `excused:` says why it may survive.
 
 use std::path::Path;
+
+/// What looks for a planted bug.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum By {
+    /// The crash lab, as it is for everybody.
+    #[default]
+    Lab,
+    /// Killed servers.
+    Kill,
+    /// A workload of its own in the crash lab.
+    Teeth,
+}
 
 /// A planted bug.
 #[derive(Debug, Default)]
@@ -22,7 +36,7 @@ pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) engine: Option<String>,
     pub(super) medium: Option<String>,
-    pub(super) by_kill: bool,
+    pub(super) by: By,
     pub(super) excused: Option<String>,
     /// What an acknowledged write would lose.
     pub(super) loses: String,
@@ -33,12 +47,24 @@ pub(super) struct Mutant {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) file: String,
-    /// Without what they are indented by.
+    /// Without what they are indented by; none: the end of the file.
     pub(super) find: Vec<String>,
     pub(super) replace: Vec<String>,
 }
 
-/// All mutants, file by file.
+impl Change {
+    /// None yet, of a file.
+    fn of(file: &str) -> Change {
+        Change {
+            file: file.into(),
+            find: Vec::new(),
+            replace: Vec::new(),
+        }
+    }
+}
+
+/// All mutants: those with workloads of their own, so that one build has all of them, and the others, file by
+/// file.
 pub(super) fn all(directory: &Path) -> Result<Vec<Mutant>, String> {
     let listed = std::fs::read_dir(directory);
     let listed = listed.map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -58,16 +84,18 @@ pub(super) fn all(directory: &Path) -> Result<Vec<Mutant>, String> {
             mutants.push(mutant);
         }
     }
+    mutants.sort_by_key(|mutant| mutant.by != By::Teeth);
     Ok(mutants)
 }
 
 /// The mutants of one file.
 fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     let (mut mutants, mut file): (Vec<Mutant>, _) = (Vec::new(), String::new());
-    // The last line was one that is found.
-    let mut finds = false;
+    // The last line was one that is found; it turned to a file.
+    let (mut finds, mut begins) = (false, false);
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |what: &str| Err(format!("line {number}: {what}"));
+        let is_first = std::mem::take(&mut begins);
         if let Some(name) = line.strip_prefix("mutant:") {
             mutants.push(Mutant {
                 name: name.trim().into(),
@@ -83,11 +111,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         };
         if let Some(found) = line.strip_prefix('-') {
             if !finds {
-                mutant.changes.push(Change {
-                    file: file.clone(),
-                    find: Vec::new(),
-                    replace: Vec::new(),
-                });
+                mutant.changes.push(Change::of(&file));
             }
             if let Some(change) = mutant.changes.last_mut() {
                 change.find.push(found.trim().into());
@@ -97,6 +121,9 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         }
         finds = false;
         if let Some(replaces) = line.strip_prefix('+') {
+            if is_first {
+                mutant.changes.push(Change::of(&file));
+            }
             match mutant.changes.last_mut() {
                 Some(change) => change.replace.push(replaces.into()),
                 None => return wrong("`+` without a `-` before it"),
@@ -112,10 +139,11 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         let value = value.trim().to_owned();
         match field {
             "mutant" => {}
-            "file" => file = value,
+            "file" => (file, begins) = (value, true),
             "engine" => mutant.engine = Some(value),
             "medium" => mutant.medium = Some(value),
-            "by" if value == "kill" => mutant.by_kill = true,
+            "by" if value == "kill" => mutant.by = By::Kill,
+            "by" if value == "teeth" => mutant.by = By::Teeth,
             "excused" => mutant.excused = Some(value),
             "loses" => mutant.loses = value,
             _ => return wrong("no such field"),
@@ -151,12 +179,12 @@ mod tests {
     #[test]
     fn mutants_are_read() {
         let text = "# why\n\nmutant: a-b\nfile: x.rs\nengine: viper\nby: kill\nloses: all\n-  one\n-    two\n+ if MUTANT { one }\n\
-                    -three\nfile: y.rs\n-four\n+MUTANT\n\nmutant: c\nfile: z.rs\nloses: x\nexcused: so\n-f\n+MUTANT\n";
+                    -three\nfile: y.rs\n-four\n+MUTANT\nfile: y.rs\n+ five\n\nmutant: c\nfile: z.rs\nloses: x\nexcused: so\n-f\n+MUTANT\n";
         let mutants = parse(text).unwrap();
         let [first, second] = mutants.as_slice() else {
             panic!("{mutants:?}");
         };
-        assert_eq!((first.name.as_str(), first.by_kill), ("a-b", true));
+        assert_eq!((first.name.as_str(), first.by), ("a-b", By::Kill));
         assert_eq!(first.engine.as_deref(), Some("viper"));
         let change = |file: &str, find: &[&str], replace: &[&str]| Change {
             file: file.into(),
@@ -167,6 +195,7 @@ mod tests {
             change("x.rs", &["one", "two"], &[" if MUTANT { one }"]),
             change("x.rs", &["three"], &[]),
             change("y.rs", &["four"], &["MUTANT"]),
+            change("y.rs", &[], &[" five"]),
         ];
         assert_eq!(first.changes, expected);
         assert_eq!(second.excused.as_deref(), Some("so"));

@@ -1,10 +1,10 @@
-//! A copy of the source tree with mutants in it, all at once, and the program built of it.
+//! A copy of the source tree with mutants in it, all at once, and the programs built of it.
 //!
 //! Mutants that change the same lines go into different *layers*, each a build of its own; as a rule there is
 //! one. What has not changed since the last time is not written again, so that cargo builds no more than it
 //! must.
 
-use super::plan::Mutant;
+use super::plan::{By, Mutant};
 use crate::cargo::{cargo, root, target};
 use crate::child;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,13 @@ pub(super) fn directory() -> PathBuf {
     target().join("mutants")
 }
 
-/// The program with the mutants of a layer.
-pub(super) fn program(layer: usize) -> PathBuf {
-    directory().join(format!("everdram-{layer}"))
+/// The program with the mutants of a layer that is asked where they are looked for `by` this.
+pub(super) fn program(layer: usize, by: By) -> PathBuf {
+    let name = match by {
+        By::Lab | By::Kill => "everdram",
+        By::Teeth => "teeth",
+    };
+    directory().join(format!("{name}-{layer}"))
 }
 
 /// Which mutants go together.
@@ -76,7 +80,12 @@ fn places(mutant: &Mutant, texts: &mut BTreeMap<String, String>) -> Result<Vec<P
             texts.insert(change.file.clone(), text);
         }
         let text = texts.get(&change.file).map_or("", String::as_str);
-        let place = find(text, &change.find).map_err(|count| {
+        let end = text.lines().count();
+        let place = match change.find.is_empty() {
+            true => Ok(end..end),
+            false => find(text, &change.find),
+        };
+        let place = place.map_err(|count| {
             let first = change.find.first().map_or("", String::as_str);
             wrong(&format!(
                 "what begins with `{first}` is there {count} times"
@@ -100,19 +109,34 @@ fn find(text: &str, lines: &[String]) -> Result<Range<usize>, usize> {
     let last = (all.len() + 1).saturating_sub(lines.len());
     let mut found = (0..last).filter(is_here);
     match (found.next(), found.count()) {
-        (Some(at), 0) if !lines.is_empty() => Ok(at..at + lines.len()),
+        (Some(at), 0) => Ok(at..at + lines.len()),
         (None, _) => Err(0),
         (Some(_), more) => Err(1 + more),
     }
 }
 
-/// Builds a layer's program. Cargo warns of code that nobody is to read; what it says is shown if it fails.
-pub(super) fn build(mutants: &[Mutant], layer: &Layer, number: usize) -> Result<(), String> {
+/// Builds a layer's programs, of which those are wanted that look for mutants `by` these. Cargo warns of code
+/// that nobody is to read; what it says is shown if it fails.
+pub(super) fn build(
+    mutants: &[Mutant],
+    layer: &Layer,
+    number: usize,
+    by: &[By],
+) -> Result<(), String> {
     let tree = directory().join("tree");
     lay_out(mutants, layer, &tree)?;
     let built = directory().join("target");
     let mut command = cargo();
-    command.args(["build", "--quiet", "--profile", "lab", "-p", "everdram-cli"]);
+    command.args(["build", "--quiet", "--profile", "lab"]);
+    let mut programs = Vec::new();
+    if by.iter().any(|&by| by != By::Teeth) {
+        command.args(["-p", "everdram-cli", "--bin", "everdram"]);
+        programs.push(("everdram", By::Lab));
+    }
+    if by.contains(&By::Teeth) {
+        command.args(["-p", "everdram-lab", "--example", "teeth"]);
+        programs.push(("examples/teeth", By::Teeth));
+    }
     command.current_dir(&tree).env("CARGO_TARGET_DIR", &built);
     let output = child::output(&mut command, BUILD_MAX);
     let output = output.map_err(|trouble| format!("the build {trouble}"))?;
@@ -120,9 +144,11 @@ pub(super) fn build(mutants: &[Mutant], layer: &Layer, number: usize) -> Result<
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         return Err("the tree with mutants does not build".into());
     }
-    let (from, to) = (built.join("lab/everdram"), program(number));
-    let copied = fs::copy(&from, &to).map(drop);
-    copied.map_err(|error| format!("{}: {error}", to.display()))
+    programs.into_iter().try_for_each(|(name, by)| {
+        let (from, to) = (built.join("lab").join(name), program(number, by));
+        let copied = fs::copy(&from, &to).map(drop);
+        copied.map_err(|error| format!("{}: {error}", to.display()))
+    })
 }
 
 /// Copies the tree, with the mutants of a layer.

@@ -9,7 +9,6 @@ use super::layout::{Opcode, Operation, RecordAt};
 use super::session::Pending;
 use super::session::{BulletSession, bump_signed};
 use super::write::Change;
-use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::{BatchOp, Engine, Ticket};
 use crate::engine::{check_key, check_value};
@@ -23,10 +22,6 @@ impl BulletSession {
             if let BatchOp::Put { value, .. } = op {
                 check_value(value)?;
             }
-        }
-        if ops.len() > 1 && self.engine.broken.is(Hole::B13) {
-            let mut each = ops.iter().map(std::slice::from_ref);
-            return each.try_fold(Ticket::NONE, |_, op| self.apply_batch(op));
         }
         self.healthy()?;
         self.room_for(ops.iter().map(room_of).sum())?;

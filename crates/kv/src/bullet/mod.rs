@@ -31,7 +31,6 @@ mod check;
 pub(super) mod counters;
 mod front;
 mod gleaner;
-mod holes;
 mod layout;
 mod maintenance;
 mod overflow_record;
@@ -43,7 +42,6 @@ mod session;
 mod table;
 mod write;
 
-use crate::broken::Opened;
 use crate::concurrency::epoch::Epochs;
 use crate::concurrency::stripes::{StripeId, Stripes};
 use crate::crl::Logs;
@@ -144,7 +142,6 @@ pub(crate) struct Bullet {
     recovery: recovery::Summary,
     background: Background,
     gleans_by_itself: bool,
-    broken: Opened,
     durable_at_fence: bool,
     read_only: bool,
     /// What is missing, if the pool is being salvaged.
@@ -184,13 +181,11 @@ impl Bullet {
         let damage = crate::engine::damage::damage_of(&pool, options);
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
         let mut found = ReadFlusher::new(pool.lane());
-        let broken = Opened::by(options);
         let redo = Arc::new(Redo::new(
             Arc::clone(&pool),
             logs_at,
             geometry.areas(),
             geometry.area_bytes,
-            broken,
         ));
         let (ledger, books, mut back) = recovery::open_parts(
             &pool,
@@ -208,12 +203,7 @@ impl Bullet {
         let mut bullet = Bullet {
             path: path.into(),
             front: Front::new(geometry.depth, options.bullet.front_bytes).map_err(at_path)?,
-            logs: Logs::new(
-                Arc::clone(&pool),
-                geometry.logs_from(logs_at),
-                ledger,
-                broken,
-            ),
+            logs: Logs::new(Arc::clone(&pool), geometry.logs_from(logs_at), ledger),
             geometry,
             redo,
             epochs: Epochs::new(slots),
@@ -252,7 +242,6 @@ impl Bullet {
             recovery: recovery::Summary::default(),
             background: Background::default(),
             gleans_by_itself: options.reclaim_background,
-            broken,
             durable_at_fence: pool.durable() == Lsn(u64::MAX),
             read_only: pool.is_read_only(),
             damage,

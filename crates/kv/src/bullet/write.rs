@@ -7,7 +7,6 @@ use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_a
 use super::overflow_record::write_overflow_record;
 use super::session::{BulletSession, Seen, bump, bump_signed};
 use super::session::{PENDING_MAX, Pending};
-use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use everdram_pm::Flushed;
@@ -345,9 +344,7 @@ impl BulletSession {
     /// One fence for everything submitted; then the front shows it.
     #[inline]
     pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
-        if !self.engine.broken.is(Hole::B6) {
-            self.fence();
-        }
+        self.fence();
         let mut pending = std::mem::take(&mut self.pending);
         let mut result = Ok(());
         for one in pending.drain(..) {
@@ -357,9 +354,6 @@ impl BulletSession {
             self.engine.stripes.release(one.stripe, &self.ordered);
         }
         self.pending = pending;
-        if self.engine.broken.is(Hole::B6) {
-            self.fence();
-        }
         self.end_group();
         self.drop_spare_lines();
         let (front, epochs) = (&self.engine.front, &self.engine.epochs);
@@ -396,9 +390,7 @@ impl BulletSession {
     /// Lets others see a write, which is fenced; its stripe is still held.
     #[inline]
     pub(super) fn publish(&mut self, one: &Pending) -> Result<(), Error> {
-        if let Some(written) = one.written
-            && !self.engine.broken.is(Hole::B6)
-        {
+        if let Some(written) = one.written {
             self.ordered.assert_covers(written);
         }
         let BulletSession {
@@ -417,7 +409,6 @@ impl BulletSession {
             Some(reader_locks) => reader_locks.write(one.stripe, show),
             None => show(),
         }?;
-        engine.forget_removed(&one.node);
         let counters = &engine.slots[usize::from(self.id)];
         match &one.old {
             Some(old) => nodes.push((old.at, old.bytes())),

@@ -139,7 +139,7 @@ impl Cursor {
         self.fill(logs, position, sealed, most);
         let entry = self.at(position, sealed);
         let at = logs.place(self.log, position);
-        if !head.verifies(logs.pool.secret(), at, logs.sealed(position), entry) {
+        if !head.verifies(logs.pool.secret(), at, position, entry) {
             return Next::Nothing;
         }
         let entry = Entry {

@@ -26,7 +26,6 @@ use super::entry::Entry;
 use super::ledger::{LEDGERS_AT, LOGS_MAX, Ledger};
 use super::log::{Logs, Shape};
 use super::recover::Replay;
-use crate::broken::Opened;
 use crate::concurrency::stripes::{STRIPES, StripeId, Stripes};
 use crate::engine::halt::Halt;
 use crate::engine::kind::JOURNAL;
@@ -155,7 +154,7 @@ impl<V: Volatile> Journal<V> {
             None if shape.is_blank(&pool) => Ledger::first(&mut found.lane, shape.count),
             None => return damaged(LEDGERS_AT, "both ledgers are damaged"),
         };
-        let logs = Logs::new(Arc::clone(&pool), shape, ledger, Opened::default());
+        let logs = Logs::new(Arc::clone(&pool), shape, ledger);
         let stripes = Stripes::new(STRIPES);
         found.settle();
         let mut recovery = [Recovery {

@@ -23,7 +23,6 @@
 
 use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
-use crate::broken::Opened;
 use crate::concurrency::seam::publishes;
 use crossbeam_utils::CachePadded;
 use everdram_pm::lock::lock;
@@ -93,7 +92,6 @@ pub(crate) struct Logs {
     pub(super) pass: Mutex<Pass>,
     /// What was reclaimed last; its copies in the pool are durable.
     pub(super) ledger: Mutex<Ledger>,
-    pub(super) broken: Opened,
 }
 
 /// What a session appends between two commits.
@@ -109,7 +107,7 @@ pub(crate) struct Group {
 
 impl Logs {
     /// The logs of a pool, as empty as the ledger says; see [`Logs::recover`].
-    pub(crate) fn new(pool: Arc<Pool>, shape: Shape, ledger: Ledger, broken: Opened) -> Logs {
+    pub(crate) fn new(pool: Arc<Pool>, shape: Shape, ledger: Ledger) -> Logs {
         Logs {
             pool,
             shape,
@@ -117,7 +115,6 @@ impl Logs {
             epoch: CachePadded::new(AtomicU64::new(1)),
             pass: Mutex::default(),
             ledger: Mutex::new(ledger),
-            broken,
         }
     }
 
@@ -255,8 +252,7 @@ impl Logs {
         // written by another.
         let marks = [self.epoch(), group.start];
         let secret = self.pool.secret();
-        let position = self.sealed(group.tail);
-        seal_entry(secret, [at, position], marks, sizes, &mut bytes[..sealed]);
+        seal_entry(secret, [at, group.tail], marks, sizes, &mut bytes[..sealed]);
         lane.stream(at, bytes)
     }
 

@@ -45,7 +45,6 @@ mod change;
 mod cursor;
 mod entry;
 mod estimate;
-mod holes;
 mod inspect;
 mod journal;
 mod ledger;

@@ -15,7 +15,6 @@ use super::cursor::{Cursor, Entries};
 use super::ledger::{Ledger, Notes};
 use super::log::Logs;
 use super::log::Pass;
-use crate::broken::Hole;
 use crate::concurrency::seam::publishes;
 use crate::error::Error;
 use everdram_pm::Lane;
@@ -137,9 +136,6 @@ impl Logs {
             .map(|number| self.log(number).cursor.load(Ordering::Acquire))
             .collect();
         let mut ledger = lock(&self.ledger);
-        if self.broken.is(Hole::B1) {
-            ledger.move_heads_one_by_one(back.lane(), &heads);
-        }
         let mut next = Ledger {
             sequence: ledger.sequence + 1,
             epoch,

@@ -10,7 +10,6 @@
 use super::cursor::{Cursor, Next};
 use super::entry::Entry;
 use super::log::Logs;
-use crate::broken::Hole;
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::LINE;
@@ -127,7 +126,7 @@ impl Logs {
                     continue;
                 }
                 // A later life of the pool has later epochs, and so has what it wrote.
-                let is_of_a_former_lap = entry.head.epoch < epoch && !self.broken.is(Hole::B8);
+                let is_of_a_former_lap = entry.head.epoch < epoch;
                 if is_of_a_former_lap || !replay.is_there(&entry) {
                     break;
                 }

@@ -140,15 +140,14 @@ fn a_chunk_has_one_owner() {
 }
 
 #[cfg(all(feature = "lab", not(miri)))]
-#[allow(dead_code, reason = "the stories of `tests/broken` need more of it")]
-#[path = "../../tests/broken/memory.rs"]
+#[allow(dead_code, reason = "`tests/moments` needs more of it")]
+#[path = "../../tests/moments/memory.rs"]
 mod memory;
 
 #[cfg(all(feature = "lab", not(miri)))]
 mod records {
     use super::super::{Heap, Redo};
     use super::memory::{Memory, Moment};
-    use crate::broken::Opened;
     use crate::engine::persist_on_read::ReadFlusher;
     use everdram_pm::lab::{Seed, create, open};
     use everdram_pm::{LINE, Pool};
@@ -170,7 +169,7 @@ mod records {
             Some(extent) => extent.at,
             None => pool.allocate(OWNER, 2 * AREAS, AREAS).unwrap().at,
         };
-        let redo = Redo::new(Arc::clone(&pool), at, 2, 1024, Opened::default());
+        let redo = Redo::new(Arc::clone(&pool), at, 2, 1024);
         if is_new {
             redo.format(&mut pool.lane());
         }

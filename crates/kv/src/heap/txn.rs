@@ -20,7 +20,6 @@
 //! transactions in flight never name the same bit, and a bit has its own history. The area is used again only
 //! after the record in it was retired (B12).
 
-use crate::broken::{Hole, Opened};
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
@@ -66,19 +65,12 @@ pub(crate) struct Redo {
     count: u32,
     /// Areas that no [`Txn`] has.
     free: Mutex<Vec<u32>>,
-    broken: Opened,
 }
 
 impl Redo {
     /// `areas` areas of `area_bytes` bytes each, from `at` on; everything a multiple of 64. New ones are
     /// zero, and to be formatted.
-    pub(crate) fn new(
-        pool: Arc<Pool>,
-        at: u64,
-        areas: u32,
-        area_bytes: u64,
-        broken: Opened,
-    ) -> Redo {
+    pub(crate) fn new(pool: Arc<Pool>, at: u64, areas: u32, area_bytes: u64) -> Redo {
         assert!((at | area_bytes).is_multiple_of(LINE) && area_bytes >= 4 * LINE);
         Redo {
             pool,
@@ -86,7 +78,6 @@ impl Redo {
             area_bytes,
             count: areas,
             free: Mutex::new((0..areas).rev().collect()),
-            broken,
         }
     }
 
@@ -332,9 +323,6 @@ impl Txn {
         self.record.resize(lines, 0);
         let flushed = lane.stream(area + LINE, &self.record);
         let _committed = lane.fence(flushed);
-        if self.redo.broken.is(Hole::B12) {
-            retire(lane, area, self.number);
-        }
         apply(lane, &self.edits);
         self.edits.clear();
         retire(lane, area, self.number);

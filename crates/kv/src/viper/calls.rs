@@ -72,10 +72,9 @@ impl EngineSession for ViperSession {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
         self.engine.index.prefetch(hash);
-        let early = self.early(|session| session.locate(hash, key))?;
         self.acquire(stripe)?;
         self.last_read = Ticket(self.engine.stripes.stamp(stripe));
-        match early.map_or_else(|| self.locate(hash, key), Ok) {
+        match self.locate(hash, key) {
             Ok(None) => {
                 self.give_back(stripe);
                 Ok(false)
@@ -127,9 +126,8 @@ impl EngineSession for ViperSession {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
         self.engine.index.prefetch(hash);
-        let early = self.early(|session| session.word_of(hash, key, at))?;
         self.acquire(stripe)?;
-        if self.engine.geometry.fixed.is_some() && early.is_none() {
+        if self.engine.geometry.fixed.is_some() {
             match self.change_in_place(hash, stripe, key, at, change) {
                 Ok(None) => {}
                 Ok(changed) => return Ok(changed),
@@ -139,7 +137,7 @@ impl EngineSession for ViperSession {
                 }
             }
         }
-        let found = early.map_or_else(|| self.word_of(hash, key, at), Ok);
+        let found = self.word_of(hash, key, at);
         self.update_word_locked(found, hash, stripe, key, at, change)
             .map_err(|error| self.engine.at_path(error))
     }

@@ -40,7 +40,6 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
         };
         write_piece(session, block, State::Overflow, head, data);
     }
-    session.count_used_blocks(pieces as u64);
     let _ordered = session.settle_and_fence();
     Ok(Chain {
         bytes: total as u64,
@@ -187,7 +186,6 @@ impl<'a> Stream<'a> {
     /// Writes the last piece and fences all of them. Returns the chain, and its blocks with their lives.
     pub(super) fn finish(mut self) -> (Chain, Vec<(u32, u32)>) {
         self.write_piece(0);
-        self.session.count_used_blocks(self.written.len() as u64);
         let _ordered = self.session.settle_and_fence();
         let chain = Chain {
             bytes: self.bytes,

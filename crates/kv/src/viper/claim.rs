@@ -182,24 +182,6 @@ impl Claim {
         }
     }
 
-    /// Hole V7: as [`Claim::append`], but through the cache, and flushed in steps of a line from wherever the
-    /// record starts.
-    pub(crate) fn append_unaligned(
-        &mut self,
-        lane: &mut Lane,
-        unfenced: &mut Unfenced,
-        build: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let at = self.page_at() + self.fill;
-        let mut record = Vec::new();
-        build(&mut record);
-        self.count(record.len());
-        let _ = lane.store(at, &record);
-        for step in (0..record.len() as u64).step_by(LINE as usize) {
-            unfenced.add(lane.flush_range(at + step, 8));
-        }
-    }
-
     /// The page has a record more.
     fn count(&mut self, bytes: usize) {
         self.fill += bytes as u64;

@@ -12,7 +12,6 @@ use super::read::What;
 use super::record::RecordKind;
 use super::session::{PENDING_MAX, Pending, Replaced, ViperSession};
 use super::{bump, index_error};
-use crate::broken::Hole;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
@@ -76,12 +75,6 @@ impl ViperSession {
                 self.mark(old)?;
             }
         }
-        if self.engine.is_broken(Hole::V12) {
-            for write in &mut *pending {
-                self.resolve(write);
-            }
-            return self.fence_after_publishing(pending);
-        }
         // It is looked up what the records replace while they are on their way to the medium.
         self.settle();
         match pending {
@@ -89,7 +82,6 @@ impl ViperSession {
             _ => self.resolve_together(pending),
         }
         let ordered = self.settle_and_fence();
-        self.unlock_pages(pending);
         for write in pending {
             self.resolve(write);
             self.publish(write, &ordered)?;
@@ -149,7 +141,7 @@ impl ViperSession {
 
     /// Says what reads of the write's key depend on.
     #[inline(always)]
-    pub(super) fn stamp(&self, write: &Pending, ordered: &Ordered) {
+    fn stamp(&self, write: &Pending, ordered: &Ordered) {
         let engine = &self.engine;
         // A copy that compaction made needs no stamp: until it is durable, the original is still there.
         if !engine.durable_at_fence && !write.moved {
@@ -159,8 +151,8 @@ impl ViperSession {
 
     /// Swings the index entry of a write.
     #[inline(always)]
-    pub(super) fn repoint(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
-        let old = self.entry_of(write);
+    fn repoint(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
+        let old = write.old().map(|old| old.location);
         let ViperSession {
             engine, scratch, ..
         } = self;
@@ -189,7 +181,7 @@ impl ViperSession {
 
     /// Marks the record dead that a published write replaced, and counts.
     #[inline(always)]
-    pub(super) fn mark_old_dead(&mut self, write: &Pending) -> Result<(), Error> {
+    fn mark_old_dead(&mut self, write: &Pending) -> Result<(), Error> {
         if write.moved {
             return Ok(());
         }
@@ -249,7 +241,6 @@ impl ViperSession {
                     // As a rule it stays alone: the fence comes soon, and no lock before it.
                     self.settle();
                 }
-                self.lock_page(location)?;
                 self.submit(Pending {
                     hash,
                     stripe,

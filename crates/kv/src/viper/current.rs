@@ -7,7 +7,6 @@ use super::lookup::{Aim, Hit, locate, look_up};
 use super::read::{NOWHERE, Spot, UNIT, chain_of};
 use super::record::Record;
 use super::session::{Old, ViperSession};
-use crate::broken::Hole;
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::looks;
 use crate::error::Error;
@@ -123,10 +122,6 @@ fn ordinary(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Option<Old> {
-    // Locks of pages, if there are any, are for those who look thoroughly.
-    if engine.is_broken(Hole::V5) {
-        return None;
-    }
     let reader = engine.reader();
     let spot = reader.try_spot(at)?;
     // Whether records of a block are alive that nobody has verified takes a look of its own.
@@ -179,7 +174,6 @@ fn replaceable(
     (location, spot, record): &Hit,
     scratch: &[u8],
 ) -> Result<Old, Error> {
-    engine.refuse_locked_page(spot)?;
     let reader = engine.reader();
     // Whoever replaces it will have to mark it dead: damage shows here, before anything of it changes.
     let mark = reader.verified_mark_of(spot)?;

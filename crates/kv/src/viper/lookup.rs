@@ -7,7 +7,6 @@ use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::ViperSession;
 use super::{Viper, bump};
-use crate::broken::Hole;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
@@ -249,7 +248,6 @@ impl ViperSession {
             return Ok(Look::Dead);
         }
         looks!();
-        engine.refuse_locked_page(&spot)?;
         if engine.is_expired(record.expires_at_ms) {
             return Ok(Look::Absent);
         }
@@ -290,7 +288,7 @@ pub(super) fn location(at: u64) -> Result<Location, Error> {
 }
 
 /// The hash of the key of the record at `location`, which the index points to.
-pub(super) fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) -> Option<KeyHash> {
+fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) -> Option<KeyHash> {
     let reader = engine.reader();
     // `check` reports the damage of a record whose head rotted.
     let spot = reader.spot(location.get() * UNIT).ok()?;
@@ -406,10 +404,6 @@ pub(super) fn glance_at(
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Option<Record> {
-    // Locks of pages, if there are any, are for those who look thoroughly.
-    if engine.is_broken(Hole::V5) {
-        return None;
-    }
     engine.reader().glance(at, key, scratch)
 }
 

@@ -30,7 +30,6 @@ mod current;
 mod deferred_marks;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod holes;
 mod layout;
 mod lookup;
 mod maintenance;
@@ -170,8 +169,6 @@ pub(crate) struct Viper {
     reclaim_background: bool,
     durable_at_fence: bool,
     read_only: bool,
-    #[cfg(feature = "broken")]
-    broken: Option<crate::broken::Hole>,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -249,8 +246,6 @@ impl Viper {
             background: Background::default(),
             keeper: Background::default(),
             reclaim_background: options.reclaim_background,
-            #[cfg(feature = "broken")]
-            broken: options.broken,
             weak: Weak::clone(weak),
             read_only: pool.is_read_only(),
             durable_at_fence: pool.durable() == Lsn(u64::MAX),

@@ -9,7 +9,6 @@ use super::read::{MarkPlace, UNIT, damaged_mark};
 use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, ViperSession, claim_index};
 use super::{MARKS_MAX, chain};
-use crate::broken::Hole;
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::VERSION_MAX;
 use crate::error::Error;
@@ -172,8 +171,6 @@ impl ViperSession {
         let full = slot.replace(next);
         let fenced = |claim: &mut Claim| claim.fenced(&engine.blocks);
         claims.iter_mut().flatten().for_each(fenced);
-        self.count_used_blocks(1);
-        self.unlock_pending_pages();
         if let Some(full) = full {
             full.sealed(&self.engine.blocks);
         }
@@ -200,10 +197,7 @@ impl ViperSession {
         if let Some(claim) = &mut claims[claim_index(kind)] {
             let epoch = claim.epoch();
             let build = |into: &mut Vec<u8>| build(into, engine.pool.secret(), epoch);
-            match engine.is_broken(Hole::V7) {
-                true => claim.append_unaligned(lane, unfenced, build),
-                false => claim.append(lane, unfenced, build),
-            }
+            claim.append(lane, unfenced, build);
         }
         location(at)
     }

@@ -33,7 +33,6 @@
 use super::budget::lines_of;
 use super::node_of;
 use super::{KEPT, Node, TOUCHED};
-use crate::broken::Hole;
 use crate::bullet::Bullet;
 use crate::bullet::layout::INLINE_MAX;
 use crate::bullet::layout::ObjectHead;
@@ -116,9 +115,9 @@ impl Bullet {
     }
 
     /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing
-    /// behind it does. Hole B7: any may.
+    /// behind it does.
     fn may_leave(&self, node: &Node) -> bool {
-        self.front.is_applied(node.at) || node.lsn <= self.floor() || self.broken.is(Hole::B7)
+        self.front.is_applied(node.at) || node.lsn <= self.floor()
     }
 
     /// Evicts some, for a session that is about to use more; it holds nothing.

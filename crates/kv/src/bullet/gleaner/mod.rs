@@ -242,9 +242,7 @@ impl Gleaner {
     ) -> Result<u64, Error> {
         let wants = |node: Option<Node>| node.filter(|node| is_wanted(engine, record, node));
         let mut shown = engine.front.find(hash, key);
-        if let Some(node) = wants(shown)
-            && !self.passes_over(engine, hash)
-        {
+        if let Some(node) = wants(shown) {
             if engine.system.applies_each() {
                 self.apply_older(engine, &node, key)?;
             }
@@ -310,7 +308,7 @@ impl Gleaner {
     }
 
     /// Whether the row is locked for the transaction.
-    pub(super) fn holds(&self, row: usize) -> bool {
+    fn holds(&self, row: usize) -> bool {
         self.staged.iter().any(|staged| staged.row == row)
     }
 

@@ -21,7 +21,6 @@ use super::front::node_of;
 use super::layout::INLINE_MAX;
 use super::layout::{Geometry, Named, Opcode, Operation, RecordAt, are_sound, operations, word_at};
 use super::overflow_record::read_overflow_record;
-use crate::broken::Hole;
 use crate::crl::{Entry, Ledger, Replay, Shape};
 use crate::engine::damage::Damage;
 use crate::engine::damage::tolerate;
@@ -356,11 +355,7 @@ impl<'a> Recovery<'a> {
     fn show_locked(&mut self, mut node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let engine = self.engine;
         let (place, old) = engine.front.locate(node.hash, key);
-        if old.is_some_and(|old| old.lsn >= node.lsn) && !engine.broken.is(Hole::B2) {
-            return Ok(false);
-        }
-        if node.is_tombstone && engine.broken.is(Hole::B5) {
-            engine.front.remove(&place);
+        if old.is_some_and(|old| old.lsn >= node.lsn) {
             return Ok(false);
         }
         if node.expires_at_ms != 0 {
@@ -402,7 +397,7 @@ impl<'a> Recovery<'a> {
         let base = match behind {
             Some((at, head)) if head.lsn >= shown_lsn => {
                 engine.back.value(at, &head, &mut scratch, &mut value)?;
-                engine.has_up_to(head.lsn)
+                head.lsn
             }
             _ => {
                 if let Some(node) = &shown {

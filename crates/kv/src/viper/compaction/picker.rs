@@ -62,7 +62,7 @@ fn survey(viper: &Viper, least: f64) -> (Room, Vec<(u32, u32)>) {
             State::Sealed => {
                 let garbage = entry.garbage();
                 room.unused += u64::from(garbage);
-                if f64::from(garbage) >= bytes as f64 * least && !viper.has_locked_page(block) {
+                if f64::from(garbage) >= bytes as f64 * least {
                     found.push((garbage, block));
                 }
             }

@@ -10,7 +10,6 @@
 //! most one copy of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable
 //! first.
 
-use crate::broken::Hole;
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
@@ -230,9 +229,6 @@ fn move_record(
     this: &Move<'_>,
 ) -> Result<Option<Old>, Error> {
     let place = location(this.live.at)?;
-    if viper.is_broken(Hole::V2) {
-        return move_without_lock(viper, session, this, place);
-    }
     session.acquire(this.stripe)?;
     let submitted = match viper.points_to(&session.slot, this.live.hash, place) {
         false => Ok(None),
@@ -276,24 +272,6 @@ fn move_locked(
     let new = copy(session, this, &scratch, next_stamp(viper, this, &old));
     session.scratch = scratch;
     Ok(Some((this.pending(session, Some(new?), old), old)))
-}
-
-/// Hole V2: the key's lock is taken only to put the copy over whatever the index has by then.
-fn move_without_lock(
-    viper: &Viper,
-    session: &mut ViperSession,
-    this: &Move<'_>,
-    place: Location,
-) -> Result<Option<Old>, Error> {
-    if !viper.points_to(&session.slot, this.live.hash, place) {
-        return Ok(None);
-    }
-    let old = unchanged(viper, this)?;
-    let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
-    session.acquire(this.stripe)?;
-    let write = this.pending(session, Some(new), old);
-    session.submit(write)?;
-    Ok(Some(old))
 }
 
 /// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay

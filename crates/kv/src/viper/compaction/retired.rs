@@ -19,7 +19,6 @@
 //! Blocks are not freed after blocks that were *filled* when they were emptied: of two copies that compaction
 //! made of a record, the older one has no mark. So all are freed before the next blocks are chosen.
 
-use crate::broken::Hole;
 use crate::concurrency::epoch::Epochs;
 use crate::viper::block_table::{Info, State};
 use crate::viper::layout::{Kind, page_word};
@@ -210,28 +209,10 @@ impl RetireQueue {
         }
         has_begun
     }
-
-    /// Hole V14: takes everything that was gathered.
-    fn take_all(&self) -> Vec<Retired> {
-        let mut queue = lock(&self.0);
-        let ready = queue
-            .lots
-            .iter()
-            .take_while(|lot| !lot.is_gathering())
-            .count();
-        queue
-            .lots
-            .drain(..ready)
-            .flat_map(|lot| lot.content)
-            .collect()
-    }
 }
 
 /// Frees what nobody can be in; returns how many bytes. One thread at a time: the one that has the compactor.
 pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -> u64 {
-    if viper.is_broken(Hole::V14) {
-        return free_at_once(viper);
-    }
     let ready = viper.retired.take_passed(&viper.epochs);
     if ready.is_empty() {
         return 0;
@@ -249,8 +230,7 @@ pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -
     }
     let ordered = session.settle_and_fence();
     for &(block, info) in &blocks {
-        let life = viper.last_life(info.epoch);
-        viper.blocks.release(block, life, &ordered);
+        viper.blocks.release(block, info.epoch, &ordered);
     }
     let pieces = release_pieces(viper, &pieces, &ordered);
     let blocks = blocks.len() as u64;
@@ -300,19 +280,6 @@ fn release_pieces(viper: &Viper, pieces: &[(u32, u32)], ordered: &Ordered) -> u6
         }
     }
     count
-}
-
-/// Hole V14: nobody is waited for, and the pool does not know that the blocks are free.
-fn free_at_once(viper: &Viper) -> u64 {
-    let Ready { blocks, pieces } = sort_out(viper, &viper.retired.take_all());
-    let ordered = Ordered::when_found();
-    for &(block, info) in &blocks {
-        viper.blocks.release(block, info.epoch, &ordered);
-    }
-    let pieces = release_pieces(viper, &pieces, &ordered);
-    let blocks = blocks.len() as u64;
-    bump_shared(&viper.blocks_reclaimed, blocks);
-    (blocks + pieces) * viper.geometry.block_bytes
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ impl<'a> IndexBuilder<'a> {
         let Some((old, _, record)) = found else {
             return Ok(false);
         };
-        if viper.wins((new, one.stamp), (old, record.stamp)) {
+        if one.stamp.order() > record.stamp.order() {
             viper
                 .index
                 .replace(one.hash, old, new, &Ordered::when_found());
@@ -201,10 +201,7 @@ pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
         let Some((kind, epoch)) = word else {
             continue;
         };
-        if matches!(
-            viper.believed_kind(block, kind),
-            Kind::Free | Kind::Overflow
-        ) {
+        if matches!(kind, Kind::Free | Kind::Overflow) {
             continue;
         }
         telling += 1;

@@ -32,7 +32,6 @@ use super::read::{UNIT, chain_of};
 use super::record::{Record, RecordKind, Stamp};
 use super::session::{Old, ViperSession};
 use super::{Viper, index_error};
-use crate::broken::Hole;
 use crate::error::Error;
 use crate::error::corrupt;
 use crate::index::{KeyHash, Location};
@@ -118,12 +117,10 @@ pub(super) fn recover(
         .all()
         .for_each(|stripe| viper.stripes.raise(stripe, version));
     let _ordered = session.settle_and_fence();
-    if !viper.is_broken(Hole::V1) {
-        for (key, stamp) in buried {
-            mark_removed_dead(viper, &session, &key, stamp, &mut found)?;
-        }
-        mark_outdone_dead(viper, &session, &mut found)?;
+    for (key, stamp) in buried {
+        mark_removed_dead(viper, &session, &key, stamp, &mut found)?;
     }
+    mark_outdone_dead(viper, &session, &mut found)?;
     clean_up(viper, &mut session, &mut found)?;
     assert!(
         found.losers.is_empty() && found.free.is_empty(),
@@ -407,9 +404,6 @@ pub(super) fn mark_losers(
     losers.sort_unstable();
     losers.dedup();
     found.marked += losers.len() as u64;
-    if viper.is_broken(Hole::V1) {
-        losers.clear();
-    }
     for at in losers {
         let old = at_old(viper, at)?;
         session.mark(&old)?;

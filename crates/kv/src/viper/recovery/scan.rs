@@ -213,7 +213,7 @@ impl Scan<'_> {
             };
             certain.keep(at, bytes);
         }
-        match viper.believed_kind(block, kind) {
+        match kind {
             Kind::Free => {
                 if let Err(error) = self.really_free(block, at, epoch) {
                     return match salvage::life(viper, block, error)? {

@@ -1,8 +1,7 @@
 //! What a get does not do: read persistent memory for what is in front, and wait.
 
-use crate::bullet::options;
 use crate::memory::Moment;
-use crate::place::{Outcome, Place, User, agree};
+use crate::place::{Outcome, Place, User, agree, options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -23,7 +22,7 @@ fn get(place: &Place, reader: &mut User, key: &[u8]) -> (Result<Option<Vec<u8>>,
 /// Neither of a value that only a log has, nor of one that the back has, too.
 #[test]
 fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let (mut user, mut reader) = (place.session(), place.session());
     let value = Ok(Some(b"value".to_vec()));
     for is_applied in [false, true] {
@@ -53,7 +52,7 @@ fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
 /// the row locked.
 #[test]
 fn a_get_waits_for_nobody() {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let (mut user, mut reader) = (place.session(), Some(place.session()));
     user.put(b"key", b"old");
     let mut during = |act: &mut dyn FnMut()| {

@@ -1,9 +1,9 @@
-//! A running engine over a small crash lab, and what a story needs of it.
+//! A running engine over a small crash lab, and what a test needs of it.
 
 use crate::memory::{Memory, Moment};
 use everdram::engine::{Engine, EngineSession};
 use everdram::lab::{identity, open};
-use everdram::{EngineKind, Error, Hole, Options};
+use everdram::{EngineKind, Error, Options};
 use everdram_pm::lab;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,16 +17,49 @@ pub(crate) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 /// What went wrong, if anything did.
 pub(crate) type Outcome = Result<(), String>;
 
-/// What small pools of all engines have in common.
-pub(crate) fn base(engine: EngineKind, hole: Option<Hole>) -> Options {
+/// A small pool of Bullet: two logs of a few dozen entries, and tables of four buckets. The first session
+/// writes the first log, the second the other one.
+pub(crate) fn options() -> Options {
     let mut options = Options::default();
-    options.engine = Some(engine);
+    options.engine = Some(EngineKind::Bullet);
     options.initial_bytes = 16 << 10;
     options.chunk_bytes = 16 << 10;
     options.max_bytes = 256 << 10;
     options.sessions_max = 4;
-    options.broken = hole;
+    options.bullet.logs = 2;
+    options.bullet.log_bytes = 4 << 10;
+    options.bullet.transaction_bytes = 1 << 10;
+    options.bullet.chunk_bytes = 4 << 10;
+    options.bullet.depth = 2;
     options
+}
+
+pub(crate) fn durable(memory: &Memory) -> Vec<Vec<u8>> {
+    vec![memory.durable()]
+}
+
+pub(crate) fn one(key: &[u8], value: &[u8]) -> Contents {
+    Contents::from([(key.to_vec(), value.to_vec())])
+}
+
+/// Keys that do not depend on each other: each in a stripe of its own.
+pub(crate) fn apart<const COUNT: usize>(user: &mut User) -> [[u8; 1]; COUNT] {
+    let mut chosen: Vec<[u8; 1]> = Vec::new();
+    for key in (0..=255).map(|byte| [byte]) {
+        let clocks = |user: &mut User, keys: &[[u8; 1]]| -> Vec<u64> {
+            keys.iter().map(|key| user.0.watch(key)).collect()
+        };
+        let before = clocks(user, &chosen);
+        user.put(&key, b"");
+        user.delete(&key);
+        if clocks(user, &chosen) == before {
+            chosen.push(key);
+        }
+        if chosen.len() == COUNT {
+            break;
+        }
+    }
+    chosen.try_into().unwrap()
 }
 
 /// A running engine and its memory.
@@ -203,11 +236,4 @@ pub(crate) fn agree<T: PartialEq + std::fmt::Debug>(when: &str, found: &T, wante
         true => Ok(()),
         false => Err(format!("{when}: found {found:?}, wanted {wanted:?}")),
     }
-}
-
-/// The story ends well on a sound engine, and not on one with the hole.
-pub(crate) fn harms(hole: Hole, story: impl Fn(Option<Hole>) -> Outcome) {
-    assert_eq!(story(None), Ok(()), "a sound engine");
-    let harm = story(Some(hole)).expect_err("the hole does no harm");
-    println!("{hole}: {}", &harm[..harm.len().min(150)]);
 }

@@ -1,8 +1,7 @@
 //! Bugs that Bullet had once. Each test opens with what went wrong.
 
-use crate::bullet::{apart, durable, one, options};
 use crate::memory::{Memory, Moment};
-use crate::place::{Contents, Outcome, Place};
+use crate::place::{Contents, Outcome, Place, apart, durable, one, options};
 use everdram::lab::{identity, open};
 use everdram::options::BulletSystem;
 use everdram::{Error, Options};
@@ -15,7 +14,7 @@ const NEVER: Duration = Duration::from_secs(20);
 
 /// Room for many entries, and a row of the back for nearly every key.
 fn roomy() -> Options {
-    let mut options = options(None);
+    let mut options = options();
     options.max_bytes = 16 << 20;
     options.bullet.log_bytes = 1 << 20;
     options.bullet.depth = 10;
@@ -27,7 +26,7 @@ fn roomy() -> Options {
 /// again.
 #[test]
 fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let (mut first, mut second) = (place.session(), place.session());
     let [held, key] = apart(&mut first);
     place.reclaim();
@@ -91,7 +90,7 @@ fn looks_again(options: &Options) -> Outcome {
 /// damaged.
 #[test]
 fn a_growth_may_stop_before_its_last_step() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let mut user = place.session();
     let mut wanted = Contents::new();
     for number in 0..24u8 {
@@ -110,7 +109,7 @@ fn a_growth_may_stop_before_its_last_step() -> Outcome {
 /// was moved again: a half without keys was not written, and had those of the first time.
 #[test]
 fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let mut user = place.session();
     for number in 0..24u8 {
         user.put(&[number], b"value");
@@ -134,7 +133,7 @@ fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
 fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
     // The second load of the pool is that of the object.
     for load in 0..2 {
-        let place = Place::new(&options(None));
+        let place = Place::new(&options());
         place.session().put(b"key", b"value");
         place.reclaim();
         let place = place.crash()?;
@@ -221,7 +220,7 @@ fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
 /// waited for ever, instead of being told that the engine takes no more writes.
 #[test]
 fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let (mut first, mut second) = (place.session(), place.session());
     // Two gleaners want the same rows, of which there are four.
     let mut wanted = Contents::new();
@@ -256,7 +255,7 @@ fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
 /// taken for ever.
 #[test]
 fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
-    let place = Place::new(&options(None));
+    let place = Place::new(&options());
     let mut user = place.session();
     let used = place.crash()?.engine.stats().used_bytes;
     let put = || user.put(b"long", &[7; 9_000]);
@@ -274,7 +273,7 @@ fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
 /// waited.
 #[test]
 fn workers_leave_it_to_the_background_to_grow_the_pool() {
-    let options = options(None);
+    let options = options();
     let (engine, geometry) = identity(&options).unwrap();
     let image = lab::create(lab::Seed(7), engine, geometry).unwrap();
     let pool = lab::open(&image, options.max_bytes, None).unwrap();

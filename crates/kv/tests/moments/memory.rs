@@ -90,23 +90,6 @@ impl Memory {
         memory
     }
 
-    /// What is durable, and in turn each one of the other lines that were stored: any of them may have left
-    /// the caches.
-    pub(crate) fn evicted(&self) -> Vec<Vec<u8>> {
-        let images = self.images.lock().unwrap();
-        let lines = (0..images.stored.len()).step_by(LINE);
-        let others = lines
-            .map(|at| at..at + LINE)
-            .filter(|line| images.stored[line.clone()] != images.durable[line.clone()]);
-        others
-            .map(|line| {
-                let mut image = images.durable.clone();
-                image[line.clone()].copy_from_slice(&images.stored[line]);
-                image
-            })
-            .collect()
-    }
-
     /// Calls `watcher` each time, until [`Memory::unwatch`]; not for what the watcher itself does.
     pub(crate) fn watch(&self, moment: Moment, watcher: impl FnMut() + Send + 'static) {
         *self.watcher.lock().unwrap() = Some((moment, Box::new(watcher)));

@@ -1,9 +1,8 @@
 //! Write collapsing: while a pass is under way, somebody writes a key whose older record it has still to
 //! meet. Whatever is passed over then, a crash at any later fence keeps the newer state.
 
-use crate::bullet::options;
 use crate::memory::Moment;
-use crate::place::{Contents, Outcome, Place, User};
+use crate::place::{Contents, Outcome, Place, User, options};
 use everdram::Options;
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +11,7 @@ const OTHERS: std::ops::Range<u8> = 40..56;
 
 /// Room for all records in one log, and a row of the back for nearly every key.
 fn roomy() -> Options {
-    let mut options = options(None);
+    let mut options = options();
     options.max_bytes = 1 << 20;
     options.bullet.log_bytes = 64 << 10;
     options.bullet.depth = 7;
