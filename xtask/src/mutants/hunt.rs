@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Engines that there are.
 const ENGINES: [&str; 2] = ["viper", "bullet"];
-/// A workload of its own hangs if it takes longer: a few seconds are enough.
-const TEETH_MAX: Duration = Duration::from_secs(180);
+/// Workloads of its own hang if they take longer: half a minute is enough.
+const TEETH_MAX: Duration = Duration::from_secs(300);
 /// What is not over so long after its time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// More than anybody kills in any time.
