@@ -1,5 +1,6 @@
 //! How long single operations took.
 
+use crate::timing::Spread;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,12 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// From half of the operations over 99 of 100 to 999 of 1000.
+    pub(crate) fn spread(self) -> Spread {
+        let [min, median, max] = [self.p50, self.p99, self.p999].map(|ns| ns as f64);
+        Spread { min, median, max }
+    }
+
     /// From a histogram of nanoseconds.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Latency {

@@ -21,6 +21,7 @@ mod pace;
 pub mod pass;
 mod place;
 mod plan;
+mod plot;
 pub mod process;
 pub mod recovery;
 pub mod report;

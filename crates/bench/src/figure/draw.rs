@@ -2,8 +2,8 @@
 
 use super::Figure;
 use super::line::{Distribution, Line, Measured, Rate};
-use super::plot::{Axis, Curve, Panel, Picture, Scale};
-use everdram::options::BulletSystem;
+use crate::plot::{Axis, Curve, Panel, Picture};
+use everdram::BulletSystem;
 
 /// The picture of lines of one figure; empty without lines.
 #[must_use]
@@ -73,15 +73,6 @@ fn style(system: &str) -> usize {
     all.position(|known| known.name() == system).unwrap_or(0)
 }
 
-fn axis(name: &'static str, scale: Scale, from: Option<f64>) -> Axis {
-    Axis {
-        name,
-        scale,
-        from,
-        marks: Vec::new(),
-    }
-}
-
 /// Logarithmic where the values are far apart, else from 0 on.
 fn latency_axis(name: &'static str, curves: &[Curve]) -> Axis {
     let values = || {
@@ -95,9 +86,9 @@ fn latency_axis(name: &'static str, curves: &[Curve]) -> Axis {
         values().fold(0.0, f64::max),
     );
     if most > 6.0 * least {
-        axis(name, Scale::Log, None)
+        Axis::log(name)
     } else {
-        axis(name, Scale::Linear, Some(0.0))
+        Axis::linear(name)
     }
 }
 
@@ -124,7 +115,7 @@ fn curves(lines: &[&Line], point: impl Fn(&Line, &Rate) -> (f64, f64)) -> Vec<Cu
                 .filter_map(|line| Some(point(line, line.rate()?)))
                 .collect(),
             has_marks: true,
-            is_stepped: false,
+            ..Curve::default()
         })
         .collect()
 }
@@ -135,14 +126,10 @@ fn throughput_and_latency(title: String, lines: Vec<&Line>) -> Panel {
     });
     Panel {
         title,
-        x: axis(
-            "throughput, million requests a second",
-            Scale::Linear,
-            Some(0.0),
-        ),
+        x: Axis::linear("throughput, million requests a second"),
         y: latency_axis("mean latency, ns", &curves),
         curves,
-        bands: Vec::new(),
+        ..Panel::default()
     }
 }
 
@@ -150,7 +137,7 @@ fn clients_and_latency(title: String, lines: Vec<&Line>) -> Panel {
     let curves = curves(&lines, |line, rate| {
         (line.clients.unwrap_or(0) as f64, rate.best().mean_ns.median)
     });
-    let mut x = axis("clients", Scale::Linear, Some(0.0));
+    let mut x = Axis::linear("clients");
     x.marks = distinct(lines.iter().filter_map(|line| line.clients))
         .into_iter()
         .map(|clients| (clients as f64, clients.to_string()))
@@ -160,15 +147,15 @@ fn clients_and_latency(title: String, lines: Vec<&Line>) -> Panel {
         x,
         y: latency_axis("mean latency of clients, ns", &curves),
         curves,
-        bands: Vec::new(),
+        ..Panel::default()
     }
 }
 
 fn distributions(lines: &[Line]) -> Vec<Panel> {
     let panel = |title: &str, of: fn(&Line) -> Option<&Distribution>| Panel {
         title: title.into(),
-        x: axis("latency, ns", Scale::Log, None),
-        y: axis("share of calls", Scale::Linear, Some(0.0)),
+        x: Axis::log("latency, ns"),
+        y: Axis::linear("share of calls"),
         curves: lines
             .iter()
             .filter_map(|line| {
@@ -181,12 +168,11 @@ fn distributions(lines: &[Line]) -> Vec<Panel> {
                         .filter(|(_, share)| *share <= SHARE_DRAWN)
                         .map(|(ns, share)| (*ns as f64, *share))
                         .collect(),
-                    has_marks: false,
-                    is_stepped: false,
+                    ..Curve::default()
                 })
             })
             .collect(),
-        bands: Vec::new(),
+        ..Panel::default()
     };
     vec![
         panel("get", |line| match &line.measured {
@@ -203,8 +189,8 @@ fn distributions(lines: &[Line]) -> Vec<Panel> {
 fn course(lines: &[Line]) -> Vec<Panel> {
     let panel = |title: &str, name, value: fn(&super::Moment) -> f64, is_stepped| Panel {
         title: title.into(),
-        x: axis("seconds", Scale::Linear, Some(0.0)),
-        y: axis(name, Scale::Linear, Some(0.0)),
+        x: Axis::linear("seconds"),
+        y: Axis::linear(name),
         curves: lines
             .iter()
             .filter_map(|line| {
@@ -216,12 +202,13 @@ fn course(lines: &[Line]) -> Vec<Panel> {
                     label: line.system.clone(),
                     style: style(&line.system),
                     points: points.collect(),
-                    has_marks: false,
                     is_stepped,
+                    ..Curve::default()
                 })
             })
             .collect(),
         bands: lines.first().map_or(Vec::new(), phases),
+        ..Panel::default()
     };
     vec![
         panel(
@@ -270,10 +257,10 @@ fn log_sizes(lines: &[Line]) -> Panel {
                 .filter_map(|line| Some((mib(line), line.rate()?.best().mops.median)))
                 .collect(),
             has_marks: true,
-            is_stepped: false,
+            ..Curve::default()
         })
         .collect();
-    let mut x = axis("size of each log", Scale::Log, None);
+    let mut x = Axis::log("size of each log");
     x.marks = distinct(lines.iter().map(|line| line.conditions.log_bytes))
         .into_iter()
         .map(|bytes| (bytes as f64 / f64::from(1 << 20), super::line::mib(bytes)))
@@ -287,8 +274,8 @@ fn log_sizes(lines: &[Line]) -> Panel {
             )
         }),
         x,
-        y: axis("million requests a second", Scale::Linear, Some(0.0)),
+        y: Axis::linear("million requests a second"),
         curves,
-        bands: Vec::new(),
+        ..Panel::default()
     }
 }

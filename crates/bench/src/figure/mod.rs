@@ -16,7 +16,6 @@ mod curves;
 mod draw;
 mod line;
 mod page;
-mod plot;
 mod setup;
 mod stand;
 mod stream;

@@ -64,11 +64,12 @@ fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
         }
     }
     Chart {
-        title: ground.title().into(),
+        title: ground.title(),
         note: "",
         unit: percent,
         bars,
         limit: Some((1.0, "limit of the machine".into())),
+        is_log: false,
     }
     .figure()
 }

@@ -1,11 +1,9 @@
 //! The part of the page about servers: a row of charts for each load.
 
 use super::chart::{Bar, Chart, Kind};
-use super::range::{Range, ranges};
-use super::stores::part;
+use super::stores::{latencies, part};
 use super::words::{bytes, count, rate, time};
 use crate::compare::Line;
-use crate::latency::Latency;
 use crate::server::{Load, Persistence, Summary};
 use crate::timing::Spread;
 
@@ -43,13 +41,12 @@ fn load(summaries: &[&Summary]) -> String {
         return String::new();
     };
     let load = &first.load;
-    let latencies: Vec<Range> = summaries.iter().map(|summary| range(summary)).collect();
     let charts = [
         chart("replies a second", rate, summaries, |summary| summary.rate),
         chart("server's processor time a reply", time, summaries, |s| {
             scaled(s.server_cpu_us, 1e3)
         }),
-        ranges("latency", &latencies),
+        latencies("latency", bars(summaries, latency)),
     ];
     part(
         &format!("{}, {} at once", load.command.word(), load.pipeline),
@@ -89,18 +86,21 @@ fn kind(summary: &Summary) -> Kind {
     }
 }
 
-fn range(summary: &Summary) -> Range {
-    let ns = |us: Spread| (us.median * 1e3) as u64;
-    Range {
-        label: short(&summary.label),
-        kind: kind(summary),
-        latency: Latency {
-            p50: ns(summary.p50_us),
-            p99: ns(summary.p99_us),
-            p999: ns(summary.p999_us),
-            max: ns(summary.max_us),
-        },
-    }
+fn latency(summary: &Summary) -> Spread {
+    let [min, median, max] =
+        [summary.p50_us, summary.p99_us, summary.p999_us].map(|us| us.median * 1e3);
+    Spread { min, median, max }
+}
+
+fn bars(summaries: &[&Summary], values: impl Fn(&Summary) -> Spread) -> Vec<Bar> {
+    let summaries = summaries.iter();
+    summaries
+        .map(|summary| Bar {
+            label: short(&summary.label),
+            kind: kind(summary),
+            values: values(summary),
+        })
+        .collect()
 }
 
 fn chart(
@@ -110,18 +110,12 @@ fn chart(
     values: impl Fn(&Summary) -> Spread,
 ) -> String {
     Chart {
-        title: title.into(),
+        title,
         note: "",
         unit,
-        bars: summaries
-            .iter()
-            .map(|summary| Bar {
-                label: short(&summary.label),
-                kind: kind(summary),
-                values: values(summary),
-            })
-            .collect(),
+        bars: bars(summaries, values),
         limit: None,
+        is_log: false,
     }
     .figure()
 }

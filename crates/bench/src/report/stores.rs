@@ -1,7 +1,6 @@
 //! The part of the page about embedded stores: a section for each ground and number of threads.
 
 use super::chart::{Bar, Chart, Kind};
-use super::range::{Range, ranges};
 use super::words::{bytes, escaped, rate, time};
 use crate::compare::{Ground, Group, label};
 use crate::row::{Figures, Row};
@@ -40,7 +39,7 @@ fn section(groups: &[Group<'_>]) -> String {
     );
     text.push_str(&part(
         "Latency of single calls",
-        "Less is better, and each line is ten times the one before. Dot: half of the calls; ring, and the number: 99 \
+        "Less is better, and the scale is of powers of ten. Dot: half of the calls; ring, and the number: 99 \
          of 100; end of the line: 999 of 1000.",
         &latency,
     ));
@@ -104,7 +103,7 @@ fn bars(rows: &[&Row], figure: impl Fn(&Figures) -> Option<Spread>) -> Vec<Bar> 
 
 fn throughput(group: &Group<'_>) -> String {
     Chart {
-        title: group.workload.name().into(),
+        title: group.workload.name(),
         note: group.workload.what(),
         unit: rate,
         bars: bars(&group.rows, |figures| Some(figures.rate)),
@@ -112,24 +111,28 @@ fn throughput(group: &Group<'_>) -> String {
             .bound
             .as_ref()
             .map(|bound| (bound.rate, format!("limit of the machine ({})", bound.name))),
+        is_log: false,
     }
     .figure()
 }
 
 fn latency(group: &Group<'_>) -> String {
-    let mut all: Vec<Range> = group
-        .rows
-        .iter()
-        .filter_map(|row| {
-            Some(Range {
-                label: label(&row.configuration),
-                kind: Kind::of(&row.configuration),
-                latency: row.figures.latency?.all,
-            })
-        })
-        .collect();
-    all.sort_by_key(|range| range.latency.p99);
-    ranges(group.workload.name(), &all)
+    let all = bars(&group.rows, |figures| Some(figures.latency?.all.spread()));
+    latencies(group.workload.name(), all)
+}
+
+/// Latencies, those first that are short for 99 of 100 calls.
+pub(super) fn latencies(title: &str, mut bars: Vec<Bar>) -> String {
+    bars.sort_by(|one, other| one.values.median.total_cmp(&other.values.median));
+    Chart {
+        title,
+        note: "",
+        unit: time,
+        bars,
+        limit: None,
+        is_log: true,
+    }
+    .figure()
 }
 
 fn processor(group: &Group<'_>) -> String {
@@ -175,11 +178,12 @@ fn space(groups: &[Group<'_>]) -> String {
 fn least_first(title: &str, unit: fn(f64) -> String, mut bars: Vec<Bar>) -> String {
     bars.sort_by(|one, other| one.values.median.total_cmp(&other.values.median));
     Chart {
-        title: title.into(),
+        title,
         note: "",
         unit,
         bars,
         limit: None,
+        is_log: false,
     }
     .figure()
 }
