@@ -29,7 +29,9 @@ mod row;
 pub mod server;
 mod sizes;
 mod subject;
+mod table;
 pub mod timing;
+pub mod words;
 pub mod workload;
 
 pub use counted::Counted;
@@ -41,4 +43,5 @@ pub use recovery::Recovery;
 pub use row::{Configuration, Figures, Row, Tail, TrafficEach};
 pub use sizes::Sizes;
 pub use subject::{Client, Durability, Error, Opener, Subject, Traffic};
+pub use table::Table;
 pub use workload::Workload;

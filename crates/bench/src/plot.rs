@@ -458,7 +458,10 @@ fn mark(style: usize) -> Polygon<(i32, i32)> {
     let corner = |number| {
         let radius = if number % 2 == 0 { 6.0 } else { 6.0 * inner };
         let at = turned + angle * f64::from(number);
-        ((radius * at.sin()).round() as i32, (-radius * at.cos()).round() as i32)
+        (
+            (radius * at.sin()).round() as i32,
+            (-radius * at.cos()).round() as i32,
+        )
     };
     let shape: Vec<_> = (0..2 * corners).map(corner).collect();
     Polygon::new(shape, colour(style))

@@ -12,6 +12,7 @@ mod stage;
 use crate::recovery::Recovery;
 use crate::sizes::Sizes;
 use crate::subject::Error;
+use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -175,6 +176,47 @@ impl Bar {
     }
 }
 
+/// Bars, and whether they hold.
+#[must_use]
+pub fn table(bars: &[Bar]) -> Table {
+    let mut table = Table::new(&[
+        "bar",
+        "measured",
+        "against",
+        "share",
+        "by clock",
+        "is to be",
+        "",
+        "measured in turns with",
+    ]);
+    for bar in bars {
+        let share = bar.reference.map_or(String::new(), |_| number(bar.value));
+        table.push([
+            bar.operation.clone(),
+            format!("{} {}", number(bar.measured), bar.unit),
+            bar.reference.map_or(String::new(), number),
+            share,
+            bar.wall_value.map_or(String::new(), number),
+            format!(
+                "{} {}",
+                if bar.at_most { "<" } else { ">" },
+                number(bar.bar)
+            ),
+            if bar.holds() { "ok" } else { "short" }.into(),
+            bar.reference_name.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 /// Something that was asked for and could not be measured, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
@@ -268,4 +310,29 @@ fn records_of(settings: &Settings, sizes: (usize, usize)) -> u64 {
 
 fn fixed(sizes: (usize, usize)) -> (Sizes, Sizes) {
     (Sizes::Fixed(sizes.0), Sizes::Fixed(sizes.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_says_whether_it_holds() {
+        let mut bar = Bar {
+            group: Group::Get,
+            operation: "get".into(),
+            measured: 6.0,
+            unit: "M/s".into(),
+            reference: Some(8.0),
+            reference_name: Some("get".into()),
+            value: 0.75,
+            wall_value: Some(0.74),
+            bar: 0.70,
+            at_most: false,
+        };
+        let text = |bar: &Bar| table(std::slice::from_ref(bar)).markdown();
+        assert!(text(&bar).contains("| 0.75 | 0.74 | > 0.70 | ok |"));
+        bar.at_most = true;
+        assert!(text(&bar).contains("| < 0.70 | short |"));
+    }
 }

@@ -12,6 +12,7 @@ mod group;
 mod line;
 mod scene;
 mod stand;
+mod table;
 mod turn;
 mod verdict;
 
@@ -20,5 +21,6 @@ pub use gather::{merged_limits, row};
 pub use group::{Group, groups};
 pub use line::{Line, label, label_of, read_lines};
 pub use scene::{Ground, Scene};
+pub use table::tables;
 pub use turn::{Measured, Part, Turn};
 pub use verdict::{Duel, Standing, Verdict};

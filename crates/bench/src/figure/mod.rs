@@ -23,7 +23,7 @@ mod verdict;
 
 pub use draw::svg;
 pub use line::{Calls, Conditions, Distribution, Line, Measured, Moment, Rate, Ratio, Series};
-pub use page::markdown;
+pub use page::{markdown, table};
 pub use setup::Settings;
 pub use verdict::{Verdict, bars, claims};
 

@@ -1,8 +1,10 @@
 //! A page about a figure: the picture, what it was measured with, what the paper says and whether it is so
 //! here, and every line as a table.
 
-use super::line::{Line, Measured, Series, mib};
+use super::line::{Line, Measured, Ratio, Series, mib};
 use super::verdict::{Verdict, bars, claims, judged_threads};
+use crate::table::Table;
+use crate::words::count;
 use std::fmt::Write as _;
 
 /// A page of Markdown; `picture` is the file beside it.
@@ -44,16 +46,24 @@ pub fn markdown(lines: &[Line], picture: &str) -> String {
         machine.kernel,
         machine.flush,
     );
-    text.push_str(&verdicts(
-        "What the paper says",
-        "paper says",
-        "same shape?",
-        &claims(lines),
-        lines,
-    ));
-    text.push_str(&verdicts("Bars", "bar", "reached?", &bars(lines), lines));
+    for (title, is_of_bars, verdicts) in [
+        ("What the paper says", false, claims(lines)),
+        ("Bars", true, bars(lines)),
+    ] {
+        if !verdicts.is_empty() {
+            let threads = judged_threads(lines).unwrap_or(0);
+            let plural = if threads == 1 { "" } else { "s" };
+            let _ = writeln!(
+                text,
+                "## {title}\n\nWith {threads} worker{plural}. Figures are ratios between curves within rounds, in the \
+                 middle; of gleaners, differences. Time in which workers had no core is left out where that can be \
+                 known; by the clock stands beside.\n\n{}",
+                Verdict::table(&verdicts, is_of_bars).markdown()
+            );
+        }
+    }
     text.push_str("## Every line\n\n");
-    text.push_str(&table(lines));
+    text.push_str(&table(lines).markdown());
     text
 }
 
@@ -66,123 +76,116 @@ fn log_sizes(lines: &[Line]) -> String {
     sizes.join(", ")
 }
 
-fn verdicts(title: &str, says: &str, holds: &str, verdicts: &[Verdict], lines: &[Line]) -> String {
-    if verdicts.is_empty() {
-        return String::new();
-    }
-    let threads = judged_threads(lines).unwrap_or(0);
-    let plural = if threads == 1 { "" } else { "s" };
-    let mut text = format!(
-        "## {title}\n\nWith {threads} worker{plural}. Figures are ratios between curves within rounds, in the middle; of gleaners, differences. \
-         Time in which workers had no core is left out where that can be known; by the clock stands beside.\n\n\
-         | {says} | section | measured | by the clock | {holds} |\n| --- | --- | --- | --- | --- |\n"
-    );
-    for verdict in verdicts {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            verdict.says,
-            verdict.source,
-            verdict.values(),
-            verdict.clock_values(),
-            verdict.word()
-        );
-    }
-    text.push('\n');
-    text
-}
-
-fn table(lines: &[Line]) -> String {
-    let mut text = String::new();
-    let mut head = "";
+/// Every line; what a terminal has no room for comes last.
+#[must_use]
+pub fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new(match lines.first().map(|line| &line.measured) {
+        Some(Measured::Calls(_)) => &[
+            "system",
+            "call",
+            "calls",
+            "mean ns",
+            "p50",
+            "p99",
+            "p99.9",
+            "slowest",
+            "of volatile's mean, with a core",
+            "writes",
+            "workers",
+        ],
+        Some(Measured::Course { .. }) => &[
+            "system", "second", "writes", "Mops/s", "by clock", "gleaners", "gleaning", "workers",
+        ],
+        _ => &[
+            "system",
+            "writes",
+            "workers",
+            "clients",
+            "log",
+            "Mops/s",
+            "mean ns",
+            "of volatile",
+            "its latency",
+            "by clock",
+            "of volatile",
+            "no core",
+            "least to most",
+            "gleaning",
+            "logs written",
+            "by clock: mean ns",
+            "of volatile's latency",
+        ],
+    });
     for line in lines {
-        let (names, rows) = cells(line);
-        if names != head {
-            let count = names.matches('|').count() - 1;
-            let _ = writeln!(text, "{names}\n|{}", " --- |".repeat(count));
-            head = names;
-        }
-        text.push_str(&rows);
+        add(line, &mut table);
     }
-    text
+    table
 }
 
-/// The heads of a line's table, and its rows.
-fn cells(line: &Line) -> (&'static str, String) {
-    let Line {
-        system,
-        threads,
-        writes_percent,
-        ..
-    } = line;
+fn add(line: &Line, table: &mut Table) {
+    let system = || line.system.clone();
+    let writes = |percent: f64| format!("{percent} %");
+    let share = |share: f64| format!("{:.0} %", share * 100.0);
     match &line.measured {
         Measured::Rate(rate) => {
-            let clients = line
-                .clients
-                .map_or("-".to_owned(), |clients| clients.to_string());
-            let series = |series: &Series| {
-                let ratio = series.against_volatile.map_or(" | ".to_owned(), |ratio| {
-                    format!("{:.2} | {:.2}", ratio.throughput, ratio.latency)
-                });
-                format!(
-                    "{:.3} ({:.3} to {:.3}) | {:.0} | {ratio}",
-                    series.mops.median, series.mops.min, series.mops.max, series.mean_ns.median
-                )
+            let (best, clock) = (rate.best(), &rate.by_clock);
+            let ratio = |series: &Series, of: fn(&Ratio) -> f64| {
+                let ratio = series.against_volatile.as_ref().map(of);
+                ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
             };
-            (
-                "| system | log | writes | workers | clients | Mops/s (least to most) | mean ns | of volatile: throughput | latency | by the clock: \
-                 Mops/s | mean ns | of volatile: throughput | latency | without a core | gleaning | logs written |",
-                format!(
-                    "| {system} | {} | {writes_percent} % | {threads} | {clients} | {} | {} | {:.0} % | {:.0} % | {:.2} x |\n",
-                    mib(line.conditions.log_bytes),
-                    series(rate.best()),
-                    series(&rate.by_clock),
-                    rate.queued_share.median * 100.0,
-                    rate.gleaning_share.median * 100.0,
-                    rate.log_turns,
-                ),
-            )
+            table.push([
+                system(),
+                writes(line.writes_percent),
+                line.threads.to_string(),
+                line.clients
+                    .map_or("-".into(), |clients| clients.to_string()),
+                mib(line.conditions.log_bytes),
+                format!("{:.3}", best.mops.median),
+                format!("{:.0}", best.mean_ns.median),
+                ratio(best, |ratio| ratio.throughput),
+                ratio(best, |ratio| ratio.latency),
+                format!("{:.3}", clock.mops.median),
+                ratio(clock, |ratio| ratio.throughput),
+                share(rate.queued_share.median),
+                format!("{:.3} to {:.3}", best.mops.min, best.mops.max),
+                share(rate.gleaning_share.median),
+                format!("{:.2} x", rate.log_turns),
+                format!("{:.0}", clock.mean_ns.median),
+                ratio(clock, |ratio| ratio.latency),
+            ]);
         }
         Measured::Calls(calls) => {
-            let mut rows = String::new();
             for (name, kind) in [("get", &calls.get), ("put", &calls.put)] {
                 let Some(kind) = kind else { continue };
-                let _ = writeln!(
-                    rows,
-                    "| {system} | {name} | {writes_percent} % | {threads} | {} | {:.0} | {} | {} | {} | {} | {} |",
-                    kind.calls,
-                    kind.mean_ns,
-                    kind.all.p50,
-                    kind.all.p99,
-                    kind.all.p999,
-                    kind.all.max,
+                table.push([
+                    system(),
+                    name.into(),
+                    count(kind.calls),
+                    format!("{:.0}", kind.mean_ns),
+                    kind.all.p50.to_string(),
+                    kind.all.p99.to_string(),
+                    kind.all.p999.to_string(),
+                    kind.all.max.to_string(),
                     kind.against_volatile
                         .map_or(String::new(), |ratio| format!("{ratio:.2}")),
-                );
+                    writes(line.writes_percent),
+                    line.threads.to_string(),
+                ]);
             }
-            (
-                "| system | call | writes | workers | calls | mean ns | p50 | p99 | p99.9 | slowest | of volatile's mean, with a core |",
-                rows,
-            )
         }
         Measured::Course { moments } => {
-            let mut rows = String::new();
             for moment in moments {
-                let _ = writeln!(
-                    rows,
-                    "| {system} | {threads} | {:.2} | {} % | {:.3} | {:.3} | {} | {:.0} % |",
-                    moment.second,
-                    moment.writes_percent,
-                    moment.undisturbed_mops,
-                    moment.mops,
-                    moment.gleaners,
-                    moment.gleaning_share * 100.0
-                );
+                table.push([
+                    system(),
+                    format!("{:.2}", moment.second),
+                    writes(moment.writes_percent),
+                    format!("{:.3}", moment.undisturbed_mops),
+                    format!("{:.3}", moment.mops),
+                    moment.gleaners.to_string(),
+                    share(moment.gleaning_share),
+                    line.threads.to_string(),
+                ]);
             }
-            (
-                "| system | workers | second | writes | Mops/s | by the clock | gleaners | gleaning |",
-                rows,
-            )
         }
     }
 }

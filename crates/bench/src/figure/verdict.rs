@@ -7,6 +7,7 @@
 use super::Figure;
 use super::claims::{CLAIMS, Claim, What};
 use super::line::{Distribution, Line, Measured, Moment, Series, ratio};
+use crate::table::Table;
 use crate::timing::Spread;
 
 /// A claim, and what was measured.
@@ -25,25 +26,39 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// `+dyn 0.81, +wrc 0.95`.
+    /// All of them; what is said, and whether it is so, have names of their own.
     #[must_use]
-    pub fn values(&self) -> String {
-        values(&self.measured)
-    }
-
-    /// The same by the clock; empty if it is the same.
-    #[must_use]
-    pub fn clock_values(&self) -> String {
-        if self.by_clock == self.measured {
-            String::new()
+    pub fn table(verdicts: &[Verdict], is_of_bars: bool) -> Table {
+        let mut table = Table::new(if is_of_bars {
+            &["bar", "reached?", "measured", "by the clock", "section"]
         } else {
-            values(&self.by_clock)
+            &[
+                "paper says",
+                "same shape?",
+                "measured",
+                "by the clock",
+                "section",
+            ]
+        });
+        for verdict in verdicts {
+            let by_clock = if verdict.by_clock == verdict.measured {
+                &[][..]
+            } else {
+                &verdict.by_clock
+            };
+            table.push([
+                verdict.says.into(),
+                verdict.word().into(),
+                values(&verdict.measured),
+                values(by_clock),
+                verdict.source.into(),
+            ]);
         }
+        table
     }
 
     /// In a word.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
+    fn word(&self) -> &'static str {
         match self.holds {
             Some(true) => "yes",
             Some(false) => "no",
@@ -52,6 +67,7 @@ impl Verdict {
     }
 }
 
+/// `+dyn 0.81, +wrc 0.95`.
 fn values(of: &[(&str, f64)]) -> String {
     let values = of
         .iter()
@@ -246,10 +262,14 @@ mod tests {
         ];
         let reached = bar(&lines, "2 %: at least 0.93");
         assert_eq!(
-            (reached.holds, reached.values()),
+            (reached.holds, values(&reached.measured)),
             (Some(true), "+wrc 0.95".into())
         );
-        assert_eq!(reached.word(), "yes");
+        let table = Verdict::table(&[reached], true).markdown();
+        assert!(
+            table.contains("at least 0.93 | yes | +wrc 0.95 |  | bar |"),
+            "{table}"
+        );
         lines[1] = line(Figure::Bullet5, "+wrc", 2.0, 2, 3.0);
         assert_eq!(bar(&lines, "2 %: at least 0.93").holds, Some(false));
         assert_eq!(bar(&lines, "50 %").holds, None);

@@ -11,7 +11,9 @@ pub mod records;
 
 use crate::latency::Latency;
 use crate::subject::Error;
+use crate::table::Table;
 use crate::timing::{Sample, Spread};
+use crate::words::{bytes, rate, time};
 use everdram_pm::FlushKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -128,6 +130,43 @@ pub fn measure(
     }
     progress(1.0, "done");
     Ok(limits)
+}
+
+/// Limits, and how they came about.
+#[must_use]
+pub fn table<'a>(limits: impl IntoIterator<Item = &'a Limit>) -> Table {
+    let mut table = Table::new(&[
+        "limit",
+        "each",
+        "CPU each",
+        "a second",
+        "best",
+        "of CPU",
+        "CPU, least to most",
+        "bandwidth",
+        "p50",
+        "p99",
+        "what the loop does",
+    ]);
+    for limit in limits {
+        let (cpu, latency) = (limit.cpu_ns, limit.latency_ns);
+        table.push([
+            limit.name.clone(),
+            time(limit.wall_ns.median),
+            time(cpu.median),
+            rate(limit.rate.median),
+            rate(limit.rate.max),
+            rate(limit.cpu_rate.median),
+            format!("{} to {}", time(cpu.min), time(cpu.max)),
+            limit.bytes.map_or(String::new(), |each| {
+                format!("{}/s", bytes(each as f64 * limit.rate.median))
+            }),
+            latency.map_or(String::new(), |latency| time(latency.p50 as f64)),
+            latency.map_or(String::new(), |latency| time(latency.p99 as f64)),
+            limit.what.clone(),
+        ]);
+    }
+    table
 }
 
 /// How lines leave the cache here, and what orders them.

@@ -1,11 +1,12 @@
 //! A chart of a page: bars with a whisker from the least to the greatest and a line that nobody can pass, or
 //! latencies on a scale of powers of ten.
 
-use super::words::escaped;
 use crate::plot::{self, Axis, Panel, Picture};
 use crate::row::Configuration;
+use crate::server::{Persistence, Summary};
 use crate::subject::Durability;
 use crate::timing::Spread;
+use crate::words::escaped;
 
 /// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be
 /// dots.
@@ -13,7 +14,7 @@ const CUT: f64 = 3.0;
 
 /// Who a bar belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// everdram.
     Own,
     /// Others that make each write durable.
@@ -23,7 +24,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn of(configuration: &Configuration) -> Kind {
+    pub(crate) fn of(configuration: &Configuration) -> Kind {
         match (configuration.store.as_str(), configuration.durability) {
             ("everdram", _) => Kind::Own,
             (_, Durability::EachWrite) => Kind::Durable,
@@ -31,8 +32,18 @@ impl Kind {
         }
     }
 
+    /// Of a server.
+    pub(crate) fn of_server(summary: &Summary) -> Kind {
+        let first = summary.repetitions.first();
+        match first.map(|figures| (figures.name.as_str(), figures.persistence)) {
+            Some(("everdram", _)) => Kind::Own,
+            Some((_, Persistence::EachWrite)) => Kind::Durable,
+            _ => Kind::Loose,
+        }
+    }
+
     /// Its class in the style sheet.
-    pub(super) fn class(self) -> &'static str {
+    pub(crate) fn class(self) -> &'static str {
         match self {
             Kind::Own => "own",
             Kind::Durable => "durable",
@@ -140,7 +151,7 @@ mod tests {
         let mut chart = Chart {
             title: "get <all>",
             note: "",
-            unit: super::super::words::rate,
+            unit: crate::words::rate,
             bars: vec![
                 bar("everdram", Kind::Own, [40.0, 50.0, 60.0]),
                 bar("a&b", Kind::Loose, [10.0, 10.0, 10.0]),

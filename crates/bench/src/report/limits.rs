@@ -2,21 +2,19 @@
 
 use super::chart::{Bar, Chart, Kind};
 use super::stores::part;
-use super::words::{bytes, escaped, percent, rate, spread, time};
 use crate::compare::{Ground, Group, Line};
-use crate::limits::Limit;
+use crate::limits;
 use crate::timing::Spread;
+use crate::words::percent;
 
 /// The section; nothing without limits.
 pub(super) fn section(lines: &[Line], groups: &[Group<'_>]) -> String {
-    let rows: String = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Limit { limit, .. } => Some(row(limit)),
-            _ => None,
-        })
-        .collect();
-    if rows.is_empty() {
+    let limits = lines.iter().filter_map(|line| match line {
+        Line::Limit { limit, .. } => Some(limit),
+        _ => None,
+    });
+    let table = limits::table(limits).html("All limits");
+    if table.is_empty() {
         return String::new();
     }
     let charts: String = Ground::ALL.map(|ground| shares(ground, groups)).concat();
@@ -28,9 +26,7 @@ pub(super) fn section(lines: &[Line], groups: &[Group<'_>]) -> String {
     );
     format!(
         "<section><h2>What the machine can do at most</h2><p>Bare loops, without a store: measured once in each round \
-         of the same run.</p>{charts}<details><summary>All limits</summary><div class=\"wide\"><table><thead><tr>\
-         <th>limit</th><th>a second</th><th>each</th><th>bandwidth</th><th>what the loop does</th></tr></thead>\
-         <tbody>{rows}</tbody></table></div></details></section>\n"
+         of the same run.</p>{charts}{table}</section>\n"
     )
 }
 
@@ -72,17 +68,4 @@ fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
         is_log: false,
     }
     .figure()
-}
-
-fn row(limit: &Limit) -> String {
-    let bandwidth = limit.bytes.map_or(String::new(), |each| {
-        format!("{}/s", bytes(each as f64 * limit.rate.median))
-    });
-    format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{bandwidth}</td><td class=\"text\">{}</td></tr>",
-        escaped(&limit.name),
-        spread(limit.rate, rate),
-        time(limit.wall_ns.median),
-        escaped(&limit.what),
-    )
 }

@@ -15,7 +15,6 @@ mod page;
 pub(crate) mod sample;
 mod servers;
 mod stores;
-mod tables;
-mod words;
 
+pub(crate) use chart::Kind;
 pub use page::html;

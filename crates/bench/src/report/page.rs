@@ -1,11 +1,12 @@
 //! The page around the charts: what was measured, where, what came out in sentences, and how much the machine
 //! shook.
 
-use super::words::{bytes, count, escaped, percent};
-use super::{limits, servers, stores, tables};
-use crate::compare::{Group, Line, Verdict, groups, label};
+use super::{limits, servers, stores};
+use crate::compare::{Group, Line, Verdict, groups, label, tables};
 use crate::machine::Machine;
 use crate::row::Row;
+use crate::server;
+use crate::words::{bytes, count, escaped, percent};
 use std::collections::BTreeSet;
 
 const STYLE: &str = include_str!("style.css");
@@ -25,7 +26,7 @@ pub fn html(lines: &[Line]) -> String {
         stores::sections(&groups),
         servers::section(lines),
         limits::section(lines, &groups),
-        tables::all(lines, &groups),
+        every_row(lines, &groups),
         left_out(lines),
         closing().to_owned(),
         "</main></body></html>\n".to_owned(),
@@ -163,6 +164,20 @@ fn legend() -> String {
     .map(|(class, what)| format!("<span><span class=\"key {class}\"></span>{what}</span>"))
     .concat();
     format!("<p class=\"legend\">{items}</p>\n")
+}
+
+fn every_row(lines: &[Line], groups: &[Group<'_>]) -> String {
+    let stores = tables(groups);
+    let stores = stores.iter().map(|(scene, table)| table.html(scene));
+    let servers = lines.iter().filter_map(|line| match line {
+        Line::Server { summary, .. } => Some(summary),
+        _ => None,
+    });
+    let servers = server::table(servers).html("Servers");
+    format!(
+        "<section><h2>Every row</h2>{}{servers}</section>\n",
+        stores.collect::<String>()
+    )
 }
 
 fn left_out(lines: &[Line]) -> String {

@@ -2,10 +2,10 @@
 
 use super::chart::{Bar, Chart, Kind};
 use super::stores::{latencies, part};
-use super::words::{bytes, count, rate, time};
 use crate::compare::Line;
-use crate::server::{Load, Persistence, Summary};
+use crate::server::{Load, Summary};
 use crate::timing::Spread;
+use crate::words::{bytes, count, rate, time};
 
 /// The section; nothing without servers.
 pub(super) fn section(lines: &[Line]) -> String {
@@ -77,15 +77,6 @@ fn short(label: &str) -> String {
     label.replace("-server", "")
 }
 
-fn kind(summary: &Summary) -> Kind {
-    let first = summary.repetitions.first();
-    match first.map(|figures| (figures.name.as_str(), figures.persistence)) {
-        Some(("everdram", _)) => Kind::Own,
-        Some((_, Persistence::EachWrite)) => Kind::Durable,
-        _ => Kind::Loose,
-    }
-}
-
 fn latency(summary: &Summary) -> Spread {
     let [min, median, max] =
         [summary.p50_us, summary.p99_us, summary.p999_us].map(|us| us.median * 1e3);
@@ -97,7 +88,7 @@ fn bars(summaries: &[&Summary], values: impl Fn(&Summary) -> Spread) -> Vec<Bar>
     summaries
         .map(|summary| Bar {
             label: short(&summary.label),
-            kind: kind(summary),
+            kind: Kind::of_server(summary),
             values: values(summary),
         })
         .collect()

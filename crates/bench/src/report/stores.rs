@@ -1,10 +1,10 @@
 //! The part of the page about embedded stores: a section for each ground and number of threads.
 
 use super::chart::{Bar, Chart, Kind};
-use super::words::{bytes, escaped, rate, time};
 use crate::compare::{Ground, Group, label};
 use crate::row::{Figures, Row};
 use crate::timing::Spread;
+use crate::words::{bytes, escaped, rate, time};
 use crate::workload::Workload;
 
 /// Workloads whose latency and processor time are drawn; the table has all.

@@ -21,6 +21,18 @@ pub enum Persistence {
     EachWrite,
 }
 
+impl Persistence {
+    /// When a write is durable.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Persistence::Never => "no",
+            Persistence::EverySecond => "a second later",
+            Persistence::EachWrite => "each write",
+        }
+    }
+}
+
 /// A server and how it is started.
 #[derive(Clone, Debug)]
 pub struct Contender {

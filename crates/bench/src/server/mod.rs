@@ -26,5 +26,5 @@ pub use contender::{Contender, Persistence, Places, known};
 pub use figures::{ServerFigures, Summary};
 pub use load::{Command, Data, Load};
 pub use running::{Running, measure};
-pub use table::{Comparison, compare, text};
+pub use table::{Comparison, compare, table, text};
 pub use usage::Memory;

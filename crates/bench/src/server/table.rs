@@ -5,7 +5,10 @@ use super::contender::Contender;
 use super::figures::{ServerFigures, Summary};
 use super::load::{Data, Load};
 use super::running::Running;
+use crate::report::Kind;
 use crate::subject::Error;
+use crate::table::Table;
+use crate::timing::Spread;
 use std::fmt::Write as _;
 
 /// What is to be compared.
@@ -94,47 +97,59 @@ fn title(load: &Load) -> String {
     title
 }
 
-/// A table for a terminal: medians, and the spread of what matters most.
+/// All servers, in medians, and the spread of what matters most.
 #[must_use]
-pub fn text(summaries: &[Summary]) -> String {
-    let mut text = String::new();
-    let mut load = None;
+pub fn table<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Table {
+    let mut table = Table::new(&[
+        "server",
+        "replies/s",
+        "least to most",
+        "server us",
+        "least to most",
+        "client us",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "max us",
+        "DRAM/key",
+        "durable",
+        "version",
+        "load",
+    ]);
     for summary in summaries {
-        if load != Some(&summary.load) {
-            load = Some(&summary.load);
-            let _ = writeln!(
-                text,
-                "\n{}\n  {:<24} {:>10} {:>19} {:>10} {:>19} {:>10} {:>9} {:>9} {:>9} {:>9} {:>8}",
-                title(&summary.load),
-                "",
-                "replies/s",
-                "least to most",
-                "server us",
-                "least to most",
-                "client us",
-                "p50 us",
-                "p99 us",
-                "p99.9 us",
-                "max us",
-                "DRAM/key"
-            );
-        }
         let (rate, cpu) = (&summary.rate, &summary.server_cpu_us);
-        let _ = writeln!(
-            text,
-            "  {:<24} {:>10.0} {:>19} {:>10.2} {:>19} {:>10.2} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.0}",
-            summary.label,
-            rate.median,
-            format!("{:.0} to {:.0}", rate.min, rate.max),
-            cpu.median,
-            format!("{:.2} to {:.2}", cpu.min, cpu.max),
-            summary.client_cpu_us.median,
-            summary.p50_us.median,
-            summary.p99_us.median,
-            summary.p999_us.median,
-            summary.max_us.median,
-            summary.dram_bytes_a_key
+        let first = summary.repetitions.first();
+        let whole = |spread: Spread| format!("{:.0}", spread.median);
+        table.push_as(
+            Kind::of_server(summary).class(),
+            [
+                summary.label.clone(),
+                whole(*rate),
+                format!("{:.0} to {:.0}", rate.min, rate.max),
+                format!("{:.2}", cpu.median),
+                format!("{:.2} to {:.2}", cpu.min, cpu.max),
+                format!("{:.2}", summary.client_cpu_us.median),
+                whole(summary.p50_us),
+                whole(summary.p99_us),
+                whole(summary.p999_us),
+                whole(summary.max_us),
+                format!("{:.0}", summary.dram_bytes_a_key),
+                first
+                    .map_or("", |figures| figures.persistence.word())
+                    .into(),
+                first.map_or(String::new(), |figures| figures.version.clone()),
+                title(&summary.load),
+            ],
         );
     }
-    text
+    table
+}
+
+/// The same for a terminal, load by load.
+#[must_use]
+pub fn text(summaries: &[Summary]) -> String {
+    let loads = summaries.chunk_by(|one, other| one.load == other.load);
+    loads
+        .map(|same| format!("\n{}\n{}", title(&same[0].load), table(same).text(11)))
+        .collect()
 }

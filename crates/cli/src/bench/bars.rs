@@ -5,7 +5,7 @@ use super::bullet_bars::{self, Asked};
 use super::recovery;
 use super::store::{Store, ensure_directory};
 use crate::settings::{engine, usage};
-use crate::terminal::{Progress, Tone, paint};
+use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::{EngineKind, Medium};
@@ -189,13 +189,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         units::count(settings.records),
         settings.repeat,
     );
-    println!(
-        "  {:<34} {:>9}       {:>9}  {:>6} {:>8} {:>6}",
-        "", "measured", "against", "share", "by clock", "bar"
-    );
-    for bar in &measured.bars {
-        println!("{}", line(bar));
-    }
+    print!("{}", bars::table(&measured.bars).text(usize::MAX));
     for skipped in &measured.skipped {
         println!("  {} was not measured: {}", skipped.group, skipped.why);
     }
@@ -217,38 +211,6 @@ struct OfEngine<'a> {
     engine: &'static str,
     #[serde(flatten)]
     bar: &'a Bar,
-}
-
-fn line(bar: &Bar) -> String {
-    let verdict = if bar.holds() {
-        paint(Tone::Good, "ok")
-    } else {
-        paint(Tone::Bad, "short")
-    };
-    let (against, share) = match bar.reference {
-        Some(reference) => (number(reference), number(bar.value)),
-        None => (String::new(), String::new()),
-    };
-    format!(
-        "  {:<34} {:>9} {:<4}  {:>9}  {:>6} {:>8} {:>1}{:>5}  {verdict:<5}  {}",
-        bar.operation,
-        number(bar.measured),
-        bar.unit,
-        against,
-        share,
-        bar.wall_value.map_or(String::new(), number),
-        if bar.at_most { "<" } else { ">" },
-        number(bar.bar),
-        bar.reference_name.as_deref().unwrap_or_default(),
-    )
-}
-
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 #[cfg(test)]
@@ -288,24 +250,5 @@ mod tests {
         for group in Group::ALL {
             assert!(help.contains(group.name()), "{group}");
         }
-    }
-
-    #[test]
-    fn a_bar_says_whether_it_holds() {
-        let mut bar = Bar {
-            group: Group::Get,
-            operation: "get".into(),
-            measured: 6.0,
-            unit: "M/s".into(),
-            reference: Some(8.0),
-            reference_name: Some("get".into()),
-            value: 0.75,
-            wall_value: Some(0.74),
-            bar: 0.70,
-            at_most: false,
-        };
-        assert!(line(&bar).contains("ok") && line(&bar).contains("0.75"));
-        bar.at_most = true;
-        assert!(line(&bar).contains("short"));
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn measure(asked: &Asked) -> anyhow::Result<String> {
         parts[0].rounds,
         parts[0].seconds,
     );
-    print_verdicts("Bars", &verdicts);
+    print_verdicts("Bars", &verdicts, true);
     Ok(verdicts.iter().map(to_json).collect())
 }
 

@@ -6,8 +6,8 @@ use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram::options::BulletSystem;
-use everdram_bench::figure::{self, Figure, Line, Measured, Ratio, Series, Settings, Verdict};
+use everdram::BulletSystem;
+use everdram_bench::figure::{self, Figure, Line, Settings, Verdict};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -236,113 +236,16 @@ fn print(lines: &[Line]) {
         what.seconds,
         first.machine.cores,
     );
-    match &first.measured {
-        Measured::Rate(_) => println!(
-            "  {:<9} {:>7} {:>7} {:>7} {:>8} {:>8} {:>9} {:>11} {:>7}  {:>8} {:>9} {:>7}",
-            "",
-            "writes",
-            "workers",
-            "clients",
-            "log",
-            "Mops/s",
-            "mean",
-            "of volatile",
-            "latency",
-            "by clock",
-            "of vol.",
-            "no core"
-        ),
-        Measured::Calls(_) => println!(
-            "  {:<9} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>11}",
-            "", "", "calls", "mean", "p50", "p99", "p99.9", "of volatile"
-        ),
-        Measured::Course { .. } => println!(
-            "  {:<9} {:>7} {:>10} {:>9} {:>9} {:>9}",
-            "", "second", "writes", "Mops/s", "by clock", "gleaners"
-        ),
-    }
-    lines.iter().for_each(print_line);
-    print_verdicts("What the paper says", &figure::claims(lines));
-    print_verdicts("Bars", &figure::bars(lines));
+    // The page has room for the others.
+    print!("{}", figure::table(lines).text(12));
+    print_verdicts("What the paper says", &figure::claims(lines), false);
+    print_verdicts("Bars", &figure::bars(lines), true);
 }
 
-fn print_line(line: &Line) {
-    match &line.measured {
-        Measured::Rate(rate) => {
-            let (best, by_clock) = (rate.best(), &rate.by_clock);
-            let ratio = |series: &Series, of: fn(&Ratio) -> f64| {
-                let ratio = series.against_volatile.as_ref().map(of);
-                ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
-            };
-            println!(
-                "  {:<9} {:>5} % {:>7} {:>7} {:>8} {:>8.3} {:>6.0} ns {:>11} {:>7}  {:>8.3} {:>9} {:>5.0} %",
-                line.system,
-                line.writes_percent,
-                line.threads,
-                line.clients
-                    .map_or("-".to_owned(), |clients| clients.to_string()),
-                units::bytes(line.conditions.log_bytes).replace(".0 ", " "),
-                best.mops.median,
-                best.mean_ns.median,
-                ratio(best, |ratio| ratio.throughput),
-                ratio(best, |ratio| ratio.latency),
-                by_clock.mops.median,
-                ratio(by_clock, |ratio| ratio.throughput),
-                rate.queued_share.median * 100.0,
-            );
-        }
-        Measured::Calls(calls) => {
-            for (name, kind) in [("get", &calls.get), ("put", &calls.put)] {
-                let Some(kind) = kind else { continue };
-                println!(
-                    "  {:<9} {name:>5} {:>10} {:>7.0} ns {:>7} ns {:>7} ns {:>7} ns  {:>11}",
-                    line.system,
-                    units::count(kind.calls),
-                    kind.mean_ns,
-                    kind.all.p50,
-                    kind.all.p99,
-                    kind.all.p999,
-                    kind.against_volatile
-                        .map_or(String::new(), |ratio| format!("{ratio:.2}")),
-                );
-            }
-        }
-        Measured::Course { moments } => {
-            for moment in moments {
-                println!(
-                    "  {:<9} {:>7.2} {:>8} % {:>9.3} {:>9.3} {:>9}",
-                    line.system,
-                    moment.second,
-                    moment.writes_percent,
-                    moment.undisturbed_mops,
-                    moment.mops,
-                    moment.gleaners
-                );
-            }
-        }
-    }
-}
-
-pub(super) fn print_verdicts(title: &str, verdicts: &[Verdict]) {
-    if verdicts.is_empty() {
-        return;
-    }
-    println!("\n{}", paint(Tone::Strong, title));
-    for verdict in verdicts {
-        let word = match verdict.holds {
-            Some(true) => paint(Tone::Good, verdict.word()),
-            Some(false) => paint(Tone::Bad, verdict.word()),
-            None => verdict.word().to_owned(),
-        };
-        let clock = match verdict.clock_values() {
-            none if none.is_empty() => none,
-            values => format!("  (by the clock: {values})"),
-        };
-        println!(
-            "  {:<84} {word:<12} {}{clock}",
-            verdict.says,
-            verdict.values()
-        );
+pub(super) fn print_verdicts(title: &str, verdicts: &[Verdict], are_bars: bool) {
+    if !verdicts.is_empty() {
+        println!("\n{}", paint(Tone::Strong, title));
+        print!("{}", Verdict::table(verdicts, are_bars).text(4));
     }
 }
 

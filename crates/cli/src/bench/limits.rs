@@ -8,7 +8,6 @@ use everdram_bench::limits::{self, Limit, Settings};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// What the machine can do at most, without a store.
 #[derive(clap::Args)]
@@ -106,91 +105,16 @@ fn print(settings: &Settings, measured: &[Limit]) {
         settings.repeat,
         limits::instructions()
     );
-    let mut group = "";
-    for limit in measured {
-        if limit.group != group {
-            group = &limit.group;
-            print_head(group, settings);
-        }
-        println!("{}", line(limit));
-    }
-}
-
-fn print_head(group: &str, settings: &Settings) {
-    let title = match group {
-        "records" => format!(
-            "Records on {} (emulated, unless that is persistent memory)",
-            settings.dir.display()
-        ),
-        "machine" => "The machine".to_owned(),
-        _ => "Files on the disk".to_owned(),
-    };
-    println!("\n{}", paint(Tone::Strong, &title));
-    let [time, cpu, rate] = if group == "files" {
-        ["us", "CPU us", "a second"]
-    } else {
-        ["ns", "CPU ns", "M/s"]
-    };
-    println!(
-        "  {:<16} {time:>9} {cpu:>8} {rate:>8} {:>8} {:>8}   {cpu}, least to most",
-        "", "best", "of CPU"
-    );
-}
-
-fn line(limit: &Limit) -> String {
-    // A sync takes long: microseconds and whole numbers a second say it better.
-    let (unit, million) = if limit.group == "files" {
-        (1e3, 1e6)
-    } else {
-        (1.0, 1.0)
-    };
-    let mut text = format!(
-        "  {:<16} {:>9.1} {:>8.1} {:>8} {:>8} {:>8}   {:.0} to {:.0}: {}",
-        limit.name,
-        limit.wall_ns.median / unit,
-        limit.cpu_ns.median / unit,
-        millions(limit.rate.median * million),
-        millions(limit.rate.max * million),
-        millions(limit.cpu_rate.median * million),
-        limit.cpu_ns.min / unit,
-        limit.cpu_ns.max / unit,
-        limit.what
-    );
-    if let Some(bytes) = limit.bytes {
-        let rate = bytes as f64 * limit.rate.median / 1e9;
-        let _ = write!(text, "; {rate:.2} GB/s");
-    }
-    if let Some(latency) = limit.latency_ns {
-        let time = |ns| units::time(Duration::from_nanos(ns));
-        let (p50, p99) = (time(latency.p50), time(latency.p99));
-        let _ = write!(text, "; p50 {p50}, p99 {p99}");
-    }
-    text
-}
-
-/// Millions a second, with as many places as tell something.
-fn millions(rate: f64) -> String {
-    match rate / 1e6 {
-        rate if rate >= 100.0 => format!("{rate:.0}"),
-        rate if rate >= 1.0 => format!("{rate:.2}"),
-        rate if rate >= 0.1 => format!("{rate:.3}"),
-        rate => format!("{rate:.4}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_keep_three_digits() {
-        for (rate, text) in [
-            (4.0e8, "400"),
-            (3.126e6, "3.13"),
-            (420_000.0, "0.420"),
-            (7_100.0, "0.0071"),
-        ] {
-            assert_eq!(millions(rate), text);
-        }
+    for group in measured.chunk_by(|one, next| one.group == next.group) {
+        let title = match group[0].group.as_str() {
+            "records" => format!(
+                "Records on {} (emulated, unless that is persistent memory)",
+                settings.dir.display()
+            ),
+            "machine" => "The machine".to_owned(),
+            _ => "Files on the disk".to_owned(),
+        };
+        println!("\n{}", paint(Tone::Strong, &title));
+        print!("{}", limits::table(group).text(usize::MAX));
     }
 }

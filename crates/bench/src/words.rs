@@ -1,9 +1,9 @@
-//! Text of a page: escaped, and numbers with their units.
+//! Text of tables and pages: numbers with their units, and what is escaped.
 
 use crate::timing::Spread;
 
 /// With everything that means something to HTML made harmless.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -28,7 +28,8 @@ fn digits(value: f64) -> String {
 }
 
 /// `6.12 M/s`, `12.3 k/s`, `450 /s`.
-pub(super) fn rate(value: f64) -> String {
+#[must_use]
+pub fn rate(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{} M/s", digits(value / 1e6)),
         value if value >= 1e3 => format!("{} k/s", digits(value / 1e3)),
@@ -37,7 +38,8 @@ pub(super) fn rate(value: f64) -> String {
 }
 
 /// `840 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`, from nanoseconds.
-pub(super) fn time(ns: f64) -> String {
+#[must_use]
+pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", digits(ns)),
         ns if ns < 1e6 => format!("{} µs", digits(ns / 1e3)),
@@ -47,7 +49,8 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 /// `16.2 B`, `2.10 KiB`.
-pub(super) fn bytes(count: f64) -> String {
+#[must_use]
+pub fn bytes(count: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut value = count;
@@ -59,12 +62,14 @@ pub(super) fn bytes(count: f64) -> String {
 }
 
 /// `82 %`.
-pub(super) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
 /// `1,234,567`.
-pub(super) fn count(number: u64) -> String {
+#[must_use]
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -77,7 +82,8 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// `6.12 M/s (5.80 M/s to 6.20 M/s)`.
-pub(super) fn spread(spread: Spread, unit: fn(f64) -> String) -> String {
+#[must_use]
+pub fn spread(spread: Spread, unit: fn(f64) -> String) -> String {
     format!(
         "{} ({} to {})",
         unit(spread.median),
