@@ -17,6 +17,7 @@ pub mod figure;
 pub mod latency;
 pub mod limits;
 mod machine;
+mod named;
 mod pace;
 pub mod pass;
 mod place;

@@ -8,7 +8,7 @@ const NUMBER: usize = 28;
 /// Cells below heads. What matters most comes first: a terminal may have room for some columns only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    heads: &'static [&'static str],
+    heads: Vec<&'static str>,
     rows: Vec<Row>,
 }
 
@@ -20,11 +20,13 @@ struct Row {
 }
 
 impl Table {
-    /// Without rows.
+    /// Without rows; the heads are in one text, as in Markdown: `name | a second`.
     #[must_use]
-    pub fn new(heads: &'static [&'static str]) -> Table {
-        let rows = Vec::new();
-        Table { heads, rows }
+    pub fn new(heads: &'static str) -> Table {
+        Table {
+            heads: heads.split(" | ").collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row of as many cells as there are heads.
@@ -79,7 +81,7 @@ impl Table {
             line(&cells)
         });
         let rule = line(&vec!["---"; self.heads.len()]);
-        [line(self.heads), rule].into_iter().chain(rows).collect()
+        [line(&self.heads), rule].into_iter().chain(rows).collect()
     }
 
     /// All of it as a part of a page that opens when it is asked for; nothing without rows.
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_table_is_the_same_wherever_it_stands() {
-        let mut table = Table::new(&["name", "a second", "what"]);
+        let mut table = Table::new("name | a second | what");
         table.push(["one".into(), "1.5".into(), "a < b".into()]);
         table.push_as("own", ["another".into(), "12.5".into(), String::new()]);
         assert_eq!(
@@ -122,6 +124,6 @@ mod tests {
         );
         let page = table.html("rows");
         assert!(page.contains("<td>a &lt; b</td>") && page.contains("<tr class=\"own\">"));
-        assert_eq!(Table::new(&["name"]).html("rows"), "");
+        assert_eq!(Table::new("name").html("rows"), "");
     }
 }

@@ -2,120 +2,34 @@
 
 use crate::corpus::ABSENT;
 use crate::distribution::{Permutation, Picker};
+use crate::named::named;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 
-/// What a store is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// New keys into an empty store.
-    Put,
-    /// New keys into a store that holds the records.
-    Insert,
-    /// Keys that are there, uniformly.
-    Get,
-    /// Keys that are not there.
-    GetAbsent,
-    /// New values of keys that are there, uniformly.
-    Overwrite,
-    /// 8 bytes of values that are there, uniformly.
-    UpdateWord,
-    /// Keys that are there, each once.
-    Delete,
-    /// New keys into an empty store, several at once.
-    PutMany,
-    /// Keys that are there, uniformly, several at once.
-    GetMany,
-    /// Half reads, half overwrites, zipfian.
-    YcsbA,
-    /// 95 % reads, 5 % overwrites, zipfian.
-    YcsbB,
-    /// Reads, zipfian.
-    YcsbC,
-    /// 95 % reads, most of what is young, 5 % new keys.
-    YcsbD,
-    /// 95 % scans of up to 100 records, 5 % new keys.
-    YcsbE,
-    /// Half reads, half read-modify-writes, zipfian.
-    YcsbF,
-    /// As a cache or a session store sees it: zipfian reads, some of absent keys, overwrites, new keys that
-    /// go again.
-    Production,
+named! {
+    /// What a store is asked for.
+    Workload, "workload":
+    Put = "put": "new keys into an empty store",
+    Insert = "insert": "new keys into a store that holds the records",
+    Get = "get": "keys that are there, uniformly",
+    GetAbsent = "get-absent": "keys that are not there",
+    Overwrite = "overwrite": "new values of keys that are there, uniformly",
+    UpdateWord = "update-word": "8 bytes of values that are there, uniformly",
+    Delete = "delete": "keys that are there, each once",
+    PutMany = "put-many": "new keys into an empty store, several at once",
+    GetMany = "get-many": "keys that are there, uniformly, several at once",
+    YcsbA = "ycsb-a": "50 % reads, 50 % overwrites, zipf 0.99 scrambled",
+    YcsbB = "ycsb-b": "95 % reads, 5 % overwrites, zipf 0.99 scrambled",
+    YcsbC = "ycsb-c": "reads, zipf 0.99 scrambled",
+    YcsbD = "ycsb-d": "95 % reads of what is young (zipf 0.99), 5 % new keys",
+    YcsbE = "ycsb-e": "95 % scans of 1 to 100 records, 5 % new keys",
+    YcsbF = "ycsb-f": "50 % reads, 50 % read-modify-writes, zipf 0.99 scrambled",
+    Production = "production": 
+        "77 % reads (zipf 0.99), 3 % of absent keys, 15 % overwrites, 4 % new keys, 1 % removals",
 }
 
 impl Workload {
-    /// All of them.
-    pub const ALL: [Workload; 16] = [
-        Workload::Put,
-        Workload::Insert,
-        Workload::Get,
-        Workload::GetAbsent,
-        Workload::Overwrite,
-        Workload::UpdateWord,
-        Workload::Delete,
-        Workload::PutMany,
-        Workload::GetMany,
-        Workload::YcsbA,
-        Workload::YcsbB,
-        Workload::YcsbC,
-        Workload::YcsbD,
-        Workload::YcsbE,
-        Workload::YcsbF,
-        Workload::Production,
-    ];
-
-    /// As the command line takes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Put => "put",
-            Workload::Insert => "insert",
-            Workload::Get => "get",
-            Workload::GetAbsent => "get-absent",
-            Workload::Overwrite => "overwrite",
-            Workload::UpdateWord => "update-word",
-            Workload::Delete => "delete",
-            Workload::PutMany => "put-many",
-            Workload::GetMany => "get-many",
-            Workload::YcsbA => "ycsb-a",
-            Workload::YcsbB => "ycsb-b",
-            Workload::YcsbC => "ycsb-c",
-            Workload::YcsbD => "ycsb-d",
-            Workload::YcsbE => "ycsb-e",
-            Workload::YcsbF => "ycsb-f",
-            Workload::Production => "production",
-        }
-    }
-
-    /// What it does, in words.
-    #[must_use]
-    pub fn what(self) -> &'static str {
-        match self {
-            Workload::Put => "new keys into an empty store",
-            Workload::Insert => "new keys into a store that holds the records",
-            Workload::Get => "keys that are there, uniformly",
-            Workload::GetAbsent => "keys that are not there",
-            Workload::Overwrite => "new values of keys that are there, uniformly",
-            Workload::UpdateWord => "8 bytes of values that are there, uniformly",
-            Workload::Delete => "keys that are there, each once",
-            Workload::PutMany => "new keys into an empty store, several at once",
-            Workload::GetMany => "keys that are there, uniformly, several at once",
-            Workload::YcsbA => "50 % reads, 50 % overwrites, zipf 0.99 scrambled",
-            Workload::YcsbB => "95 % reads, 5 % overwrites, zipf 0.99 scrambled",
-            Workload::YcsbC => "reads, zipf 0.99 scrambled",
-            Workload::YcsbD => "95 % reads of what is young (zipf 0.99), 5 % new keys",
-            Workload::YcsbE => "95 % scans of 1 to 100 records, 5 % new keys",
-            Workload::YcsbF => "50 % reads, 50 % read-modify-writes, zipf 0.99 scrambled",
-            Workload::Production => {
-                "77 % reads (zipf 0.99), 3 % of absent keys, 15 % overwrites, 4 % new keys, 1 % removals"
-            }
-        }
-    }
-
     /// Whether it begins with an empty store.
     #[must_use]
     pub fn begins_empty(self) -> bool {
@@ -141,26 +55,6 @@ impl Workload {
     #[must_use]
     pub fn is_batched(self) -> bool {
         matches!(self, Workload::PutMany | Workload::GetMany)
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Workload, String> {
-        Workload::ALL
-            .into_iter()
-            .find(|workload| workload.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<&str> = Workload::ALL.iter().map(|w| w.name()).collect();
-                format!("workload `{text}`: one of {}", names.join(", "))
-            })
     }
 }
 

@@ -9,108 +9,31 @@ mod scale;
 mod space;
 mod stage;
 
+use crate::named::named;
 use crate::recovery::Recovery;
 use crate::sizes::Sizes;
 use crate::subject::Error;
 use crate::table::Table;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-/// What is measured together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Group {
-    /// New keys, on pages of both kinds.
-    Put,
-    /// New values of keys that are there.
-    Overwrite,
-    /// Keys that are there.
-    Get,
-    /// Keys that are not there.
-    Absent,
-    /// 8 bytes in place.
-    Update,
-    /// Removals.
-    Delete,
-    /// YCSB A, B and C.
-    Ycsb,
-    /// Several records at once.
-    Batch,
-    /// Other sizes of records.
-    Sizes,
-    /// Two threads against one.
-    Threads,
-    /// Four times the records; DRAM a record.
-    Large,
-    /// Bytes of a pool whose records were overwritten again and again.
-    Space,
-    /// Opening after a crash.
-    Recovery,
-    /// The slowest calls while the pool grows and is compacted.
-    Tail,
-}
-
-impl Group {
-    /// All of them, in the order in which they are measured.
-    pub const ALL: [Group; 14] = [
-        Group::Put,
-        Group::Overwrite,
-        Group::Get,
-        Group::Absent,
-        Group::Update,
-        Group::Delete,
-        Group::Ycsb,
-        Group::Batch,
-        Group::Sizes,
-        Group::Threads,
-        Group::Large,
-        Group::Space,
-        Group::Recovery,
-        Group::Tail,
-    ];
-
-    /// As the command line takes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Group::Put => "put",
-            Group::Overwrite => "overwrite",
-            Group::Get => "get",
-            Group::Absent => "absent",
-            Group::Update => "update",
-            Group::Delete => "delete",
-            Group::Ycsb => "ycsb",
-            Group::Batch => "batch",
-            Group::Sizes => "sizes",
-            Group::Threads => "threads",
-            Group::Large => "large",
-            Group::Space => "space",
-            Group::Recovery => "recovery",
-            Group::Tail => "tail",
-        }
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Group {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Group, String> {
-        Group::ALL
-            .into_iter()
-            .find(|group| group.name() == text)
-            .ok_or_else(|| {
-                let names = Group::ALL.map(Group::name);
-                format!("group `{text}`: one of {}", names.join(", "))
-            })
-    }
+named! {
+    /// What is measured together.
+    Group, "group":
+    Put = "put": "New keys, on pages of both kinds",
+    Overwrite = "overwrite": "New values of keys that are there",
+    Get = "get": "Keys that are there",
+    Absent = "absent": "Keys that are not there",
+    Update = "update": "8 bytes in place",
+    Delete = "delete": "Removals",
+    Ycsb = "ycsb": "YCSB A, B and C",
+    Batch = "batch": "Several records at once",
+    Sizes = "sizes": "Other sizes of records",
+    Threads = "threads": "Two threads against one",
+    Large = "large": "Four times the records; DRAM a record",
+    Space = "space": "Bytes of a pool whose records were overwritten again and again",
+    Recovery = "recovery": "Opening after a crash",
+    Tail = "tail": "The slowest calls while the pool grows and is compacted",
 }
 
 /// What to measure, and over how much.
@@ -179,16 +102,9 @@ impl Bar {
 /// Bars, and whether they hold.
 #[must_use]
 pub fn table(bars: &[Bar]) -> Table {
-    let mut table = Table::new(&[
-        "bar",
-        "measured",
-        "against",
-        "share",
-        "by clock",
-        "is to be",
-        "",
-        "measured in turns with",
-    ]);
+    let mut table = Table::new(
+        "bar | measured | against | share | by clock | is to be |  | measured in turns with",
+    );
     for bar in bars {
         let share = bar.reference.map_or(String::new(), |_| number(bar.value));
         table.push([

@@ -1,58 +1,13 @@
 //! Where stores are compared, by how many threads, and under which workloads.
 
+use crate::named::named;
 use crate::workload::Workload;
-use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
-/// What stores stand on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ground {
-    /// Memory that plays persistent memory: a directory on tmpfs.
-    Emulated,
-    /// A directory on an ordinary disk.
-    Disk,
-}
-
-impl Ground {
-    /// Both.
-    pub const ALL: [Ground; 2] = [Ground::Emulated, Ground::Disk];
-
-    /// As the command line takes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Ground::Emulated => "emulated",
-            Ground::Disk => "disk",
-        }
-    }
-
-    /// As a heading says it.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Ground::Emulated => "Emulated persistent memory",
-            Ground::Disk => "An ordinary disk",
-        }
-    }
-}
-
-impl fmt::Display for Ground {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Ground {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Ground, String> {
-        Ground::ALL
-            .into_iter()
-            .find(|ground| ground.name() == text)
-            .ok_or_else(|| format!("ground `{text}`: emulated or disk"))
-    }
+named! {
+    /// What stores stand on.
+    Ground, "ground":
+    Emulated = "emulated": "Emulated persistent memory",
+    Disk = "disk": "An ordinary disk",
 }
 
 /// One ground, so many threads, some workloads.
@@ -104,7 +59,7 @@ impl Scene {
 /// As headings and tables say it.
 pub(super) fn title(ground: Ground, threads: usize) -> String {
     let plural = if threads == 1 { "" } else { "s" };
-    format!("{}, {threads} thread{plural}", ground.title())
+    format!("{}, {threads} thread{plural}", ground.what())
 }
 
 #[cfg(test)]

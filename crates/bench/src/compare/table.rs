@@ -8,25 +8,8 @@ use crate::subject::Durability;
 use crate::table::Table;
 use crate::words::{bytes, percent, rate, time};
 
-const HEADS: [&str; 17] = [
-    "workload",
-    "store",
-    "a second",
-    "least to most",
-    "share",
-    "CPU each",
-    "p50",
-    "p99",
-    "p99.9",
-    "slowest",
-    "DRAM",
-    "medium",
-    "no core",
-    "durable",
-    "version",
-    "on",
-    "what the workload is",
-];
+const HEADS: &str = "workload | store | a second | least to most | share | CPU each | p50 | p99 | p99.9 | \
+                     slowest | DRAM | medium | no core | durable | version | on | what the workload is";
 
 /// Each scene, with its stores under each workload.
 #[must_use]
@@ -34,7 +17,7 @@ pub fn tables(groups: &[Group<'_>]) -> Vec<(String, Table)> {
     let scenes = groups.chunk_by(|one, other| one.scene() == other.scene());
     scenes
         .map(|groups| {
-            let mut table = Table::new(&HEADS);
+            let mut table = Table::new(HEADS);
             groups.iter().for_each(|group| add(group, &mut table));
             (groups[0].scene(), table)
         })
@@ -43,7 +26,7 @@ pub fn tables(groups: &[Group<'_>]) -> Vec<(String, Table)> {
 
 fn add(group: &Group<'_>, table: &mut Table) {
     if let Some(bound) = &group.bound {
-        let mut cells = [(); HEADS.len()].map(|()| String::new());
+        let mut cells = [(); 17].map(|()| String::new());
         cells[0] = group.workload.to_string();
         cells[1] = format!("limit of the machine ({})", bound.name);
         cells[2] = rate(bound.rate);

@@ -21,7 +21,7 @@ pub fn svg(lines: &[Line]) -> String {
     Picture {
         title: format!(
             "{} (Bullet, figure {})",
-            first.figure.title(),
+            first.figure.what(),
             number(first.figure)
         ),
         note: conditions(first),

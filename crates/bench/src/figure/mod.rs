@@ -28,86 +28,20 @@ pub use setup::Settings;
 pub use verdict::{Verdict, bars, claims};
 
 use crate::machine::{Machine, commit};
+use crate::named::named;
 use crate::subject::Error;
 use anyhow::ensure;
-use everdram::options::BulletSystem;
-use serde::{Deserialize, Serialize};
+use everdram::BulletSystem;
 use stand::Stage;
-use std::fmt;
-use std::str::FromStr;
 
-/// Which figure of the paper's section 5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Figure {
-    /// Latency against throughput.
-    #[serde(rename = "bullet-5")]
-    Bullet5,
-    /// Distributions of latency.
-    #[serde(rename = "bullet-6")]
-    Bullet6,
-    /// Throughput and gleaners over time.
-    #[serde(rename = "bullet-7")]
-    Bullet7,
-    /// Throughput by size of the logs.
-    #[serde(rename = "bullet-8")]
-    Bullet8,
-    /// Latency as independent clients see it.
-    #[serde(rename = "bullet-9")]
-    Bullet9,
-}
-
-impl Figure {
-    /// All of them.
-    pub const ALL: [Figure; 5] = [
-        Figure::Bullet5,
-        Figure::Bullet6,
-        Figure::Bullet7,
-        Figure::Bullet8,
-        Figure::Bullet9,
-    ];
-
-    /// As the command line takes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Figure::Bullet5 => "bullet-5",
-            Figure::Bullet6 => "bullet-6",
-            Figure::Bullet7 => "bullet-7",
-            Figure::Bullet8 => "bullet-8",
-            Figure::Bullet9 => "bullet-9",
-        }
-    }
-
-    /// What it shows.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Figure::Bullet5 => "Latency against throughput, a point for each number of workers",
-            Figure::Bullet6 => "How long gets and puts take",
-            Figure::Bullet7 => "Throughput and gleaners while the share of writes changes",
-            Figure::Bullet8 => "Throughput by size of each log",
-            Figure::Bullet9 => "Latency that independent clients see",
-        }
-    }
-}
-
-impl fmt::Display for Figure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Figure {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Figure, String> {
-        let mut all = Figure::ALL.into_iter();
-        all.find(|figure| figure.name() == text).ok_or_else(|| {
-            let names = Figure::ALL.map(Figure::name);
-            format!("figure `{text}`: one of {}", names.join(", "))
-        })
-    }
+named! {
+    /// Which figure of the paper's section 5.
+    Figure, "figure":
+    Bullet5 = "bullet-5": "Latency against throughput, a point for each number of workers",
+    Bullet6 = "bullet-6": "How long gets and puts take",
+    Bullet7 = "bullet-7": "Throughput and gleaners while the share of writes changes",
+    Bullet8 = "bullet-8": "Throughput by size of each log",
+    Bullet9 = "bullet-9": "Latency that independent clients see",
 }
 
 /// How far a measurement is, and what all its lines have in common.

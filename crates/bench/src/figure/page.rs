@@ -18,11 +18,11 @@ pub fn markdown(lines: &[Line], picture: &str) -> String {
     let mut text = format!(
         "# {}\n\nFigure {} of *Closing the Performance Gap between Volatile and Persistent Key-Value Stores Using Cross-Referencing Logs* \
          (USENIX ATC 2018), measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
-        first.figure.title(),
+        first.figure.what(),
         first.figure.name().trim_start_matches("bullet-"),
         what.version,
         first.commit,
-        first.figure.title(),
+        first.figure.what(),
     );
     let _ = writeln!(
         text,
@@ -80,41 +80,18 @@ fn log_sizes(lines: &[Line]) -> String {
 #[must_use]
 pub fn table(lines: &[Line]) -> Table {
     let mut table = Table::new(match lines.first().map(|line| &line.measured) {
-        Some(Measured::Calls(_)) => &[
-            "system",
-            "call",
-            "calls",
-            "mean ns",
-            "p50",
-            "p99",
-            "p99.9",
-            "slowest",
-            "of volatile's mean, with a core",
-            "writes",
-            "workers",
-        ],
-        Some(Measured::Course { .. }) => &[
-            "system", "second", "writes", "Mops/s", "by clock", "gleaners", "gleaning", "workers",
-        ],
-        _ => &[
-            "system",
-            "writes",
-            "workers",
-            "clients",
-            "log",
-            "Mops/s",
-            "mean ns",
-            "of volatile",
-            "its latency",
-            "by clock",
-            "of volatile",
-            "no core",
-            "least to most",
-            "gleaning",
-            "logs written",
-            "by clock: mean ns",
-            "of volatile's latency",
-        ],
+        Some(Measured::Calls(_)) => {
+            "system | call | calls | mean ns | p50 | p99 | p99.9 | slowest | of volatile's mean, \
+             with a core | writes | workers"
+        }
+        Some(Measured::Course { .. }) => {
+            "system | second | writes | Mops/s | by clock | gleaners | gleaning | workers"
+        }
+        _ => {
+            "system | writes | workers | clients | log | Mops/s | mean ns | of volatile | its \
+             latency | by clock | of volatile | no core | least to most | gleaning | logs written \
+             | by clock: mean ns | of volatile's latency"
+        }
     });
     for line in lines {
         add(line, &mut table);

@@ -30,15 +30,9 @@ impl Verdict {
     #[must_use]
     pub fn table(verdicts: &[Verdict], is_of_bars: bool) -> Table {
         let mut table = Table::new(if is_of_bars {
-            &["bar", "reached?", "measured", "by the clock", "section"]
+            "bar | reached? | measured | by the clock | section"
         } else {
-            &[
-                "paper says",
-                "same shape?",
-                "measured",
-                "by the clock",
-                "section",
-            ]
+            "paper says | same shape? | measured | by the clock | section"
         });
         for verdict in verdicts {
             let by_clock = if verdict.by_clock == verdict.measured {

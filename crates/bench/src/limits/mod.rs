@@ -135,19 +135,10 @@ pub fn measure(
 /// Limits, and how they came about.
 #[must_use]
 pub fn table<'a>(limits: impl IntoIterator<Item = &'a Limit>) -> Table {
-    let mut table = Table::new(&[
-        "limit",
-        "each",
-        "CPU each",
-        "a second",
-        "best",
-        "of CPU",
-        "CPU, least to most",
-        "bandwidth",
-        "p50",
-        "p99",
-        "what the loop does",
-    ]);
+    let mut table = Table::new(
+        "limit | each | CPU each | a second | best | of CPU | CPU, least to most | bandwidth \
+             | p50 | p99 | what the loop does",
+    );
     for limit in limits {
         let (cpu, latency) = (limit.cpu_ns, limit.latency_ns);
         table.push([

@@ -6,6 +6,7 @@
 
 use super::Settings;
 use super::random::Sequence;
+use crate::named::named;
 use crate::subject::Error;
 use crate::timing::{Sample, Stopwatch};
 use everdram_pm::limits::{Memory, Pages, fence, flush, prefetch, stream};
@@ -18,70 +19,17 @@ const LINE_BYTES: usize = LINE as usize;
 /// Records of a batch.
 pub const BATCH: usize = 16;
 
-/// A loop over records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Store a packed record, flush its lines, fence, store an index entry.
-    PutFlushed,
-    /// Stream the lines of a packed record, the last one again with the next record, fence, store an index
-    /// entry.
-    PutStreamed,
-    /// Stream a record padded to whole lines, fence, store an index entry.
-    PutPadded,
-    /// Read an index entry and all bytes of the record it names.
-    Get,
-    /// Store 8 bytes in a random record, flush, fence.
-    UpdateWord,
-    /// Stream 16 packed records, fence.
-    BatchPacked,
-    /// Stream 16 padded records, fence.
-    BatchPadded,
-    /// Ask for 16 index entries, for the records they name, then read these.
-    MultiGet,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 8] = [
-        Kind::PutFlushed,
-        Kind::PutStreamed,
-        Kind::PutPadded,
-        Kind::Get,
-        Kind::UpdateWord,
-        Kind::BatchPacked,
-        Kind::BatchPadded,
-        Kind::MultiGet,
-    ];
-
-    /// As in tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::PutFlushed => "put-flushed",
-            Kind::PutStreamed => "put-streamed",
-            Kind::PutPadded => "put-padded",
-            Kind::Get => "get",
-            Kind::UpdateWord => "update-8",
-            Kind::BatchPacked => "batch-16-packed",
-            Kind::BatchPadded => "batch-16-padded",
-            Kind::MultiGet => "multi-get-16",
-        }
-    }
-
-    /// What the loop does, in words.
-    #[must_use]
-    pub fn what(self) -> &'static str {
-        match self {
-            Kind::PutFlushed => "packed record stored and flushed, fence, random index write",
-            Kind::PutStreamed => "packed record streamed, fence, random index write",
-            Kind::PutPadded => "record padded to lines streamed, fence, random index write",
-            Kind::Get => "random index entry read, then its record, independent",
-            Kind::UpdateWord => "8 bytes of a random record stored, flushed, fence",
-            Kind::BatchPacked => "16 packed records streamed, fence; no index",
-            Kind::BatchPadded => "16 records padded to lines streamed, fence; no index",
-            Kind::MultiGet => "16 index entries, then 16 records, prefetched and read",
-        }
-    }
+named! {
+    /// A loop over records.
+    Kind, "loop":
+    PutFlushed = "put-flushed": "packed record stored and flushed, fence, random index write",
+    PutStreamed = "put-streamed": "packed record streamed, fence, random index write",
+    PutPadded = "put-padded": "record padded to lines streamed, fence, random index write",
+    Get = "get": "random index entry read, then its record, independent",
+    UpdateWord = "update-8": "8 bytes of a random record stored, flushed, fence",
+    BatchPacked = "batch-16-packed": "16 packed records streamed, fence; no index",
+    BatchPadded = "batch-16-padded": "16 records padded to lines streamed, fence; no index",
+    MultiGet = "multi-get-16": "16 index entries, then 16 records, prefetched and read",
 }
 
 /// A pool full of records and an index over them.

@@ -60,7 +60,7 @@ fn shares(ground: Ground, groups: &[Group<'_>]) -> String {
         }
     }
     Chart {
-        title: ground.title(),
+        title: ground.what(),
         note: "",
         unit: percent,
         bars,

@@ -100,22 +100,10 @@ fn title(load: &Load) -> String {
 /// All servers, in medians, and the spread of what matters most.
 #[must_use]
 pub fn table<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Table {
-    let mut table = Table::new(&[
-        "server",
-        "replies/s",
-        "least to most",
-        "server us",
-        "least to most",
-        "client us",
-        "p50 us",
-        "p99 us",
-        "p99.9 us",
-        "max us",
-        "DRAM/key",
-        "durable",
-        "version",
-        "load",
-    ]);
+    let mut table = Table::new(
+        "server | replies/s | least to most | server us | least to most | client us | p50 us \
+             | p99 us | p99.9 us | max us | DRAM/key | durable | version | load",
+    );
     for summary in summaries {
         let (rate, cpu) = (&summary.rate, &summary.server_cpu_us);
         let first = summary.repetitions.first();

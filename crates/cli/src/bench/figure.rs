@@ -225,7 +225,7 @@ fn print(lines: &[Line]) {
     println!(
         "{}: {}\n{} persistent memory, delays `{}`; {} records of {} + {} bytes; {} logs; {} x {} s; {} cores\n",
         paint(Tone::Strong, first.figure.name()),
-        first.figure.title(),
+        first.figure.what(),
         what.medium,
         what.preset,
         units::count(what.records),
