@@ -116,16 +116,6 @@ pub struct TrafficEach {
     pub bytes: f64,
 }
 
-impl Row {
-    /// As one line, without its end.
-    ///
-    /// # Errors
-    /// None: every field can be written.
-    pub fn to_line(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,7 +156,7 @@ mod tests {
                 ..Figures::default()
             },
         };
-        let line = row.to_line().unwrap();
+        let line = serde_json::to_string(&row).unwrap();
         // Rows that name no engine are read, too.
         let silent = line.replace("\"engine\":\"viper\",", "");
         let read: Row = serde_json::from_str(&silent).unwrap();

@@ -25,7 +25,7 @@ named! {
     YcsbD = "ycsb-d": "95 % reads of what is young (zipf 0.99), 5 % new keys",
     YcsbE = "ycsb-e": "95 % scans of 1 to 100 records, 5 % new keys",
     YcsbF = "ycsb-f": "50 % reads, 50 % read-modify-writes, zipf 0.99 scrambled",
-    Production = "production": 
+    Production = "production":
         "77 % reads (zipf 0.99), 3 % of absent keys, 15 % overwrites, 4 % new keys, 1 % removals",
 }
 

@@ -88,6 +88,22 @@ pub struct Bar {
 }
 
 impl Bar {
+    /// Of something that must not be more than the bar, and is compared with nothing.
+    fn at_most(group: Group, operation: String, unit: &str, value: f64, bar: f64) -> Bar {
+        Bar {
+            group,
+            operation,
+            measured: value,
+            unit: unit.into(),
+            reference: None,
+            reference_name: None,
+            value,
+            wall_value: None,
+            bar,
+            at_most: true,
+        }
+    }
+
     /// Whether it holds.
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -182,32 +198,17 @@ pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Erro
     if settings.has(Group::Recovery) {
         host.begin(Group::Recovery, "crash");
         let recovery = host.crash(settings.records, false)?;
+        let each = recovery.wall.as_secs_f64() * 1e6 / recovery.records.max(1) as f64;
+        let name = "recovery, CPU a record".into();
         outcome.bars.push(Bar {
-            group: Group::Recovery,
-            operation: "recovery, CPU a record".into(),
-            measured: recovery.cpu_us(),
-            unit: "us".into(),
-            reference: None,
-            reference_name: None,
-            value: recovery.cpu_us(),
-            wall_value: Some(recovery.wall.as_secs_f64() * 1e6 / recovery.records.max(1) as f64),
-            bar: 0.10,
-            at_most: true,
+            wall_value: Some(each),
+            ..Bar::at_most(Group::Recovery, name, "us", recovery.cpu_us(), 0.10)
         });
         host.begin(Group::Recovery, "crash, with a checkpoint");
         let restart = host.crash(settings.records, true)?.wall.as_secs_f64();
-        outcome.bars.push(Bar {
-            group: Group::Recovery,
-            operation: "restart, first read".into(),
-            measured: restart,
-            unit: "s".into(),
-            reference: None,
-            reference_name: None,
-            value: restart,
-            wall_value: None,
-            bar: 1.0,
-            at_most: true,
-        });
+        let name = "restart, first read".into();
+        let bar = Bar::at_most(Group::Recovery, name, "s", restart, 1.0);
+        outcome.bars.push(bar);
     }
     if settings.has(Group::Tail) {
         space::tail(settings, host, &mut outcome)?;

@@ -130,18 +130,9 @@ pub(super) fn large(
             bar,
         ));
     }
-    outcome.bars.push(Bar {
-        group: Group::Large,
-        operation: format!("DRAM a record, of {records}"),
-        measured: dram,
-        unit: "B".into(),
-        reference: None,
-        reference_name: None,
-        value: dram,
-        wall_value: None,
-        bar: 12.0,
-        at_most: true,
-    });
+    let name = format!("DRAM a record, of {records}");
+    let bar = Bar::at_most(Group::Large, name, "B", dram, 12.0);
+    outcome.bars.push(bar);
     Ok(())
 }
 

@@ -133,18 +133,10 @@ pub(super) fn tail(
         let figures = plan.measure(&opener, &mut |_, _| {})?;
         let tail = figures.latency.unwrap_or_default();
         for (whose, latency) in [("all calls", tail.all), ("had a core", tail.undisturbed)] {
-            outcome.bars.push(Bar {
-                group: Group::Tail,
-                operation: format!("{workload}, 99.9 %, {whose}"),
-                measured: latency.p999 as f64 / 1e3,
-                unit: "us".into(),
-                reference: None,
-                reference_name: None,
-                value: latency.p999 as f64 / 1e3,
-                wall_value: None,
-                bar: 20.0,
-                at_most: true,
-            });
+            let name = format!("{workload}, 99.9 %, {whose}");
+            let us = latency.p999 as f64 / 1e3;
+            let bar = Bar::at_most(Group::Tail, name, "us", us, 20.0);
+            outcome.bars.push(bar);
         }
     }
     Ok(())

@@ -214,14 +214,6 @@ impl Line {
             _ => None,
         }
     }
-
-    /// As one line, without its end.
-    ///
-    /// # Errors
-    /// None: every field can be written.
-    pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
 }
 
 /// `4 MiB`, `512 KiB`.

@@ -2,8 +2,8 @@
 //! as shares of the machine's limits.
 
 use super::bullet_bars::{self, Asked};
-use super::recovery;
 use super::store::{Store, ensure_directory};
+use super::{recovery, rows};
 use crate::settings::{engine, usage};
 use crate::terminal::Progress;
 use crate::{Outcome, units};
@@ -12,7 +12,6 @@ use everdram::{EngineKind, Medium};
 use everdram_bench::bars::{self, Bar, Group, Host, Settings};
 use everdram_bench::{Error, Recovery, Sizes};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 /// everdram against this machine's limits.
@@ -152,15 +151,6 @@ impl Arguments {
             seed: self.seed,
         })
     }
-
-    fn write(&self, rows: &str) -> anyhow::Result<()> {
-        match &self.json {
-            Some(path) => {
-                std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -168,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let asked = arguments.asked()?;
         ensure_directory(&asked.dir)?;
         let rows = bullet_bars::measure(&asked)?;
-        arguments.write(&rows)?;
+        rows::write(arguments.json.as_deref(), &rows)?;
         return Ok(Outcome::Sound);
     }
     let settings = arguments.settings()?;
@@ -193,15 +183,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for skipped in &measured.skipped {
         println!("  {} was not measured: {}", skipped.group, skipped.why);
     }
-    let mut rows = String::new();
-    for bar in &measured.bars {
-        let row = OfEngine {
-            engine: "viper",
-            bar,
-        };
-        writeln!(rows, "{}", serde_json::to_string(&row)?)?;
-    }
-    arguments.write(&rows)?;
+    let engine = "viper";
+    let rows = measured.bars.iter().map(|bar| OfEngine { engine, bar });
+    rows::write(arguments.json.as_deref(), &rows::lines(rows)?)?;
     Ok(Outcome::Sound)
 }
 

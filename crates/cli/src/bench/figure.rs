@@ -1,6 +1,7 @@
 //! `everdram bench figure`: a figure of Bullet's paper measured on this machine, as tables, rows, a picture
 //! and a page.
 
+use super::rows;
 use super::store::ensure_directory;
 use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
@@ -8,8 +9,7 @@ use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::BulletSystem;
 use everdram_bench::figure::{self, Figure, Line, Settings, Verdict};
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A figure of Bullet's paper, measured on this machine.
 #[derive(clap::Args)]
@@ -178,14 +178,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     ensure_directory(&settings.dir)?;
     ensure_directory(&arguments.out)?;
     settings.ensure_room()?;
-    let (rows, picture, page) = (
+    let (lines_file, picture, page) = (
         arguments.file("jsonl"),
         arguments.file("svg"),
         arguments.file("md"),
     );
     // An hour of work is not to end at a file that cannot be written.
-    for path in [&rows, &picture, &page] {
-        write(path, "")?;
+    for path in [&lines_file, &picture, &page] {
+        rows::file(path, "")?;
     }
     let shown = Progress::start(arguments.figure.name(), 1000, false);
     let measured = figure::measure(&settings, &mut |done, what| {
@@ -193,30 +193,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     });
     shown.finish();
     let lines = measured.with_context(|| format!("{}, seed {}", settings.figure, settings.seed))?;
-    let mut text = String::new();
-    for line in &lines {
-        writeln!(text, "{}", line.to_json()?)?;
-    }
-    write(&rows, &text)?;
-    write(&picture, &figure::svg(&lines))?;
+    let text = rows::lines(&lines)?;
+    rows::file(&lines_file, &text)?;
+    rows::file(&picture, &figure::svg(&lines))?;
     let name = picture.file_name().unwrap_or_default().to_string_lossy();
-    write(&page, &figure::markdown(&lines, &name))?;
+    rows::file(&page, &figure::markdown(&lines, &name))?;
     if arguments.json {
         println!("{}", text.trim_end());
     } else {
         print(&lines);
         println!(
             "\nRows are in {}, the picture in {}, and a page in {}.",
-            rows.display(),
+            lines_file.display(),
             picture.display(),
             page.display()
         );
     }
     Ok(Outcome::Sound)
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 fn print(lines: &[Line]) {

@@ -1,12 +1,9 @@
 //! `everdram bench limits`: bare loops over the medium and the machine's own costs, as a table and as rows.
 
-use crate::output::Standard;
+use super::rows;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
-use anyhow::Context;
 use everdram_bench::limits::{self, Limit, Settings};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 /// What the machine can do at most, without a store.
@@ -56,21 +53,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     });
     begun.finish();
     let measured = measured?;
-    let is_standard = arguments
-        .json
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() == "-");
-    if !is_standard {
+    if !rows::are_all(arguments.json.as_deref()) {
         print(&settings, &measured);
     }
-    if let Some(path) = &arguments.json {
-        let rows = rows(&measured)?;
-        if is_standard {
-            Standard::lock().write_all(rows.as_bytes())?;
-        } else {
-            std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))?;
-        }
-    }
+    rows::write(arguments.json.as_deref(), &rows::lines(&measured)?)?;
     Ok(Outcome::Sound)
 }
 
@@ -86,14 +72,6 @@ fn settings(arguments: &Arguments) -> Settings {
         repeat: arguments.repeat.max(1),
         quick: arguments.quick,
     }
-}
-
-fn rows(measured: &[Limit]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for limit in measured {
-        writeln!(text, "{}", serde_json::to_string(limit)?)?;
-    }
-    Ok(text)
 }
 
 fn print(settings: &Settings, measured: &[Limit]) {

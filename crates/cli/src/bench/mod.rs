@@ -8,6 +8,7 @@ mod compare;
 mod figure;
 mod limits;
 mod recovery;
+mod rows;
 mod run;
 mod servers;
 mod store;

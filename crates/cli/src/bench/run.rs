@@ -1,7 +1,7 @@
 //! `everdram bench run`: one store under one workload, as a table and as a row.
 
-use super::recovery;
 use super::store::{self, Store, ensure_directory};
+use super::{recovery, rows};
 use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::{Outcome, units};
@@ -128,14 +128,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         commit: commit(),
         figures,
     };
-    match &arguments.json {
-        Some(path) if path.as_os_str() == "-" => println!("{}", row.to_line()?),
-        Some(path) => {
-            print(&row);
-            append(path, &row)?;
-        }
-        None => print(&row),
+    let line = rows::lines([&row])?;
+    if !rows::are_all(arguments.json.as_deref()) {
+        print(&row);
     }
+    append(arguments.json.as_deref(), &line)?;
     Ok(Outcome::Sound)
 }
 
@@ -159,15 +156,15 @@ fn list() {
 }
 
 /// Adds a line to a file of rows.
-pub(crate) fn append(path: &Path, row: &Row) -> anyhow::Result<()> {
+fn append(path: Option<&Path>, line: &str) -> anyhow::Result<()> {
+    let Some(path) = path.filter(|path| !rows::are_all(Some(path))) else {
+        return rows::write(path, line);
+    };
     let writing = || format!("writing {}", path.display());
     let mut options = OpenOptions::new();
-    let mut file = options
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(writing)?;
-    writeln!(file, "{}", row.to_line()?).with_context(writing)
+    let file = options.create(true).append(true).open(path);
+    let mut file = file.with_context(writing)?;
+    file.write_all(line.as_bytes()).with_context(writing)
 }
 
 fn print(measured: &Row) {

@@ -1,14 +1,12 @@
 //! `everdram bench servers`: this program beside Redis and Valkey, over real sockets.
 
-use crate::output::Standard;
+use super::rows;
 use crate::settings::engine;
 use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::EngineKind;
-use everdram_bench::server::{self, Command, Comparison, Data, Load, Pins, Places, Summary};
-use std::fmt::Write as _;
-use std::io::Write as _;
+use everdram_bench::server::{self, Command, Comparison, Data, Load, Pins, Places};
 use std::path::PathBuf;
 
 /// Values of all keys together are at most this, unless --keys says otherwise.
@@ -76,10 +74,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let is_standard = arguments
-        .json
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() == "-");
+    let is_standard = rows::are_all(arguments.json.as_deref());
     let comparison = comparison(arguments)?;
     let progress = Progress::start("servers", 1000, is_standard);
     let summaries = server::compare(&comparison, &mut |done, what| {
@@ -90,14 +85,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if !is_standard {
         print!("{}", server::text(&summaries));
     }
-    if let Some(path) = &arguments.json {
-        let rows = rows(&summaries)?;
-        if is_standard {
-            Standard::lock().write_all(rows.as_bytes())?;
-        } else {
-            std::fs::write(path, rows).with_context(|| format!("writing {}", path.display()))?;
-        }
-    }
+    let repetitions = summaries.iter().flat_map(|summary| &summary.repetitions);
+    rows::write(arguments.json.as_deref(), &rows::lines(repetitions)?)?;
     Ok(Outcome::Sound)
 }
 
@@ -165,14 +154,6 @@ fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
         }
     }
     Ok(loads)
-}
-
-fn rows(summaries: &[Summary]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for figures in summaries.iter().flat_map(|summary| &summary.repetitions) {
-        writeln!(text, "{}", serde_json::to_string(figures)?)?;
-    }
-    Ok(text)
 }
 
 fn parse_command(text: &str) -> Result<Command, String> {

@@ -12,16 +12,15 @@ pub(crate) use page::run as report;
 pub(crate) use turn::Arguments as TurnArguments;
 pub(crate) use turn::run as turn;
 
+use super::rows;
 use super::store::ensure_directory;
 use crate::settings::{engine, usage};
 use crate::terminal::Progress;
 use crate::{Outcome, units};
-use anyhow::Context;
 use contestant::Contestant;
 use everdram::EngineKind;
 use everdram_bench::compare::Line;
 use run::Comparison;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 /// everdram beside its rivals, as a table, rows and a page.
@@ -108,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     ensure_directory(&arguments.emulated_dir)?;
     // Hours of work are not to end at a file that cannot be written.
     for path in [&arguments.rows, &arguments.report] {
-        std::fs::write(path, "").with_context(|| format!("writing {}", path.display()))?;
+        rows::file(path, "")?;
     }
     let contestants = Contestant::all(comparison.engine, &comparison.only);
     let mut lines = Vec::new();
@@ -121,9 +120,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let progress = Progress::start("compare", 1000, false);
     run::measure(&comparison, &contestants, &progress, &mut lines)?;
     progress.finish();
-    std::fs::write(&arguments.rows, rows(&lines)?)
-        .with_context(|| format!("writing {}", arguments.rows.display()))?;
-    page::write(&arguments.report, &lines)?;
+    rows::file(&arguments.rows, &rows::lines(&lines)?)?;
+    rows::file(&arguments.report, &everdram_bench::report::html(&lines))?;
     table::print(&lines);
     println!(
         "\nRows are in {}, and the page in {}.",
@@ -131,14 +129,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         arguments.report.display()
     );
     Ok(Outcome::Sound)
-}
-
-fn rows(lines: &[Line]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for line in lines {
-        writeln!(text, "{}", serde_json::to_string(line)?)?;
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! `everdram bench report`: the page of a comparison, made again from its rows.
 
+use super::super::rows;
 use crate::Outcome;
 use anyhow::Context;
-use everdram_bench::compare::{Line, read_lines};
+use everdram_bench::compare::read_lines;
 use everdram_bench::report;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Make the page of a comparison again from its rows.
 #[derive(clap::Args)]
@@ -25,11 +26,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let text =
         std::fs::read_to_string(&arguments.rows).with_context(|| format!("reading {path}"))?;
     let lines = read_lines(&text).with_context(|| format!("reading {path}"))?;
-    write(&arguments.output, &lines)?;
+    rows::file(&arguments.output, &report::html(&lines))?;
     Ok(Outcome::Sound)
-}
-
-/// Writes the page.
-pub(super) fn write(path: &Path, lines: &[Line]) -> anyhow::Result<()> {
-    std::fs::write(path, report::html(lines)).with_context(|| format!("writing {}", path.display()))
 }
