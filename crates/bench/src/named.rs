@@ -1,7 +1,7 @@
 //! Enumerations whose variants have a name for the command line, rows and tables, and words for people.
 
-/// Makes one, with `ALL`, `name`, `what`, `Display`, `FromStr` and its names in JSON. The first text is how an
-/// error calls a value of it.
+/// Makes one, with `ALL`, `name`, `what`, `Display`, `FromStr` and its names in JSON. The first text is how
+/// an error calls a value of it.
 macro_rules! named {
     ($(#[$about:meta])* $enum:ident, $kind:literal: $($variant:ident = $name:literal: $what:literal,)+) => {
         $(#[$about])*

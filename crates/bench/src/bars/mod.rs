@@ -11,9 +11,9 @@ mod stage;
 
 use crate::named::named;
 use crate::recovery::Recovery;
+use crate::show::Table;
 use crate::sizes::Sizes;
 use crate::subject::Error;
-use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

@@ -4,9 +4,9 @@ use super::group::Group;
 use super::line::label;
 use crate::report::Kind;
 use crate::row::Row;
+use crate::show::Table;
+use crate::show::words::{bytes, percent, rate, time};
 use crate::subject::Durability;
-use crate::table::Table;
-use crate::words::{bytes, percent, rate, time};
 
 const HEADS: &str = "workload | store | a second | least to most | share | CPU each | p50 | p99 | p99.9 | \
                      slowest | DRAM | medium | no core | durable | version | on | what the workload is";

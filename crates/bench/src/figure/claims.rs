@@ -1,9 +1,9 @@
-//! What the paper says of its figures, and bars set for this engine: a line of `claims.jsonl` each, in the order
-//! of the paper.
+//! What the paper says of its figures, and bars set for this engine: a line of `claims.jsonl` each, in the
+//! order of the paper.
 //!
 //! A claim compares curves with another curve at one share of writes, or says something of the curves
-//! themselves. Of figure 7 a curve is a phase, of figure 8 a size of logs. Its bounds are wider than the paper's
-//! figures: another machine is to show the same picture, not the same numbers.
+//! themselves. Of figure 7 a curve is a phase, of figure 8 a size of logs. Its bounds are wider than the
+//! paper's figures: another machine is to show the same picture, not the same numbers.
 
 use super::Figure;
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use super::Figure;
 use super::line::{Distribution, Line, Measured, Rate};
-use crate::plot::{Axis, Curve, Panel, Picture};
+use crate::show::plot::{Axis, Curve, Panel, Picture};
 use everdram::BulletSystem;
 
 /// The picture of lines of one figure; empty without lines.

@@ -3,8 +3,8 @@
 
 use super::line::{Line, Measured, Ratio, Series, mib};
 use super::verdict::{Verdict, bars, claims, judged_threads};
-use crate::table::Table;
-use crate::words::count;
+use crate::show::Table;
+use crate::show::words::count;
 use std::fmt::Write as _;
 
 /// A page of Markdown; `picture` is the file beside it.

@@ -7,7 +7,7 @@
 use super::Figure;
 use super::claims::{CLAIMS, Claim, What};
 use super::line::{Distribution, Line, Measured, Moment, Series, ratio};
-use crate::table::Table;
+use crate::show::Table;
 use crate::timing::Spread;
 
 /// A claim, and what was measured.

@@ -10,10 +10,10 @@ mod random;
 pub mod records;
 
 use crate::latency::Latency;
+use crate::show::Table;
+use crate::show::words::{bytes, rate, time};
 use crate::subject::Error;
-use crate::table::Table;
 use crate::timing::{Sample, Spread};
-use crate::words::{bytes, rate, time};
 use everdram_pm::FlushKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
 //! A chart of a page: bars with a whisker from the least to the greatest and a line that nobody can pass, or
 //! latencies on a scale of powers of ten.
 
-use crate::plot::{self, Axis, Panel, Picture};
 use crate::row::Configuration;
 use crate::server::{Persistence, Summary};
+use crate::show::plot::{self, Axis, Panel, Picture};
+use crate::show::words::escaped;
 use crate::subject::Durability;
 use crate::timing::Spread;
-use crate::words::escaped;
 
 /// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be
 /// dots.
@@ -151,7 +151,7 @@ mod tests {
         let mut chart = Chart {
             title: "get <all>",
             note: "",
-            unit: crate::words::rate,
+            unit: crate::show::words::rate,
             bars: vec![
                 bar("everdram", Kind::Own, [40.0, 50.0, 60.0]),
                 bar("a&b", Kind::Loose, [10.0, 10.0, 10.0]),

@@ -4,8 +4,8 @@ use super::chart::{Bar, Chart, Kind};
 use super::stores::part;
 use crate::compare::{Ground, Group, Line};
 use crate::limits;
+use crate::show::words::percent;
 use crate::timing::Spread;
-use crate::words::percent;
 
 /// The section; nothing without limits.
 pub(super) fn section(lines: &[Line], groups: &[Group<'_>]) -> String {

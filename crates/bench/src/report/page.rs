@@ -6,7 +6,7 @@ use crate::compare::{Group, Line, Verdict, groups, label, tables};
 use crate::machine::Machine;
 use crate::row::Row;
 use crate::server;
-use crate::words::{bytes, count, escaped, percent};
+use crate::show::words::{bytes, count, escaped, percent};
 use std::collections::BTreeSet;
 
 const STYLE: &str = include_str!("style.css");

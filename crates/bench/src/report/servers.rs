@@ -4,8 +4,8 @@ use super::chart::{Bar, Chart, Kind};
 use super::stores::{latencies, part};
 use crate::compare::Line;
 use crate::server::{Load, Summary};
+use crate::show::words::{bytes, count, rate, time};
 use crate::timing::Spread;
-use crate::words::{bytes, count, rate, time};
 
 /// The section; nothing without servers.
 pub(super) fn section(lines: &[Line]) -> String {

@@ -3,8 +3,8 @@
 use super::chart::{Bar, Chart, Kind};
 use crate::compare::{Ground, Group, label};
 use crate::row::{Figures, Row};
+use crate::show::words::{bytes, escaped, rate, time};
 use crate::timing::Spread;
-use crate::words::{bytes, escaped, rate, time};
 use crate::workload::Workload;
 
 /// Workloads whose latency and processor time are drawn; the table has all.

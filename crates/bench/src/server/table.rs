@@ -6,8 +6,8 @@ use super::figures::{ServerFigures, Summary};
 use super::load::{Data, Load};
 use super::running::Running;
 use crate::report::Kind;
+use crate::show::Table;
 use crate::subject::Error;
-use crate::table::Table;
 use crate::timing::Spread;
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
-//! Pictures of what was measured, as SVG: panels beside each other, of curves or of bars, and one legend above
-//! all of them.
+//! Pictures of what was measured, as SVG: panels beside each other, of curves or of bars, and one legend
+//! above all of them.
 //!
-//! A curve is told by its colour and by the shape of its marks, a bar that is not filled is told from one that
-//! is: nobody needs to tell colours apart.
+//! A curve is told by its colour and by the shape of its marks, a bar that is not filled is told from one
+//! that is: nobody needs to tell colours apart.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -380,7 +380,8 @@ impl Scale {
         };
     }
 
-    /// So many round numbers; of a logarithmic scale powers of ten, and 2 and 5 times these where there is room.
+    /// So many round numbers; of a logarithmic scale powers of ten, and 2 and 5 times these where there is
+    /// room.
     fn round(&self, count: usize) -> Vec<f64> {
         let Range { start, end } = self.range;
         if !self.is_log {

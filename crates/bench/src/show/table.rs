@@ -1,6 +1,6 @@
 //! A table of what was measured, for a terminal and for pages.
 
-use crate::words::escaped;
+use crate::show::words::escaped;
 
 /// What is as long as this is a sentence, even if it begins with a number.
 const NUMBER: usize = 28;

@@ -1,7 +1,5 @@
 //! Text of tables and pages: numbers with their units, and what is escaped.
 
-use crate::timing::Spread;
-
 /// With everything that means something to HTML made harmless.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -28,8 +26,7 @@ fn digits(value: f64) -> String {
 }
 
 /// `6.12 M/s`, `12.3 k/s`, `450 /s`.
-#[must_use]
-pub fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{} M/s", digits(value / 1e6)),
         value if value >= 1e3 => format!("{} k/s", digits(value / 1e3)),
@@ -38,8 +35,7 @@ pub fn rate(value: f64) -> String {
 }
 
 /// `840 ns`, `12.3 µs`, `4.56 ms`, `1.20 s`, from nanoseconds.
-#[must_use]
-pub fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", digits(ns)),
         ns if ns < 1e6 => format!("{} µs", digits(ns / 1e3)),
@@ -49,8 +45,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// `16.2 B`, `2.10 KiB`.
-#[must_use]
-pub fn bytes(count: f64) -> String {
+pub(crate) fn bytes(count: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut value = count;
@@ -62,14 +57,12 @@ pub fn bytes(count: f64) -> String {
 }
 
 /// `82 %`.
-#[must_use]
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
 /// `1,234,567`.
-#[must_use]
-pub fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -79,17 +72,6 @@ pub fn count(number: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// `6.12 M/s (5.80 M/s to 6.20 M/s)`.
-#[must_use]
-pub fn spread(spread: Spread, unit: fn(f64) -> String) -> String {
-    format!(
-        "{} ({} to {})",
-        unit(spread.median),
-        unit(spread.min),
-        unit(spread.max)
-    )
 }
 
 #[cfg(test)]
