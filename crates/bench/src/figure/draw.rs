@@ -3,7 +3,7 @@
 use super::Figure;
 use super::line::{Distribution, Line, Measured, Rate};
 use crate::show::plot::{Axis, Curve, Panel, Picture};
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 
 /// The picture of lines of one figure; empty without lines.
 #[must_use]

@@ -31,7 +31,7 @@ use crate::machine::{Machine, commit};
 use crate::named::named;
 use crate::subject::Error;
 use anyhow::ensure;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use stand::Stage;
 
 named! {

@@ -7,7 +7,7 @@ use crate::settings::usage;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram::BulletSystem;
+use everdram::options::BulletSystem;
 use everdram_bench::figure::{self, Figure, Line, Settings, Verdict};
 use std::path::PathBuf;
 
