@@ -344,8 +344,9 @@ impl BulletSession {
     /// One fence for everything submitted; then the front shows it.
     #[inline]
     pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
-        self.fence();
+        // Taken before the fence: of a session that dies in it, nothing is shown when it ends.
         let mut pending = std::mem::take(&mut self.pending);
+        self.fence();
         let mut result = Ok(());
         for one in pending.drain(..) {
             if let Err(error) = self.publish(&one) {
