@@ -35,6 +35,7 @@ impl<'a> Change<'a> {
 
     /// The entry, with room for its head.
     pub(super) fn write(&self, into: &mut Vec<u8>) {
+        assert!(self.lsn > 0, "a change is written that has not got its LSN");
         let removed = if self.value.is_none() { REMOVED } else { 0 };
         let value = self.value.unwrap_or(&[]);
         into.clear();
@@ -49,6 +50,10 @@ impl<'a> Change<'a> {
             into.extend_from_slice(bytes);
             into.resize(into.len().next_multiple_of(8), 0);
         }
+        assert!(
+            into.len().next_multiple_of(LINE as usize) == self.entry_bytes(),
+            "an entry is longer or shorter than room was asked for"
+        );
     }
 
     /// What an entry says; `None`: nothing that a journal writes.

@@ -127,11 +127,8 @@ impl Cursor {
         let head = EntryHead::read(self.at(position, LINE));
         let bytes = head.bytes();
         let padding = head.operations == 0;
-        let fits = if padding {
-            bytes == logs.to_end(position)
-        } else {
-            bytes <= most
-        };
+        // Padding goes up to the end of a lap. Only a pool that lies has some that goes on behind the limit.
+        let fits = bytes <= most && (!padding || bytes == logs.to_end(position));
         if bytes == 0 || !fits || !padding && bytes > logs.entry_most() as u64 {
             return Next::Nothing;
         }
@@ -180,6 +177,9 @@ impl Cursor {
 
     fn at(&self, position: u64, bytes: u64) -> &[u8] {
         let from = (position - self.from) as usize;
-        self.bytes.get(from..from + bytes as usize).unwrap_or(&[])
+        let Some(read) = self.bytes.get(from..from + bytes as usize) else {
+            panic!("bytes of a log are looked at that were not read");
+        };
+        read
     }
 }

@@ -40,6 +40,10 @@ pub(crate) struct RecordAt(pub(crate) u64);
 
 impl RecordAt {
     pub(crate) fn new(log: usize, position: u64) -> RecordAt {
+        assert!(
+            position < 1 << 56,
+            "a position in a log runs into the number of the log"
+        );
         RecordAt((log as u64 + 1) << 56 | position)
     }
 
@@ -120,11 +124,11 @@ impl EntryHead {
 
 /// Never 0, which is how recovery ends a log.
 fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 {
-    let sum = secret.sum_words([
-        secret.sum(bytes.get(8..).unwrap_or(&[])),
-        at ^ SALT_ENTRY << 56,
-        position,
-    ]);
+    assert!(
+        bytes.len() >= ENTRY_HEAD,
+        "an entry that is shorter than its head"
+    );
+    let sum = secret.sum_words([secret.sum(&bytes[8..]), at ^ SALT_ENTRY << 56, position]);
     sum.max(1)
 }
 

@@ -73,6 +73,10 @@ impl Ledger {
 
     /// The bytes of the copy at `at`, whole lines.
     fn to_bytes(&self, secret: &Secret, at: u64) -> Vec<u8> {
+        assert!(
+            self.heads.len() <= LOGS_MAX,
+            "a ledger of so many logs runs into its copy"
+        );
         let mut bytes = vec![0; 8];
         let words = [self.sequence, self.epoch];
         for word in words.iter().chain(&self.notes).chain(&self.heads) {

@@ -108,6 +108,16 @@ pub(crate) struct Group {
 impl Logs {
     /// The logs of a pool, as empty as the ledger says; see [`Logs::recover`].
     pub(crate) fn new(pool: Arc<Pool>, shape: Shape, ledger: Ledger) -> Logs {
+        // A pool that is salvaged may have lost its ledger.
+        let heads = ledger.heads.len();
+        assert!(
+            heads == shape.count || heads == 0,
+            "a ledger of another number of logs"
+        );
+        assert!(
+            2 * shape.entry_most as u64 + shape.spared <= shape.log_bytes,
+            "logs that never have room for an entry"
+        );
         Logs {
             pool,
             shape,
@@ -219,6 +229,14 @@ impl Logs {
         operations: u32,
     ) -> (RecordAt, Flushed) {
         assert!(bytes.len() <= self.shape.entry_most && self.fits(group));
+        assert!(
+            operations > 0,
+            "an entry without operations would be taken for padding"
+        );
+        debug_assert!(
+            self.is_held(group.log),
+            "an entry is appended to a log that nobody holds"
+        );
         bytes.resize(bytes.len().next_multiple_of(LINE as usize), 0);
         let mut padding_flushed = None;
         let left = self.to_end(group.tail);
@@ -248,6 +266,10 @@ impl Logs {
         sealed: usize,
     ) -> Flushed {
         let at = self.place(group.log, group.tail);
+        debug_assert!(
+            bytes.len() as u64 <= self.to_end(group.tail) && at.is_multiple_of(LINE),
+            "an entry goes across the end of its log, or begins within a line"
+        );
         // The epoch of now, while the key's row is held: a group may have begun long before its key was
         // written by another.
         let marks = [self.epoch(), group.start];
@@ -260,6 +282,14 @@ impl Logs {
     #[inline]
     pub(crate) fn end(&self, group: Group) -> usize {
         let log = &self.logs[group.log];
+        assert!(
+            self.is_held(group.log),
+            "a log is given back that nobody holds"
+        );
+        assert!(
+            log.published.load(Ordering::Relaxed) <= group.tail,
+            "what is published of a log goes back"
+        );
         log.tail.store(group.tail, Ordering::Relaxed);
         publishes!();
         log.published.store(group.tail, Ordering::Release);
@@ -284,8 +314,17 @@ impl Logs {
         self.epoch.fetch_add(1, Ordering::SeqCst)
     }
 
+    fn is_held(&self, log: usize) -> bool {
+        self.logs[log].writer.load(Ordering::Relaxed) != UNLOCKED
+    }
+
     /// Sets the epoch, before anything runs.
     pub(super) fn set_epoch(&self, epoch: u64) {
+        assert!(epoch > self.reclaimed(), "an epoch begins once more");
+        assert!(
+            !(0..self.count()).any(|log| self.is_held(log)),
+            "an epoch is set while somebody writes"
+        );
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
@@ -299,6 +338,14 @@ impl Logs {
 
     /// Puts a log to where recovery found its entries.
     pub(super) fn restore(&self, log: usize, head: u64, tail: u64) {
+        assert!(
+            head <= tail && tail - head <= self.shape.log_bytes,
+            "a log is found to end before it begins, or to be longer than it is"
+        );
+        assert!(
+            (head | tail).is_multiple_of(LINE),
+            "a log is found to end within a line"
+        );
         let log = &self.logs[log];
         for (place, position) in [
             (&log.head, head),
@@ -396,12 +443,18 @@ impl Group {
 }
 
 impl Log {
+    /// Whether it has a gleaner now.
+    pub(super) fn is_gleaned(&self) -> bool {
+        self.gleaning.load(Ordering::Relaxed)
+    }
+
     /// Becomes its gleaner, if there is none.
     pub(super) fn try_glean(&self) -> bool {
         !self.gleaning.load(Ordering::Relaxed) && !self.gleaning.swap(true, Ordering::Acquire)
     }
 
     pub(super) fn stop_gleaning(&self) {
+        assert!(self.is_gleaned(), "a log is given back that nobody gleans");
         publishes!();
         self.gleaning.store(false, Ordering::Release);
     }

@@ -122,9 +122,17 @@ impl Logs {
         let log = self.log(number);
         let position = log.cursor.load(Ordering::Acquire);
         let limit = log.published.load(Ordering::Acquire);
+        assert!(
+            log.is_gleaned() && position <= limit,
+            "a log is gleaned that has no gleaner, or beyond what is published"
+        );
         cursor.turn_to(number);
         let mut entries = Entries::new(self, cursor, [position, limit], epoch);
         back.apply(&mut entries)?;
+        assert!(
+            (position..=limit).contains(&entries.position),
+            "a gleaner's cursor goes back, or beyond what is published"
+        );
         publishes!();
         log.cursor.store(entries.position, Ordering::Release);
         Ok(entries.are_all)
@@ -132,10 +140,19 @@ impl Logs {
 
     /// Writes the ledger; then writers may use what is behind the new heads.
     fn reclaim(&self, back: &mut impl Back, epoch: u64) {
+        assert!(
+            epoch < self.epoch(),
+            "an epoch is reclaimed that has not ended"
+        );
         let heads: Vec<u64> = (0..self.count())
             .map(|number| self.log(number).cursor.load(Ordering::Acquire))
             .collect();
         let mut ledger = lock(&self.ledger);
+        let mut moves = ledger.heads.iter().zip(&heads);
+        assert!(
+            moves.all(|(before, head)| before <= head),
+            "the head of a log goes back"
+        );
         let mut next = Ledger {
             sequence: ledger.sequence + 1,
             epoch,
