@@ -185,7 +185,9 @@ impl Slot {
     /// Ends one [`Slot::hold`].
     #[inline]
     pub(crate) fn unhold(&self) {
-        let pins = self.pins.get() - 1;
+        let pins = self.pins.get();
+        assert!(pins > 0, "a session ends a pin that it has not");
+        let pins = pins - 1;
         self.pins.set(pins);
         if pins == 0
             && let Some(state) = self.epochs.slots.get(self.number)
@@ -202,7 +204,12 @@ impl Drop for Slot {
         if let Some(state) = self.epochs.slots.get(self.number) {
             state.store(UNPINNED, Ordering::Release);
         }
-        self.epochs.slots_free.lock().push(self.number);
+        let mut free = self.epochs.slots_free.lock();
+        debug_assert!(
+            !free.contains(&self.number) || std::thread::panicking(),
+            "a session's slot is given back twice"
+        );
+        free.push(self.number);
     }
 }
 

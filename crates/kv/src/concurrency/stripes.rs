@@ -101,6 +101,10 @@ impl Stripes {
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self, id: StripeId, owner: u16) -> bool {
+        debug_assert!(
+            usize::from(owner) < OWNERS_MAX,
+            "an owner's number runs into the version"
+        );
         let word = &self.get(id).word;
         let seen = word.load(Ordering::Relaxed);
         seen & LOCKED == 0
@@ -133,6 +137,10 @@ impl Stripes {
     #[inline]
     pub(crate) fn next_version(&self, id: StripeId) -> u64 {
         let word = &self.get(id).word;
+        assert!(
+            Stripes::is_word_locked(word.load(Ordering::Relaxed)),
+            "a version is given out in a stripe that nobody holds"
+        );
         // Only the holder writes the word, so load and store need not be one step.
         let next = word.load(Ordering::Relaxed) + (1 << VERSION_SHIFT);
         word.store(next, Ordering::Relaxed);
@@ -155,6 +163,10 @@ impl Stripes {
 
     /// Lifts the clock of a held stripe (or of all, before anything runs) to at least `version`.
     pub(crate) fn raise(&self, id: StripeId, version: u64) {
+        assert!(
+            version <= VERSION_MAX,
+            "a version that a stripe's word has no room for"
+        );
         let word = &self.get(id).word;
         let seen = word.load(Ordering::Relaxed);
         let low = seen & ((1 << VERSION_SHIFT) - 1);
@@ -168,6 +180,10 @@ impl Stripes {
     pub(crate) fn publish(&self, id: StripeId) {
         publishes!();
         let word = &self.get(id).word;
+        assert!(
+            Stripes::is_word_locked(word.load(Ordering::Relaxed)),
+            "a batch is published in a stripe that nobody holds"
+        );
         word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
     }
 
@@ -188,7 +204,12 @@ impl Stripes {
     #[inline]
     fn unlock_now(&self, id: StripeId) {
         let word = &self.get(id).word;
-        let version = word.load(Ordering::Relaxed) >> VERSION_SHIFT << VERSION_SHIFT;
+        let seen = word.load(Ordering::Relaxed);
+        assert!(
+            Stripes::is_word_locked(seen) || std::thread::panicking(),
+            "a stripe is given back that nobody holds"
+        );
+        let version = seen >> VERSION_SHIFT << VERSION_SHIFT;
         word.store(version, Ordering::Release);
     }
 
@@ -273,6 +294,14 @@ impl Stripes {
     #[inline]
     pub(crate) fn set_stamp(&self, id: StripeId, after: &Ordered) {
         publishes!();
+        debug_assert!(
+            self.is_locked(id),
+            "what reads depend on changes in a stripe that nobody holds"
+        );
+        debug_assert!(
+            self.stamp(id) <= after.lsn().0,
+            "what reads of a stripe depend on goes back"
+        );
         self.get(id).stamp.store(after.lsn().0, Ordering::Release);
     }
 
@@ -303,6 +332,10 @@ pub(crate) struct Publishing(AtomicU64);
 impl Publishing {
     /// Before the first key.
     pub(crate) fn begin(&self) {
+        debug_assert!(
+            self.0.load(Ordering::Relaxed) & 1 == 0,
+            "a session begins to publish a batch while it publishes another one"
+        );
         self.0
             .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
     }
@@ -310,6 +343,10 @@ impl Publishing {
     /// After the last one.
     pub(crate) fn end(&self) {
         publishes!();
+        debug_assert!(
+            self.0.load(Ordering::Relaxed) & 1 == 1,
+            "the end of a batch whose publication never began"
+        );
         self.0
             .store((self.0.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
     }
