@@ -258,7 +258,7 @@ impl Lines {
         let mut stock = lock(&self.stock);
         let was_there = stock.carve(number, 1);
         assert!(was_there, "chunk {number} is not in the pool");
-        self.known(number).state.store(FULL, Ordering::SeqCst);
+        self.turn(number, POOL, FULL);
         drop(stock);
         self.list_if_ready(number);
     }
@@ -303,7 +303,7 @@ impl Lines {
         let mut stock = lock(&self.stock);
         let (&first, _) = stock.pool.first_key_value()?;
         stock.carve(first, 1);
-        self.known(first).state.store(OWNED, Ordering::SeqCst);
+        self.turn(first, POOL, OWNED);
         drop(stock);
         let mut whole = self.claim_of(first);
         let line = self.take_of(&mut whole, lines);
@@ -365,7 +365,16 @@ impl Lines {
     #[inline]
     fn take_of(&self, claim: &mut Claim, lines: u32) -> Option<u64> {
         let chunk = self.known(claim.chunk);
+        debug_assert_eq!(
+            chunk.state.load(Ordering::Relaxed),
+            OWNED,
+            "lines are taken of a chunk that nobody has claimed"
+        );
         let at = find(chunk.taken, claim.from, lines)?;
+        debug_assert!(
+            at >= self.header_lines && at + lines <= self.chunk_lines,
+            "lines are handed out that are a chunk's header, or behind it"
+        );
         mark(chunk.taken, at, lines);
         chunk.free.fetch_sub(lines, Ordering::SeqCst);
         claim.from = at + lines;
@@ -374,13 +383,17 @@ impl Lines {
 
     /// Gives a claimed chunk back.
     pub(crate) fn let_go(&self, claim: Claim) {
-        self.known(claim.chunk).state.store(FULL, Ordering::SeqCst);
+        self.turn(claim.chunk, OWNED, FULL);
         self.list_if_ready(claim.chunk);
     }
 
     /// Gives lines back that were taken in one piece. Nobody looks at them any more.
     pub(crate) fn give_back(&self, line: u64, lines: u32) {
         let (number, from) = self.place_of(line);
+        assert!(
+            lines > 0 && from >= self.header_lines && from + lines <= self.chunk_lines,
+            "lines are given back that were not handed out in one piece"
+        );
         clear(self.known(number).taken, from, lines);
         self.known(number).free.fetch_add(lines, Ordering::SeqCst);
         self.list_if_ready(number);
@@ -413,9 +426,15 @@ impl Lines {
         Some(first)
     }
 
+    /// Changes the state of a chunk that nobody else changes now.
+    fn turn(&self, number: u32, from: u32, to: u32) {
+        let before = self.known(number).state.swap(to, Ordering::SeqCst);
+        assert_eq!(before, from, "chunk {number} belongs to somebody else");
+    }
+
     fn make_run(&self, first: u32, count: u32) {
         for number in first..first + count {
-            self.known(number).state.store(RUN, Ordering::SeqCst);
+            self.turn(number, POOL, RUN);
         }
         self.known(first).free.store(count, Ordering::SeqCst);
     }
@@ -427,7 +446,7 @@ impl Lines {
         assert_eq!(chunk.state.load(Ordering::SeqCst), RUN);
         let count = chunk.free.swap(self.usable(), Ordering::SeqCst);
         for number in first..first + count {
-            self.known(number).state.store(POOL, Ordering::SeqCst);
+            self.turn(number, RUN, POOL);
         }
         stock.put(first, count);
         count
@@ -451,6 +470,11 @@ impl Lines {
                 continue;
             }
             if chunk.free.load(Ordering::SeqCst) == self.usable() {
+                debug_assert_eq!(
+                    next_taken(chunk.taken, self.header_lines, self.chunk_lines),
+                    self.chunk_lines,
+                    "a chunk counts as wholly free, and has lines that are taken"
+                );
                 chunk.state.store(POOL, Ordering::SeqCst);
                 stock.put(number, 1);
             } else {
@@ -459,6 +483,13 @@ impl Lines {
             }
         }
         stock.ready = kept;
+    }
+
+    /// Whether somebody has these lines, or had them and has not given them back.
+    pub(crate) fn are_taken(&self, line: u64, lines: u32) -> bool {
+        let (number, from) = self.place_of(line);
+        let inside = from >= self.header_lines && lines <= self.chunk_lines - from;
+        inside && next_free(self.known(number).taken, from) >= from + lines
     }
 
     fn place_of(&self, line: u64) -> (u32, u32) {
@@ -470,6 +501,11 @@ impl Lines {
 impl Stock {
     /// Adds a run to the pool, joined with its neighbours.
     fn put(&mut self, mut first: u32, mut count: u32) {
+        let before = self.pool.range(..first + count).next_back();
+        assert!(
+            before.is_none_or(|(before, length)| before + length <= first),
+            "chunks are put into the pool that are in it"
+        );
         if let Some((&before, &length)) = self.pool.range(..first).next_back()
             && before + length == first
         {

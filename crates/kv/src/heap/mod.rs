@@ -241,6 +241,10 @@ impl Heap {
         let lines = lines_for(bytes);
         loop {
             if let Some(line) = self.lines.take(claim, lines) {
+                debug_assert!(
+                    self.pool.region().contains(line * LINE, bytes),
+                    "room is handed out that the pool does not have"
+                );
                 return Ok(line * LINE);
             }
             if let Err(error) = self.grow(1) {
@@ -332,6 +336,10 @@ impl Heap {
             everdram_pm::Error::NoSpace { .. } => Error::NoSpace(error.to_string()),
             other => Error::Pool(other),
         })?;
+        assert!(
+            (extent.at | extent.bytes).is_multiple_of(self.chunk_bytes),
+            "the pool has grown by what is no whole chunks"
+        );
         let count = (extent.bytes / self.chunk_bytes) as u32;
         match self.lines.add(self.chunk_of(extent.at), count) {
             true => Ok(()),
@@ -344,7 +352,13 @@ impl Heap {
     pub(crate) fn publish(&self, txn: &mut Txn, at: u64, bytes: u64) {
         match self.is_run(bytes) {
             true => self.describe(txn, at, Descriptor::Run(self.chunks_for(bytes))),
-            false => self.bits(at, bytes, |word, bits| txn.raise(word, bits)),
+            false => {
+                debug_assert!(
+                    self.lines.are_taken(at / LINE, lines_for(bytes)),
+                    "an object is published whose lines are free"
+                );
+                self.bits(at, bytes, |word, bits| txn.raise(word, bits));
+            }
         }
     }
 
@@ -370,6 +384,10 @@ impl Heap {
 
     fn describe(&self, txn: &mut Txn, at: u64, descriptor: Descriptor) {
         let at = at - RUN_HEAD;
+        assert!(
+            at.is_multiple_of(self.chunk_bytes),
+            "an object is taken for a run, and does not begin where a chunk does"
+        );
         txn.set(at, descriptor.word(self.pool.secret(), at));
     }
 

@@ -249,6 +249,11 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
+    /// Whether nothing is put together that was neither committed nor forgotten.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
     /// How many words may still be named.
     pub(crate) fn room(&self) -> usize {
         most_edits(self.redo.area_bytes) - self.edits.len()
@@ -274,6 +279,16 @@ impl Txn {
 
     #[inline]
     fn edit(&mut self, place: u64, operand: u64) {
+        // Where recovery would refuse to go on.
+        debug_assert!(
+            place & !7 >= ROOT_AT && self.redo.pool.region().contains(place & !7, 8),
+            "a transaction names a place outside of the pool"
+        );
+        let raises = |edit: &Edit| edit.place == place && edit.operand & operand != 0;
+        debug_assert!(
+            place % 8 != RAISE || !self.edits.iter().any(raises),
+            "a transaction publishes lines twice"
+        );
         // Objects made one after another lie side by side, and so do their bits.
         if let Some(last) = self
             .edits
@@ -321,6 +336,10 @@ impl Txn {
         self.record[..8].copy_from_slice(&check.to_le_bytes());
         let lines = self.record.len().next_multiple_of(LINE as usize);
         self.record.resize(lines, 0);
+        assert!(
+            LINE + lines as u64 <= self.redo.area_bytes,
+            "a transaction's record runs out of its area"
+        );
         let flushed = lane.stream(area + LINE, &self.record);
         let _committed = lane.fence(flushed);
         apply(lane, &self.edits);
@@ -331,6 +350,10 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        assert!(
+            self.is_empty() || std::thread::panicking(),
+            "a transaction is dropped that was neither committed nor forgotten"
+        );
         self.redo.free.lock().push(self.area);
     }
 }
