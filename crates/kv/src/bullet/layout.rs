@@ -270,8 +270,13 @@ impl<'a> Operation<'a> {
 
     /// Whether a writer can have asked for it.
     pub(super) fn is_sound(&self) -> bool {
+        self.has_fit_payload() && self.lsn <= LSN_MAX
+    }
+
+    /// Whether the payload is one of its opcode.
+    pub(super) fn has_fit_payload(&self) -> bool {
         let bytes = self.payload.len();
-        let fits = match self.opcode {
+        match self.opcode {
             Opcode::Put | Opcode::Append => bytes <= INLINE_MAX,
             Opcode::Remove => bytes == 0,
             Opcode::Increment | Opcode::SetField => {
@@ -279,8 +284,7 @@ impl<'a> Operation<'a> {
             }
             Opcode::Link | Opcode::Parcel => bytes == 24,
             Opcode::Clear => bytes == 8,
-        };
-        fits && self.lsn <= LSN_MAX
+        }
     }
 
     /// The first operation in `bytes`, and what comes behind it.
@@ -434,6 +438,10 @@ impl ObjectHead {
         value: &[u8],
         into: &mut Vec<u8>,
     ) {
+        assert!(
+            key.len() == self.key_bytes as usize && value.len() == self.value_bytes as usize,
+            "an object is written with a key or a value of another length"
+        );
         into.clear();
         let tombstone = if self.is_tombstone {
             OBJECT_TOMBSTONE

@@ -75,6 +75,10 @@ impl Bullet {
 
     /// Keeps a gleaner for later. Where room is short it keeps none for itself.
     pub(super) fn put_back(&self, mut gleaner: Gleaner) {
+        assert!(
+            gleaner.is_at_rest(),
+            "a gleaner is given back in the middle of something"
+        );
         if self.is_tight() {
             self.back.heap.let_go(&mut gleaner.claim);
         }

@@ -202,6 +202,7 @@ impl BulletSession {
         if !self.engine.system.is_logged() {
             return Ok(());
         }
+        self.assert_left_nothing();
         match self.engine.logs.begin(self.wanted) {
             Some(group) => self.group = Some(group),
             None => self.group = Some(self.wait_for_log()?),
@@ -216,6 +217,10 @@ impl BulletSession {
     /// [`Error::Uncommitted`]; as [`Bullet::assist`].
     #[cold]
     fn wait_for_log(&self) -> Result<Group, Error> {
+        assert!(
+            self.holds_nothing(),
+            "a session waits for a log and holds something"
+        );
         let (mut backoff, mut since) = (Backoff::new(), Instant::now());
         let mut marks = self.engine.logs.marks();
         loop {
@@ -235,10 +240,29 @@ impl BulletSession {
         }
     }
 
+    /// Before it takes a log: what was put together for an earlier one is appended, and fenced.
+    fn assert_left_nothing(&self) {
+        assert!(
+            self.group.is_none() && self.entry.is_empty() && self.flushed.is_none(),
+            "a session takes a log and has not done with the one before"
+        );
+    }
+
+    /// Whether others can go on whatever this session does: it has no log, and no write is pending.
+    fn holds_nothing(&self) -> bool {
+        self.group.is_none() && self.pending.is_empty()
+    }
+
+    /// Whether the session holds a stripe.
+    pub(super) fn holds(&self, stripe: StripeId) -> bool {
+        self.engine.stripes.held_by(stripe, self.id)
+    }
+
     /// Takes a log that has room, if there is one; `false`: there is none. Where nothing is logged, none is
     /// needed.
     fn begin_group(&mut self) -> bool {
         if self.engine.system.is_logged() {
+            self.assert_left_nothing();
             self.group = self.engine.logs.begin(self.wanted);
         }
         self.group.is_some() || !self.engine.system.is_logged()
@@ -280,6 +304,10 @@ impl BulletSession {
             // Held by this session's own pending write, or by somebody else: nothing may be held while
             // waiting.
             self.commit_pending()?;
+            assert!(
+                self.holds_nothing() && !self.holds(stripe),
+                "a session waits for a stripe that it holds, or with a log"
+            );
             self.engine.stripes.lock(stripe, self.id);
             if self.begin_group() {
                 return Ok(());
@@ -290,6 +318,10 @@ impl BulletSession {
 
     /// Gives back a stripe on which nothing was submitted; and the log, if nothing is pending in it.
     pub(super) fn give_back(&mut self, stripe: StripeId) {
+        debug_assert!(
+            self.holds(stripe),
+            "a session gives a stripe back that it does not hold"
+        );
         self.engine.stripes.unlock(stripe);
         if self.pending.is_empty() {
             self.end_group();
@@ -323,6 +355,10 @@ impl BulletSession {
         self.commit_pending()?;
         loop {
             for &stripe in &stripes {
+                assert!(
+                    self.holds_nothing() && !self.holds(stripe),
+                    "a session waits for a stripe that it holds, or with a log"
+                );
                 self.engine.stripes.lock(stripe, self.id);
             }
             if self.begin_group() {
@@ -355,6 +391,10 @@ impl BulletSession {
     /// [`Error::Corrupt`].
     #[inline]
     pub(super) fn see(&mut self, hash: u64, key: &[u8]) -> Result<Seen, Error> {
+        debug_assert!(
+            self.holds(self.engine.stripe(hash)),
+            "a session looks at a key to change it, and does not hold its stripe"
+        );
         if !self.engine.system.has_front() {
             return self.see_behind(Place::default(), hash, key);
         }

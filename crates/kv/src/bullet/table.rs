@@ -132,6 +132,10 @@ impl Array {
 /// A slot's word.
 #[inline]
 pub(crate) fn slot_word(hash: u64, object: u64) -> u64 {
+    debug_assert!(
+        object.is_multiple_of(LINE) && object / LINE < 1 << TAG_SHIFT,
+        "a slot has no room to say where its object is"
+    );
     (object / LINE) | (hash << TAG_SHIFT)
 }
 
@@ -227,6 +231,10 @@ pub(crate) struct Table {
 impl Table {
     /// A table of these arrays, `done` buckets of the old one moved.
     pub(crate) fn new(current: Array, old: Array, done: u64) -> Table {
+        assert!(
+            old == Array::NONE || old.depth() + 1 == current.depth() && done <= 1 << old.depth(),
+            "a table of two arrays that do not belong together"
+        );
         Table {
             current: AtomicU64::new(current.0),
             old: AtomicU64::new(old.0),
@@ -250,6 +258,10 @@ impl Table {
     pub(crate) fn start(&self, array: Array) {
         let old = self.current();
         assert_eq!(array.depth(), old.depth() + 1);
+        assert!(
+            self.moving().is_none(),
+            "a table is to grow that is growing already"
+        );
         self.done
             .store(u64::from(array.depth()) << DEPTH_SHIFT, Ordering::Release);
         publishes!();
@@ -259,6 +271,11 @@ impl Table {
 
     /// One more bucket has moved; its row is still locked.
     pub(crate) fn moved(&self) {
+        debug_assert!(
+            self.moving()
+                .is_some_and(|(old, done)| done < 1 << old.depth()),
+            "more buckets have moved than there are"
+        );
         let done = self.done.load(Ordering::Relaxed);
         publishes!();
         self.done.store(done + 1, Ordering::Release);
@@ -266,6 +283,11 @@ impl Table {
 
     /// All buckets have moved.
     pub(crate) fn finish(&self) {
+        assert!(
+            self.moving()
+                .is_some_and(|(old, done)| done == 1 << old.depth()),
+            "a table has grown, and some buckets have not moved"
+        );
         publishes!();
         self.old.store(0, Ordering::Release);
     }
@@ -407,12 +429,23 @@ impl Table {
         dropped: &mut Vec<u64>,
     ) -> Result<(), E::Error> {
         let (old, new) = (Array(self.old.load(Ordering::Relaxed)), self.current());
+        assert_eq!(
+            self.moving(),
+            Some((old, number)),
+            "a bucket is moved that is not the next one"
+        );
         let mut halves: [Vec<u64>; 2] = [const { Vec::new() }; 2];
         let mut chain = Chain::new(old.bucket(number));
         let mut lines = Vec::new();
         while let Some((at, line)) = chain.next(memory)? {
             for slot in line[..SLOTS].iter().filter(|slot| **slot != 0) {
-                let half = new.number(hash_of(object_of(*slot))?) % 2;
+                let bucket = new.number(hash_of(object_of(*slot))?);
+                assert_eq!(
+                    bucket / 2,
+                    number,
+                    "an object is in another bucket than its own"
+                );
+                let half = bucket % 2;
                 halves[half as usize].push(*slot);
             }
             lines.push(at);
@@ -492,6 +525,10 @@ impl Place {
             editor.set(slot, word);
             return Ok(slot);
         }
+        assert!(
+            self.link != 0,
+            "a key is put where nobody has looked for it"
+        );
         let line = editor.line([word, 0, 0, 0, 0, 0, 0, 0])?;
         editor.set(self.link, line);
         Ok(line)

@@ -111,6 +111,14 @@ impl BulletSession {
         seen: &Seen,
         change: Change<'_>,
     ) -> Result<Pending, Error> {
+        debug_assert!(
+            self.holds(stripe) && (self.group.is_some() || !self.engine.system.is_logged()),
+            "a write without its key's stripe, or without a log"
+        );
+        assert!(
+            seen.is_live || !matches!(change, Change::Edit { .. }),
+            "a change of a value that is not there"
+        );
         if seen.place.is_full() {
             self.spare_line()?;
         }
@@ -272,7 +280,11 @@ impl BulletSession {
         let (at, flushed) = written?;
         self.fence_with(flushed);
         self.engine.names(head.bytes());
-        self.engine.linked.lock().insert(at, head.bytes());
+        let named = self.engine.linked.lock().insert(at, head.bytes());
+        assert!(
+            named.is_none(),
+            "an object is written where one is that a log record names"
+        );
         Ok(Named {
             at,
             bytes: head.bytes(),
@@ -290,6 +302,10 @@ impl BulletSession {
         if !self.engine.system.is_logged() {
             return;
         }
+        assert!(
+            operation.has_fit_payload(),
+            "an operation is logged that recovery would refuse"
+        );
         if self.entry.is_empty() {
             self.entry.extend_from_slice(&[0; ENTRY_HEAD]);
         }
@@ -318,7 +334,11 @@ impl BulletSession {
         heap.let_go(claim);
         let (parcel, flushed) = written?;
         self.fence_with(flushed);
-        self.engine.linked.lock().insert(parcel.at, parcel.bytes);
+        let named = self.engine.linked.lock().insert(parcel.at, parcel.bytes);
+        assert!(
+            named.is_none(),
+            "a parcel is written where an object is that a log record names"
+        );
         Ok(parcel)
     }
 
@@ -394,6 +414,20 @@ impl BulletSession {
         if let Some(written) = one.written {
             self.ordered.assert_covers(written);
         }
+        debug_assert!(
+            self.holds(one.stripe),
+            "a write is shown whose stripe its session does not hold"
+        );
+        // What came from the back has the LSN that the pool says.
+        assert!(
+            one.old
+                .is_none_or(|old| old.record == 0 || old.lsn < one.node.lsn),
+            "the LSN of a key goes back"
+        );
+        assert!(
+            !one.place.is_full() || !self.spare.is_empty(),
+            "a write is shown in a full bucket, and there is no line for it"
+        );
         let BulletSession {
             engine,
             claim,

@@ -338,8 +338,16 @@ impl Back {
         !row.load(Ordering::Relaxed) && !row.swap(true, Ordering::Acquire)
     }
 
+    pub(super) fn is_locked(&self, row: usize) -> bool {
+        self.rows[row].load(Ordering::Relaxed)
+    }
+
     pub(super) fn unlock(&self, row: usize) {
         publishes!();
+        assert!(
+            self.is_locked(row),
+            "a row of the back is given back that nobody holds"
+        );
         self.rows[row].store(false, Ordering::Release);
     }
 

@@ -157,7 +157,8 @@ impl Budget {
             && let Some(mut evicted) = self.evicted.try_lock()
         {
             let freed = take(&mut evicted);
-            self.evicted_bytes.fetch_sub(freed, Ordering::Relaxed);
+            let before = self.evicted_bytes.fetch_sub(freed, Ordering::Relaxed);
+            assert!(freed <= before, "more is freed than was evicted");
         }
     }
 }

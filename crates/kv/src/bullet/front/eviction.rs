@@ -250,6 +250,10 @@ impl Bullet {
             return false;
         }
         let place = self.front.place_of(node);
+        debug_assert!(
+            place.is_none() || self.may_leave(node),
+            "a node leaves whose state the back does not have"
+        );
         if let Some(place) = &place {
             // Before anybody can miss it.
             if self.is_complete() {

@@ -283,6 +283,12 @@ impl Front {
     /// Writes a node that nobody can see yet, at `node.at`. A value that is elsewhere is not looked at.
     #[inline]
     pub(super) fn write(&self, node: &Node, key: &[u8], value: &[u8]) {
+        assert!(node.at != 0, "a node is written that has no place");
+        assert!(
+            key.len() == node.key_bytes as usize
+                && (node.object != 0 || value.len() == node.value_bytes as usize),
+            "a node is written with a key or a value of another length"
+        );
         let head = self.words.0.words(node.at, NODE_HEAD);
         for (place, word) in head.iter().zip(node.words()) {
             place.store(word, Ordering::Relaxed);
@@ -468,6 +474,17 @@ impl Front {
         next
     }
 
+    /// Nodes of all buckets: a walk through the table.
+    pub(super) fn count(&self) -> i64 {
+        let (mut nodes, mut cursor) = (0, 0);
+        loop {
+            cursor = self.visit(cursor, |_| nodes += 1);
+            if cursor == 0 {
+                return nodes;
+            }
+        }
+    }
+
     /// Appends where the nodes of the bucket at `cursor` are, and starts fetching them; see [`Table::visit`].
     pub(super) fn gather(&self, cursor: u64, into: &mut Vec<u64>) -> u64 {
         let Ok(next) = self.table.visit(&self.words, cursor, |at| {
@@ -495,6 +512,10 @@ impl Front {
         spare: &mut Vec<u64>,
         claim: &mut Option<Claim>,
     ) -> Result<(), Error> {
+        debug_assert!(
+            self.is_as_seen(place, node.hash),
+            "a bucket has changed while its row was held"
+        );
         let mut editor = Direct {
             front: self,
             spare,
@@ -503,6 +524,15 @@ impl Front {
         place
             .put(&mut editor, slot_word(node.hash, node.at))
             .map(drop)
+    }
+
+    /// Whether the slot in which a node of this hash is to be shown says what it said when it was found.
+    fn is_as_seen(&self, place: &Place, hash: u64) -> bool {
+        let seen = match place.slot {
+            0 => 0,
+            _ => slot_word(hash, place.object),
+        };
+        place.vacancy().is_none_or(|slot| self.word(slot) == seen)
     }
 
     /// Takes a node out of the table; the row is held.

@@ -24,7 +24,10 @@ struct Record {
 impl Record {
     fn of<'a>(&self, keys: &'a [u8]) -> (u64, RecordAt, &'a [u8]) {
         let [from, to] = self.key;
-        (self.hash, self.at, keys.get(from..to).unwrap_or(&[]))
+        let Some(key) = keys.get(from..to) else {
+            panic!("a key that was gathered is not there");
+        };
+        (self.hash, self.at, key)
     }
 }
 

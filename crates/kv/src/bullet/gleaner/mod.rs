@@ -108,6 +108,11 @@ impl Gleaner {
         })
     }
 
+    /// Whether it holds no row, and has nothing to commit.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.staged.is_empty() && self.txn.is_empty() && self.flushed.is_none()
+    }
+
     /// Applies entries of a log, whose gleaner the caller is.
     ///
     /// # Errors
@@ -117,6 +122,10 @@ impl Gleaner {
         engine: &Bullet,
         entries: &mut Entries<'_>,
     ) -> Result<(), Error> {
+        assert!(
+            self.is_at_rest(),
+            "a gleaner begins in the middle of something"
+        );
         self.sum = Sum::default();
         // Nodes that are staged are told, after the commit, that they are applied.
         self.slot.hold();

@@ -83,6 +83,10 @@ impl Bullet {
     /// The books at the end of a pass, of which these were those at the end of the one before.
     fn books_after(&self, before: LedgerCounters) -> LedgerCounters {
         let came = self.passed_keys.swap(0, Ordering::AcqRel);
+        assert!(
+            self.floor() >= before.floor && self.swept.load(Ordering::Acquire) >= before.swept,
+            "a ledger says that what was cleared counts again"
+        );
         LedgerCounters {
             keys: before.keys.wrapping_add_signed(came),
             lsn_max: before.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),

@@ -166,7 +166,8 @@ impl Roles {
     /// The worker goes.
     pub(in crate::bullet) fn leave(&self, role: &mut Role) {
         if std::mem::take(&mut role.is_gleaner) {
-            self.gleaners.fetch_sub(1, Ordering::AcqRel);
+            let gleaners = self.gleaners.fetch_sub(1, Ordering::AcqRel);
+            assert!(gleaners > 0, "a gleaner leaves, and there is none");
         }
         if std::mem::take(&mut role.is_worker) && self.workers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wanted.store(0, Ordering::Relaxed);

@@ -125,6 +125,10 @@ impl Gleaner {
         row: usize,
     ) -> Result<bool, Error> {
         let (back, head) = (&engine.back, &state.head);
+        assert!(
+            row == back.row(head.hash) && back.is_locked(row) && !self.holds(row),
+            "a key is staged whose row is not held for it alone"
+        );
         let depth = back.table.depth(head.hash);
         let known = state.known.filter(|known| known.depth == depth);
         let (place, old) = match known.filter(|known| back.has(head.hash, known)) {

@@ -119,6 +119,7 @@ impl Gleaner {
             return Ok(false);
         };
         if sweep.floor != floor {
+            assert!(sweep.floor < floor, "what was cleared counts again");
             *sweep = Sweep { floor, cursor: 0 };
         }
         for _ in 0..PIECES {

@@ -150,6 +150,10 @@ pub(super) fn replay_logs(
     engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
     engine.owes(all.owed);
     engine.front.let_go(&mut all.claim);
+    debug_assert!(
+        engine.front.count() == engine.nodes() || engine.broken.is(Hole::B5),
+        "the front has another number of nodes than recovery has put there"
+    );
     Ok((all.records, all.sum.keys))
 }
 
