@@ -36,12 +36,13 @@ impl Pages {
         }
     }
 
-    /// Adds a page; more than [`PAGES_MAX`] are ignored.
+    /// Adds a page; there are [`PAGES_MAX`] at most.
     pub(crate) fn push(&mut self, number: u32) {
-        if let Some(place) = self.numbers.get_mut(self.count) {
-            *place = number;
-            self.count += 1;
-        }
+        let Some(place) = self.numbers.get_mut(self.count) else {
+            panic!("a segment of more pages than a line has words");
+        };
+        *place = number;
+        self.count += 1;
     }
 
     pub(crate) fn as_slice(&self) -> &[u32] {
@@ -65,6 +66,16 @@ struct Stock {
     free: Vec<u32>,
     /// With the stamp after which they are free, in the order of stamps.
     retired: VecDeque<(u64, Pages)>,
+}
+
+impl Stock {
+    fn assert_handed_out(&self, pages: &Pages) {
+        let is_handed_out = |page: &u32| *page < self.fresh && !self.free.contains(page);
+        debug_assert!(
+            pages.as_slice().iter().all(is_handed_out),
+            "a free page is given back again"
+        );
+    }
 }
 
 impl Arena {
@@ -185,7 +196,9 @@ impl Arena {
 
     /// Takes back pages that no reader has ever been able to see.
     pub(crate) fn give_back(&self, pages: Pages) {
-        self.stock.lock().free.extend_from_slice(pages.as_slice());
+        let mut stock = self.stock.lock();
+        stock.assert_handed_out(&pages);
+        stock.free.extend_from_slice(pages.as_slice());
     }
 
     /// Takes back pages that the caller has just removed from the directory.
@@ -193,6 +206,11 @@ impl Arena {
         let mut stock = self.stock.lock();
         // Stamped under the lock, so that the queue is in the order of stamps.
         let stamp = self.epochs.advance();
+        stock.assert_handed_out(&pages);
+        assert!(
+            stock.retired.back().is_none_or(|(last, _)| *last < stamp),
+            "pages are retired in another order than that of their stamps"
+        );
         stock.retired.push_back((stamp, pages));
     }
 

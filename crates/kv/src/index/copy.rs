@@ -23,12 +23,12 @@
 //! without one, and it gets a page more.
 
 use super::Index;
-use super::entry::{BUCKET_ENTRIES, Entry, Location, TAG_BITS};
+use super::entry::{BUCKET_ENTRIES, Entry, Location};
 use super::growth::Draft;
 use super::hash::KeyHash;
 use super::line::Segment;
 use super::shape::PAGE_BUCKETS;
-use super::shape::{DEPTH_MAX, KNOWN_BITS_MIN, PAGES_MAX, Shape};
+use super::shape::{PAGES_MAX, Shape};
 use std::sync::OnceLock;
 
 const BUCKETS_MAX: usize = PAGES_MAX * PAGE_BUCKETS as usize;
@@ -191,10 +191,7 @@ fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
             depth: byte(8),
             base: byte(16),
         };
-        let is_sound = (1..=PAGES_MAX as u32).contains(&shape.pages)
-            && (1..=DEPTH_MAX).contains(&shape.depth)
-            && shape.base <= shape.depth
-            && shape.base + TAG_BITS >= shape.depth + KNOWN_BITS_MIN;
+        let is_sound = shape.is_sound() && shape.depth > 0;
         let entries = entries_of(*word) as usize;
         if *word != segment_word(shape, entries) || !is_sound {
             return None;

@@ -116,6 +116,12 @@ impl Directory {
             return Ok(());
         };
         let place = hash.0 >> (64 - first.shape.depth) << (root.depth() - first.shape.depth);
+        let depth_before = Line(arena.line(root.line(place))).segment().shape.depth;
+        assert_eq!(
+            width_of(segments, root.depth()),
+            1 << (root.depth() - depth_before),
+            "segments that do not fill the range of the one they replace"
+        );
         let mut lines = root.lines_from(arena, place);
         for segment in segments {
             let count = 1_usize << (root.depth() - segment.shape.depth);
@@ -161,6 +167,11 @@ impl Directory {
     pub(crate) fn reset(&self, arena: &Arena, segments: &[Segment]) {
         let arrays = self.changing.lock();
         if let Some(root) = arrays.first() {
+            assert_eq!(
+                width_of(segments, root.depth()),
+                1 << root.depth(),
+                "segments that do not fill the range of all hashes"
+            );
             for (line, segment) in root.lines(arena).zip(segments) {
                 publishes!();
                 line.store(segment);
@@ -175,6 +186,11 @@ impl Directory {
         let mut arrays = self.changing.lock();
         let depths = segments.iter().map(|segment| segment.shape.depth);
         let depth = depths.max().unwrap_or(0);
+        assert_eq!(
+            width_of(segments, depth),
+            1 << depth,
+            "segments that do not fill the range of all hashes"
+        );
         let root = Directory::array(arena, &mut arrays, depth)?;
         let mut lines = root.lines(arena);
         for segment in segments {
@@ -210,6 +226,14 @@ impl Directory {
         }
         segments
     }
+}
+
+/// Lines that segments have in a directory of this depth.
+fn width_of(segments: &[Segment], depth: u32) -> u64 {
+    let widths = segments
+        .iter()
+        .map(|one| 1_u64 << (depth - one.shape.depth));
+    widths.sum()
 }
 
 #[cfg(test)]

@@ -240,6 +240,11 @@ fn anchor(
     let locations: Vec<Location> = entries.iter().filter_map(|one| one.location()).collect();
     let mut hashes = Vec::with_capacity(REHASHED);
     rehash(&locations, &mut hashes).map_err(IndexError::Rehash)?;
+    assert_eq!(
+        hashes.len(),
+        locations.len(),
+        "some of the keys of a segment were not hashed"
+    );
     for ((entry, location), hash) in entries.iter_mut().zip(locations).zip(hashes) {
         if !shape.agrees(place, entry.tag(), hash) {
             return Err(IndexError::Rehash(location));

@@ -234,6 +234,10 @@ impl Line<'_> {
     /// Makes the line that of another segment, word by word.
     pub(super) fn store(self, segment: &Segment) {
         let pages = segment.pages.as_slice();
+        assert!(
+            segment.shape.is_sound() && pages.len() == segment.shape.pages as usize,
+            "a segment of a shape that cannot be, or of other pages than it says"
+        );
         for (at, place) in self.0.iter().enumerate().rev() {
             let word = pages.get(at).map_or(0, |page| {
                 Word::new(*page, segment.shape, segment.generation).0

@@ -42,6 +42,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Whether there can be such a segment.
+    pub(crate) fn is_sound(self) -> bool {
+        (1..=PAGES_MAX as u32).contains(&self.pages)
+            && self.base <= self.depth
+            && self.depth <= DEPTH_MAX
+            && self.base + TAG_BITS >= self.depth + KNOWN_BITS_MIN
+    }
+
     /// Buckets of the segment.
     #[inline]
     pub(crate) fn buckets(self) -> u32 {
