@@ -43,6 +43,10 @@ impl Background {
         halt: &Halt,
         look: impl FnMut(&Arc<E>, bool) -> Duration + Send + 'static,
     ) {
+        assert!(
+            self.thread.lock().is_none(),
+            "a background thread is started while one runs"
+        );
         let signal = Arc::clone(&self.signal);
         let halt = halt.clone();
         let work = move || {

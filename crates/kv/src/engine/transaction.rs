@@ -187,6 +187,10 @@ pub(crate) fn run<S: Locking>(
     session.depend_on(Ticket::NONE);
     let engine = Arc::clone(session.engine());
     let stripes = session.lock(declared.as_deref())?;
+    assert!(
+        stripes.is_sorted_by(|one, next| one < next),
+        "stripes were taken in another order than the ascending one"
+    );
     let _held = GiveBack {
         stripes: S::stripes(&engine),
         held: &stripes,
@@ -232,5 +236,14 @@ fn run_locked<S: Locking>(
         // Nothing to apply; the answer still depends on what was read.
         return Ok(seen);
     }
+    let locks = S::stripes(session.engine());
+    assert!(
+        !cleared || stripes.len() == locks.count(),
+        "everything is removed, and not every stripe is held"
+    );
+    debug_assert!(
+        stripes.iter().all(|stripe| locks.is_locked(*stripe)),
+        "a transaction is applied without the stripes of its keys"
+    );
     Ok(session.apply(cleared, &ops, stripes)?.max(seen))
 }
