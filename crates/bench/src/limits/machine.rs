@@ -125,36 +125,21 @@ fn stores(settings: &Settings, limits: &mut Vec<Limit>, count: u64) -> Result<()
     let mut add = |name: &str, what: &str, samples: Vec<Sample>| {
         limits.push(Limit::new("machine", name, what, "store", &samples));
     };
-    let samples = repeat(settings, || {
-        store_lines(kind, lines, 1, count, Order::Sequential)
-    });
-    add(
-        "flush-sequential",
+    let (sequential, random, same) = (
         "64 B stored in order, flushed, fence",
-        samples,
-    );
-    let samples = repeat(settings, || {
-        store_lines(kind, lines, 1, count, Order::Random)
-    });
-    add(
-        "flush-random",
         "64 B stored at random, flushed, fence",
-        samples,
-    );
-    let samples = repeat(settings, || store_lines(kind, lines, 1, count, Order::Same));
-    add(
-        "flush-same",
         "64 B stored in the same line again, flushed, fence",
-        samples,
     );
-    let samples = repeat(settings, || {
-        store_lines(kind, lines, 4, count, Order::Sequential)
-    });
-    add(
-        "flush-256",
-        "256 B stored in order, flushed, fence",
-        samples,
-    );
+    let longer = "256 B stored in order, flushed, fence";
+    for (name, what, each, order) in [
+        ("flush-sequential", sequential, 1, Order::Sequential),
+        ("flush-random", random, 1, Order::Random),
+        ("flush-same", same, 1, Order::Same),
+        ("flush-256", longer, 4, Order::Sequential),
+    ] {
+        let one = || store_lines(kind, lines, each, count, order);
+        add(name, what, repeat(settings, one));
+    }
     let samples = repeat(settings, || stream_lines(kind, lines, 4, count));
     add("stream-256", "256 B streamed in order, fence", samples);
     Ok(())
