@@ -7,7 +7,7 @@
 use crate::corpus::Corpus;
 use crate::latency::histogram;
 use crate::pass::{self, Pass, Passed, Timing};
-use crate::place::Place;
+use crate::place::{Memory, Opened};
 use crate::process;
 use crate::row::{Configuration, Figures, TrafficEach};
 use crate::sizes::Sizes;
@@ -61,13 +61,6 @@ struct Scripts {
     timed_each: Vec<Vec<Step>>,
 }
 
-/// An open store in a directory of its own.
-struct Opened {
-    subject: Box<dyn Subject>,
-    // After the subject: it is closed before its directory goes.
-    _place: Place,
-}
-
 /// What was gathered over the repetitions.
 #[derive(Default)]
 struct Gathered {
@@ -77,14 +70,6 @@ struct Gathered {
     preempted: u64,
     latencies: Option<(Histogram<u64>, Histogram<u64>)>,
     memory: Option<Memory>,
-}
-
-/// Bytes a record.
-#[derive(Clone, Copy, Default)]
-struct Memory {
-    dram: f64,
-    counted_dram: Option<f64>,
-    medium: Option<f64>,
 }
 
 impl Plan {
@@ -184,19 +169,15 @@ impl Plan {
 
     /// Opens a store in a fresh directory and loads it.
     fn open(&self, opener: &dyn Opener, corpus: &Corpus) -> Result<Opened, Error> {
-        let place = Place::within(&self.dir)?;
         let beyond = if self.workload.changes_keys() {
             self.operations() * 5 / 4
         } else {
             0
         };
         let records = self.held() + beyond;
-        let subject = opener.open(place.path(), records, self.record_bytes())?;
-        pass::load(&*subject, corpus, self.held(), self.threads)?;
-        Ok(Opened {
-            subject,
-            _place: place,
-        })
+        let opened = Opened::new(opener, &self.dir, records, self.record_bytes())?;
+        pass::load(&*opened.subject, corpus, self.held(), self.threads)?;
+        Ok(opened)
     }
 
     /// Measures, telling `progress` how far it is (0 to 1) and what comes.
@@ -233,7 +214,7 @@ impl Plan {
             };
             let generation = round as u64 * 3 + 1;
             if gathered.memory.is_none() && !self.workload.begins_empty() {
-                gathered.memory = Some(memory(&*current.subject, before, self.held()));
+                gathered.memory = Some(Memory::of(&*current.subject, before, self.held()));
             }
             tell(0.3, self.workload.name());
             self.repetition(
@@ -246,7 +227,7 @@ impl Plan {
             if gathered.memory.is_none() {
                 let records =
                     (self.operations() + self.operations() / WARM_UP) + self.operations() / TIMED;
-                gathered.memory = Some(memory(&*current.subject, before, records));
+                gathered.memory = Some(Memory::of(&*current.subject, before, records));
             }
             opened = Some(current);
         }
@@ -278,8 +259,7 @@ impl Plan {
             .map(|sample| sample.wall.as_nanos() as f64)
             .sum();
         let threads = self.threads as f64;
-        let memory = gathered.memory.unwrap_or_default();
-        Figures {
+        let mut figures = Figures {
             rate: Spread::of(samples.iter().map(Sample::rate)),
             wall_ns: Spread::of(samples.iter().map(|sample| sample.wall_ns() * threads)),
             cpu_ns: Spread::of(samples.iter().map(Sample::cpu_ns)),
@@ -287,12 +267,10 @@ impl Plan {
             queued_share: gathered.queued_ns as f64 / (wall * threads).max(1.0),
             preempted: gathered.preempted,
             latency: gathered.latencies.as_ref().map(pass::tail),
-            dram_bytes: Some(memory.dram),
-            counted_dram_bytes: memory.counted_dram,
-            medium_bytes: memory.medium,
-            traffic: None,
-            recovery: None,
-        }
+            ..Figures::default()
+        };
+        gathered.memory.unwrap_or_default().add_to(&mut figures);
+        figures
     }
 
     /// What one operation sends to the medium, over a store that counts. `None` if it does not.
@@ -327,15 +305,6 @@ impl Plan {
             lines: each(before.lines, after.lines),
             bytes: each(before.bytes, after.bytes),
         }))
-    }
-}
-
-fn memory(subject: &dyn Subject, private_before: u64, records: u64) -> Memory {
-    let each = |bytes: u64| bytes as f64 / records.max(1) as f64;
-    Memory {
-        dram: each(process::private_bytes().saturating_sub(private_before)),
-        counted_dram: subject.dram_bytes().map(each),
-        medium: subject.medium_bytes().map(each),
     }
 }
 

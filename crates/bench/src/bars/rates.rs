@@ -1,8 +1,9 @@
 //! Operations as shares of the bare loop that does the same: the two take turns, repetition by repetition.
 
-use super::stage::{Best, Opened, Pages, Stage, Taken, bare};
+use super::stage::{Best, Pages, Stage, Taken, bare};
 use super::{Bar, Group, Host, Outcome, Settings, USUAL, records_of};
 use crate::limits::{Kind, Records};
+use crate::place::Opened;
 use crate::subject::Error;
 use crate::workload::Workload;
 

@@ -1,7 +1,8 @@
 //! More threads and more records: how rates hold up, and what a record costs in DRAM.
 
-use super::stage::{Opened, Pages, Stage, Taken};
+use super::stage::{Pages, Stage, Taken};
 use super::{Bar, Group, Host, Outcome, Settings, Skipped, USUAL};
+use crate::place::Opened;
 use crate::process;
 use crate::subject::Error;
 use crate::workload::Workload;

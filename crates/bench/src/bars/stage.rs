@@ -6,8 +6,8 @@ use crate::everdram::Everdram;
 use crate::limits;
 use crate::limits::{Kind, Records};
 use crate::pass::{self, Pass, Passed, Timing};
-use crate::place::Place;
-use crate::subject::{Error, Opener, Subject};
+use crate::place::Opened;
+use crate::subject::Error;
 use crate::timing::{Sample, Spread};
 use crate::workload::{Author, Workload};
 use everdram::Medium;
@@ -35,13 +35,6 @@ pub(super) struct Stage {
     dir: std::path::PathBuf,
 }
 
-/// A store that is open.
-pub(super) struct Opened {
-    pub(super) subject: Box<dyn Subject>,
-    // After the subject: it is closed before its directory goes.
-    _place: Place,
-}
-
 impl Stage {
     pub(super) fn new(
         settings: &Settings,
@@ -66,14 +59,7 @@ impl Stage {
 
     /// An empty store.
     pub(super) fn open(&self) -> Result<Opened, Error> {
-        let place = Place::within(&self.dir)?;
-        let subject = self
-            .opener
-            .open(place.path(), self.records, self.record_bytes)?;
-        Ok(Opened {
-            subject,
-            _place: place,
-        })
+        Opened::new(&self.opener, &self.dir, self.records, self.record_bytes)
     }
 
     /// A store that holds all records.

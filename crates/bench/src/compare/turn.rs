@@ -3,12 +3,12 @@
 use super::stand::Stand;
 use crate::corpus::Corpus;
 use crate::pass;
-use crate::place::Place;
+use crate::place::{Memory, Opened};
 use crate::process;
 use crate::recovery::Recovery;
 use crate::row::Figures;
 use crate::sizes::Sizes;
-use crate::subject::{Error, Opener, Subject};
+use crate::subject::{Error, Opener};
 use crate::workload::Workload;
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
@@ -81,10 +81,10 @@ impl Turn {
             .partition(|workload| workload.begins_empty());
         if !filled.is_empty() {
             self.stand(opener, &corpus, self.records, &mut |stand, before| {
-                let memory = self.memory(stand.subject(), before);
+                let memory = Memory::of(stand.subject(), before, self.records);
                 for workload in &filled {
                     let mut measured = stand.measure(*workload)?;
-                    memory.clone().add_to(&mut measured.figures);
+                    memory.add_to(&mut measured.figures);
                     tell(Part::Measured(Box::new(measured)))?;
                 }
                 Ok(())
@@ -106,37 +106,12 @@ impl Turn {
         records: u64,
         then: &mut dyn FnMut(&mut Stand<'_>, u64) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let place = Place::within(&self.dir)?;
         let before = process::private_bytes();
         let record_bytes = self.keys.mean() + self.values.mean();
-        let subject = opener.open(place.path(), self.records, record_bytes)?;
-        pass::load(&*subject, corpus, records, 1)?;
-        then(&mut Stand::new(self, corpus, &*subject), before)
-    }
-
-    fn memory(&self, subject: &dyn Subject, before: u64) -> Memory {
-        let each = |bytes: u64| bytes as f64 / self.records as f64;
-        Memory {
-            dram: each(process::private_bytes().saturating_sub(before)),
-            counted_dram: subject.dram_bytes().map(each),
-            medium: subject.medium_bytes().map(each),
-        }
-    }
-}
-
-/// Bytes a record of a filled store.
-#[derive(Clone)]
-struct Memory {
-    dram: f64,
-    counted_dram: Option<f64>,
-    medium: Option<f64>,
-}
-
-impl Memory {
-    fn add_to(self, figures: &mut Figures) {
-        figures.dram_bytes = Some(self.dram);
-        figures.counted_dram_bytes = self.counted_dram;
-        figures.medium_bytes = self.medium;
+        let opened = Opened::new(opener, &self.dir, self.records, record_bytes)?;
+        let subject = &*opened.subject;
+        pass::load(subject, corpus, records, 1)?;
+        then(&mut Stand::new(self, corpus, subject), before)
     }
 }
 
