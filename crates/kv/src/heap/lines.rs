@@ -119,7 +119,7 @@ impl Lines {
             taken += match state.load(Ordering::Relaxed) {
                 ABSENT | POOL => 0,
                 RUN => u64::from(self.chunk_lines),
-                _ => u64::from(self.chunk_lines - free.load(Ordering::Relaxed)),
+                _ => u64::from(self.chunk_lines - count_of(free)),
             };
         }
         taken
@@ -132,7 +132,7 @@ impl Lines {
             match state.load(Ordering::Relaxed) {
                 ABSENT | RUN => 0,
                 POOL => self.usable(),
-                _ => free.load(Ordering::Relaxed),
+                _ => count_of(free),
             }
         });
         free.map(u64::from).sum()
@@ -146,7 +146,7 @@ impl Lines {
             .flat_map(|leaf| &leaf.chunks)
             .filter(|[state, free]| match state.load(Ordering::Relaxed) {
                 POOL => true,
-                LISTED => free.load(Ordering::Relaxed) == self.usable(),
+                LISTED => count_of(free) == self.usable(),
                 _ => false,
             });
         whole.count() as u64 * u64::from(self.usable())
@@ -401,7 +401,7 @@ impl Lines {
 
     fn list_if_ready(&self, number: u32) {
         let chunk = self.known(number);
-        if chunk.free.load(Ordering::SeqCst) < self.usable() / READY_ONE_IN {
+        if count_of(chunk.free) < self.usable() / READY_ONE_IN {
             return;
         }
         let full = chunk
@@ -469,7 +469,7 @@ impl Lines {
             if !exchange(LISTED, OWNED) {
                 continue;
             }
-            if chunk.free.load(Ordering::SeqCst) == self.usable() {
+            if count_of(chunk.free) == self.usable() {
                 debug_assert_eq!(
                     next_taken(chunk.taken, self.header_lines, self.chunk_lines),
                     self.chunk_lines,
@@ -584,6 +584,15 @@ fn clear(taken: &[AtomicU64], from: u32, lines: u32) {
         let before = taken[word].fetch_and(!bits, Ordering::Release);
         assert_eq!(before & bits, bits, "lines that are free");
     });
+}
+
+/// Free lines that a chunk counts. Lines that are given back may be taken again before they are counted: the
+/// count is less than none for that moment.
+fn count_of(free: &AtomicU32) -> u32 {
+    free.load(Ordering::SeqCst)
+        .cast_signed()
+        .max(0)
+        .cast_unsigned()
 }
 
 /// The first run of `lines` free lines at `from` or behind.

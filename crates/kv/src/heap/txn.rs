@@ -350,7 +350,7 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        assert!(
+        debug_assert!(
             self.is_empty() || std::thread::panicking(),
             "a transaction is dropped that was neither committed nor forgotten"
         );
