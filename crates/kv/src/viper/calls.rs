@@ -15,9 +15,9 @@ impl EngineSession for ViperSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         check_key(key)?;
         let hash = self.engine.hash(key);
-        let found = match self.glance(hash, key, into) {
+        let found = match self.get_fast(hash, key, into) {
             Some(found) => found,
-            None => self.get_thoroughly(key, into)?,
+            None => self.get_slow(key, into)?,
         };
         self.trim_scratch();
         Ok(found)
@@ -200,7 +200,7 @@ impl EngineSession for ViperSession {
 
 impl ViperSession {
     #[cold]
-    fn get_thoroughly(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+    fn get_slow(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         let seen = self.read(key, Some(into))?;
         Ok(seen.map(|seen| self.found(&seen)))
     }

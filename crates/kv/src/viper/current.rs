@@ -41,9 +41,9 @@ impl ViperSession {
             scratch,
             ..
         } = self;
-        match first_offered(engine, slot, hash, key, scratch) {
+        match locate_fast(engine, slot, hash, key, scratch) {
             Some(old) => Ok(old),
-            None => locate_thoroughly(engine, slot, hash, key, scratch),
+            None => locate_slow(engine, slot, hash, key, scratch),
         }
     }
 
@@ -88,14 +88,14 @@ pub(super) fn locate_at(
     }
     match ordinary(engine, place, hash, key, scratch) {
         Some(old) => Ok(Some(old)),
-        None => locate_thoroughly(engine, slot, hash, key, scratch),
+        None => locate_slow(engine, slot, hash, key, scratch),
     }
 }
 
 /// What a write of `key` replaces if all is as usual: the first record that the index offers is an ordinary
 /// one of the key, or it offers none. `None` says nothing: look thoroughly.
 #[inline(always)]
-fn first_offered(
+fn locate_fast(
     engine: &Viper,
     slot: &Slot,
     hash: KeyHash,
@@ -131,7 +131,7 @@ fn ordinary(
     looks!();
     let place = reader.mark_of(&spot);
     reader.prefetch_mark(&place);
-    let record = reader.peek(&spot, key, scratch)?;
+    let record = reader.header(&spot, key, scratch)?;
     Some(Old {
         location: Location::new(at / UNIT)?,
         bytes: record.bytes,
@@ -146,7 +146,7 @@ fn ordinary(
 
 #[cold]
 #[inline(never)]
-fn locate_thoroughly(
+fn locate_slow(
     engine: &Viper,
     slot: &Slot,
     hash: KeyHash,

@@ -50,7 +50,7 @@ impl ViperSession {
     /// thoroughly. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory the
     /// processor begins the next, but only if it is no more than some hundreds of instructions away.
     #[inline(always)]
-    pub(super) fn glance(
+    pub(super) fn get_fast(
         &mut self,
         hash: KeyHash,
         key: &[u8],
@@ -69,7 +69,7 @@ impl ViperSession {
                 let at = location.get() * UNIT;
                 // What the block table says of it takes a while, too.
                 engine.reader().prefetch(at);
-                Some(glance_at(engine, at, key, scratch)?)
+                Some(read_ordinary(engine, at, key, scratch)?)
             }
             None => None,
         };
@@ -396,15 +396,15 @@ pub(super) fn look_again(
     }
 }
 
-/// [`super::read::Reader::glance`] at what the index has offered under the present pin.
+/// [`super::read::Reader::read_ordinary`] at what the index has offered under the present pin.
 #[inline(always)]
-pub(super) fn glance_at(
+pub(super) fn read_ordinary(
     engine: &Viper,
     at: u64,
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Option<Record> {
-    engine.reader().glance(at, key, scratch)
+    engine.reader().read_ordinary(at, key, scratch)
 }
 
 /// The record of `key` that the index leads to.
@@ -469,7 +469,7 @@ fn offered(
         reader.prefetch_mark(&reader.mark_of(&spot));
     }
     if let Aim::Mark | Aim::Edit(_) = aim
-        && let Some(record) = reader.peek(&spot, key, scratch)
+        && let Some(record) = reader.header(&spot, key, scratch)
     {
         return Ok(Some((spot, record)));
     }

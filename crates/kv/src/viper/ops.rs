@@ -3,7 +3,7 @@
 use super::block_table::{Info, State};
 use super::bump;
 use super::layout::{Kind, page_word};
-use super::lookup::{Aim, SNAPSHOT_TRIES, glance_at, locate, look_again};
+use super::lookup::{Aim, SNAPSHOT_TRIES, locate, look_again, read_ordinary};
 use super::read::{NOWHERE, Spot, UNIT, What};
 use super::record::Record;
 use super::session::{Old, Pending, Replaced, ViperSession};
@@ -57,7 +57,7 @@ impl ViperSession {
             for (hash, word) in hashes.iter_mut() {
                 *word = stripes.word(stripes.of(hash.0));
             }
-            let result = match self.glance_at_each(keys, hashes, into, found) {
+            let result = match self.get_each_fast(keys, hashes, into, found) {
                 true => Ok(()),
                 false => {
                     into.truncate(bytes);
@@ -85,7 +85,7 @@ impl ViperSession {
     /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record.
     /// `false` says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the
     /// caller to find out.
-    fn glance_at_each(
+    fn get_each_fast(
         &mut self,
         keys: &[&[u8]],
         hashes: &[(KeyHash, u64)],
@@ -110,7 +110,7 @@ impl ViperSession {
             if at == NOWHERE {
                 misses += 1;
             } else {
-                let Some(record) = glance_at(engine, at, key, scratch) else {
+                let Some(record) = read_ordinary(engine, at, key, scratch) else {
                     return false;
                 };
                 into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));

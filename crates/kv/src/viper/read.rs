@@ -177,7 +177,12 @@ impl<'a> Reader<'a> {
     /// The record at byte `at` if it is an ordinary one of `key`, intact, that neither expires nor may be
     /// changing; its copy is in `scratch`. `None` says nothing: look thoroughly.
     #[inline(always)]
-    pub(crate) fn glance(&self, at: u64, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
+    pub(crate) fn read_ordinary(
+        &self,
+        at: u64,
+        key: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Option<Record> {
         let spot = self.try_spot(at)?;
         let holds_records = matches!(
             spot.info.state,
@@ -196,7 +201,7 @@ impl<'a> Reader<'a> {
     /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
     /// replace, remove or edit it. `None` says nothing: look again, at all of it.
     #[inline(always)]
-    pub(crate) fn peek(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
+    pub(crate) fn header(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
         let record = self.start(spot, scratch)?;
         (scratch.get(record.key()) == Some(key)).then_some(record)
     }

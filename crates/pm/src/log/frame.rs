@@ -84,7 +84,7 @@ impl Header {
         lsn: u64,
         secret: &Secret,
     ) -> Option<(Header, u64, &'a [u8])> {
-        let header = Header::peek(bytes)?;
+        let header = Header::parse_unverified(bytes)?;
         // No frame lies in what was durable before it was written; one that says so is not ours.
         if header.lsn != lsn || header.durable > lsn {
             return None;
@@ -101,7 +101,7 @@ impl Header {
     }
 
     /// The header that `bytes` seems to start with, not verified.
-    pub(super) fn peek(bytes: &[u8]) -> Option<Header> {
+    pub(super) fn parse_unverified(bytes: &[u8]) -> Option<Header> {
         if word(bytes, 8)? != MAGIC || word(bytes, 56)? != 0 {
             return None;
         }

@@ -126,7 +126,7 @@ impl Frames {
             let mut at = 0;
             while at + HEADER <= file.len() {
                 let next = at.next_multiple_of(BLOCK as usize).max(at + BLOCK as usize);
-                let Some(header) = Header::peek(&file[at..]) else {
+                let Some(header) = Header::parse_unverified(&file[at..]) else {
                     at = if at.is_multiple_of(BLOCK as usize) {
                         next
                     } else {
@@ -171,7 +171,7 @@ impl Frames {
             let Some(bytes) = files.get_mut(file).and_then(|file| file.get_mut(at..)) else {
                 continue;
             };
-            let Some(mut header) = Header::peek(bytes) else {
+            let Some(mut header) = Header::parse_unverified(bytes) else {
                 continue;
             };
             let length = usize::try_from(header.body_bytes).ok();

@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         let blocks = (first..begins + bytes).step_by(BLOCK as usize);
         blocks.filter_map(move |offset| {
             let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-            let lsn = Header::peek(bytes)?.lsn;
+            let lsn = Header::parse_unverified(bytes)?.lsn;
             let counts = lsn % segment_bytes == offset && lsn >= self.options.checkpoint_lsn;
             counts.then_some(Found {
                 lsn,
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         self.load(file)?;
         let offset = lsn % self.options.setup.segment_bytes;
         let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-        let is_frame = Header::peek(bytes).is_some_and(|header| header.lsn == lsn);
+        let is_frame = Header::parse_unverified(bytes).is_some_and(|header| header.lsn == lsn);
         Ok(is_frame.then_some(Found {
             lsn,
             durable: 0,
@@ -265,7 +265,8 @@ impl<'a> Reader<'a> {
             let mut offset = 0;
             while offset < segment_bytes {
                 let bytes = self.buffer.get(offset as usize..).unwrap_or_default();
-                let seen = Header::peek(bytes).filter(|seen| seen.lsn % segment_bytes == offset);
+                let seen = Header::parse_unverified(bytes)
+                    .filter(|seen| seen.lsn % segment_bytes == offset);
                 let verified = seen.and_then(|seen| Header::open(bytes, seen.lsn, secret));
                 if let Some(Header { lsn, .. }) = seen
                     && lsn >= *checkpoint_lsn
@@ -432,7 +433,7 @@ impl<'a> Reader<'a> {
                 .buffer
                 .get((run.end % segment_bytes) as usize..)
                 .unwrap_or_default();
-            if Header::peek(behind).is_some_and(|header| header.lsn == run.end) {
+            if Header::parse_unverified(behind).is_some_and(|header| header.lsn == run.end) {
                 at = run.end;
             }
         }

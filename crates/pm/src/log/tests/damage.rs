@@ -243,7 +243,7 @@ fn a_frame_from_before_its_own_time_is_none() {
         let (mut bytes, _) = frame(4096, sum, DATA + 64, 2);
         let header = Header {
             durable: u64::MAX - 5,
-            ..Header::peek(&bytes).unwrap()
+            ..Header::parse_unverified(&bytes).unwrap()
         };
         header.seal(&mut bytes, &Secret::expand(&[7; 32]));
         bytes
@@ -277,7 +277,7 @@ fn what_a_group_stores_is_no_frame() {
         let (mut inner, _) = frame(lsn, 77, DATA + 64, 2);
         let header = Header {
             durable,
-            ..Header::peek(&inner).unwrap()
+            ..Header::parse_unverified(&inner).unwrap()
         };
         header.seal(&mut inner, &Secret::expand(&[7; 32]));
         let lines = 64 * 100;
