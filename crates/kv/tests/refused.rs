@@ -2,13 +2,14 @@
 
 mod support;
 
-use everdram::engine::BatchOp;
+use everdram::engine::{BatchOp, Scope};
 use everdram::{EngineKind, Error, Session, test_each_engine};
 use support::{Bed, copy_pool};
 
 test_each_engine!(
     a_batch_without_room_changes_nothing,
     a_refused_batch_leaves_nothing_in_the_log,
+    a_transaction_gets_the_room_of_what_was_replaced,
 );
 
 /// A batch that cannot fit says so before anything happened, and everything is as it was.
@@ -72,4 +73,43 @@ fn a_refused_batch_leaves_nothing_in_the_log(engine: EngineKind) {
     assert_eq!(session.get(b"d").unwrap(), Some(value(3, 10)));
     assert_eq!(session.get(b"a").unwrap(), None);
     left.verify(&after);
+}
+
+/// A pool full of values that were replaced has room for puts, which make it, and refused transactions.
+fn a_transaction_gets_the_room_of_what_was_replaced(engine: EngineKind) {
+    let bed = Bed::emulated().of(engine);
+    let store = bed.open_with(|options| {
+        options.max_bytes = 4 << 20;
+        options.initial_bytes = 1 << 20;
+        options.reclaim_background = false;
+    });
+    let mut session = store.session().unwrap();
+    let value = vec![1; 100_000];
+    for round in 0..200_u8 {
+        let keys = [[b'a', round % 4], [b'b', round % 4]];
+        let mut body = |both: &mut dyn everdram::engine::Transaction| {
+            both.put(&keys[0], &value, 0)?;
+            both.put(&keys[1], &value, 0)
+        };
+        let scope = [&keys[0][..], &keys[1][..]];
+        session
+            .transaction(Scope::Keys(&scope), &mut body)
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    assert_eq!(store.len(), 8);
+    // What does not fit is refused, and changes nothing.
+    let too_much = vec![2; 8 << 20];
+    let scope = [&b"a\0"[..], &b"c"[..]];
+    let refused = session.transaction(Scope::Keys(&scope), &mut |both| {
+        both.put(b"a\0", b"new", 0)?;
+        both.put(b"c", &too_much, 0)
+    });
+    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    assert!(
+        session
+            .get(b"a\0")
+            .unwrap()
+            .is_some_and(|found| found == value)
+    );
+    bed.verify(&store);
 }

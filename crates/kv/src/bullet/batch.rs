@@ -223,7 +223,7 @@ impl BulletSession {
 }
 
 /// Bytes that an operation may need in the back.
-fn room_of(op: &BatchOp<'_>) -> usize {
+pub(super) fn room_of(op: &BatchOp<'_>) -> usize {
     match op {
         BatchOp::Put { key, value, .. } => key.len() + value.len() + 64,
         BatchOp::Delete { .. } => 0,

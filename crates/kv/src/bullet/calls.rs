@@ -1,5 +1,6 @@
 //! The calls of `EngineSession`, in terms of look-ups, writes and commits.
 
+use super::batch::room_of;
 use super::layout::INLINE_MAX;
 use super::layout::{Opcode, words_payload};
 use super::session::{BulletSession, Ended, OnPanic, Seen};
@@ -424,6 +425,11 @@ impl transaction::Locking for BulletSession {
         stripes: &[StripeId],
     ) -> Result<Ticket, Error> {
         self.apply_locked(clear, ops, stripes)
+    }
+
+    fn make_room(&mut self, ops: &[BatchOp<'_>], attempt: u32) -> Result<bool, Error> {
+        let room = ops.iter().map(room_of).sum::<usize>() as u64;
+        Ok(attempt == 0 && self.engine.find_room(room).is_ok())
     }
 
     fn depend_on(&mut self, ticket: Ticket) {

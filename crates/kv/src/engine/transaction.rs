@@ -54,6 +54,12 @@ pub(crate) trait Locking: EngineSession {
         ops: &[BatchOp<'_>],
         stripes: &[StripeId],
     ) -> Result<Ticket, Error>;
+    /// Makes room for operations that were refused for want of it, in ways that take longer with each attempt,
+    /// from 0 on. The session holds nothing. Whether it is worth another try.
+    ///
+    /// # Errors
+    /// As [`EngineSession::commit`].
+    fn make_room(&mut self, ops: &[BatchOp<'_>], attempt: u32) -> Result<bool, Error>;
     /// Sets [`EngineSession::last_read`].
     fn depend_on(&mut self, ticket: Ticket);
 }
@@ -65,7 +71,7 @@ type Staged = Option<(Vec<u8>, u64)>;
 struct Overlay<'s, S> {
     session: &'s mut S,
     /// Declared keys, sorted; `None` = any.
-    declared: Option<Vec<&'s [u8]>>,
+    declared: Option<&'s [&'s [u8]]>,
     /// Everything from before counts as removed.
     cleared: bool,
     staged: BTreeMap<Vec<u8>, Staged>,
@@ -166,6 +172,28 @@ impl<S: Locking> Transaction for Overlay<'_, S> {
     }
 }
 
+/// What a transaction wants to be done.
+struct Wanted {
+    cleared: bool,
+    staged: BTreeMap<Vec<u8>, Staged>,
+    /// What all that was read depends on.
+    seen: Ticket,
+}
+
+impl Wanted {
+    fn ops(&self) -> Vec<BatchOp<'_>> {
+        let ops = self.staged.iter().map(|(key, staged)| match staged {
+            Some((value, expires_at_ms)) => BatchOp::Put {
+                key,
+                value,
+                expires_at_ms: *expires_at_ms,
+            },
+            None => BatchOp::Delete { key },
+        });
+        ops.collect()
+    }
+}
+
 /// Runs `body` on `session`; see [`EngineSession::transaction`].
 ///
 /// # Errors
@@ -184,26 +212,58 @@ pub(crate) fn run<S: Locking>(
             Some(declared)
         }
     };
+    let declared = declared.as_deref();
     session.depend_on(Ticket::NONE);
     let engine = Arc::clone(session.engine());
-    let stripes = session.lock(declared.as_deref())?;
-    assert!(
-        stripes.is_sorted_by(|one, next| one < next),
-        "stripes were taken in another order than the ascending one"
-    );
-    let _held = GiveBack {
-        stripes: S::stripes(&engine),
+    let locks = S::stripes(&engine);
+    let mut stripes = session.lock(declared)?;
+    let mut held = GiveBack {
+        stripes: locks,
         held: &stripes,
     };
-    run_locked(session, declared, &stripes, body)
+    let wanted = stage(session, declared, body)?;
+    let ops = wanted.ops();
+    if ops.is_empty() && !wanted.cleared {
+        // Nothing to apply; the answer still depends on what was read.
+        return Ok(wanted.seen);
+    }
+    let mut attempt = 0;
+    loop {
+        let full = match session.apply(wanted.cleared, &ops, &stripes) {
+            Err(full @ Error::NoSpace(_)) => full,
+            applied => return Ok(applied?.max(wanted.seen)),
+        };
+        // Room is made by whoever may lock any key, so these are given back meanwhile.
+        let clocks = |stripes: &[StripeId]| -> Vec<u64> {
+            stripes
+                .iter()
+                .map(|&stripe| locks.version(stripe))
+                .collect()
+        };
+        let before = clocks(&stripes);
+        drop(held);
+        if !session.make_room(&ops, attempt)? {
+            return Err(full);
+        }
+        stripes = session.lock(declared)?;
+        held = GiveBack {
+            stripes: locks,
+            held: &stripes,
+        };
+        if clocks(&stripes) != before {
+            // Somebody has written meanwhile, and the body may have read what it was before.
+            return Err(full);
+        }
+        attempt += 1;
+    }
 }
 
-fn run_locked<S: Locking>(
+/// Runs `body` over keys that are locked.
+fn stage<S: Locking>(
     session: &mut S,
-    declared: Option<Vec<&[u8]>>,
-    stripes: &[StripeId],
+    declared: Option<&[&[u8]]>,
     body: TransactionBody<'_>,
-) -> Result<Ticket, Error> {
+) -> Result<Wanted, Error> {
     let mut overlay = Overlay {
         session,
         declared,
@@ -221,29 +281,9 @@ fn run_locked<S: Locking>(
     } = overlay;
     session.depend_on(seen);
     outcome?;
-    let ops: Vec<BatchOp<'_>> = staged
-        .iter()
-        .map(|(key, staged)| match staged {
-            Some((value, expires_at_ms)) => BatchOp::Put {
-                key,
-                value,
-                expires_at_ms: *expires_at_ms,
-            },
-            None => BatchOp::Delete { key },
-        })
-        .collect();
-    if ops.is_empty() && !cleared {
-        // Nothing to apply; the answer still depends on what was read.
-        return Ok(seen);
-    }
-    let locks = S::stripes(session.engine());
-    assert!(
-        !cleared || stripes.len() == locks.count(),
-        "everything is removed, and not every stripe is held"
-    );
-    debug_assert!(
-        stripes.iter().all(|stripe| locks.is_locked(*stripe)),
-        "a transaction is applied without the stripes of its keys"
-    );
-    Ok(session.apply(cleared, &ops, stripes)?.max(seen))
+    Ok(Wanted {
+        cleared,
+        staged,
+        seen,
+    })
 }

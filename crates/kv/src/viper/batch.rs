@@ -621,6 +621,15 @@ impl Locking for ViperSession {
         self.apply_locked(clear, ops, stripes)
     }
 
+    fn make_room(&mut self, _ops: &[BatchOp<'_>], attempt: u32) -> Result<bool, Error> {
+        match attempt {
+            // Even if nothing is freed here: another thread may make all the room there is to make.
+            0 => Ok(super::compaction::reclaim_all(&self.engine).is_ok()),
+            1 => Ok(super::checkpoint::give_way(&self.engine)),
+            _ => Ok(false),
+        }
+    }
+
     fn depend_on(&mut self, ticket: Ticket) {
         self.set_last_read(ticket);
     }
