@@ -54,8 +54,8 @@ pub(crate) trait Locking: EngineSession {
         ops: &[BatchOp<'_>],
         stripes: &[StripeId],
     ) -> Result<Ticket, Error>;
-    /// Makes room for operations that were refused for want of it, in ways that take longer with each attempt,
-    /// from 0 on. The session holds nothing. Whether it is worth another try.
+    /// Makes room for operations that were refused for want of it, in ways that take longer with each
+    /// attempt, from 0 on. The session holds nothing. Whether it is worth another try.
     ///
     /// # Errors
     /// As [`EngineSession::commit`].
