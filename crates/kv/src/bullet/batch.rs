@@ -11,9 +11,8 @@ use super::session::{BulletSession, bump_signed};
 use super::write::Change;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::{BatchOp, Engine, Ticket};
-use crate::engine::{check_key, check_value};
+use crate::engine::{check_key, check_value, last_of_each_key};
 use crate::error::Error;
-use std::collections::HashMap;
 
 impl BulletSession {
     pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
@@ -67,16 +66,10 @@ impl BulletSession {
                 self.engine.system
             )));
         }
-        let mut last = HashMap::with_capacity(ops.len());
-        for (index, op) in ops.iter().enumerate() {
-            last.insert(op.key(), index);
-        }
+        let ops = last_of_each_key(ops);
         let floor = clear.then(|| self.clear_operation(stripes));
-        let mut prepared: Vec<(Pending, &BatchOp<'_>)> = Vec::with_capacity(last.len());
-        for (index, op) in ops.iter().enumerate() {
-            if last.get(op.key()) != Some(&index) {
-                continue;
-            }
+        let mut prepared: Vec<(Pending, &BatchOp<'_>)> = Vec::with_capacity(ops.len());
+        for op in ops {
             match self.prepare_one(op, floor) {
                 Ok(Some(pending)) => {
                     let room = self.spare_line_for(&pending);

@@ -50,6 +50,7 @@ use crate::engine::clock::system_clock;
 use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
 use crate::engine::persist_on_read::ReadFlusher;
+use crate::engine::session_limit::SessionLimit;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::heap::Redo;
@@ -70,7 +71,7 @@ use session::{BulletSession, Counters};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Times that others are waited for, by who wants to have room back: some milliseconds.
 const WAITS_MAX: usize = 400;
@@ -134,9 +135,8 @@ pub(crate) struct Bullet {
     tight: AtomicBool,
     /// Log records name objects that are not long, from a time when room was short.
     names_short: AtomicBool,
-    sessions_max: usize,
     /// Sessions that users have now.
-    sessions: AtomicUsize,
+    sessions: SessionLimit,
     /// Why the engine takes no more writes, once something failed half-way.
     halted: Halt,
     recovery: recovery::Summary,
@@ -236,8 +236,7 @@ impl Bullet {
             owed: Default::default(),
             tight: AtomicBool::new(false),
             names_short: AtomicBool::new(false),
-            sessions_max: options.sessions_max,
-            sessions: AtomicUsize::new(0),
+            sessions: SessionLimit::new(options.sessions_max),
             halted: back.halted.clone(),
             recovery: recovery::Summary::default(),
             background: Background::default(),
@@ -459,7 +458,7 @@ impl Engine for Bullet {
     }
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
-        Ok(Box::new(BulletSession::counted(self)?))
+        Ok(Box::new(BulletSession::of_user(self)?))
     }
 
     fn durable(&self) -> Ticket {

@@ -22,6 +22,7 @@ use crate::concurrency::stripes::{Backoff, Publishing, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
 use crate::engine::halt::PANICKED;
+use crate::engine::session_limit::Permit;
 use crate::error::Error;
 use crate::heap::Claim;
 use everdram_pm::Written;
@@ -128,8 +129,8 @@ pub(crate) struct BulletSession {
     pub(super) last_read: Ticket,
     /// Of a worker pool's thread: what it does.
     pub(super) role: Role,
-    /// Counts towards the sessions a user may have.
-    pub(super) counted: bool,
+    /// If it is a user's: there may be so many of these.
+    pub(super) permit: Option<Permit>,
 }
 
 impl BulletSession {
@@ -137,7 +138,7 @@ impl BulletSession {
         let slot = engine
             .epochs
             .register()
-            .ok_or(Error::TooManySessions(engine.sessions_max))?;
+            .ok_or_else(|| engine.sessions.reached())?;
         let id = slot.number() as u16;
         Ok(BulletSession {
             id,
@@ -159,25 +160,17 @@ impl BulletSession {
             ordered: Ordered::when_found(),
             last_read: Ticket::NONE,
             role: Role::default(),
-            counted: false,
+            permit: None,
             engine,
         })
     }
 
     /// A session for a user: there may be only so many.
-    pub(super) fn counted(engine: Arc<Bullet>) -> Result<BulletSession, Error> {
-        let taken = engine.sessions.fetch_add(1, Ordering::AcqRel);
-        let mut session = match taken < engine.sessions_max {
-            true => BulletSession::new(Arc::clone(&engine)),
-            false => Err(Error::TooManySessions(engine.sessions_max)),
-        };
-        match &mut session {
-            Ok(session) => session.counted = true,
-            Err(_) => {
-                engine.sessions.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        session
+    pub(super) fn of_user(engine: Arc<Bullet>) -> Result<BulletSession, Error> {
+        let permit = engine.sessions.take()?;
+        let mut session = BulletSession::new(engine)?;
+        session.permit = Some(permit);
+        Ok(session)
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -517,8 +510,5 @@ impl Drop for BulletSession {
         engine.front.let_go(&mut self.claim);
         engine.back.heap.let_go(&mut self.heap_claim);
         lock(&engine.retired_nodes).append(&mut self.nodes);
-        if self.counted {
-            engine.sessions.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }

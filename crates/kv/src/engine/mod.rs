@@ -33,12 +33,14 @@ pub(super) mod pool;
 pub(super) mod random;
 pub(super) mod salvaged;
 pub(super) mod seen;
+pub(super) mod session_limit;
 pub(super) mod transaction;
 
 use crate::error::Error;
 use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are
@@ -120,6 +122,20 @@ impl<'a> BatchOp<'a> {
             BatchOp::Put { key, .. } | BatchOp::Delete { key } => key,
         }
     }
+}
+
+/// The operations of a batch that count: the last one of each key, in their order.
+pub(crate) fn last_of_each_key<'o, 'a>(ops: &'o [BatchOp<'a>]) -> Vec<&'o BatchOp<'a>> {
+    let mut last = HashMap::with_capacity(ops.len());
+    for (index, op) in ops.iter().enumerate() {
+        last.insert(op.key(), index);
+    }
+    let counts = |(index, op): &(usize, &BatchOp<'_>)| last.get(op.key()) == Some(index);
+    ops.iter()
+        .enumerate()
+        .filter(counts)
+        .map(|(_, op)| op)
+        .collect()
 }
 
 /// Reads and writes of one transaction; see [`EngineSession::transaction`].

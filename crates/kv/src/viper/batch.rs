@@ -25,11 +25,10 @@ use super::{Viper, index_error};
 use crate::concurrency::stripes::{GiveBack, StripeId, Stripes, VERSION_MAX};
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::engine::transaction::Locking;
-use crate::engine::{BatchOp, Found, Ticket, check_key, check_value};
+use crate::engine::{BatchOp, Found, Ticket, check_key, check_value, last_of_each_key};
 use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::{Ordered, ROOT_AT};
-use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -250,15 +249,9 @@ impl ViperSession {
         ops: &[BatchOp<'a>],
         floor: Option<u64>,
     ) -> Result<Vec<Step<'a>>, Error> {
-        let mut last = HashMap::with_capacity(ops.len());
-        for (index, op) in ops.iter().enumerate() {
-            last.insert(op.key(), index);
-        }
-        let mut steps = Vec::with_capacity(last.len());
-        for (index, op) in ops.iter().enumerate() {
-            if last.get(op.key()) != Some(&index) {
-                continue;
-            }
+        let ops = last_of_each_key(ops);
+        let mut steps = Vec::with_capacity(ops.len());
+        for op in ops {
             let hash = self.engine.hash(op.key());
             let stripe = self.engine.stripe(hash);
             let old = if clear {

@@ -20,7 +20,7 @@ pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
     let slot = viper
         .epochs
         .register()
-        .ok_or(Error::TooManySessions(viper.sessions_max))?;
+        .ok_or_else(|| viper.sessions.reached())?;
     let mut report = CheckReport::default();
     let mut image = Vec::new();
     for block in viper.blocks.all() {

@@ -49,6 +49,7 @@ use crate::engine::clock::system_clock;
 use crate::engine::damage::Damage;
 use crate::engine::halt::Halt;
 use crate::engine::random::Random;
+use crate::engine::session_limit::SessionLimit;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
@@ -142,9 +143,8 @@ pub(crate) struct Viper {
     floor: AtomicU64,
     /// Whether any record ever had an expiry: otherwise the sweep has nothing to do.
     expiries: AtomicBool,
-    sessions_max: usize,
     /// Sessions that users have now.
-    sessions: AtomicUsize,
+    sessions: SessionLimit,
     /// Why the engine takes no more writes, once something failed half-way.
     halted: Halt,
     reclaim_threshold: f64,
@@ -229,8 +229,7 @@ impl Viper {
             clock_high: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             expiries: AtomicBool::new(false),
-            sessions_max: options.sessions_max,
-            sessions: AtomicUsize::new(0),
+            sessions: SessionLimit::new(options.sessions_max),
             halted: Halt::default(),
             reclaim_threshold: options.reclaim_threshold,
             compaction: Mutex::default(),
@@ -360,7 +359,7 @@ impl Engine for Viper {
     }
 
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error> {
-        Ok(Box::new(session::ViperSession::counted(self)?))
+        Ok(Box::new(session::ViperSession::of_user(self)?))
     }
 
     fn durable(&self) -> Ticket {

@@ -17,6 +17,7 @@ use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::Ticket;
 use crate::engine::halt::PANICKED;
+use crate::engine::session_limit::Permit;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
@@ -97,8 +98,8 @@ pub(crate) struct ViperSession {
     pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
     pub(super) last_read: Ticket,
-    /// Counts towards the sessions a user may have.
-    pub(super) counted: bool,
+    /// If it is a user's: there may be so many of these.
+    pub(super) permit: Option<Permit>,
 }
 
 pub(super) fn claim_index(kind: Kind) -> usize {
@@ -124,7 +125,7 @@ impl ViperSession {
         let slot = engine
             .epochs
             .register()
-            .ok_or(Error::TooManySessions(engine.sessions_max))?;
+            .ok_or_else(|| engine.sessions.reached())?;
         let id = slot.number() as u16;
         let lane = engine.pool.lane();
         let mut session = ViperSession {
@@ -146,7 +147,7 @@ impl ViperSession {
             owes: false,
             last_ticket: Lsn(0),
             last_read: Ticket::NONE,
-            counted: false,
+            permit: None,
             engine,
         };
         let engine = Arc::clone(&session.engine);
@@ -162,19 +163,11 @@ impl ViperSession {
     }
 
     /// A session for a user: there may be only so many.
-    pub(super) fn counted(engine: Arc<Viper>) -> Result<ViperSession, Error> {
-        let taken = engine.sessions.fetch_add(1, Ordering::AcqRel);
-        let mut session = match taken < engine.sessions_max {
-            true => ViperSession::new(Arc::clone(&engine)),
-            false => Err(Error::TooManySessions(engine.sessions_max)),
-        };
-        match &mut session {
-            Ok(session) => session.counted = true,
-            Err(_) => {
-                engine.sessions.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        session
+    pub(super) fn of_user(engine: Arc<Viper>) -> Result<ViperSession, Error> {
+        let permit = engine.sessions.take()?;
+        let mut session = ViperSession::new(engine)?;
+        session.permit = Some(permit);
+        Ok(session)
     }
 
     pub(super) fn shared(&self) -> &SlotShared {
@@ -231,9 +224,6 @@ impl Drop for ViperSession {
         }
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
-        }
-        if self.counted {
-            self.engine.sessions.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

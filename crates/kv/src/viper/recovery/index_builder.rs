@@ -70,7 +70,7 @@ impl<'a> IndexBuilder<'a> {
         let slot = viper
             .epochs
             .register()
-            .ok_or(Error::TooManySessions(viper.sessions_max))?;
+            .ok_or_else(|| viper.sessions.reached())?;
         Ok(IndexBuilder {
             viper,
             parts,
