@@ -1,9 +1,9 @@
 //! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each
 //! start.
 
+use everdram::engine::{BatchOp, Engine, EngineSession};
 use everdram::fuzzing::{Forger, Survey};
 use everdram::lab;
-use everdram::engine::{BatchOp, Engine, EngineSession};
 use everdram::{EngineKind, Error, Options};
 use everdram_pm::fuzzing::secret;
 use everdram_pm::lab::{self as pm, Seed};
