@@ -6,10 +6,11 @@
 //! wait: nobody sees half a batch.
 
 use super::layout::{Opcode, Operation, RecordAt};
+use super::session::BulletSession;
 use super::session::Pending;
-use super::session::{BulletSession, bump_signed};
 use super::write::Change;
 use crate::concurrency::stripes::StripeId;
+use crate::engine::counters::bump_signed;
 use crate::engine::{BatchOp, Engine, Ticket};
 use crate::engine::{check_key, check_value, last_of_each_key};
 use crate::error::Error;

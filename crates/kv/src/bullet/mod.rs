@@ -42,19 +42,14 @@ mod session;
 mod table;
 mod write;
 
-use crate::concurrency::epoch::Epochs;
-use crate::concurrency::stripes::{StripeId, Stripes};
+use crate::concurrency::stripes::StripeId;
 use crate::crl::Logs;
-use crate::engine::background::Background;
-use crate::engine::clock::system_clock;
-use crate::engine::damage::Damage;
-use crate::engine::halt::Halt;
+use crate::engine::base::Base;
 use crate::engine::persist_on_read::ReadFlusher;
-use crate::engine::session_limit::SessionLimit;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::heap::Redo;
-use crate::options::{BulletSystem, Clock, Options};
+use crate::options::{BulletSystem, Options};
 use crate::stats::{CheckReport, FrontStats, Stats};
 use back::Back;
 use back::root::ROOT_WORDS;
@@ -67,9 +62,10 @@ use gleaner::roles::Roles;
 use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
 use parking_lot::{Mutex, RwLock};
 use retired::Retired;
-use session::{BulletSession, Counters};
+use session::{BulletSession, FrontCounters};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -80,22 +76,20 @@ const OWN_SESSIONS: usize = AREAS_MAX as usize + 4;
 
 /// An open Bullet store.
 pub(crate) struct Bullet {
-    pool: Arc<Pool>,
-    path: PathBuf,
+    base: Base,
     geometry: Geometry,
     front: Front,
     back: Back,
     redo: Arc<Redo>,
     logs: Logs,
-    epochs: Arc<Epochs>,
-    stripes: Stripes,
     system: BulletSystem,
     /// Locks that gets take, in the one system in which they do.
     reader_locks: Option<ReaderLocks>,
     roles: Roles,
     /// Bits of a hash that say which stripe it has.
     row_bits: u32,
-    slots: Box<[CachePadded<Counters>]>,
+    /// What sessions count of the front, by the number of their slot.
+    front_counters: Box<[CachePadded<FrontCounters>]>,
     /// Keys that recovery counted.
     keys_before: i64,
     /// The front has every key.
@@ -118,16 +112,9 @@ pub(crate) struct Bullet {
     growing_back: Mutex<()>,
     /// Read by who changes the back, written by who must see it at rest.
     working: RwLock<()>,
-    clock: Clock,
-    /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
-    clock_high: AtomicU64,
-    /// LSNs up to this one do not count (FLUSHALL).
-    floor: AtomicU64,
     /// Up to this LSN, what does not count is not there any more.
     swept: AtomicU64,
     sweep: Mutex<gleaner::sweep::Sweep>,
-    /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
-    expiries: AtomicBool,
     /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see
     /// `gleaner/space.rs`.
     owed: [AtomicU64; 2],
@@ -135,17 +122,8 @@ pub(crate) struct Bullet {
     tight: AtomicBool,
     /// Log records name objects that are not long, from a time when room was short.
     names_short: AtomicBool,
-    /// Sessions that users have now.
-    sessions: SessionLimit,
-    /// Why the engine takes no more writes, once something failed half-way.
-    halted: Halt,
     recovery: recovery::Summary,
-    background: Background,
     gleans_by_itself: bool,
-    durable_at_fence: bool,
-    read_only: bool,
-    /// What is missing, if the pool is being salvaged.
-    damage: Option<Arc<Damage>>,
     closed: AtomicBool,
 }
 
@@ -178,7 +156,7 @@ impl Bullet {
             ));
         }
         let begun = std::time::Instant::now();
-        let damage = crate::engine::damage::damage_of(&pool, options);
+        let mut base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let logs_at = logs_extent(&pool, &geometry).map_err(at_path)?;
         let mut found = ReadFlusher::new(pool.lane());
         let redo = Arc::new(Redo::new(
@@ -193,28 +171,31 @@ impl Bullet {
             options,
             &redo,
             &mut found,
-            damage.as_ref(),
+            base.damage.as_ref(),
         )
         .map_err(at_path)?;
         back.has_books = system != BulletSystem::HikvHt;
-        let slots = options.sessions_max + OWN_SESSIONS;
-        let stripes = Stripes::new(options.stripes);
-        let row_bits = stripes.count().ilog2().min(geometry.depth);
+        // Objects of the back may have an expiry.
+        base.expiries = AtomicBool::new(!back.is_new);
+        base.floor = AtomicU64::new(books.floor);
+        base.halted = back.halted.clone();
+        let row_bits = base.stripes.count().ilog2().min(geometry.depth);
         let mut bullet = Bullet {
-            path: path.into(),
             front: Front::new(geometry.depth, options.bullet.front_bytes).map_err(at_path)?,
             logs: Logs::new(Arc::clone(&pool), geometry.logs_from(logs_at), ledger),
             geometry,
             redo,
-            epochs: Epochs::new(slots),
             reader_locks: system
                 .locks_gets()
-                .then(|| ReaderLocks::new(stripes.count())),
-            stripes,
+                .then(|| ReaderLocks::new(base.stripes.count())),
             system,
             roles: Roles::new(system.has_fixed_roles(), options.role_period()),
             row_bits,
-            slots: (0..slots).map(|_| CachePadded::default()).collect(),
+            front_counters: base
+                .counters
+                .iter()
+                .map(|_| CachePadded::default())
+                .collect(),
             keys_before: 0,
             complete: AtomicBool::new(back.is_new && system.has_front()),
             passed_keys: AtomicI64::new(0),
@@ -226,27 +207,16 @@ impl Bullet {
             growing_front: Mutex::default(),
             growing_back: Mutex::default(),
             working: RwLock::default(),
-            clock: options.clock.clone().unwrap_or_else(system_clock),
-            clock_high: AtomicU64::new(0),
-            floor: AtomicU64::new(books.floor),
             swept: AtomicU64::new(books.swept),
             sweep: Mutex::default(),
-            // Objects of the back may have one.
-            expiries: AtomicBool::new(!back.is_new),
             owed: Default::default(),
             tight: AtomicBool::new(false),
             names_short: AtomicBool::new(false),
-            sessions: SessionLimit::new(options.sessions_max),
-            halted: back.halted.clone(),
             recovery: recovery::Summary::default(),
-            background: Background::default(),
             gleans_by_itself: options.reclaim_background,
-            durable_at_fence: pool.durable() == Lsn(u64::MAX),
-            read_only: pool.is_read_only(),
-            damage,
             closed: AtomicBool::new(false),
             back,
-            pool,
+            base,
         };
         let progress = options.progress.clone();
         let report = move |done, all| {
@@ -306,11 +276,6 @@ impl Bullet {
         self.complete.load(Ordering::Relaxed)
     }
 
-    #[inline]
-    fn floor(&self) -> u64 {
-        self.floor.load(Ordering::Acquire)
-    }
-
     /// Nothing up to this LSN counts from now on.
     fn clear_up_to(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::AcqRel);
@@ -333,17 +298,6 @@ impl Bullet {
         head.lsn > self.floor() && !self.is_expired(head.expires_at_ms)
     }
 
-    #[inline]
-    fn is_expired(&self, expires_at_ms: u64) -> bool {
-        expires_at_ms != 0 && expires_at_ms <= self.now_ms()
-    }
-
-    /// Unix milliseconds, never less than before.
-    fn now_ms(&self) -> u64 {
-        let now = (self.clock)();
-        self.clock_high.fetch_max(now, Ordering::Relaxed).max(now)
-    }
-
     /// Appends the value of a node, wherever it is; under a pin, or with the stripe held.
     #[inline]
     fn value_of(
@@ -361,50 +315,29 @@ impl Bullet {
         }
     }
 
-    /// Refuses writes once the medium has failed, or the engine has halted.
-    #[inline]
-    fn healthy(&self) -> Result<(), Error> {
-        self.halted.healthy(&self.pool)
-    }
-
-    /// Waits for batches that are being published: nobody is shown half of one.
-    fn pass_publications(&self) -> Result<(), Error> {
-        let mut used = self.slots.iter().take(self.epochs.slots_used());
-        used.try_for_each(|slot| slot.publishing.pass(|| self.healthy()))
-    }
-
-    /// Takes no more writes.
-    #[cold]
-    fn halt(&self, error: Error) -> Error {
-        let error = self.at_path(error);
-        self.halted.set(error.to_string());
-        error
-    }
-
-    /// Puts the pool's path into an error of those that do not know it.
-    #[cold]
-    fn at_path(&self, error: Error) -> Error {
-        error.at_path(&self.path)
-    }
-
-    fn sum(&self, field: impl Fn(&Counters) -> &AtomicU64) -> u64 {
+    /// A counter of the front, of all sessions.
+    fn front_sum(&self, field: impl Fn(&FrontCounters) -> &AtomicU64) -> u64 {
         let counts = self
-            .slots
+            .front_counters
             .iter()
-            .map(|slot| field(slot).load(Ordering::Relaxed));
+            .map(|session| field(session).load(Ordering::Relaxed));
         counts.fold(0, u64::wrapping_add)
-    }
-
-    fn sum_signed(&self, field: impl Fn(&Counters) -> &AtomicI64) -> i64 {
-        self.slots
-            .iter()
-            .map(|slot| field(slot).load(Ordering::Relaxed))
-            .sum()
     }
 
     /// Nodes in the front.
     fn nodes(&self) -> i64 {
-        self.sum_signed(|slot| &slot.nodes) + self.front.nodes.load(Ordering::Relaxed)
+        let of_session = |one: &CachePadded<FrontCounters>| one.nodes.load(Ordering::Relaxed);
+        let nodes: i64 = self.front_counters.iter().map(of_session).sum();
+        nodes + self.front.nodes.load(Ordering::Relaxed)
+    }
+}
+
+impl Deref for Bullet {
+    type Target = Base;
+
+    #[inline]
+    fn deref(&self) -> &Base {
+        &self.base
     }
 }
 
@@ -462,7 +395,7 @@ impl Engine for Bullet {
     }
 
     fn durable(&self) -> Ticket {
-        Ticket(self.pool.durable().0)
+        self.base.durable()
     }
 
     fn request(&self, ticket: Ticket) {
@@ -474,11 +407,11 @@ impl Engine for Bullet {
     }
 
     fn committed(&self) -> Ticket {
-        Ticket(self.pool.fenced().0)
+        self.base.committed()
     }
 
     fn len(&self) -> u64 {
-        (self.keys_before + self.sum_signed(|slot| &slot.keys)).max(0) as u64
+        (self.keys_before + self.keys()).max(0) as u64
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -491,27 +424,21 @@ impl Engine for Bullet {
         let (front, front_used) = self.front.bytes();
         Stats {
             keys: self.len(),
-            pool_bytes: self.pool.backed_bytes(),
             used_bytes: taken,
             live_bytes: taken,
             index_bytes: front,
             blocks_free: heap.saturating_sub(taken) / everdram_pm::LINE,
             blocks_sealed: taken / everdram_pm::LINE,
-            puts: self.sum(|slot| &slot.puts),
-            gets: self.sum(|slot| &slot.gets),
-            misses: self.sum(|slot| &slot.misses),
-            deletes: self.sum(|slot| &slot.deletes),
-            expired: self.sum(|slot| &slot.expired),
             front: self.system.has_front().then(|| FrontStats {
                 used_bytes: front_used,
                 budget_bytes: self.front.budget.bytes(),
-                misses: self.sum(|slot| &slot.behind),
-                filled: self.sum(|slot| &slot.filled),
-                evicted: self.sum(|slot| &slot.evicted),
+                misses: self.front_sum(|session| &session.behind),
+                filled: self.front_sum(|session| &session.filled),
+                evicted: self.front_sum(|session| &session.evicted),
             }),
             recovery_us: self.recovery.microseconds,
             recovered_records: self.recovery.records,
-            ..Stats::default()
+            ..self.base.stats()
         }
     }
 

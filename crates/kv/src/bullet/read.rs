@@ -1,10 +1,11 @@
 //! Looking keys up: in the front, and behind it if it is not all there is.
 
 use super::layout::INLINE_MAX;
-use super::session::{BulletSession, bump};
+use super::session::BulletSession;
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
 use crate::engine::check_key;
+use crate::engine::counters::bump;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use std::sync::atomic::{Ordering, fence};
@@ -129,7 +130,7 @@ impl BulletSession {
         slot.unhold();
         drop(reading);
         if looked_behind {
-            bump(&engine.slots[slot.number()].behind, 1);
+            bump(&engine.front_counters[slot.number()].behind, 1);
             if engine.front.budget.is_exceeded() {
                 engine.help_evict(slot);
             }

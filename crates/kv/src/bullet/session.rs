@@ -18,9 +18,10 @@ use super::maintenance::Work;
 use super::retired::Retired;
 use super::table::{LINE, Place};
 use crate::concurrency::epoch::Slot;
-use crate::concurrency::stripes::{Backoff, Publishing, StripeId};
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::crl::Group;
 use crate::engine::Ticket;
+use crate::engine::counters::Counters;
 use crate::engine::halt::PANICKED;
 use crate::engine::session_limit::Permit;
 use crate::error::Error;
@@ -30,7 +31,7 @@ use everdram_pm::lock::lock;
 use everdram_pm::{Flushed, Lane, Ordered};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Submitted writes after which a session commits by itself.
@@ -40,35 +41,15 @@ const STILL_MAX: Duration = Duration::from_secs(5);
 /// Scratch memory above this is given back after use.
 const SCRATCH_KEEP: usize = 1 << 20;
 
-/// What one session counts: only it writes, others read.
+/// What one session counts of the front: only it writes, others read.
 #[derive(Default)]
-pub(super) struct Counters {
-    pub(super) keys: AtomicI64,
+pub(super) struct FrontCounters {
     pub(super) nodes: AtomicI64,
-    pub(super) puts: AtomicU64,
-    pub(super) gets: AtomicU64,
-    pub(super) misses: AtomicU64,
-    pub(super) deletes: AtomicU64,
-    pub(super) expired: AtomicU64,
     /// Look-ups that went to the back.
     pub(super) behind: AtomicU64,
     /// Nodes that came from there, and that were evicted.
     pub(super) filled: AtomicU64,
     pub(super) evicted: AtomicU64,
-    pub(super) publishing: Publishing,
-}
-
-/// Adds to a counter that only the caller writes: no locked instruction.
-#[inline]
-pub(super) fn bump(counter: &AtomicU64, by: u64) {
-    let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
-    counter.store(sum, Ordering::Relaxed);
-}
-
-#[inline]
-pub(super) fn bump_signed(counter: &AtomicI64, by: i64) {
-    let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
-    counter.store(sum, Ordering::Relaxed);
 }
 
 /// What a key has, as whoever holds its stripe sees it.
@@ -174,7 +155,7 @@ impl BulletSession {
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        &self.engine.slots[usize::from(self.id)]
+        &self.engine.counters[usize::from(self.id)]
     }
 
     #[inline]

@@ -5,9 +5,10 @@ use super::front::{Node, TOUCHED};
 use super::layout::INLINE_MAX;
 use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
 use super::overflow_record::write_overflow_record;
-use super::session::{BulletSession, Seen, bump, bump_signed};
+use super::session::{BulletSession, Seen};
 use super::session::{PENDING_MAX, Pending};
 use crate::concurrency::stripes::StripeId;
+use crate::engine::counters::{bump, bump_signed};
 use crate::error::Error;
 use everdram_pm::Flushed;
 use std::sync::atomic::Ordering;
@@ -444,12 +445,13 @@ impl BulletSession {
             Some(reader_locks) => reader_locks.write(one.stripe, show),
             None => show(),
         }?;
-        let counters = &engine.slots[usize::from(self.id)];
+        let counters = &engine.counters[usize::from(self.id)];
+        let front = &engine.front_counters[usize::from(self.id)];
         match &one.old {
             Some(old) => nodes.push((old.at, old.bytes())),
             None => {
-                bump_signed(&counters.nodes, 1);
-                if counters.nodes.load(Ordering::Relaxed) % NODES_A_LOOK == 0 {
+                bump_signed(&front.nodes, 1);
+                if front.nodes.load(Ordering::Relaxed) % NODES_A_LOOK == 0 {
                     engine.background.wake();
                 }
             }
@@ -458,7 +460,7 @@ impl BulletSession {
             // No gleaner will.
             engine.front.remove(&one.place);
             nodes.push((one.node.at, one.node.bytes()));
-            bump_signed(&counters.nodes, -1);
+            bump_signed(&front.nodes, -1);
         }
         *made = one.is_new;
         match one.keys {

@@ -19,7 +19,9 @@
 //! result before that ticket is durable could show a value that a crash still undoes.
 
 pub(super) mod background;
+pub(super) mod base;
 pub(super) mod clock;
+pub(super) mod counters;
 pub(super) mod damage;
 pub(super) mod halt;
 #[cfg(feature = "lab")]

@@ -361,9 +361,9 @@ impl ViperSession {
             self.write_floor(floor);
         }
         let ordered = self.settle_and_fence();
-        self.shared().publishing.begin();
+        self.counters().publishing.begin();
         let published = self.publish_all(clearing, &writes, stripes, journal, &ordered);
-        self.shared().publishing.end();
+        self.counters().publishing.end();
         published.map_err(|error| self.engine.halt(error))
     }
 
@@ -468,12 +468,12 @@ impl ViperSession {
         let forgotten = self.held(|session| {
             // The index is emptied piece by piece: nobody is shown that some keys have gone and others are
             // there.
-            session.shared().publishing.begin();
+            session.counters().publishing.begin();
             stripes
                 .iter()
                 .for_each(|&stripe| session.engine.stripes.publish(stripe));
             let forgotten = session.forget_everything(clearing, stripes, &ordered);
-            session.shared().publishing.end();
+            session.counters().publishing.end();
             forgotten
         });
         let forgotten = forgotten.unwrap_or_else(|panic| resume_unwind(panic));
@@ -506,8 +506,8 @@ impl ViperSession {
             }
         }
         engine.index.clear(ordered).map_err(index_error)?;
-        for slot in &engine.slots {
-            slot.keys.store(0, Ordering::Relaxed);
+        for session in &engine.counters {
+            session.keys.store(0, Ordering::Relaxed);
         }
         engine.mark_all_dead(&clearing.pieces);
         engine.background.wake();

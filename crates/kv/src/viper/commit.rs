@@ -7,18 +7,18 @@
 
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
+use super::index_error;
 use super::lookup::rehash_all;
 use super::read::What;
 use super::record::RecordKind;
 use super::session::{PENDING_MAX, Pending, Replaced, ViperSession};
-use super::{bump, index_error};
 use crate::concurrency::stripes::StripeId;
+use crate::engine::counters::{bump, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::Ordered;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 
 impl ViperSession {
     /// Fences and publishes everything submitted; gives the stripes back. No single write can be refused
@@ -201,24 +201,19 @@ impl ViperSession {
     #[inline(always)]
     fn count(&mut self, write: &Pending) {
         self.made = write.old().is_none_or(|old| old.expired);
-        let shared = self.shared();
-        let keys = &shared.keys;
+        let counters = self.counters();
         match (&write.new, write.old()) {
             (Some(_), None) => {
-                keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                bump(&shared.puts, 1);
+                bump_signed(&counters.keys, 1);
+                bump(&counters.puts, 1);
             }
-            (Some(_), Some(_)) => bump(&shared.puts, 1),
+            (Some(_), Some(_)) => bump(&counters.puts, 1),
             (None, Some(old)) => {
-                keys.store(keys.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-                bump(
-                    if old.expired {
-                        &shared.expired
-                    } else {
-                        &shared.deletes
-                    },
-                    1,
-                );
+                bump_signed(&counters.keys, -1);
+                match old.expired {
+                    true => bump(&counters.expired, 1),
+                    false => bump(&counters.deletes, 1),
+                }
             }
             (None, None) => {}
         }

@@ -17,7 +17,7 @@
 //!   sets durable.
 //!
 //! Whoever is about to drop dead records, or to let a restart do without reading them, makes durable what
-//! keeps their predecessors dead: the last marks that each session lists ([`SlotShared`](super::SlotShared)),
+//! keeps their predecessors dead: the last marks that each session lists ([`ListedMarks`]),
 //! and the pages noted here.
 
 use super::Viper;
@@ -28,11 +28,54 @@ use crate::error::Error;
 use everdram_pm::lock::lock;
 use everdram_pm::{Ordered, Written};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Words of a chunk, each for 64 pages.
 const CHUNK: usize = if cfg!(miri) { 1 << 4 } else { 1 << 12 };
+
+/// Marks a session may leave unfenced before it fences them itself.
+const LISTED_MAX: usize = 64;
+
+/// Offsets of the mark words that one session stored and left in the cache. Only that session adds to them;
+/// compaction reads, flushes and fences them before it drops records that only those marks keep dead.
+pub(super) struct ListedMarks {
+    offsets: Box<[AtomicU64]>,
+    len: AtomicUsize,
+}
+
+impl Default for ListedMarks {
+    fn default() -> ListedMarks {
+        ListedMarks {
+            offsets: (0..LISTED_MAX).map(|_| AtomicU64::new(0)).collect(),
+            len: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl ListedMarks {
+    /// Lists a mark, before it is stored. Whether the list is full: it must be fenced and cleared then.
+    pub(super) fn push(&self, at: u64) -> bool {
+        let len = self.len.load(Ordering::Relaxed);
+        assert!(len < LISTED_MAX, "a full list of marks was not fenced");
+        self.offsets[len].store(at, Ordering::Relaxed);
+        self.len.store(len + 1, Ordering::Release);
+        len + 1 == LISTED_MAX
+    }
+
+    /// The offsets listed.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
+        let len = self.len.load(Ordering::Acquire);
+        assert!(len <= LISTED_MAX, "a session lists more marks than it can");
+        let listed = self.offsets.iter().take(len);
+        listed.map(|at| at.load(Ordering::Acquire))
+    }
+
+    /// All of them are fenced.
+    pub(super) fn clear(&self) {
+        self.len.store(0, Ordering::Release);
+    }
+}
 
 /// See the module text.
 pub(super) struct DeferredMarks {
@@ -223,10 +266,8 @@ impl Viper {
     }
 
     fn flush_listed_marks(&self, session: &mut ViperSession) {
-        for slot in self.slots.iter().take(self.epochs.slots_used()) {
-            let len = slot.marks_len.load(Ordering::Acquire);
-            for mark in slot.marks.iter().take(len) {
-                let at = mark.load(Ordering::Acquire);
+        for listed in self.listed_marks.iter().take(self.epochs.slots_used()) {
+            for at in listed.iter() {
                 if at != 0 && self.pool.region().contains(at, 8) {
                     let flushed = session.lane.flush_range(at, 8);
                     session.unfenced.add(flushed);

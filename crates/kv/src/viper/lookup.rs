@@ -1,16 +1,17 @@
 //! The read path of a session: from a key to its verified record, under a pin, and what the answer depends
 //! on.
 
+use super::Viper;
 use super::block_table::State;
 use super::layout::Kind;
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::ViperSession;
-use super::{Viper, bump};
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
 use crate::engine::check_key;
+use crate::engine::counters::bump;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -82,9 +83,9 @@ impl ViperSession {
             return None;
         }
         self.last_read = self.ticket_of(stripe);
-        bump(&self.shared().gets, 1);
+        bump(&self.counters().gets, 1);
         let Some(record) = record else {
-            bump(&self.shared().misses, 1);
+            bump(&self.counters().misses, 1);
             return Some(None);
         };
         into.extend_from_slice(self.scratch.get(record.value())?);
@@ -150,10 +151,10 @@ impl ViperSession {
                 }
             }
             self.last_read = self.ticket_of(stripe);
-            let shared = self.shared();
-            bump(&shared.gets, 1);
+            let counters = self.counters();
+            bump(&counters.gets, 1);
             let Some(record) = found else {
-                bump(&shared.misses, 1);
+                bump(&counters.misses, 1);
                 return Ok(None);
             };
             // An edit in place keeps the record's version, so the key's clock speaks for it.

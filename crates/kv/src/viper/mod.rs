@@ -42,78 +42,33 @@ mod session;
 mod tests;
 mod write;
 
-use crate::concurrency::epoch::Epochs;
-use crate::concurrency::stripes::{Backoff, Publishing, StripeId, Stripes};
+use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::engine::background::Background;
-use crate::engine::clock::system_clock;
-use crate::engine::damage::Damage;
-use crate::engine::halt::Halt;
+use crate::engine::base::Base;
 use crate::engine::random::Random;
-use crate::engine::session_limit::SessionLimit;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
-use crate::options::{Clock, Options};
+use crate::options::Options;
 use crate::stats::{CheckReport, Stats};
 use block_table::{Blocks, State};
 use claim::Claim;
 use compaction::Compactor;
 use compaction::retired::{RetireQueue, Retired};
 use crossbeam_utils::CachePadded;
-use deferred_marks::DeferredMarks;
+use deferred_marks::{DeferredMarks, ListedMarks};
 use everdram_pm::{Lsn, Pool};
 use layout::Geometry;
 use parking_lot::Mutex;
 use read::Reader;
 use record::Chain;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Marks a session may leave unfenced before it fences them itself.
-const MARKS_MAX: usize = 64;
 /// Sessions the engine keeps for itself (compaction, recovery's cleanup, verification and checkpoints).
 const OWN_SESSIONS: usize = 6;
-
-/// What one session shares with the rest: only it writes, others read.
-pub(crate) struct SlotShared {
-    /// Offsets of mark words that were stored and left in the cache. Compaction flushes and fences them
-    /// before it drops records that only those marks keep dead.
-    marks: Box<[AtomicU64]>,
-    marks_len: AtomicUsize,
-    keys: AtomicI64,
-    puts: AtomicU64,
-    gets: AtomicU64,
-    misses: AtomicU64,
-    deletes: AtomicU64,
-    expired: AtomicU64,
-    publishing: Publishing,
-}
-
-impl SlotShared {
-    fn new() -> SlotShared {
-        SlotShared {
-            marks: (0..MARKS_MAX).map(|_| AtomicU64::new(0)).collect(),
-            marks_len: AtomicUsize::new(0),
-            keys: AtomicI64::new(0),
-            puts: AtomicU64::new(0),
-            gets: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            deletes: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
-            publishing: Publishing::default(),
-        }
-    }
-}
-
-/// Adds to a counter that only the caller writes: no locked instruction.
-#[inline]
-fn bump(counter: &AtomicU64, by: u64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(by),
-        Ordering::Relaxed,
-    );
-}
 
 /// Adds to a counter that one thread at a time writes.
 fn bump_shared(counter: &AtomicU64, by: u64) {
@@ -122,31 +77,18 @@ fn bump_shared(counter: &AtomicU64, by: u64) {
 
 /// An open Viper store.
 pub(crate) struct Viper {
-    pool: Arc<Pool>,
-    path: PathBuf,
+    base: Base,
     geometry: Geometry,
     index: Index,
-    epochs: Arc<Epochs>,
-    stripes: Stripes,
     blocks: Blocks,
     deferred_marks: DeferredMarks,
-    slots: Box<[CachePadded<SlotShared>]>,
+    /// Marks that sessions left in the cache, by the number of their slot.
+    listed_marks: Box<[CachePadded<ListedMarks>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
     retired: RetireQueue,
     /// Names of chains.
     chance: Random,
-    clock: Clock,
-    /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
-    clock_high: AtomicU64,
-    /// Versions up to this one do not count (FLUSHALL).
-    floor: AtomicU64,
-    /// Whether any record ever had an expiry: otherwise the sweep has nothing to do.
-    expiries: AtomicBool,
-    /// Sessions that users have now.
-    sessions: SessionLimit,
-    /// Why the engine takes no more writes, once something failed half-way.
-    halted: Halt,
     reclaim_threshold: f64,
     /// One compaction at a time.
     compaction: Mutex<Compactor>,
@@ -161,14 +103,9 @@ pub(crate) struct Viper {
     verification: checkpoint::verify::Verification,
     /// Whether there are values whose pieces do not verify.
     unreadable: recovery::unreadable::Unreadable,
-    /// What is missing, if the pool is being salvaged.
-    damage: Option<Arc<Damage>>,
-    background: Background,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,
     reclaim_background: bool,
-    durable_at_fence: bool,
-    read_only: bool,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -188,8 +125,7 @@ impl Viper {
                 remedy: "Restore the pool from a copy",
             });
         };
-        let slots = options.sessions_max + OWN_SESSIONS;
-        let epochs = Epochs::new(slots);
+        let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
         let blocks = Blocks::new(Arc::clone(&pool), geometry, bytes_max, options.chunk_bytes);
@@ -209,28 +145,21 @@ impl Viper {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
             None => Hasher::new(&chance),
         };
-        let index =
-            Index::new(Arc::clone(&epochs), hasher, options.index_depth()).map_err(index_error)?;
+        let index = Index::new(Arc::clone(&base.epochs), hasher, options.index_depth())
+            .map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
-            path: path.into(),
             geometry,
             index,
-            epochs,
-            stripes: Stripes::new(options.stripes),
             blocks,
             deferred_marks: DeferredMarks::new(geometry.page_bytes, bytes_max),
-            slots: (0..slots)
-                .map(|_| CachePadded::new(SlotShared::new()))
+            listed_marks: base
+                .counters
+                .iter()
+                .map(|_| CachePadded::default())
                 .collect(),
             parked: Mutex::default(),
             retired: RetireQueue::default(),
             chance,
-            clock: options.clock.clone().unwrap_or_else(system_clock),
-            clock_high: AtomicU64::new(0),
-            floor: AtomicU64::new(0),
-            expiries: AtomicBool::new(false),
-            sessions: SessionLimit::new(options.sessions_max),
-            halted: Halt::default(),
             reclaim_threshold: options.reclaim_threshold,
             compaction: Mutex::default(),
             tight: AtomicBool::new(false),
@@ -241,14 +170,10 @@ impl Viper {
             checkpoint_bytes: options.checkpoint_bytes,
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
-            damage: crate::engine::damage::damage_of(&pool, options),
-            background: Background::default(),
             keeper: Background::default(),
             reclaim_background: options.reclaim_background,
             weak: Weak::clone(weak),
-            read_only: pool.is_read_only(),
-            durable_at_fence: pool.durable() == Lsn(u64::MAX),
-            pool,
+            base,
         });
         recovery::recover(&viper, options, checkpoint).map_err(|error| viper.at_path(error))?;
         if viper.blocks.total() == 0 && !viper.pool.is_read_only() {
@@ -279,43 +204,6 @@ impl Viper {
         self.stripes.of(hash.0)
     }
 
-    /// Puts the pool's path into an error of the readers, which do not know it.
-    #[cold]
-    fn at_path(&self, error: Error) -> Error {
-        error.at_path(&self.path)
-    }
-
-    /// Refuses writes once the medium has failed, or the engine has halted.
-    #[inline]
-    fn healthy(&self) -> Result<(), Error> {
-        self.halted.healthy(&self.pool)
-    }
-
-    /// Waits for batches that are being published: nobody is shown half of one.
-    fn pass_publications(&self) -> Result<(), Error> {
-        let mut used = self.slots.iter().take(self.epochs.slots_used());
-        used.try_for_each(|slot| slot.publishing.pass(|| self.healthy()))
-    }
-
-    /// Takes no more writes: what is half done in the pool is finished or undone by the next recovery, as
-    /// long as nothing is built upon it.
-    #[cold]
-    fn halt(&self, error: Error) -> Error {
-        let error = self.at_path(error);
-        self.halted.set(error.to_string());
-        error
-    }
-
-    /// Unix milliseconds, never less than before.
-    fn now_ms(&self) -> u64 {
-        let now = (self.clock)();
-        self.clock_high.fetch_max(now, Ordering::Relaxed).max(now)
-    }
-
-    fn is_expired(&self, expires_at_ms: u64) -> bool {
-        expires_at_ms != 0 && expires_at_ms <= self.now_ms()
-    }
-
     /// Blocks until no reader can hold a location from before `epoch`.
     fn wait_for_readers(&self, epoch: u64) {
         let mut backoff = Backoff::new();
@@ -328,12 +216,14 @@ impl Viper {
     fn retire_chain(&self, chain: Chain) {
         self.retired.push(&self.epochs, vec![Retired::Chain(chain)]);
     }
+}
 
-    fn sum(&self, field: impl Fn(&SlotShared) -> &AtomicU64) -> u64 {
-        self.slots
-            .iter()
-            .map(|slot| field(slot).load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
+impl Deref for Viper {
+    type Target = Base;
+
+    #[inline]
+    fn deref(&self) -> &Base {
+        &self.base
     }
 }
 
@@ -363,7 +253,7 @@ impl Engine for Viper {
     }
 
     fn durable(&self) -> Ticket {
-        Ticket(self.pool.durable().0)
+        self.base.durable()
     }
 
     fn request(&self, ticket: Ticket) {
@@ -375,16 +265,11 @@ impl Engine for Viper {
     }
 
     fn committed(&self) -> Ticket {
-        Ticket(self.pool.fenced().0)
+        self.base.committed()
     }
 
     fn len(&self) -> u64 {
-        let keys: i64 = self
-            .slots
-            .iter()
-            .map(|slot| slot.keys.load(Ordering::Relaxed))
-            .sum();
-        keys.max(0) as u64
+        self.keys().max(0) as u64
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -395,16 +280,10 @@ impl Engine for Viper {
     fn stats(&self) -> Stats {
         let mut stats = Stats {
             keys: self.len(),
-            pool_bytes: self.pool.backed_bytes(),
             index_bytes: self.index.bytes(),
-            puts: self.sum(|s| &s.puts),
-            gets: self.sum(|s| &s.gets),
-            misses: self.sum(|s| &s.misses),
-            deletes: self.sum(|s| &s.deletes),
-            expired: self.sum(|s| &s.expired),
             blocks_reclaimed: self.blocks_reclaimed.load(Ordering::Relaxed),
             bytes_moved: self.bytes_moved.load(Ordering::Relaxed),
-            ..Stats::default()
+            ..self.base.stats()
         };
         for block in self.blocks.all() {
             let Some(entry) = self.blocks.get(block) else {

@@ -1,7 +1,6 @@
 //! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
 
 use super::block_table::{Info, State};
-use super::bump;
 use super::layout::{Kind, page_word};
 use super::lookup::{Aim, SNAPSHOT_TRIES, locate, look_again, read_ordinary};
 use super::read::{NOWHERE, Spot, UNIT, What};
@@ -9,6 +8,7 @@ use super::record::Record;
 use super::session::{Old, Pending, Replaced, ViperSession};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
+use crate::engine::counters::bump;
 use crate::engine::seen::Met;
 use crate::engine::{Engine, EngineSession, Found, Ticket, Visit, check_key};
 use crate::error::Error;
@@ -129,9 +129,9 @@ impl ViperSession {
         }
         drop(pin);
         self.set_last_read(newest);
-        let shared = self.shared();
-        bump(&shared.gets, keys.len() as u64);
-        bump(&shared.misses, misses);
+        let counters = self.counters();
+        bump(&counters.gets, keys.len() as u64);
+        bump(&counters.misses, misses);
         true
     }
 

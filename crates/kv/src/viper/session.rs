@@ -8,14 +8,15 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
+use super::Viper;
 use super::claim::Claim;
 use super::layout::Kind;
 use super::read::{Ahead, MarkPlace};
 use super::record::{Chain, Stamp};
-use super::{SlotShared, Viper};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
 use crate::engine::Ticket;
+use crate::engine::counters::{Counters, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::engine::session_limit::Permit;
 use crate::error::Error;
@@ -23,7 +24,6 @@ use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Submitted writes after which a session commits by itself.
 pub(super) const PENDING_MAX: usize = 256;
@@ -170,14 +170,13 @@ impl ViperSession {
         Ok(session)
     }
 
-    pub(super) fn shared(&self) -> &SlotShared {
-        &self.engine.slots[usize::from(self.id)]
+    pub(super) fn counters(&self) -> &Counters {
+        &self.engine.counters[usize::from(self.id)]
     }
 
     /// Counts keys that came or went without a write.
     pub(super) fn count_key(&self, more: i64) {
-        let keys = &self.shared().keys;
-        keys.store(keys.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        bump_signed(&self.counters().keys, more);
     }
 
     /// Takes a stripe for a write that stays pending.

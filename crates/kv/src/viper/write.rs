@@ -2,13 +2,13 @@
 //!
 //! A record is written, marked or fenced here; what makes it visible is in `commit.rs`.
 
+use super::chain;
 use super::claim::Claim;
 use super::layout::{Kind, mark_bits, mark_word, parse_mark_word};
 use super::lookup::location;
 use super::read::{MarkPlace, UNIT, damaged_mark};
 use super::record::{self, RecordKind, Stamp};
 use super::session::{Old, ViperSession, claim_index};
-use super::{MARKS_MAX, chain};
 use crate::concurrency::seam::publishes;
 use crate::concurrency::stripes::VERSION_MAX;
 use crate::error::Error;
@@ -237,16 +237,12 @@ impl ViperSession {
         let ViperSession {
             engine, lane, id, ..
         } = self;
-        let shared = &engine.slots[usize::from(*id)];
-        let len = shared.marks_len.load(Ordering::Relaxed);
-        assert!(len < MARKS_MAX, "a full list of marks was not fenced");
-        shared.marks[len].store(old.mark.at, Ordering::Relaxed);
-        shared.marks_len.store(len + 1, Ordering::Release);
+        let is_full = engine.listed_marks[usize::from(*id)].push(old.mark.at);
         // If the mark is lost, recovery finds two records and the higher version wins.
         set_mark(&engine.pool, old.mark, |at, word, new| {
             lane.exchange_word_late(at, word, new)
         })?;
-        if len + 1 >= MARKS_MAX {
+        if is_full {
             self.fence_marks();
         }
         Ok(())
@@ -262,14 +258,11 @@ impl ViperSession {
             id,
             ..
         } = self;
-        let shared = &engine.slots[usize::from(*id)];
-        let len = shared.marks_len.load(Ordering::Relaxed);
-        assert!(len <= MARKS_MAX, "a session lists more marks than it can");
-        for listed in shared.marks.iter().take(len) {
-            unfenced.add(lane.flush_range(listed.load(Ordering::Relaxed), 8));
+        for at in engine.listed_marks[usize::from(*id)].iter() {
+            unfenced.add(lane.flush_range(at, 8));
         }
         let _ordered = self.settle_and_fence();
-        self.shared().marks_len.store(0, Ordering::Release);
+        self.engine.listed_marks[usize::from(self.id)].clear();
     }
 
     /// Streams what is left of open lines.

@@ -36,8 +36,8 @@ use super::{KEPT, Node, TOUCHED};
 use crate::bullet::Bullet;
 use crate::bullet::layout::INLINE_MAX;
 use crate::bullet::layout::ObjectHead;
-use crate::bullet::session::{bump, bump_signed};
 use crate::concurrency::epoch::Slot;
+use crate::engine::counters::{bump, bump_signed};
 use crate::heap::Claim;
 use std::sync::atomic::Ordering;
 
@@ -103,7 +103,7 @@ impl Bullet {
                 self.front.write(&node, key, value);
                 match self.front.publish(&place, &node, &mut Vec::new(), claim) {
                     Ok(()) => {
-                        let counters = &self.slots[slot.number()];
+                        let counters = &self.front_counters[slot.number()];
                         bump_signed(&counters.nodes, 1);
                         bump(&counters.filled, 1);
                     }
@@ -185,7 +185,7 @@ impl Bullet {
                 evicted.push((node.at, node.bytes()));
             }
         }
-        let counters = &self.slots[slot.number()];
+        let counters = &self.front_counters[slot.number()];
         bump(&counters.evicted, evicted.len() as u64);
         bump_signed(&counters.nodes, -(evicted.len() as i64));
         if !evicted.is_empty() {

@@ -8,9 +8,10 @@
 use super::Gleaner;
 use crate::bullet::Bullet;
 use crate::bullet::WAITS_MAX;
-use crate::bullet::session::{BulletSession, bump};
+use crate::bullet::session::BulletSession;
 use crate::bullet::write::Change;
 use crate::concurrency::stripes::Backoff;
+use crate::engine::counters::bump;
 use crate::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -22,6 +22,7 @@
 
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::few;
+use crate::engine::counters::bump_signed;
 use crate::error::Error;
 use crate::error::corrupt;
 use crate::index::{KeyHash, Location};
@@ -402,10 +403,9 @@ impl Viper {
     pub(in crate::viper) fn mark_found_dead(&self, slot: &Slot, hash: KeyHash, place: Location) {
         // The mark was found, and fenced where that was not certain.
         if self.index.remove(hash, place, &Ordered::when_found())
-            && let Some(shared) = self.slots.get(slot.number())
+            && let Some(counters) = self.counters.get(slot.number())
         {
-            let keys = &shared.keys;
-            keys.store(keys.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            bump_signed(&counters.keys, -1);
         }
     }
 

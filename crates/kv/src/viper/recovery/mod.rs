@@ -187,8 +187,8 @@ fn forget_records(viper: &Viper) -> Result<(), Error> {
         .index
         .clear(&Ordered::when_found())
         .map_err(index_error)?;
-    for slot in &viper.slots {
-        slot.keys.store(0, Ordering::Relaxed);
+    for session in &viper.counters {
+        session.keys.store(0, Ordering::Relaxed);
     }
     Ok(())
 }

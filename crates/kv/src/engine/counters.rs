@@ -1,0 +1,31 @@
+//! What one session counts: only it writes, others read and add up.
+
+use crate::concurrency::stripes::Publishing;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// The counters of one session of any engine.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Keys that came less keys that went.
+    pub(crate) keys: AtomicI64,
+    pub(crate) puts: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) deletes: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) publishing: Publishing,
+}
+
+/// Adds to a counter that only the caller writes: no locked instruction.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+    counter.store(sum, Ordering::Relaxed);
+}
+
+/// As [`bump`], of a counter that also goes down.
+#[inline]
+pub(crate) fn bump_signed(counter: &AtomicI64, by: i64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+    counter.store(sum, Ordering::Relaxed);
+}
