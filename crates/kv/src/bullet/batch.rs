@@ -8,34 +8,14 @@
 use super::layout::{Opcode, Operation, RecordAt};
 use super::session::BulletSession;
 use super::session::Pending;
-use super::write::Change;
 use crate::concurrency::stripes::StripeId;
+use crate::engine::backend::{Backend, Change, Taken};
 use crate::engine::counters::bump_signed;
-use crate::engine::{BatchOp, Engine, Ticket};
-use crate::engine::{check_key, check_value, last_of_each_key};
+use crate::engine::transaction::room_of;
+use crate::engine::{BatchOp, Engine, Ticket, last_of_each_key};
 use crate::error::Error;
 
 impl BulletSession {
-    pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
-        for op in ops {
-            check_key(op.key())?;
-            if let BatchOp::Put { value, .. } = op {
-                check_value(value)?;
-            }
-        }
-        self.healthy()?;
-        self.room_for(ops.iter().map(room_of).sum())?;
-        let engine = &self.engine;
-        let stripes = ops
-            .iter()
-            .map(|op| engine.stripe(engine.hash(op.key())))
-            .collect();
-        let stripes = self.lock_all(stripes)?;
-        let result = self.apply_locked(false, ops, &stripes);
-        self.engine.stripes.unlock_all(&stripes);
-        result
-    }
-
     /// Applies operations whose stripes are held, and stay so; `clear` removes everything else first, and all
     /// stripes are held then.
     pub(super) fn apply_locked(
@@ -44,8 +24,9 @@ impl BulletSession {
         ops: &[BatchOp<'_>],
         stripes: &[StripeId],
     ) -> Result<Ticket, Error> {
-        let room = ops.iter().map(room_of).sum::<usize>() as u64;
+        let room = room_of(ops) as u64;
         let result = self
+            .engine
             .healthy()
             .and_then(|()| self.engine.has_room(room))
             .and_then(|()| self.try_apply(clear, ops, stripes));
@@ -122,7 +103,8 @@ impl BulletSession {
         let key = op.key();
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
-        let mut seen = self.see(hash, key)?;
+        let taken = Taken { hash, stripe };
+        let mut seen = self.locate(taken, key)?;
         if floor.is_some() {
             (seen.is_live, seen.is_counted) = (false, false);
         }
@@ -138,7 +120,7 @@ impl BulletSession {
             BatchOp::Delete { .. } if seen.is_counted => Change::Remove,
             BatchOp::Delete { .. } => return Ok(None),
         };
-        self.prepare(hash, stripe, key, &seen, change).map(Some)
+        self.prepare(taken, key, &seen, change).map(Some)
     }
 
     fn abandon_all(&mut self, prepared: &[(Pending, &BatchOp<'_>)]) {
@@ -213,13 +195,5 @@ impl BulletSession {
                 .map_err(|error| self.engine.halt(error))?;
         }
         Ok(Ticket(self.ordered.lsn().0))
-    }
-}
-
-/// Bytes that an operation may need in the back.
-pub(super) fn room_of(op: &BatchOp<'_>) -> usize {
-    match op {
-        BatchOp::Put { key, value, .. } => key.len() + value.len() + 64,
-        BatchOp::Delete { .. } => 0,
     }
 }

@@ -26,7 +26,6 @@ mod back;
 pub(super) mod back_hint;
 mod baselines;
 mod batch;
-mod calls;
 mod check;
 pub(super) mod counters;
 mod front;

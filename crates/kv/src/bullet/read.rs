@@ -4,8 +4,8 @@ use super::layout::INLINE_MAX;
 use super::session::BulletSession;
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
-use crate::engine::check_key;
 use crate::engine::counters::bump;
+use crate::engine::session::read_own;
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use std::sync::atomic::{Ordering, fence};
@@ -20,7 +20,7 @@ impl BulletSession {
     ) -> Result<Option<(Found, u64)>, Error> {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
-        self.before_read(stripe)?;
+        read_own(self, stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
@@ -39,15 +39,6 @@ impl BulletSession {
                 backoff.wait();
             }
         }
-    }
-
-    /// The session reads what it has submitted.
-    #[inline]
-    pub(super) fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
-        if self.is_pending() && self.engine.stripes.held_by(stripe, self.id) {
-            self.commit_pending()?;
-        }
-        Ok(())
     }
 
     /// Whether somebody else is publishing a batch with keys of the stripe.
@@ -135,7 +126,7 @@ impl BulletSession {
                 engine.help_evict(slot);
             }
         }
-        self.last_read = match engine.durable_at_fence {
+        self.core.last_read = match engine.durable_at_fence {
             true => Ticket::NONE,
             false => Ticket(engine.stripes.stamp(stripe)),
         };
@@ -149,68 +140,8 @@ impl BulletSession {
         let found = Found {
             version,
             expires_at_ms,
-            ticket: self.last_read,
+            ticket: self.core.last_read,
         };
         Ok(Some((found, bytes)))
-    }
-
-    /// Looks several keys up, as of one moment.
-    pub(super) fn get_many_at_once(
-        &mut self,
-        keys: &[&[u8]],
-        into: &mut Vec<u8>,
-        found: &mut Vec<(Option<Found>, usize)>,
-    ) -> Result<(), Error> {
-        /// Attempts without locks before the keys are locked.
-        const TRIES: usize = 8;
-        for key in keys {
-            check_key(key)?;
-        }
-        self.commit_pending()?;
-        let stripes: Vec<StripeId> = keys
-            .iter()
-            .map(|key| {
-                let hash = self.engine.hash(key);
-                self.engine.front.prefetch(hash);
-                self.engine.stripe(hash)
-            })
-            .collect();
-        let (bytes, count) = (into.len(), found.len());
-        for attempt in 0..=TRIES {
-            let locked = match attempt == TRIES {
-                true => self.lock_all(stripes.clone())?,
-                false => Vec::new(),
-            };
-            let before: Vec<u64> = stripes
-                .iter()
-                .map(|stripe| self.engine.stripes.word(*stripe))
-                .collect();
-            let mut newest = Ticket::NONE;
-            let mut result = Ok(());
-            for key in keys {
-                match self.read(key, Some(into)) {
-                    Ok(one) => found.push((one.map(|(found, _)| found), into.len())),
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                }
-                newest = newest.max(self.last_read);
-            }
-            self.last_read = newest;
-            let is_quiet = stripes.iter().zip(&before).all(|(stripe, word)| {
-                !Stripes::is_word_locked(*word) && self.engine.stripes.word(*stripe) == *word
-            });
-            if !locked.is_empty() {
-                self.engine.stripes.unlock_all(&locked);
-                self.commit_pending()?;
-            }
-            if is_quiet || !locked.is_empty() || result.is_err() || keys.is_empty() {
-                return result;
-            }
-            into.truncate(bytes);
-            found.truncate(count);
-        }
-        Ok(())
     }
 }

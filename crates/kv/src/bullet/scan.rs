@@ -8,12 +8,9 @@ use super::Bullet;
 use super::front::Node;
 use super::session::BulletSession;
 use crate::concurrency::epoch::Slot;
-use crate::concurrency::seam::looks;
-use crate::engine::seen::Met;
-use crate::engine::{Engine, Visit};
+use crate::engine::backend::Met;
 use crate::error::Error;
 use std::collections::BTreeSet;
-use std::sync::atomic::{Ordering, fence};
 
 /// What a walk shows of a key.
 pub(super) struct Shown<'a> {
@@ -148,72 +145,23 @@ impl Bullet {
 }
 
 impl BulletSession {
-    pub(super) fn scan_keys(
+    /// Meets the keys of pieces from `cursor` on, until they are at least `count`.
+    pub(super) fn walk_tables(
         &mut self,
         cursor: u64,
         count: usize,
-        visit: Visit<'_>,
+        met: &mut Met,
     ) -> Result<u64, Error> {
-        if self.is_pending() {
-            self.commit_pending()?;
-        }
         let BulletSession { engine, slot, .. } = self;
-        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
-        // comes when readers leave.
-        let mut met = Met::default();
-        let next = loop {
-            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
-            // time.
-            let floor = engine.floor();
-            looks!();
-            engine.pass_publications()?;
-            let (mut shown, mut next) = (0, cursor);
-            loop {
-                next = engine
-                    .walk(slot, next, false, &mut |one| {
-                        shown += 1;
-                        met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
-                    })
-                    .map_err(|error| engine.at_path(error))?;
-                if next == 0 || shown >= count.max(1) {
-                    break;
-                }
-            }
-            engine.pass_publications()?;
-            // What was walked through is older than what is looked at now.
-            fence(Ordering::Acquire);
-            // A transaction that removes everything may put keys again that were there before: they have been
-            // there all the time, and were not to be found for a moment.
-            if engine.floor() == floor {
-                break next;
-            }
-            met = Met::default();
-        };
-        met.show(visit);
-        // Of a key that was not met, nothing tells since when it is gone.
-        self.last_read = engine.committed();
-        Ok(next)
-    }
-
-    pub(super) fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
-        /// Keys among which one is picked, at least, if there are as many.
-        const AMONG: usize = 16;
-        into.clear();
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        let mut collect = |key: &[u8], _, _| keys.push(key.to_vec());
-        // From somewhere on, and if nothing is there, from the start on.
-        self.scan_keys(rand::random(), AMONG, &mut collect)?;
-        let mut cursor = 0;
-        while keys.is_empty() {
-            cursor = self.scan_keys(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
-            if cursor == 0 {
-                break;
+        let (mut shown, mut next) = (0, cursor);
+        loop {
+            next = engine.walk(slot, next, false, &mut |one| {
+                shown += 1;
+                met.push(one.key, u64::from(one.value_bytes), one.expires_at_ms);
+            })?;
+            if next == 0 || shown >= count.max(1) {
+                return Ok(next);
             }
         }
-        let Some(key) = keys.get(rand::random_range(0..keys.len().max(1))) else {
-            return Ok(false);
-        };
-        into.extend_from_slice(key);
-        Ok(true)
     }
 }

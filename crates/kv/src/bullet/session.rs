@@ -12,24 +12,21 @@
 use super::Bullet;
 use super::front::Node;
 use super::gleaner::roles::Role;
-use super::layout::Keys;
-use super::layout::ObjectHead;
+use super::layout::{INLINE_MAX, Keys, ObjectHead};
 use super::maintenance::Work;
 use super::retired::Retired;
 use super::table::{LINE, Place};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::crl::Group;
-use crate::engine::Ticket;
+use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken};
 use crate::engine::counters::Counters;
-use crate::engine::halt::PANICKED;
-use crate::engine::session_limit::Permit;
+use crate::engine::session::{self, SCRATCH_KEEP, read_one_by_one};
+use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
 use crate::heap::Claim;
-use everdram_pm::Written;
 use everdram_pm::lock::lock;
-use everdram_pm::{Flushed, Lane, Ordered};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use everdram_pm::{Flushed, Lane, Ordered, Written};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
@@ -38,9 +35,6 @@ use std::time::{Duration, Instant};
 pub(super) const PENDING_MAX: usize = 256;
 /// For so long a session waits for a log while nothing goes on in any.
 const STILL_MAX: Duration = Duration::from_secs(5);
-/// Scratch memory above this is given back after use.
-const SCRATCH_KEEP: usize = 1 << 20;
-
 /// What one session counts of the front: only it writes, others read.
 #[derive(Default)]
 pub(super) struct FrontCounters {
@@ -52,20 +46,14 @@ pub(super) struct FrontCounters {
     pub(super) evicted: AtomicU64,
 }
 
-/// What a key has, as whoever holds its stripe sees it.
+/// Where a key's state lies.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct At {
     pub(super) place: Place,
     /// Its node in the front, dead ones as well.
     pub(super) node: Option<Node>,
     /// Its object in the back, if there is no node.
     pub(super) behind: Option<(u64, ObjectHead)>,
-    /// Whether the key is there, if only because nobody has met it since it expired.
-    pub(super) is_counted: bool,
-    /// Whether the key is there for users.
-    pub(super) is_live: bool,
-    pub(super) lsn: u64,
-    pub(super) expires_at_ms: u64,
 }
 
 /// A write between submit and commit.
@@ -101,17 +89,12 @@ pub(crate) struct BulletSession {
     pub(super) spare: Vec<u64>,
     pub(super) heap_claim: Option<Claim>,
     pub(super) nodes: Retired<(u64, u64)>,
-    /// Whether the write committed last made a key.
-    pub(super) made: bool,
     pub(super) scratch: Vec<u8>,
-    pub(super) value: Vec<u8>,
     /// The last fence, which covers everything before it.
     pub(super) ordered: Ordered,
-    pub(super) last_read: Ticket,
     /// Of a worker pool's thread: what it does.
     pub(super) role: Role,
-    /// If it is a user's: there may be so many of these.
-    pub(super) permit: Option<Permit>,
+    pub(super) core: SessionCore,
 }
 
 impl BulletSession {
@@ -135,32 +118,24 @@ impl BulletSession {
             spare: Vec::new(),
             heap_claim: None,
             nodes: Retired::default(),
-            made: false,
             scratch: Vec::new(),
-            value: Vec::new(),
             ordered: Ordered::when_found(),
-            last_read: Ticket::NONE,
             role: Role::default(),
-            permit: None,
+            core: SessionCore::default(),
             engine,
         })
     }
 
     /// A session for a user: there may be only so many.
     pub(super) fn of_user(engine: Arc<Bullet>) -> Result<BulletSession, Error> {
-        let permit = engine.sessions.take()?;
+        let core = SessionCore::of_user(&engine)?;
         let mut session = BulletSession::new(engine)?;
-        session.permit = Some(permit);
+        session.core = core;
         Ok(session)
     }
 
     pub(super) fn counters(&self) -> &Counters {
         &self.engine.counters[usize::from(self.id)]
-    }
-
-    #[inline]
-    pub(super) fn healthy(&self) -> Result<(), Error> {
-        self.engine.healthy()
     }
 
     /// Makes sure that the session has a log with room for any entry. It may commit what is pending, and may
@@ -242,34 +217,147 @@ impl BulletSession {
         self.group.is_some() || !self.engine.system.is_logged()
     }
 
-    /// Takes a stripe, and a log, if both can be had at once. What is pending may be committed.
-    pub(super) fn try_acquire(&mut self, stripe: StripeId) -> Result<bool, Error> {
-        let is_own = self.engine.stripes.held_by(stripe, self.id);
-        let group = self.group.as_ref();
-        if is_own || group.is_some_and(|group| !self.engine.logs.fits(group)) {
-            self.commit_pending()?;
-        }
-        let has_log = self.group.is_some() || self.begin_group();
-        let taken = has_log && self.engine.stripes.try_lock(stripe, self.id);
-        if !taken && self.pending.is_empty() {
-            self.end_group();
-        }
-        Ok(taken)
+    /// A place for a line of a bucket of the front, taken before the fence: behind it, nothing may fail.
+    pub(super) fn spare_line(&mut self) -> Result<(), Error> {
+        let line = self.engine.front.take(&mut self.claim, LINE)?;
+        self.spare.push(line);
+        Ok(())
     }
 
-    /// Finds room for a put of so many bytes of key and value, where there is little.
-    #[inline]
-    pub(super) fn room_for(&mut self, bytes: usize) -> Result<(), Error> {
-        if !self.engine.is_tight() {
-            return Ok(());
+    /// Gives back lines that nobody needed.
+    pub(super) fn drop_spare_lines(&mut self) {
+        for line in self.spare.drain(..) {
+            self.engine.front.give_back(line, LINE);
         }
-        self.commit_pending()?;
-        self.engine.find_room(bytes as u64)
     }
 
-    /// Takes a stripe, and a log, for a write that stays pending.
     #[inline]
-    pub(super) fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
+    pub(super) fn trim(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
+        }
+    }
+
+    #[cold]
+    fn locate_behind(&mut self, place: Place, hash: u64, key: &[u8]) -> Result<Seen<At>, Error> {
+        self.slot.hold();
+        let behind = self.engine.back.find(hash, key, &mut self.scratch);
+        self.slot.unhold();
+        let mut seen = Seen {
+            at: At {
+                place,
+                ..At::default()
+            },
+            ..Seen::default()
+        };
+        if let Some((at, head)) = behind? {
+            seen = Seen {
+                is_counted: head.lsn > self.engine.floor(),
+                is_live: self.engine.is_live_object(&head),
+                version: head.lsn,
+                expires_at_ms: head.expires_at_ms,
+                ..seen
+            };
+            seen.at.behind = Some((at, head));
+        }
+        Ok(seen)
+    }
+
+    /// Appends the value of what was seen; the stripe is still held.
+    fn value_of(&mut self, at: &At, into: &mut Vec<u8>) -> Result<(), Error> {
+        self.slot.hold();
+        let result = match (&at.node, &at.behind) {
+            (Some(node), _) => self.engine.value_of(node, &mut self.scratch, into),
+            (None, Some((at, _))) => self
+                .engine
+                .back
+                .value_at(*at, &mut self.scratch, into)
+                .map(drop),
+            (None, None) => Ok(()),
+        };
+        self.slot.unhold();
+        result
+    }
+}
+
+impl Backend for BulletSession {
+    type Engine = Bullet;
+    type At = At;
+
+    #[inline]
+    fn engine(&self) -> &Arc<Bullet> {
+        &self.engine
+    }
+
+    #[inline]
+    fn core(&self) -> &SessionCore {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut SessionCore {
+        &mut self.core
+    }
+
+    #[inline]
+    fn id(&self) -> u16 {
+        self.id
+    }
+
+    #[inline]
+    fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket(self.ordered.lsn().0)
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key)
+    }
+
+    #[inline]
+    fn stripe(&self, hash: u64) -> StripeId {
+        self.engine.stripe(hash)
+    }
+
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        self.engine.front.prefetch(hash);
+    }
+
+    #[inline]
+    fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let found = self.read(key, Some(into))?;
+        self.trim();
+        Ok(found.map(|(found, _)| found))
+    }
+
+    fn read_meta(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
+        self.read(key, None)
+    }
+
+    fn read_each(
+        &mut self,
+        keys: &[&[u8]],
+        hashes: &[(u64, u64)],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        let front = &self.engine.front;
+        hashes.iter().for_each(|(hash, _)| front.prefetch(*hash));
+        read_one_by_one(self, keys, into, found)
+    }
+
+    fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error> {
+        self.walk_tables(cursor, count, met)
+    }
+
+    /// And a log.
+    #[inline]
+    fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
         loop {
             self.take_log()?;
             if self.engine.stripes.try_lock(stripe, self.id) {
@@ -290,8 +378,23 @@ impl BulletSession {
         }
     }
 
-    /// Gives back a stripe on which nothing was submitted; and the log, if nothing is pending in it.
-    pub(super) fn give_back(&mut self, stripe: StripeId) {
+    /// And a log.
+    fn try_acquire(&mut self, stripe: StripeId) -> Result<bool, Error> {
+        let is_own = self.engine.stripes.held_by(stripe, self.id);
+        let group = self.group.as_ref();
+        if is_own || group.is_some_and(|group| !self.engine.logs.fits(group)) {
+            self.commit_pending()?;
+        }
+        let has_log = self.group.is_some() || self.begin_group();
+        let taken = has_log && self.engine.stripes.try_lock(stripe, self.id);
+        if !taken && self.pending.is_empty() {
+            self.end_group();
+        }
+        Ok(taken)
+    }
+
+    /// And the log, if nothing is pending in it.
+    fn give_back(&mut self, stripe: StripeId) {
         debug_assert!(
             self.holds(stripe),
             "a session gives a stripe back that it does not hold"
@@ -302,33 +405,11 @@ impl BulletSession {
         }
     }
 
-    /// A place for a line of a bucket of the front, taken before the fence: behind it, nothing may fail.
-    pub(super) fn spare_line(&mut self) -> Result<(), Error> {
-        let line = self.engine.front.take(&mut self.claim, LINE)?;
-        self.spare.push(line);
-        Ok(())
-    }
-
-    /// Gives back lines that nobody needed.
-    pub(super) fn drop_spare_lines(&mut self) {
-        for line in self.spare.drain(..) {
-            self.engine.front.give_back(line, LINE);
-        }
-    }
-
-    /// Whether writes were submitted and not committed.
-    pub(super) fn is_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    /// Commits what is pending and takes the stripes of these hashes in ascending order, and a log.
-    pub(super) fn lock_all(&mut self, stripes: Vec<StripeId>) -> Result<Vec<StripeId>, Error> {
-        let mut stripes = stripes;
-        stripes.sort_unstable();
-        stripes.dedup();
+    /// And takes a log.
+    fn lock_all(&mut self, stripes: &[StripeId]) -> Result<(), Error> {
         self.commit_pending()?;
         loop {
-            for &stripe in &stripes {
+            for &stripe in stripes {
                 assert!(
                     self.holds_nothing() && !self.holds(stripe),
                     "a session waits for a stripe that it holds, or with a log"
@@ -336,101 +417,121 @@ impl BulletSession {
                 self.engine.stripes.lock(stripe, self.id);
             }
             if self.begin_group() {
-                return Ok(stripes);
+                return Ok(());
             }
-            self.engine.stripes.unlock_all(&stripes);
+            self.engine.stripes.unlock_all(stripes);
             self.take_log()?;
             self.commit_pending()?;
         }
     }
 
-    /// As [`BulletSession::see`]; on an error the stripe is given back.
-    #[inline]
-    pub(super) fn see_or_give_back(
-        &mut self,
-        hash: u64,
-        stripe: StripeId,
-        key: &[u8],
-    ) -> Result<Seen, Error> {
-        let seen = self.see(hash, key);
-        if seen.is_err() {
-            self.give_back(stripe);
+    fn unlocked(&mut self) {
+        if self.pending.is_empty() {
+            self.end_group();
         }
-        seen
     }
 
-    /// What a key has; the caller holds its stripe. Finds out in the back if it must.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
     #[inline]
-    pub(super) fn see(&mut self, hash: u64, key: &[u8]) -> Result<Seen, Error> {
+    fn locate(&mut self, taken: Taken, key: &[u8]) -> Result<Seen<At>, Error> {
         debug_assert!(
-            self.holds(self.engine.stripe(hash)),
+            self.holds(taken.stripe),
             "a session looks at a key to change it, and does not hold its stripe"
         );
+        let hash = taken.hash;
         if !self.engine.system.has_front() {
-            return self.see_behind(Place::default(), hash, key);
+            return self.locate_behind(Place::default(), hash, key);
         }
         let (place, node) = self.engine.front.locate(hash, key);
-        Ok(match node {
-            Some(node) => Seen {
-                place,
-                node: Some(node),
-                behind: None,
+        let at = At {
+            place,
+            node,
+            behind: None,
+        };
+        match node {
+            Some(node) => Ok(Seen {
                 is_counted: self.engine.counts(&node),
                 is_live: self.engine.is_live(&node),
-                lsn: node.lsn,
+                version: node.lsn,
                 expires_at_ms: node.expires_at_ms,
-            },
-            None if self.engine.is_complete() => Seen {
-                place,
+                at,
+            }),
+            None if self.engine.is_complete() => Ok(Seen {
+                at,
                 ..Seen::default()
-            },
-            None => return self.see_behind(place, hash, key),
-        })
+            }),
+            None => self.locate_behind(place, hash, key),
+        }
     }
 
-    #[cold]
-    fn see_behind(&mut self, place: Place, hash: u64, key: &[u8]) -> Result<Seen, Error> {
-        self.slot.hold();
-        let behind = self.engine.back.find(hash, key, &mut self.scratch);
-        self.slot.unhold();
-        let Some((at, head)) = behind.map_err(|error| self.engine.at_path(error))? else {
-            return Ok(Seen {
-                place,
-                ..Seen::default()
-            });
+    fn see(&mut self, taken: Taken, key: &[u8], into: &mut Vec<u8>) -> Result<Seen<At>, Error> {
+        let seen = self.locate(taken, key)?;
+        if seen.is_live {
+            self.value_of(&seen.at, into)?;
+        }
+        Ok(seen)
+    }
+
+    #[inline]
+    fn room_for(&mut self, bytes: Option<usize>) -> Result<(), Error> {
+        if !self.engine.is_tight() {
+            return Ok(());
+        }
+        self.commit_pending()?;
+        self.engine.find_room(bytes.unwrap_or(INLINE_MAX) as u64)
+    }
+
+    fn make_room(&mut self, bytes: u64, attempt: u32) -> Result<bool, Error> {
+        Ok(attempt == 0 && self.engine.find_room(bytes).is_ok())
+    }
+
+    #[inline]
+    fn submit_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
+        self.engine.healthy()?;
+        let hash = self.engine.hash(key);
+        self.engine.front.prefetch(hash);
+        let stripe = self.engine.stripe(hash);
+        self.acquire(stripe)?;
+        let taken = Taken { hash, stripe };
+        let seen = match self.locate(taken, key) {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.give_back(stripe);
+                return Err(error);
+            }
         };
-        Ok(Seen {
-            place,
-            node: None,
-            behind: Some((at, head)),
-            is_counted: head.lsn > self.engine.floor(),
-            is_live: self.engine.is_live_object(&head),
-            lsn: head.lsn,
-            expires_at_ms: head.expires_at_ms,
-        })
-    }
-
-    /// Appends the value of what was seen; the stripe is still held.
-    pub(super) fn value_of(&mut self, seen: &Seen, into: &mut Vec<u8>) -> Result<(), Error> {
-        self.slot.hold();
-        let result = match (&seen.node, &seen.behind) {
-            (Some(node), _) => self.engine.value_of(node, &mut self.scratch, into),
-            (None, Some((at, _))) => self
-                .engine
-                .back
-                .value_at(*at, &mut self.scratch, into)
-                .map(drop),
-            (None, None) => Ok(()),
+        let change = Change::Put {
+            value,
+            expires_at_ms,
         };
-        self.slot.unhold();
-        result
+        self.submit(taken, key, &seen, change)
     }
 
-    /// See [`crate::EngineSession::turn`].
-    pub(super) fn take_turn(&mut self) -> Result<bool, Error> {
+    #[inline]
+    fn submit(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        change: Change<'_>,
+    ) -> Result<(), Error> {
+        self.write(taken, key, seen, change)
+    }
+
+    fn apply(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        self.apply_locked(clear, ops, stripes)
+    }
+
+    #[inline]
+    fn commit_pending(&mut self) -> Result<(), Error> {
+        self.commit_group()
+    }
+
+    fn take_turn(&mut self) -> Result<bool, Error> {
         let engine = &self.engine;
         if !engine.system.is_logged() || !engine.roles.take(&mut self.role, || engine.logs.fill()) {
             return Ok(false);
@@ -442,51 +543,16 @@ impl BulletSession {
         Ok(true)
     }
 
-    /// Sees to it that scratch memory stays small.
-    #[inline]
-    pub(super) fn trim(&mut self) {
-        if self.scratch.capacity() > SCRATCH_KEEP {
-            self.scratch = Vec::new();
-        }
-        if self.value.capacity() > SCRATCH_KEEP {
-            self.value = Vec::new();
-        }
-    }
-}
-
-/// Gives back a stripe, and the log, if a caller's closure panics; to be forgotten when it has returned.
-pub(super) struct OnPanic<'a>(pub(super) &'a mut BulletSession, pub(super) StripeId);
-
-impl Drop for OnPanic<'_> {
-    fn drop(&mut self) {
-        self.0.give_back(self.1);
-    }
-}
-
-/// Gives the log back when it is dropped, also by a panic.
-pub(super) struct Ended<'a>(pub(super) &'a mut BulletSession);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.end_group();
+    fn finish(&mut self) {
+        let _ = self.commit_pending();
+        self.drop_spare_lines();
     }
 }
 
 impl Drop for BulletSession {
     fn drop(&mut self) {
+        session::end(self);
         let engine = Arc::clone(&self.engine);
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic
-        // may have left half a write, which what is asserted meets here; a second one must not get out.
-        let finish = || {
-            let _ = self.commit_pending();
-            self.drop_spare_lines();
-        };
-        if catch_unwind(AssertUnwindSafe(finish)).is_err() {
-            engine.halted.set(PANICKED);
-        }
-        if std::thread::panicking() && engine.stripes.unlock_all_of(self.id) > 0 {
-            engine.halted.set(PANICKED);
-        }
         engine.roles.leave(&mut self.role);
         engine.front.let_go(&mut self.claim);
         engine.back.heap.let_go(&mut self.heap_claim);

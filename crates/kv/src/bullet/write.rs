@@ -3,11 +3,11 @@
 use super::back_hint::BackHint;
 use super::front::{Node, TOUCHED};
 use super::layout::INLINE_MAX;
-use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at};
+use super::layout::{ENTRY_HEAD, Keys, Named, Opcode, Operation, RecordAt, word_at, words_payload};
 use super::overflow_record::write_overflow_record;
-use super::session::{BulletSession, Seen};
+use super::session::{At, BulletSession};
 use super::session::{PENDING_MAX, Pending};
-use crate::concurrency::stripes::StripeId;
+use crate::engine::backend::{Backend, Change, Edit, Seen, Taken};
 use crate::engine::counters::{bump, bump_signed};
 use crate::error::Error;
 use everdram_pm::Flushed;
@@ -16,58 +16,22 @@ use std::sync::atomic::Ordering;
 /// New nodes of one session after which the front may need more buckets.
 const NODES_A_LOOK: i64 = 1024;
 
-/// What a write does to a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Change<'a> {
-    /// The key gets this value.
-    Put { value: &'a [u8], expires_at_ms: u64 },
-    /// The key goes.
-    Remove,
-    /// As `Put`, where the log needs to say only how the value came about: an opcode and its payload. The key
-    /// has a value.
-    Edit {
-        value: &'a [u8],
-        expires_at_ms: u64,
-        opcode: Opcode,
-        payload: &'a [u8],
-    },
-}
-
-impl<'a> Change<'a> {
-    /// When the key goes by itself, in Unix milliseconds; 0: never.
-    pub(super) fn expires_at_ms(&self) -> u64 {
-        match *self {
-            Change::Put { expires_at_ms, .. } | Change::Edit { expires_at_ms, .. } => expires_at_ms,
-            Change::Remove => 0,
-        }
-    }
-
-    /// The value that the key gets.
-    #[inline]
-    pub(super) fn value(&self) -> &'a [u8] {
-        match *self {
-            Change::Put { value, .. } | Change::Edit { value, .. } => value,
-            Change::Remove => &[],
-        }
-    }
-}
-
 impl BulletSession {
     /// Submits a write of a key whose stripe the caller holds; the session has a log with room. On an error
     /// the stripe is given back.
     #[inline]
-    pub(super) fn submit(
+    pub(super) fn write(
         &mut self,
-        hash: u64,
-        stripe: StripeId,
+        taken: Taken,
         key: &[u8],
-        seen: &Seen,
+        seen: &Seen<At>,
         change: Change<'_>,
     ) -> Result<(), Error> {
+        let stripe = taken.stripe;
         if !self.engine.system.has_front() {
-            return self.write_behind(hash, stripe, key, seen, change);
+            return self.write_behind(taken, key, seen, change);
         }
-        match self.prepare(hash, stripe, key, seen, change) {
+        match self.prepare(taken, key, seen, change) {
             Ok(mut pending) => {
                 let record = self.append();
                 self.write_node(&mut pending, record, key, change.value());
@@ -106,12 +70,12 @@ impl BulletSession {
     #[inline]
     pub(super) fn prepare(
         &mut self,
-        hash: u64,
-        stripe: StripeId,
+        taken: Taken,
         key: &[u8],
-        seen: &Seen,
+        seen: &Seen<At>,
         change: Change<'_>,
     ) -> Result<Pending, Error> {
+        let Taken { hash, stripe } = taken;
         debug_assert!(
             self.holds(stripe) && (self.group.is_some() || !self.engine.system.is_logged()),
             "a write without its key's stripe, or without a log"
@@ -120,20 +84,27 @@ impl BulletSession {
             seen.is_live || !matches!(change, Change::Edit { .. }),
             "a change of a value that is not there"
         );
-        if seen.place.is_full() {
+        if seen.at.place.is_full() {
             self.spare_line()?;
         }
         let lsn = self.engine.stripes.next_version(stripe);
         let value = change.value();
-        let (expires_at_ms, opcode, payload) = match change {
-            Change::Put { expires_at_ms, .. } => (expires_at_ms, Opcode::Put, value),
-            Change::Remove => (0, Opcode::Remove, value),
-            Change::Edit {
-                expires_at_ms,
-                opcode,
-                payload,
-                ..
-            } => (expires_at_ms, opcode, payload),
+        let expires_at_ms = change.expires_at_ms();
+        let words: [u8; 16];
+        let (opcode, payload) = match change {
+            Change::Put { .. } => (Opcode::Put, value),
+            Change::Remove => (Opcode::Remove, value),
+            Change::Edit { edit, .. } => match edit {
+                Edit::Append(suffix) => (Opcode::Append, suffix),
+                Edit::SetWord { at, word } => {
+                    words = words_payload([at, word]);
+                    (Opcode::SetField, &words[..])
+                }
+                Edit::AddToWord { at, by } => {
+                    words = words_payload([at, by]);
+                    (Opcode::Increment, &words[..])
+                }
+            },
         };
         let is_tombstone = opcode == Opcode::Remove;
         let keys = match (seen.is_counted, is_tombstone) {
@@ -141,7 +112,7 @@ impl BulletSession {
             (true, true) => Keys::Fewer,
             _ => Keys::Same,
         };
-        let prev = RecordAt(seen.node.map_or(0, |node| node.record));
+        let prev = RecordAt(seen.at.node.map_or(0, |node| node.record));
         let mut operation = Operation {
             lsn,
             opcode,
@@ -164,7 +135,7 @@ impl BulletSession {
             object: 0,
             hint: self.hint_of(seen),
             // A key that is written again is asked for again.
-            marks: match &seen.node {
+            marks: match &seen.at.node {
                 Some(old) => old.marks | TOUCHED,
                 None => self.engine.front.marks_of(hash),
             },
@@ -172,7 +143,7 @@ impl BulletSession {
         // An edit builds on what the front has; otherwise the log says what came out of it.
         if opcode.is_edit()
             && (self.engine.is_tight()
-                || seen.node.is_none_or(|node| node.object != 0)
+                || seen.at.node.is_none_or(|node| node.object != 0)
                 || !self
                     .engine
                     .may_owe(node.object_bytes(), operation.bytes() as u64))
@@ -207,9 +178,9 @@ impl BulletSession {
         self.add_operation(&operation);
         Ok(Pending {
             stripe,
-            place: seen.place,
+            place: seen.at.place,
             node,
-            old: seen.node,
+            old: seen.at.node,
             keys,
             is_new: !seen.is_live && !is_tombstone,
             written: None,
@@ -218,9 +189,9 @@ impl BulletSession {
 
     /// What the node that replaces what was seen knows of the back.
     #[inline]
-    fn hint_of(&self, seen: &Seen) -> Option<BackHint> {
+    fn hint_of(&self, seen: &Seen<At>) -> Option<BackHint> {
         let front = &self.engine.front;
-        let old = seen.node.filter(|_| seen.is_counted)?;
+        let old = seen.at.node.filter(|_| seen.is_counted)?;
         front.is_applied(old.at).then(|| front.hint(old.at))?
     }
 
@@ -364,7 +335,7 @@ impl BulletSession {
 
     /// One fence for everything submitted; then the front shows it.
     #[inline]
-    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
+    pub(super) fn commit_group(&mut self) -> Result<(), Error> {
         // Taken before the fence: of a session that dies in it, nothing is shown when it ends.
         let mut pending = std::mem::take(&mut self.pending);
         self.fence();
@@ -434,7 +405,7 @@ impl BulletSession {
             claim,
             spare,
             nodes,
-            made,
+            core,
             ..
         } = self;
         if !engine.durable_at_fence {
@@ -462,7 +433,7 @@ impl BulletSession {
             nodes.push((one.node.at, one.node.bytes()));
             bump_signed(&front.nodes, -1);
         }
-        *made = one.is_new;
+        core.made = one.is_new;
         match one.keys {
             Keys::More => bump_signed(&counters.keys, 1),
             Keys::Fewer => bump_signed(&counters.keys, -1),

@@ -18,6 +18,7 @@
 //! A read says on which ticket it depends ([`Found::ticket`], [`EngineSession::last_read`]): showing its
 //! result before that ticket is durable could show a value that a crash still undoes.
 
+pub(super) mod backend;
 pub(super) mod background;
 pub(super) mod base;
 pub(super) mod clock;
@@ -34,7 +35,7 @@ pub(super) mod persist_on_read;
 pub(super) mod pool;
 pub(super) mod random;
 pub(super) mod salvaged;
-pub(super) mod seen;
+pub(super) mod session;
 pub(super) mod session_limit;
 pub(super) mod transaction;
 

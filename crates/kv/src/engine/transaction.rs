@@ -1,68 +1,20 @@
-//! Transactions: reads and staged writes under the locks of the declared keys, applied as one batch.
+//! Atomic batches, and transactions: reads and staged writes under the locks of the declared keys, applied as
+//! one batch.
 //!
 //! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all
-//! of it is applied. An engine brings [`Locking`], and no more.
+//! of it is applied.
 
+use super::backend::{Backend, Taken};
+use super::session::{Locked, with_room};
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
+    check_key, check_value,
 };
-use super::{check_key, check_value};
-use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
 use crate::error::Error;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-/// What a session does for a transaction on it. Locked is a key whose stripe the session holds.
-pub(crate) trait Locking: EngineSession {
-    /// What it is a session of.
-    type Engine: Engine;
-    /// The engine, which outlives the borrow of the session.
-    fn engine(&self) -> &Arc<Self::Engine>;
-    /// The engine's key locks.
-    fn stripes(engine: &Self::Engine) -> &Stripes;
-    /// Whether this expiry (Unix milliseconds; 0 = never) has passed.
-    fn is_expired(&self, expires_at_ms: u64) -> bool;
-    /// Commits what is pending and takes the stripes of these keys in ascending order; all there are for
-    /// `None`.
-    ///
-    /// # Errors
-    /// As [`EngineSession::commit`]; no stripe is held then.
-    fn lock(&mut self, keys: Option<&[&[u8]]>) -> Result<Vec<StripeId>, Error>;
-    /// As [`EngineSession::get`], of a locked key; the value is appended if there is a place for it.
-    ///
-    /// # Errors
-    /// As [`EngineSession::get`].
-    fn read_locked(
-        &mut self,
-        key: &[u8],
-        into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<Found>, Error>;
-    /// As [`EngineSession::watch`], of a locked key. Nothing depends on it: [`EngineSession::last_read`]
-    /// stays.
-    ///
-    /// # Errors
-    /// As [`EngineSession::get`].
-    fn watch_locked(&mut self, key: &[u8]) -> Result<u64, Error>;
-    /// Applies operations on locked keys as one atomic batch; `clear` removes everything before, and all
-    /// stripes are held then. `stripes` are those held; they stay so.
-    ///
-    /// # Errors
-    /// As [`EngineSession::batch`].
-    fn apply(
-        &mut self,
-        clear: bool,
-        ops: &[BatchOp<'_>],
-        stripes: &[StripeId],
-    ) -> Result<Ticket, Error>;
-    /// Makes room for operations that were refused for want of it, in ways that take longer with each
-    /// attempt, from 0 on. The session holds nothing. Whether it is worth another try.
-    ///
-    /// # Errors
-    /// As [`EngineSession::commit`].
-    fn make_room(&mut self, ops: &[BatchOp<'_>], attempt: u32) -> Result<bool, Error>;
-    /// Sets [`EngineSession::last_read`].
-    fn depend_on(&mut self, ticket: Ticket);
-}
+/// Bytes that the record of an operation takes at most beside its key and value.
+const RECORD_OVERHEAD: usize = 64;
 
 /// What the transaction has done to a key: the value and expiry it staged, or a removal.
 type Staged = Option<(Vec<u8>, u64)>;
@@ -79,7 +31,7 @@ struct Overlay<'s, S> {
     seen: Ticket,
 }
 
-impl<S: Locking> Overlay<'_, S> {
+impl<S: Backend> Overlay<'_, S> {
     fn check(&self, key: &[u8]) -> Result<(), Error> {
         check_key(key)?;
         match &self.declared {
@@ -95,25 +47,39 @@ impl<S: Locking> Overlay<'_, S> {
         }
     }
 
-    /// What is under the staged writes.
-    fn below(&mut self, key: &[u8], into: Option<&mut Vec<u8>>) -> Result<Option<Found>, Error> {
-        if self.cleared {
-            return Ok(None);
-        }
-        let found = self.session.read_locked(key, into)?;
-        self.seen = self.seen.max(self.session.last_read());
-        Ok(found)
+    /// A declared key, whose stripe the session holds.
+    fn taken(&self, key: &[u8]) -> Taken {
+        let hash = self.session.hash(key);
+        let stripe = self.session.stripe(hash);
+        Taken { hash, stripe }
+    }
+
+    /// What the engine has is looked at: the answer depends on it.
+    fn depend_on(&mut self, taken: Taken) -> Ticket {
+        let ticket = Ticket(self.session.engine().stripes.stamp(taken.stripe));
+        self.seen = self.seen.max(ticket);
+        ticket
     }
 }
 
-impl<S: Locking> Transaction for Overlay<'_, S> {
+impl<S: Backend> Transaction for Overlay<'_, S> {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         self.check(key)?;
         match self.staged.get(key) {
-            None => self.below(key, Some(into)),
+            None if self.cleared => Ok(None),
+            None => {
+                let taken = self.taken(key);
+                let ticket = self.depend_on(taken);
+                let seen = self.session.see(taken, key, into)?;
+                Ok(seen.is_live.then_some(Found {
+                    version: seen.version,
+                    expires_at_ms: seen.expires_at_ms,
+                    ticket,
+                }))
+            }
             Some(None) => Ok(None),
             Some(Some((value, expires_at_ms))) => {
-                if self.session.is_expired(*expires_at_ms) {
+                if self.session.engine().is_expired(*expires_at_ms) {
                     return Ok(None);
                 }
                 into.extend_from_slice(value);
@@ -137,9 +103,14 @@ impl<S: Locking> Transaction for Overlay<'_, S> {
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         self.check(key)?;
         let was = match self.staged.get(key) {
-            None => self.below(key, None)?.is_some(),
+            None if self.cleared => false,
+            None => {
+                let taken = self.taken(key);
+                let _seen = self.depend_on(taken);
+                self.session.locate(taken, key)?.is_live
+            }
             Some(None) => false,
-            Some(Some((_, expires_at_ms))) => !self.session.is_expired(*expires_at_ms),
+            Some(Some((_, expires_at_ms))) => !self.session.engine().is_expired(*expires_at_ms),
         };
         self.staged.insert(key.to_vec(), None);
         Ok(was)
@@ -147,7 +118,13 @@ impl<S: Locking> Transaction for Overlay<'_, S> {
 
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
         self.check(key)?;
-        self.session.watch_locked(key)
+        let taken = self.taken(key);
+        // What this transaction depends on stays: nobody is shown the number.
+        let seen = self.session.locate(taken, key)?;
+        let stripes = &self.session.engine().stripes;
+        let version = seen.is_live.then_some(seen.version);
+        let word = stripes.word(taken.stripe);
+        Ok(stripes.watch_number(taken.stripe, self.session.id(), word, version))
     }
 
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
@@ -198,8 +175,8 @@ impl Wanted {
 ///
 /// # Errors
 /// What `body` returns, or as [`EngineSession::batch`]; nothing is applied then.
-pub(crate) fn run<S: Locking>(
-    session: &mut S,
+pub(super) fn run<B: Backend>(
+    session: &mut B,
     scope: Scope<'_>,
     body: TransactionBody<'_>,
 ) -> Result<Ticket, Error> {
@@ -213,15 +190,9 @@ pub(crate) fn run<S: Locking>(
         }
     };
     let declared = declared.as_deref();
-    session.depend_on(Ticket::NONE);
-    let engine = Arc::clone(session.engine());
-    let locks = S::stripes(&engine);
-    let mut stripes = session.lock(declared)?;
-    let mut held = GiveBack {
-        stripes: locks,
-        held: &stripes,
-    };
-    let wanted = stage(session, declared, body)?;
+    session.core_mut().last_read = Ticket::NONE;
+    let mut locked = Locked::take(session, declared)?;
+    let wanted = stage(locked.session, declared, body)?;
     let ops = wanted.ops();
     if ops.is_empty() && !wanted.cleared {
         // Nothing to apply; the answer still depends on what was read.
@@ -229,28 +200,18 @@ pub(crate) fn run<S: Locking>(
     }
     let mut attempt = 0;
     loop {
-        let full = match session.apply(wanted.cleared, &ops, &stripes) {
+        let full = match locked.session.apply(wanted.cleared, &ops, &locked.stripes) {
             Err(full @ Error::NoSpace(_)) => full,
             applied => return Ok(applied?.max(wanted.seen)),
         };
+        let before = locked.clocks();
         // Room is made by whoever may lock any key, so these are given back meanwhile.
-        let clocks = |stripes: &[StripeId]| -> Vec<u64> {
-            stripes
-                .iter()
-                .map(|&stripe| locks.version(stripe))
-                .collect()
-        };
-        let before = clocks(&stripes);
-        drop(held);
-        if !session.make_room(&ops, attempt)? {
+        drop(locked);
+        if !session.make_room(room_of(&ops) as u64, attempt)? {
             return Err(full);
         }
-        stripes = session.lock(declared)?;
-        held = GiveBack {
-            stripes: locks,
-            held: &stripes,
-        };
-        if clocks(&stripes) != before {
+        locked = Locked::take(session, declared)?;
+        if locked.clocks() != before {
             // Somebody has written meanwhile, and the body may have read what it was before.
             return Err(full);
         }
@@ -258,9 +219,39 @@ pub(crate) fn run<S: Locking>(
     }
 }
 
+/// Applies operations as one atomic batch; see [`EngineSession::batch`].
+///
+/// # Errors
+/// As there.
+pub(super) fn batch<B: Backend>(session: &mut B, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+    for op in ops {
+        check_key(op.key())?;
+        if let BatchOp::Put { value, .. } = op {
+            check_value(value)?;
+        }
+    }
+    session.engine().healthy()?;
+    let bytes = room_of(ops);
+    session.room_for(Some(bytes))?;
+    let keys: Vec<&[u8]> = ops.iter().map(BatchOp::key).collect();
+    with_room(session, bytes, |session| {
+        let locked = Locked::take(session, Some(&keys))?;
+        locked.session.apply(false, ops, &locked.stripes)
+    })
+}
+
+/// Bytes that operations may need room for.
+pub(crate) fn room_of(ops: &[BatchOp<'_>]) -> usize {
+    let of_one = |op: &BatchOp<'_>| match op {
+        BatchOp::Put { key, value, .. } => key.len() + value.len() + RECORD_OVERHEAD,
+        BatchOp::Delete { .. } => 0,
+    };
+    ops.iter().map(of_one).sum()
+}
+
 /// Runs `body` over keys that are locked.
-fn stage<S: Locking>(
-    session: &mut S,
+fn stage<B: Backend>(
+    session: &mut B,
     declared: Option<&[&[u8]]>,
     body: TransactionBody<'_>,
 ) -> Result<Wanted, Error> {
@@ -279,7 +270,7 @@ fn stage<S: Locking>(
         seen,
         ..
     } = overlay;
-    session.depend_on(seen);
+    session.core_mut().last_read = seen;
     outcome?;
     Ok(Wanted {
         cleared,

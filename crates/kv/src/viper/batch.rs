@@ -12,25 +12,21 @@
 //! Nothing may fail between the journal's fence and the last record: blocks for all of it are put aside
 //! first. While the keys are published one by one, their stripes say so and readers wait: nobody sees half
 //! a batch.
-//!
-//! And what viper does for a transaction: locked reads, and the batch in the end.
 
 use super::block_table::State;
 use super::compaction::retired::Retired;
 use super::compaction::space::blocks_at_most;
+use super::index_error;
 use super::layout::{floor_word, word_at};
 use super::record::{RecordKind, Stamp};
 use super::session::{Old, Pending, Replaced, ViperSession};
-use super::{Viper, index_error};
-use crate::concurrency::stripes::{GiveBack, StripeId, Stripes, VERSION_MAX};
+use crate::concurrency::stripes::{StripeId, VERSION_MAX};
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::engine::transaction::Locking;
-use crate::engine::{BatchOp, Found, Ticket, check_key, check_value, last_of_each_key};
+use crate::engine::{BatchOp, Ticket, last_of_each_key};
 use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::{Ordered, ROOT_AT};
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One operation of a journal.
@@ -135,64 +131,6 @@ struct Step<'a> {
 }
 
 impl ViperSession {
-    /// Locks the stripes of `keys` in ascending order; the session holds none when it starts.
-    pub(super) fn lock_all<'k>(
-        &mut self,
-        keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<Vec<StripeId>, Error> {
-        self.commit_pending()?;
-        self.pay_for_room()?;
-        let mut stripes: Vec<StripeId> = keys
-            .map(|key| self.engine.stripe(self.engine.hash(key)))
-            .collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        for &stripe in &stripes {
-            self.engine.stripes.lock(stripe, self.id);
-        }
-        Ok(stripes)
-    }
-
-    /// Commits what is pending and takes every stripe there is.
-    pub(super) fn lock_everything(&mut self) -> Result<Vec<StripeId>, Error> {
-        self.commit_pending()?;
-        let stripes: Vec<StripeId> = self.engine.stripes.all().collect();
-        for &stripe in &stripes {
-            self.engine.stripes.lock(stripe, self.id);
-        }
-        Ok(stripes)
-    }
-
-    pub(super) fn apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
-        self.with_room(|session| session.try_apply_batch(ops))
-    }
-
-    fn try_apply_batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
-        for op in ops {
-            check_key(op.key())?;
-            if let BatchOp::Put { value, .. } = op {
-                check_value(value)?;
-            }
-        }
-        let stripes = self.lock_all(ops.iter().map(BatchOp::key))?;
-        self.apply_and_give_back(false, ops, &stripes)
-    }
-
-    /// Applies operations whose stripes are held, and gives those back, whatever happens.
-    fn apply_and_give_back(
-        &mut self,
-        clear: bool,
-        ops: &[BatchOp<'_>],
-        stripes: &[StripeId],
-    ) -> Result<Ticket, Error> {
-        let engine = Arc::clone(&self.engine);
-        let _held = GiveBack {
-            stripes: &engine.stripes,
-            held: stripes,
-        };
-        self.apply_locked(clear, ops, stripes)
-    }
-
     /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
     fn nothing_to_do(&self, stripes: &[StripeId]) -> Ticket {
         let found = stripes
@@ -215,7 +153,7 @@ impl ViperSession {
                     .all(|&stripe| self.engine.stripes.held_by(stripe, self.id)),
             "a batch is applied without the locks of its keys"
         );
-        self.healthy()?;
+        self.engine.healthy()?;
         // One more: the clock of every stripe moves, so whoever looks at it before and after knows.
         let floor = clear.then(|| self.highest_version() + 1);
         assert!(
@@ -257,7 +195,7 @@ impl ViperSession {
             let old = if clear {
                 None
             } else {
-                self.locate(hash, op.key())?
+                self.locate_old(hash, op.key())?
             };
             if matches!(op, BatchOp::Delete { .. }) && old.is_none() {
                 continue;
@@ -457,11 +395,6 @@ impl ViperSession {
             .unwrap_or(0)
     }
 
-    pub(super) fn clear_all(&mut self) -> Result<Ticket, Error> {
-        let stripes = self.lock_everything()?;
-        self.apply_and_give_back(true, &[], &stripes)
-    }
-
     fn clear_locked(&mut self, clearing: &Clearing, stripes: &[StripeId]) -> Result<Ticket, Error> {
         self.write_floor(clearing.floor);
         let ordered = self.settle_and_fence();
@@ -550,81 +483,6 @@ impl super::Viper {
             .iter()
             .map(|&(block, life)| Retired::Piece(block, life));
         self.retired.push(&self.epochs, pieces.collect());
-    }
-}
-
-impl Locking for ViperSession {
-    type Engine = Viper;
-
-    fn engine(&self) -> &Arc<Viper> {
-        &self.engine
-    }
-
-    fn stripes(engine: &Viper) -> &Stripes {
-        &engine.stripes
-    }
-
-    fn is_expired(&self, expires_at_ms: u64) -> bool {
-        self.engine.is_expired(expires_at_ms)
-    }
-
-    fn lock(&mut self, keys: Option<&[&[u8]]>) -> Result<Vec<StripeId>, Error> {
-        match keys {
-            Some(keys) => self.lock_all(keys.iter().copied()),
-            None => self.lock_everything(),
-        }
-    }
-
-    fn read_locked(
-        &mut self,
-        key: &[u8],
-        into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<Found>, Error> {
-        let hash = self.engine.hash(key);
-        let ticket = Ticket(self.engine.stripes.stamp(self.engine.stripe(hash)));
-        self.set_last_read(ticket);
-        let found = self.find(hash, key)?;
-        let Some((old, record)) = found.filter(|(old, _)| !old.expired) else {
-            return Ok(None);
-        };
-        if let Some(into) = into {
-            self.value_of(&record, into)?;
-        }
-        Ok(Some(Found {
-            version: old.version,
-            expires_at_ms: record.expires_at_ms,
-            ticket,
-        }))
-    }
-
-    fn watch_locked(&mut self, key: &[u8]) -> Result<u64, Error> {
-        let hash = self.engine.hash(key);
-        let found = self.find(hash, key)?.filter(|(old, _)| !old.expired);
-        let (stripes, stripe) = (&self.engine.stripes, self.engine.stripe(hash));
-        let version = found.map(|(old, _)| old.version);
-        Ok(stripes.watch_number(stripe, self.id, stripes.word(stripe), version))
-    }
-
-    fn apply(
-        &mut self,
-        clear: bool,
-        ops: &[BatchOp<'_>],
-        stripes: &[StripeId],
-    ) -> Result<Ticket, Error> {
-        self.apply_locked(clear, ops, stripes)
-    }
-
-    fn make_room(&mut self, _ops: &[BatchOp<'_>], attempt: u32) -> Result<bool, Error> {
-        match attempt {
-            // Even if nothing is freed here: another thread may make all the room there is to make.
-            0 => Ok(super::compaction::reclaim_all(&self.engine).is_ok()),
-            1 => Ok(super::checkpoint::give_way(&self.engine)),
-            _ => Ok(false),
-        }
-    }
-
-    fn depend_on(&mut self, ticket: Ticket) {
-        self.set_last_read(ticket);
     }
 }
 

@@ -222,6 +222,7 @@ mod tests {
     use super::super::{Viper, layout::Geometry};
     use super::*;
     use crate::engine::EngineSession;
+    use crate::engine::backend::Backend;
     use crate::engine::kind::EngineKind;
     use crate::options::Options;
     use everdram_pm::Pool;

@@ -13,6 +13,7 @@ use super::read::What;
 use super::record::RecordKind;
 use super::session::{PENDING_MAX, Pending, Replaced, ViperSession};
 use crate::concurrency::stripes::StripeId;
+use crate::engine::backend::Backend;
 use crate::engine::counters::{bump, bump_signed};
 use crate::engine::halt::PANICKED;
 use crate::error::Error;
@@ -27,12 +28,10 @@ impl ViperSession {
     ///
     /// # Errors
     /// The medium has failed, or the engine has halted: nobody knows what became of what was submitted.
-    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
+    pub(super) fn commit_all(&mut self) -> Result<(), Error> {
+        assert!(!self.pending.is_empty(), "a commit of nothing");
         let mut pending = std::mem::take(&mut self.pending);
-        if let Err(error) = self.healthy() {
+        if let Err(error) = self.engine.healthy() {
             // Nothing of it was shown to anybody, and nothing more is written.
             for write in &pending {
                 self.engine.stripes.unlock(write.stripe);
@@ -119,7 +118,7 @@ impl ViperSession {
         if let Replaced::Unknown { .. } = write.old {
             let keys = std::mem::take(&mut self.keys);
             let key = key_of(&write.old, &keys);
-            let found = self.locate(write.hash, key);
+            let found = self.locate_old(write.hash, key);
             let found = found.unwrap_or_else(|_| self.locate_damaged(write.hash, key));
             self.keys = keys;
             write.old = Replaced::Known(found);
@@ -200,7 +199,7 @@ impl ViperSession {
 
     #[inline(always)]
     fn count(&mut self, write: &Pending) {
-        self.made = write.old().is_none_or(|old| old.expired);
+        self.core.made = write.old().is_none_or(|old| old.expired);
         let counters = self.counters();
         match (&write.new, write.old()) {
             (Some(_), None) => {
@@ -220,7 +219,7 @@ impl ViperSession {
     }
 
     /// Submits a put on a held stripe.
-    pub(super) fn submit_put(
+    pub(super) fn submit_record(
         &mut self,
         hash: KeyHash,
         stripe: StripeId,
@@ -236,7 +235,7 @@ impl ViperSession {
                     // As a rule it stays alone: the fence comes soon, and no lock before it.
                     self.settle();
                 }
-                self.submit(Pending {
+                self.submit_pending(Pending {
                     hash,
                     stripe,
                     new: Some(location),
@@ -252,7 +251,7 @@ impl ViperSession {
         }
     }
 
-    pub(super) fn submit(&mut self, write: Pending) -> Result<(), Error> {
+    pub(super) fn submit_pending(&mut self, write: Pending) -> Result<(), Error> {
         debug_assert!(
             self.engine.stripes.held_by(write.stripe, self.id),
             "a write is submitted without its key's lock"

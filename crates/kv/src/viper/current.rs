@@ -34,7 +34,7 @@ impl ViperSession {
     /// As [`ViperSession::find`], for a write that does not ask what the value was: `scratch` holds nothing
     /// of use afterwards.
     #[inline(always)]
-    pub(super) fn locate(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
+    pub(super) fn locate_old(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
         let ViperSession {
             engine,
             slot,
@@ -47,7 +47,7 @@ impl ViperSession {
         }
     }
 
-    /// As [`ViperSession::locate`], where that met damage: a record of the key whose mark word does not
+    /// As [`ViperSession::locate_old`], where that met damage: a record of the key whose mark word does not
     /// verify; or none, if no record of the key can be read. Its entry, if it has one, stays then, and is
     /// passed over.
     #[cold]
@@ -72,8 +72,8 @@ impl ViperSession {
     }
 }
 
-/// As [`ViperSession::locate`], of a key whose place [`Ahead`](super::read::Ahead) has found under the same
-/// pin.
+/// As [`ViperSession::locate_old`], of a key whose place [`Ahead`](super::read::Ahead) has found under the
+/// same pin.
 #[inline(always)]
 pub(super) fn locate_at(
     engine: &Viper,

@@ -10,15 +10,13 @@ use super::session::ViperSession;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
-use crate::engine::check_key;
+use crate::engine::backend::Backend;
 use crate::engine::counters::bump;
+use crate::engine::session::{Locked, SNAPSHOT_TRIES, read_own};
 use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use std::sync::atomic::{Ordering, fence};
-
-/// Attempts at a lock-free snapshot of several keys before taking their locks.
-pub(super) const SNAPSHOT_TRIES: usize = 8;
 
 /// What one look for a key finds.
 enum Look {
@@ -31,21 +29,12 @@ enum Look {
 }
 
 /// A record that a read found, and the version to show.
-pub(super) struct Seen {
+pub(super) struct Looked {
     pub(super) record: Record,
     pub(super) version: u64,
 }
 
 impl ViperSession {
-    /// Commits what a read of `stripe` would otherwise miss; waits out a batch that is being published.
-    #[inline(always)]
-    pub(super) fn before_read(&mut self, stripe: StripeId) -> Result<(), Error> {
-        if !self.pending.is_empty() && self.engine.stripes.held_by(stripe, self.id) {
-            self.commit_pending()?;
-        }
-        Ok(())
-    }
-
     /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one
     /// of the key, or it offers none, and nobody writes keys of the stripe. `None` says nothing: look
     /// thoroughly. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory the
@@ -82,7 +71,7 @@ impl ViperSession {
         if engine.stripes.is_locked(stripe) {
             return None;
         }
-        self.last_read = self.ticket_of(stripe);
+        self.core.last_read = self.ticket_of(stripe);
         bump(&self.counters().gets, 1);
         let Some(record) = record else {
             bump(&self.counters().misses, 1);
@@ -92,8 +81,18 @@ impl ViperSession {
         Some(Some(Found {
             version: record.stamp.version,
             expires_at_ms: 0,
-            ticket: self.last_read,
+            ticket: self.core.last_read,
         }))
+    }
+
+    #[cold]
+    pub(super) fn get_slow(
+        &mut self,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<Option<Found>, Error> {
+        let looked = self.read(key, Some(into))?;
+        Ok(looked.map(|looked| self.found(&looked)))
     }
 
     /// What a read of a key of the stripe depends on; asked after the read.
@@ -111,11 +110,10 @@ impl ViperSession {
         &mut self,
         key: &[u8],
         mut into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<Seen>, Error> {
-        check_key(key)?;
+    ) -> Result<Option<Looked>, Error> {
         let hash = self.engine.hash(key);
         let stripe = self.engine.stripe(hash);
-        self.before_read(stripe)?;
+        read_own(self, stripe)?;
         let before = into.as_ref().map_or(0, |into| into.len());
         let mut tries = 0;
         loop {
@@ -150,7 +148,7 @@ impl ViperSession {
                     false => continue,
                 }
             }
-            self.last_read = self.ticket_of(stripe);
+            self.core.last_read = self.ticket_of(stripe);
             let counters = self.counters();
             bump(&counters.gets, 1);
             let Some(record) = found else {
@@ -160,7 +158,7 @@ impl ViperSession {
             // An edit in place keeps the record's version, so the key's clock speaks for it.
             let clock = Stripes::version_of(earlier);
             let version = if edited { clock } else { record.stamp.version };
-            return Ok(Some(Seen { record, version }));
+            return Ok(Some(Looked { record, version }));
         }
     }
 
@@ -171,11 +169,9 @@ impl ViperSession {
         &mut self,
         key: &[u8],
         into: Option<&mut Vec<u8>>,
-    ) -> Result<Option<Seen>, Error> {
-        let locked = self.lock_all(std::iter::once(key))?;
-        let seen = self.read(key, into);
-        self.engine.stripes.unlock_all(&locked);
-        seen
+    ) -> Result<Option<Looked>, Error> {
+        let locked = Locked::take(self, Some(&[key]))?;
+        locked.session.read(key, into)
     }
 
     /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word
@@ -269,16 +265,12 @@ impl ViperSession {
             .map_err(|e| self.engine.at_path(e))
     }
 
-    pub(super) fn set_last_read(&mut self, ticket: Ticket) {
-        self.last_read = ticket;
-    }
-
     #[inline(always)]
-    pub(super) fn found(&self, seen: &Seen) -> Found {
+    pub(super) fn found(&self, seen: &Looked) -> Found {
         Found {
             version: seen.version,
             expires_at_ms: seen.record.expires_at_ms,
-            ticket: self.last_read,
+            ticket: self.core.last_read,
         }
     }
 }

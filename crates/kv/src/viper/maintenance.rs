@@ -11,7 +11,9 @@ use super::compaction::Step;
 use super::session::ViperSession;
 use super::{Viper, checkpoint};
 use crate::engine::Recovered;
+use crate::engine::backend::Backend;
 use crate::engine::damage::Damage;
+use crate::engine::session::remove_expired;
 use crate::error::Error;
 use crate::stats::Inspection;
 use std::sync::Arc;
@@ -120,7 +122,7 @@ fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
     let mut failed = Ok(());
     for key in &expired {
         // One that cannot be removed does not keep the others.
-        let removed = session.remove_expired(key).map(drop);
+        let removed = remove_expired(&mut session, key).map(drop);
         failed = failed.and(removed);
     }
     session.commit_pending()?;

@@ -19,7 +19,6 @@
 
 mod batch;
 mod block_table;
-mod calls;
 mod chain;
 mod check;
 mod checkpoint;

@@ -1,94 +1,27 @@
 //! Operations beside put, get and delete: several reads at one moment, in-place updates, iteration.
 
 use super::block_table::{Info, State};
-use super::layout::{Kind, page_word};
-use super::lookup::{Aim, SNAPSHOT_TRIES, locate, look_again, read_ordinary};
+use super::layout::{FixedShape, Kind, page_word};
+use super::lookup::{Aim, locate, look_again, read_ordinary};
 use super::read::{NOWHERE, Spot, UNIT, What};
-use super::record::Record;
-use super::session::{Old, Pending, Replaced, ViperSession};
+use super::session::ViperSession;
 use crate::concurrency::seam::looks;
-use crate::concurrency::stripes::{GiveBack, StripeId, Stripes};
+use crate::concurrency::stripes::GiveBack;
+use crate::engine::backend::{Met, Taken};
 use crate::engine::counters::bump;
-use crate::engine::seen::Met;
-use crate::engine::{Engine, EngineSession, Found, Ticket, Visit, check_key};
+use crate::engine::{Found, Ticket};
 use crate::error::Error;
 use crate::index::KeyHash;
 use everdram_pm::Ordered;
-use std::sync::atomic::{Ordering, fence};
-
-/// A record to change a word of, and its value.
-pub(super) type WordFound = (Old, Record, Vec<u8>);
 
 impl ViperSession {
-    /// Reads several keys as of one moment: optimistically, then under their locks.
-    pub(super) fn get_many_at_once(
-        &mut self,
-        keys: &[&[u8]],
-        into: &mut Vec<u8>,
-        found: &mut Vec<(Option<Found>, usize)>,
-    ) -> Result<(), Error> {
-        for key in keys {
-            check_key(key)?;
-        }
-        self.commit_pending()?;
-        let mut hashes = std::mem::take(&mut self.hashes);
-        hashes.clear();
-        hashes.extend(keys.iter().map(|key| (self.engine.hash(key), 0)));
-        let result = self.get_hashed(keys, &mut hashes, into, found);
-        self.hashes = hashes;
-        result
-    }
-
-    /// `hashes`: of each key, and room for its stripe's word.
-    fn get_hashed(
-        &mut self,
-        keys: &[&[u8]],
-        hashes: &mut [(KeyHash, u64)],
-        into: &mut Vec<u8>,
-        found: &mut Vec<(Option<Found>, usize)>,
-    ) -> Result<(), Error> {
-        let (bytes, count) = (into.len(), found.len());
-        for attempt in 0..=SNAPSHOT_TRIES {
-            let locked = match attempt == SNAPSHOT_TRIES {
-                true => self.lock_all(keys.iter().copied())?,
-                false => Vec::new(),
-            };
-            let stripes = &self.engine.stripes;
-            for (hash, word) in hashes.iter_mut() {
-                *word = stripes.word(stripes.of(hash.0));
-            }
-            let result = match self.get_each_fast(keys, hashes, into, found) {
-                true => Ok(()),
-                false => {
-                    into.truncate(bytes);
-                    found.truncate(count);
-                    self.read_each(keys, into, found)
-                }
-            };
-            // What was read is older than what is looked at now.
-            fence(Ordering::Acquire);
-            let stripes = &self.engine.stripes;
-            let quiet = hashes.iter().all(|&(hash, word)| {
-                !Stripes::is_word_locked(word) && stripes.word(stripes.of(hash.0)) == word
-            });
-            let stable = quiet || !locked.is_empty();
-            self.engine.stripes.unlock_all(&locked);
-            if stable || result.is_err() {
-                return result;
-            }
-            into.truncate(bytes);
-            found.truncate(count);
-        }
-        Ok(())
-    }
-
     /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record.
     /// `false` says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the
     /// caller to find out.
-    fn get_each_fast(
+    pub(super) fn get_each_fast(
         &mut self,
         keys: &[&[u8]],
-        hashes: &[(KeyHash, u64)],
+        hashes: &[(u64, u64)],
         into: &mut Vec<u8>,
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> bool {
@@ -101,7 +34,7 @@ impl ViperSession {
         } = self;
         // One pin from here on: what the index offers stays what it is.
         let pin = slot.pin();
-        let all = hashes.iter().map(|&(hash, _)| hash);
+        let all = hashes.iter().map(|&(hash, _)| KeyHash(hash));
         ahead.start(engine, &pin, all, What::Whole);
         looks!();
         let (mut newest, mut misses) = (Ticket::NONE, 0);
@@ -121,125 +54,41 @@ impl ViperSession {
                 });
             }
             if !engine.durable_at_fence {
-                let ticket = Ticket(engine.stripes.stamp(engine.stripe(hash)));
+                let ticket = Ticket(engine.stripes.stamp(engine.stripe(KeyHash(hash))));
                 newest = newest.max(ticket);
                 one = one.map(|found| Found { ticket, ..found });
             }
             found.push((one, into.len()));
         }
         drop(pin);
-        self.set_last_read(newest);
+        self.core.last_read = newest;
         let counters = self.counters();
         bump(&counters.gets, keys.len() as u64);
         bump(&counters.misses, misses);
         true
     }
 
-    fn read_each(
-        &mut self,
-        keys: &[&[u8]],
-        into: &mut Vec<u8>,
-        found: &mut Vec<(Option<Found>, usize)>,
-    ) -> Result<(), Error> {
-        let mut newest = Ticket::NONE;
-        for key in keys {
-            let one = self.get(key, into)?;
-            newest = newest.max(self.last_read());
-            found.push((one, into.len()));
-        }
-        self.set_last_read(newest);
-        Ok(())
-    }
-
-    /// `update_word` on a held stripe, with what [`ViperSession::word_of`] said; gives it back or submits on
-    /// it.
-    pub(super) fn update_word_locked(
-        &mut self,
-        prepared: Result<Option<WordFound>, Error>,
-        hash: KeyHash,
-        stripe: StripeId,
-        key: &[u8],
-        at: usize,
-        change: &mut dyn FnMut(u64) -> u64,
-    ) -> Result<Option<u64>, Error> {
-        let (old, record, value) = match prepared {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                self.set_last_read(Ticket(self.engine.stripes.stamp(stripe)));
-                self.give_back(stripe);
-                return Ok(None);
-            }
-            Err(error) => {
-                // That the value is too short is an answer, too.
-                self.set_last_read(Ticket(self.engine.stripes.stamp(stripe)));
-                self.give_back(stripe);
-                return Err(error);
-            }
-        };
-        let word = super::layout::word_at(&value, at);
-        let release = GiveBack {
-            stripes: &self.engine.stripes,
-            held: &[stripe],
-        };
-        let new = change(word);
-        std::mem::forget(release);
-        let mut value = value;
-        if let Some(place) = value.get_mut(at..at + 8) {
-            place.copy_from_slice(&new.to_le_bytes());
-        }
-        self.submit_put(
-            hash,
-            stripe,
-            key,
-            &value,
-            record.expires_at_ms,
-            Replaced::Known(Some(old)),
-        )?;
-        Ok(Some(word))
-    }
-
-    /// The live record of `key` and its value, if the word at `at` is inside it.
-    pub(super) fn word_of(
-        &mut self,
-        hash: KeyHash,
-        key: &[u8],
-        at: usize,
-    ) -> Result<Option<WordFound>, Error> {
-        let Some((old, record)) = self.find(hash, key)?.filter(|(old, _)| !old.expired) else {
-            return Ok(None);
-        };
-        let mut value = Vec::new();
-        self.value_of(&record, &mut value)?;
-        let inside =
-            at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= value.len());
-        if !inside {
-            return Err(Error::WordOutside {
-                at,
-                len: value.len(),
-            });
-        }
-        Ok(Some((old, record, value)))
-    }
-
     /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back.
     /// `None`: it has to be done another way, and the stripe is still held.
-    pub(super) fn change_in_place(
+    pub(super) fn change_in_slot(
         &mut self,
-        hash: KeyHash,
-        stripe: StripeId,
+        shape: &FixedShape,
+        taken: Taken,
         key: &[u8],
         at: usize,
         change: &mut dyn FnMut(u64) -> u64,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<[u64; 2]>, Error> {
+        let Taken { hash, stripe } = taken;
         let ViperSession {
             engine,
             slot,
             scratch,
             ..
         } = self;
-        let value_at = engine.geometry.fixed.map_or(0, |shape| shape.value_at());
+        let value_at = shape.value_at();
         let aim = Aim::Edit(at.wrapping_add(value_at) as u64);
-        let Some((_, spot, record)) = locate(engine, slot, hash, key, scratch, aim)? else {
+        let Some((_, spot, record)) = locate(engine, slot, KeyHash(hash), key, scratch, aim)?
+        else {
             return Ok(None);
         };
         let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);
@@ -268,7 +117,7 @@ impl ViperSession {
             self.engine.stripes.set_stamp(stripe, &ordered);
         }
         self.engine.stripes.release(stripe, &ordered);
-        Ok(Some(word))
+        Ok(Some([word, new]))
     }
 
     /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if
@@ -305,42 +154,14 @@ impl ViperSession {
         })
     }
 
-    pub(super) fn scan_keys(
+    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
+    /// go on.
+    pub(super) fn walk_index(
         &mut self,
         cursor: u64,
         count: usize,
-        visit: Visit<'_>,
+        met: &mut Met,
     ) -> Result<u64, Error> {
-        self.commit_pending()?;
-        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
-        // comes when readers leave.
-        let mut met = Met::default();
-        let next = loop {
-            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
-            // time.
-            let floor = self.engine.floor.load(Ordering::Acquire);
-            looks!();
-            self.engine.pass_publications()?;
-            let next = self.walk(cursor, count, &mut met);
-            self.engine.pass_publications()?;
-            // What was walked through is older than what is looked at now.
-            fence(Ordering::Acquire);
-            // A transaction that removes everything may put keys again that were there before: they have been
-            // there all the time, and were not to be found for a moment.
-            if self.engine.floor.load(Ordering::Acquire) == floor {
-                break next;
-            }
-            met = Met::default();
-        };
-        met.show(visit);
-        // Of a key that was not met, nothing tells since when it is gone.
-        self.set_last_read(self.engine.committed());
-        next
-    }
-
-    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
-    /// go on.
-    fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error> {
         let mut failed = Ok(());
         let mut dying = Vec::new();
         let next = {
@@ -383,12 +204,12 @@ impl ViperSession {
         for stripe in dying {
             self.pass_writer(stripe)?;
         }
-        failed.map_err(|error| self.engine.at_path(error))?;
-        Ok(next)
+        failed.map(|()| next)
     }
 
-    pub(super) fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
-        self.commit_pending()?;
+    /// A live key that a few random draws from the index have met; `false`: they met expired ones, or
+    /// nothing.
+    pub(super) fn draw_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         for _ in 0..64 {
             into.clear();
             let ViperSession {
@@ -417,25 +238,11 @@ impl ViperSession {
             let stamp = engine.stripes.stamp(engine.stripe(engine.hash(into)));
             drop(pin);
             self.engine.pass_publications()?;
-            self.set_last_read(Ticket(stamp));
+            self.core.last_read = Ticket(stamp);
             return Ok(true);
         }
-        self.first_key(into)
-    }
-
-    /// A live key by iteration: random draws met only expired ones, or nothing.
-    fn first_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
-        let mut cursor = 0;
-        loop {
-            cursor = self.scan_keys(cursor, 64, &mut |key, _, _| {
-                into.clear();
-                into.extend_from_slice(key);
-            })?;
-            if !into.is_empty() || cursor == 0 {
-                return Ok(!into.is_empty());
-            }
-        }
+        Ok(false)
     }
 
     /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records
@@ -467,30 +274,5 @@ impl ViperSession {
             };
             expired.extend(key_of().ok().flatten());
         })
-    }
-
-    /// Removes `key` if its expiry has passed; the sweep's step.
-    pub(super) fn remove_expired(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let hash = self.engine.hash(key);
-        let stripe = self.engine.stripe(hash);
-        self.acquire(stripe)?;
-        match self.find(hash, key) {
-            Ok(Some((old, _))) if old.expired => {
-                self.engine.stripes.next_version(stripe);
-                self.submit(Pending {
-                    hash,
-                    stripe,
-                    new: None,
-                    old: Replaced::Known(Some(old)),
-                    moved: false,
-                    written: self.lane.written(),
-                })?;
-                Ok(true)
-            }
-            other => {
-                self.give_back(stripe);
-                other.map(|_| false)
-            }
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! A session: the paper's client (section 4.1). Its calls are in `calls.rs`, and lead to `lookup.rs`,
-//! `write.rs` and `commit.rs`.
+//! A session: the paper's client (section 4.1). What its calls ask of it is here, and leads to `lookup.rs`,
+//! `current.rs`, `write.rs`, `commit.rs` and `batch.rs`.
 //!
 //! Invariants:
 //! - A write that was submitted and not committed holds its key's stripe lock. `pending` has at most one
@@ -8,21 +8,21 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
-use super::Viper;
-use super::claim::Claim;
+use super::claim::{Claim, SCRATCH_KEEP};
+use super::compaction::reclaim_all;
 use super::layout::Kind;
 use super::read::{Ahead, MarkPlace};
 use super::record::{Chain, Stamp};
+use super::{Viper, checkpoint};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
-use crate::engine::Ticket;
+use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken};
 use crate::engine::counters::{Counters, bump_signed};
-use crate::engine::halt::PANICKED;
-use crate::engine::session_limit::Permit;
+use crate::engine::session::{self, random_of_some, read_one_by_one};
+use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use everdram_pm::{Lane, Lsn, Unfenced, Written};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Submitted writes after which a session commits by itself.
@@ -30,7 +30,7 @@ pub(super) const PENDING_MAX: usize = 256;
 
 /// The record a write replaces or removes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Old {
+pub(crate) struct Old {
     pub(super) location: Location,
     pub(super) bytes: u32,
     pub(super) chain: Option<Chain>,
@@ -43,6 +43,19 @@ pub(super) struct Old {
     pub(super) mark: MarkPlace,
     /// Its mark word is damaged. It stays as it is, and so do the pieces of its value.
     pub(super) unmarkable: bool,
+}
+
+impl Old {
+    /// What a key has whose record this is, and expires then.
+    pub(super) fn seen(self, expires_at_ms: u64) -> Seen<Option<Old>> {
+        Seen {
+            is_counted: true,
+            is_live: !self.expired,
+            version: self.version,
+            expires_at_ms,
+            at: Some(self),
+        }
+    }
 }
 
 /// What a write replaces or removes.
@@ -80,14 +93,8 @@ pub(crate) struct ViperSession {
     /// Keys of pending writes that do not know yet what they replace.
     pub(super) keys: Vec<u8>,
     pub(super) ahead: Ahead,
-    /// Of the keys that are read together: hash, and word of the stripe.
-    pub(super) hashes: Vec<(KeyHash, u64)>,
-    /// Whether the write committed last made a key.
-    pub(super) made: bool,
     /// The record last read.
     pub(super) scratch: Vec<u8>,
-    /// The value a `modify` builds.
-    pub(super) value: Vec<u8>,
     /// The next record is the first of its fence group.
     pub(super) first: bool,
     /// Free blocks put aside, so that a batch cannot run out of space half-way.
@@ -97,9 +104,7 @@ pub(crate) struct ViperSession {
     /// It took a block while there were few; see `compaction/space.rs`.
     pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
-    pub(super) last_read: Ticket,
-    /// If it is a user's: there may be so many of these.
-    pub(super) permit: Option<Permit>,
+    pub(super) core: SessionCore,
 }
 
 pub(super) fn claim_index(kind: Kind) -> usize {
@@ -137,17 +142,13 @@ impl ViperSession {
             pending: Vec::with_capacity(PENDING_MAX),
             keys: Vec::new(),
             ahead: Ahead::default(),
-            hashes: Vec::new(),
-            made: false,
             scratch: Vec::new(),
-            value: Vec::new(),
             first: true,
             reserved: Vec::new(),
             compaction: false,
             owes: false,
             last_ticket: Lsn(0),
-            last_read: Ticket::NONE,
-            permit: None,
+            core: SessionCore::default(),
             engine,
         };
         let engine = Arc::clone(&session.engine);
@@ -164,9 +165,9 @@ impl ViperSession {
 
     /// A session for a user: there may be only so many.
     pub(super) fn of_user(engine: Arc<Viper>) -> Result<ViperSession, Error> {
-        let permit = engine.sessions.take()?;
+        let core = SessionCore::of_user(&engine)?;
         let mut session = ViperSession::new(engine)?;
-        session.permit = Some(permit);
+        session.core = core;
         Ok(session)
     }
 
@@ -179,9 +180,112 @@ impl ViperSession {
         bump_signed(&self.counters().keys, more);
     }
 
-    /// Takes a stripe for a write that stays pending.
     #[inline]
-    pub(super) fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
+    pub(super) fn trim_scratch(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
+        }
+    }
+}
+
+impl Backend for ViperSession {
+    type Engine = Viper;
+    /// The record of the key.
+    type At = Option<Old>;
+
+    #[inline]
+    fn engine(&self) -> &Arc<Viper> {
+        &self.engine
+    }
+
+    #[inline]
+    fn core(&self) -> &SessionCore {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut SessionCore {
+        &mut self.core
+    }
+
+    #[inline]
+    fn id(&self) -> u16 {
+        self.id
+    }
+
+    #[inline]
+    fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket(self.last_ticket.0)
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key).0
+    }
+
+    #[inline]
+    fn stripe(&self, hash: u64) -> StripeId {
+        self.engine.stripe(KeyHash(hash))
+    }
+
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        self.engine.index.prefetch(KeyHash(hash));
+    }
+
+    #[inline]
+    fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        let hash = self.engine.hash(key);
+        let found = match self.get_fast(hash, key, into) {
+            Some(found) => found,
+            None => self.get_slow(key, into)?,
+        };
+        self.trim_scratch();
+        Ok(found)
+    }
+
+    fn read_meta(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
+        let Some(looked) = self.read(key, None)? else {
+            return Ok(None);
+        };
+        let reader = self.engine.reader();
+        let bytes = reader.value_bytes(&looked.record, &self.scratch)?;
+        Ok(Some((self.found(&looked), bytes)))
+    }
+
+    fn read_each(
+        &mut self,
+        keys: &[&[u8]],
+        hashes: &[(u64, u64)],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        let (bytes, count) = (into.len(), found.len());
+        if self.get_each_fast(keys, hashes, into, found) {
+            return Ok(());
+        }
+        into.truncate(bytes);
+        found.truncate(count);
+        read_one_by_one(self, keys, into, found)
+    }
+
+    fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error> {
+        self.walk_index(cursor, count, met)
+    }
+
+    fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        match self.draw_key(into)? {
+            true => Ok(true),
+            false => random_of_some(self, 0, into),
+        }
+    }
+
+    #[inline]
+    fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
         if self.owes {
             self.pay_for_room()?;
         }
@@ -195,32 +299,144 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Gives back a stripe on which nothing was submitted.
-    pub(super) fn give_back(&self, stripe: StripeId) {
+    fn try_acquire(&mut self, stripe: StripeId) -> Result<bool, Error> {
+        if self.engine.stripes.held_by(stripe, self.id) {
+            self.commit_pending()?;
+        }
+        Ok(self.engine.stripes.try_lock(stripe, self.id))
+    }
+
+    fn give_back(&mut self, stripe: StripeId) {
         self.engine.stripes.unlock(stripe);
     }
 
-    /// Refuses writes once the medium has failed, or the engine has halted.
+    fn lock_all(&mut self, stripes: &[StripeId]) -> Result<(), Error> {
+        self.commit_pending()?;
+        self.pay_for_room()?;
+        for &stripe in stripes {
+            self.engine.stripes.lock(stripe, self.id);
+        }
+        Ok(())
+    }
+
     #[inline]
-    pub(super) fn healthy(&self) -> Result<(), Error> {
-        self.engine.healthy()
+    fn locate(&mut self, taken: Taken, key: &[u8]) -> Result<Seen<Option<Old>>, Error> {
+        let located = self.locate_old(KeyHash(taken.hash), key)?;
+        Ok(located.map_or_else(Seen::default, |old| old.seen(0)))
+    }
+
+    fn see(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<Seen<Option<Old>>, Error> {
+        let Some((old, record)) = self.find(KeyHash(taken.hash), key)? else {
+            return Ok(Seen::default());
+        };
+        if !old.expired {
+            self.value_of(&record, into)?;
+        }
+        Ok(old.seen(record.expires_at_ms))
+    }
+
+    fn make_room(&mut self, _bytes: u64, attempt: u32) -> Result<bool, Error> {
+        debug_assert!(
+            !self
+                .engine
+                .stripes
+                .all()
+                .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
+            "compaction would wait for a key that this session holds"
+        );
+        match attempt {
+            // Even if nothing is freed here: another thread may make all the room there is to make.
+            0 => Ok(reclaim_all(&self.engine).is_ok()),
+            1 => Ok(checkpoint::give_way(&self.engine)),
+            _ => Ok(false),
+        }
+    }
+
+    #[inline]
+    fn submit_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
+        self.engine.healthy()?;
+        let hash = self.engine.hash(key);
+        let stripe = self.engine.stripe(hash);
+        self.engine.index.prefetch(hash);
+        self.acquire(stripe)?;
+        let old = Replaced::Unknown {
+            from: self.keys.len() as u32,
+            bytes: key.len() as u32,
+        };
+        self.keys.extend_from_slice(key);
+        self.submit_record(hash, stripe, key, value, expires_at_ms, old)
+    }
+
+    #[inline]
+    fn submit(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<Option<Old>>,
+        change: Change<'_>,
+    ) -> Result<(), Error> {
+        let Taken { hash, stripe } = taken;
+        let (hash, old) = (KeyHash(hash), Replaced::Known(seen.at));
+        if !matches!(change, Change::Remove) {
+            let (value, expires_at_ms) = (change.value(), change.expires_at_ms());
+            return self.submit_record(hash, stripe, key, value, expires_at_ms, old);
+        }
+        // A removal must be newer than anything that may be watching.
+        self.engine.stripes.next_version(stripe);
+        self.submit_pending(Pending {
+            hash,
+            stripe,
+            new: None,
+            old,
+            moved: false,
+            written: self.lane.written(),
+        })
+    }
+
+    fn change_in_place(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<[u64; 2]>, Error> {
+        match self.engine.geometry.fixed {
+            Some(shape) => self.change_in_slot(&shape, taken, key, at, change),
+            None => Ok(None),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        clear: bool,
+        ops: &[BatchOp<'_>],
+        stripes: &[StripeId],
+    ) -> Result<Ticket, Error> {
+        self.apply_locked(clear, ops, stripes)
+    }
+
+    #[inline]
+    fn commit_pending(&mut self) -> Result<(), Error> {
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => self.commit_all(),
+        }
+    }
+
+    fn finish(&mut self) {
+        let _ = self.commit_pending();
+        self.fence_marks();
     }
 }
 
 impl Drop for ViperSession {
     fn drop(&mut self) {
-        // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic
-        // may have left half a write, which what is asserted meets here; a second one must not get out.
-        let finish = || {
-            let _ = self.commit_pending();
-            self.fence_marks();
-        };
-        if catch_unwind(AssertUnwindSafe(finish)).is_err() {
-            self.engine.halted.set(PANICKED);
-        }
-        if std::thread::panicking() && self.engine.stripes.unlock_all_of(self.id) > 0 {
-            self.engine.halted.set(PANICKED);
-        }
+        session::end(self);
         for claim in self.claims.iter_mut().filter_map(Option::take) {
             self.engine.parked.lock().push(claim);
         }

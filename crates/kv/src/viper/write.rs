@@ -306,39 +306,6 @@ impl ViperSession {
             self.engine.retire_chain(chain);
         }
     }
-
-    /// Runs a write, and once more after compaction if there was no room.
-    pub(super) fn with_room<T>(
-        &mut self,
-        mut write: impl FnMut(&mut Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        match write(self) {
-            Err(Error::NoSpace(why)) if !self.compaction => {
-                // Compaction needs key locks: this session may hold none.
-                self.commit_pending()?;
-                debug_assert!(
-                    !self
-                        .engine
-                        .stripes
-                        .all()
-                        .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
-                    "compaction would wait for a key that this session holds"
-                );
-                match super::compaction::reclaim_all(&self.engine) {
-                    // Even if nothing was freed here: another thread may have made all the room there was to
-                    // make.
-                    Ok(_) => match write(self) {
-                        Err(Error::NoSpace(_)) if super::checkpoint::give_way(&self.engine) => {
-                            write(self)
-                        }
-                        other => other,
-                    },
-                    Err(_) => Err(Error::NoSpace(why)),
-                }
-            }
-            other => other,
-        }
-    }
 }
 
 /// Sets the bit of a dead record with `exchange`, a compare-and-swap that says what it found instead.

@@ -7,10 +7,10 @@ use crate::bullet::front::head_of;
 use crate::bullet::gleaner::Gleaner;
 use crate::bullet::gleaner::stage::State;
 use crate::bullet::layout::{LENTRY_BYTES, ObjectHead, RecordAt};
-use crate::bullet::session::{BulletSession, Seen};
+use crate::bullet::session::{At, BulletSession};
 use crate::bullet::table::slot_word;
-use crate::bullet::write::Change;
-use crate::concurrency::stripes::{Backoff, StripeId};
+use crate::concurrency::stripes::Backoff;
+use crate::engine::backend::{Change, Seen, Taken};
 use crate::engine::counters::{bump, bump_signed};
 use crate::error::Error;
 use crate::options::BulletSystem;
@@ -33,12 +33,12 @@ impl BulletSession {
     /// on return.
     pub(in crate::bullet) fn write_behind(
         &mut self,
-        hash: u64,
-        stripe: StripeId,
+        taken: Taken,
         key: &[u8],
-        seen: &Seen,
+        seen: &Seen<At>,
         change: Change<'_>,
     ) -> Result<(), Error> {
+        let Taken { hash, stripe } = taken;
         let engine = self.engine.clone();
         let value = change.value();
         let head = ObjectHead {
@@ -70,7 +70,7 @@ impl BulletSession {
             },
             1,
         );
-        self.made = came && !seen.is_live;
+        self.core.made = came && !seen.is_live;
         Ok(())
     }
 

@@ -9,9 +9,10 @@ use super::Gleaner;
 use crate::bullet::Bullet;
 use crate::bullet::WAITS_MAX;
 use crate::bullet::session::BulletSession;
-use crate::bullet::write::Change;
 use crate::concurrency::stripes::Backoff;
+use crate::engine::backend::Backend;
 use crate::engine::counters::bump;
+use crate::engine::session::remove_expired;
 use crate::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +52,9 @@ impl Bullet {
             }
         }
         for key in &expired {
-            session.remove_expired(key)?;
+            if remove_expired(&mut session, key)? {
+                bump(&session.counters().expired, 1);
+            }
         }
         session.commit_pending().and(failed)
     }
@@ -83,25 +86,6 @@ impl Bullet {
             }
         }
         Ok(())
-    }
-}
-
-impl BulletSession {
-    /// Removes a key if its expiry has passed.
-    fn remove_expired(&mut self, key: &[u8]) -> Result<(), Error> {
-        let hash = self.engine.hash(key);
-        let stripe = self.engine.stripe(hash);
-        // A key that is being written is looked at again the next time round.
-        if !self.try_acquire(stripe)? {
-            return Ok(());
-        }
-        let seen = self.see_or_give_back(hash, stripe, key)?;
-        if !seen.is_counted || seen.is_live {
-            self.give_back(stripe);
-            return Ok(());
-        }
-        bump(&self.counters().expired, 1);
-        self.submit(hash, stripe, key, &seen, Change::Remove)
     }
 }
 

@@ -420,6 +420,7 @@ impl Viper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::backend::Backend;
     use crate::engine::kind::EngineKind;
     use crate::engine::{Engine, EngineSession};
     use crate::options::Options;

@@ -212,6 +212,7 @@ impl Viper {
 mod tests {
     use super::*;
     use crate::engine::EngineSession;
+    use crate::engine::backend::Backend;
     use crate::engine::kind::EngineKind;
     use crate::options::Options;
     use crate::viper::layout::Geometry;

@@ -131,6 +131,7 @@ impl Viper {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
+    use crate::engine::backend::Backend;
     use crate::engine::open;
     use crate::engine::{Engine, EngineSession};
     use crate::options::Options;

@@ -12,6 +12,7 @@
 
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::StripeId;
+use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use crate::viper::block_table::{Block, Info, State};
@@ -237,7 +238,7 @@ fn move_record(
     match submitted {
         Ok(Some((write, old))) => {
             let is_move = write.moved;
-            session.submit(write)?;
+            session.submit_pending(write)?;
             Ok(is_move.then_some(old))
         }
         other => {

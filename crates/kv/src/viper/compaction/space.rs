@@ -16,6 +16,7 @@ use super::Step;
 use super::picker::{Goal, growth};
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
+use crate::engine::backend::Backend;
 use crate::error::Error;
 use crate::viper::layout::{Geometry, Kind};
 use crate::viper::session::ViperSession;

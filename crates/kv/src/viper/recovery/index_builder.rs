@@ -232,6 +232,7 @@ pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
 mod tests {
     use super::*;
     use crate::engine::EngineSession;
+    use crate::engine::backend::Backend;
     use crate::engine::kind::EngineKind;
     use crate::options::Options;
     use crate::viper::layout::Geometry;

@@ -248,6 +248,7 @@ pub(in crate::viper) fn unfinished(viper: &Viper, error: Error) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::backend::Backend;
     use crate::engine::kind::EngineKind;
     use crate::engine::{Engine, EngineSession};
     use crate::options::Options;

@@ -2,6 +2,7 @@
 //! for ever. C1 to C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`,
 //! too.
 
+use crate::engine::backend::Backend;
 use crate::engine::kind::EngineKind;
 use crate::engine::{Engine, EngineSession, Recovered, open};
 use crate::error::Error;
@@ -342,7 +343,7 @@ fn what_was_shown_after_a_failed_sync_survives() {
 /// What a key's record lies in, for damage.
 fn block_of(viper: &Arc<Viper>, key: &[u8]) -> u64 {
     let mut user = session(viper);
-    let old = user.locate(viper.hash(key), key).unwrap().unwrap();
+    let old = user.locate_old(viper.hash(key), key).unwrap().unwrap();
     let number = viper
         .blocks
         .number(old.location.get() * crate::viper::read::UNIT);
@@ -386,7 +387,7 @@ fn a_put_takes_the_place_of_a_record_that_cannot_be_read() {
     user.put(b"a", b"old", 0).unwrap();
     user.commit_pending().unwrap();
     let hash = viper.hash(b"a");
-    let old = user.locate(hash, b"a").unwrap().unwrap();
+    let old = user.locate_old(hash, b"a").unwrap().unwrap();
     let mut lane = viper.pool.lane();
     let dirty = lane.store_word(old.location.get() * crate::viper::read::UNIT, u64::MAX);
     let _flushed = lane.flush(dirty);
@@ -473,7 +474,10 @@ fn expired_keys_are_swept_around_damage() {
         user.put(&number.to_le_bytes(), b"gone soon", 2000).unwrap();
     }
     user.commit_pending().unwrap();
-    let place = user.locate(viper.hash(b"live"), b"live").unwrap().unwrap();
+    let place = user
+        .locate_old(viper.hash(b"live"), b"live")
+        .unwrap()
+        .unwrap();
     let mut lane = viper.pool.lane();
     let dirty = lane.store_word(place.location.get() * crate::viper::read::UNIT, u64::MAX);
     let _flushed = lane.flush(dirty);
@@ -545,7 +549,7 @@ fn a_block_is_not_freed_under_a_delete() {
     }
     user.commit_pending().unwrap();
     let hash = viper.hash(b"key");
-    let place = user.locate(hash, b"key").unwrap().unwrap().location;
+    let place = user.locate_old(hash, b"key").unwrap().unwrap().location;
     let block = viper.blocks.number(place.get() * crate::viper::read::UNIT);
     let life = viper.blocks.get(block).unwrap().info();
     let compact_all = |viper: &Viper| {

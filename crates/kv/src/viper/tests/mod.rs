@@ -8,6 +8,7 @@ use super::Viper;
 use super::record::RecordKind;
 use super::session::ViperSession;
 use crate::engine::kind::EngineKind;
+use crate::engine::session::with_room;
 use crate::engine::{BatchOp, Change, Engine, EngineSession, Scope};
 use crate::error::Error;
 use crate::options::Options;
@@ -394,7 +395,7 @@ fn room_that_another_thread_made_is_used() {
     let viper = over(&pool(&options), &options);
     let mut session = ViperSession::new(viper).unwrap();
     let mut tries = 0;
-    let outcome = session.with_room(|_| {
+    let outcome = with_room(&mut session, 1, |_| {
         tries += 1;
         match tries {
             1 => Err(Error::NoSpace("until the other thread is done".into())),

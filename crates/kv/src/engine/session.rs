@@ -1,0 +1,624 @@
+//! The calls of a session, over what an engine brings to it ([`Backend`]).
+
+use super::backend::{Backend, Change, Edit, Met, Seen, SessionCore, Taken};
+use super::base::Base;
+use super::halt::PANICKED;
+use super::{
+    BatchOp, Change as Decision, Current, EngineSession, Found, Modify, Scope, Ticket,
+    TransactionBody, Visit, check_key, check_value, transaction,
+};
+use crate::concurrency::seam::looks;
+use crate::concurrency::stripes::{StripeId, Stripes};
+use crate::error::Error;
+use everdram_pm::Lsn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{Ordering, fence};
+
+/// Attempts at a lock-free snapshot of several keys before their locks are taken.
+pub(crate) const SNAPSHOT_TRIES: usize = 8;
+/// Scratch memory above this is given back after use.
+pub(crate) const SCRATCH_KEEP: usize = 1 << 20;
+/// Keys among which a random one is picked, at least, if there are as many.
+const AMONG: usize = 16;
+
+impl SessionCore {
+    /// Of a user's session: there may be only so many.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`].
+    pub(crate) fn of_user(base: &Base) -> Result<SessionCore, Error> {
+        Ok(SessionCore {
+            _permit: Some(base.sessions.take()?),
+            ..SessionCore::default()
+        })
+    }
+}
+
+/// Stripes that a session has locked, given back when this is dropped, also by a panic.
+pub(crate) struct Locked<'s, B: Backend> {
+    pub(crate) session: &'s mut B,
+    pub(crate) stripes: Vec<StripeId>,
+}
+
+impl<'s, B: Backend> Locked<'s, B> {
+    /// Locks these keys, all there are for `None`. Commits what is pending.
+    ///
+    /// # Errors
+    /// As [`Backend::commit_pending`]; no stripe is held then.
+    pub(crate) fn take(session: &'s mut B, keys: Option<&[&[u8]]>) -> Result<Locked<'s, B>, Error> {
+        let of_key = |key: &&[u8]| session.stripe(session.hash(key));
+        let mut stripes: Vec<StripeId> = match keys {
+            Some(keys) => keys.iter().map(of_key).collect(),
+            None => session.engine().stripes.all().collect(),
+        };
+        stripes.sort_unstable();
+        stripes.dedup();
+        session.lock_all(&stripes)?;
+        Ok(Locked { session, stripes })
+    }
+
+    /// The clocks of the stripes.
+    pub(super) fn clocks(&self) -> Vec<u64> {
+        let locks = &self.session.engine().stripes;
+        let clocks = self.stripes.iter().map(|&stripe| locks.version(stripe));
+        clocks.collect()
+    }
+}
+
+impl<B: Backend> Drop for Locked<'_, B> {
+    fn drop(&mut self) {
+        self.session.engine().stripes.unlock_all(&self.stripes);
+        self.session.unlocked();
+    }
+}
+
+/// Gives a stripe back if a caller's closure panics; to be forgotten when it has returned.
+struct OnPanic<'s, B: Backend>(&'s mut B, StripeId);
+
+impl<B: Backend> Drop for OnPanic<'_, B> {
+    fn drop(&mut self) {
+        self.0.give_back(self.1);
+    }
+}
+
+/// Runs a caller's closure while a stripe is held.
+fn ask<B: Backend, T>(session: &mut B, stripe: StripeId, closure: impl FnOnce() -> T) -> T {
+    let on_panic = OnPanic(session, stripe);
+    let said = closure();
+    std::mem::forget(on_panic);
+    said
+}
+
+impl<B: Backend> EngineSession for B {
+    #[inline]
+    fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
+        check_key(key)?;
+        self.read_value(key, into)
+    }
+
+    fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
+        check_key(key)?;
+        self.read_meta(key)
+    }
+
+    fn last_read(&self) -> Ticket {
+        self.core().last_read
+    }
+
+    fn get_many(
+        &mut self,
+        keys: &[&[u8]],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> Result<(), Error> {
+        for key in keys {
+            check_key(key)?;
+        }
+        self.commit_pending()?;
+        let mut hashes = std::mem::take(&mut self.core_mut().hashes);
+        hashes.clear();
+        hashes.extend(keys.iter().map(|key| (self.hash(key), 0)));
+        let result = read_at_once(self, keys, &mut hashes, into, found);
+        self.core_mut().hashes = hashes;
+        result
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error> {
+        check_key(key)?;
+        check_value(value)?;
+        let bytes = key.len() + value.len();
+        self.room_for(Some(bytes))?;
+        with_room(self, bytes, |session| {
+            session.submit_put(key, value, expires_at_ms)
+        })
+        .map_err(|error| self.engine().at_path(error))
+    }
+
+    fn put_now(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<(bool, Ticket), Error> {
+        self.put(key, value, expires_at_ms)?;
+        self.commit_pending()
+            .map_err(|error| self.engine().at_path(error))?;
+        Ok((self.core().made, self.ticket()))
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        check_key(key)?;
+        self.engine().healthy()?;
+        let taken = take_key(self, key)?;
+        let located = self.locate(taken, key);
+        let seen = or_give_back(self, taken, located)?;
+        if !seen.is_counted {
+            self.give_back(taken.stripe);
+            return Ok(false);
+        }
+        // One that has expired goes, too.
+        submit_or_again(self, taken, key, &seen, Change::Remove)?;
+        Ok(seen.is_live)
+    }
+
+    fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
+        check_key(key)?;
+        self.room_for(None)?;
+        with_values(self, key, |session, taken, current, value| {
+            let looked = session.see(taken, key, current);
+            let seen = or_give_back(session, taken, looked)?;
+            let state = seen.is_live.then_some(Current {
+                value: current,
+                version: seen.version,
+                expires_at_ms: seen.expires_at_ms,
+            });
+            let change = match ask(session, taken.stripe, || decide(state, value)) {
+                Decision::Put { expires_at_ms } => Some(Change::Put {
+                    value,
+                    expires_at_ms,
+                }),
+                Decision::Delete if seen.is_counted => Some(Change::Remove),
+                Decision::Delete | Decision::Keep => None,
+            };
+            match change {
+                Some(change) => submit(session, taken, key, &seen, change),
+                None => {
+                    session.give_back(taken.stripe);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn update_word(
+        &mut self,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<u64>, Error> {
+        let set = |at, [_, word]: [u64; 2]| Edit::SetWord { at, word };
+        let words = edit_word(self, key, at, set, change)?;
+        Ok(words.map(|[before, _]| before))
+    }
+
+    fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
+        let add = |at, _| Edit::AddToWord { at, by };
+        let words = edit_word(self, key, at, add, &mut |word| word.wrapping_add(by))?;
+        Ok(words.map(|[_, after]| after))
+    }
+
+    fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
+        check_key(key)?;
+        self.engine().healthy()?;
+        self.room_for(None)?;
+        with_values(self, key, |session, taken, _, value| {
+            let looked = session.see(taken, key, value);
+            let seen = or_give_back(session, taken, looked)?;
+            value.extend_from_slice(suffix);
+            let change = match seen.is_live {
+                true => Change::Edit {
+                    value,
+                    expires_at_ms: seen.expires_at_ms,
+                    edit: Edit::Append(suffix),
+                },
+                false => Change::Put {
+                    value,
+                    expires_at_ms: 0,
+                },
+            };
+            submit(session, taken, key, &seen, change)?;
+            Ok(value.len())
+        })
+    }
+
+    fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        transaction::batch(self, ops).map_err(|error| self.engine().at_path(error))
+    }
+
+    fn transaction(
+        &mut self,
+        scope: Scope<'_>,
+        body: TransactionBody<'_>,
+    ) -> Result<Ticket, Error> {
+        transaction::run(self, scope, body).map_err(|error| self.engine().at_path(error))
+    }
+
+    fn clear(&mut self) -> Result<Ticket, Error> {
+        let locked = Locked::take(self, None)?;
+        locked.session.apply(true, &[], &locked.stripes)
+    }
+
+    fn turn(&mut self) -> Result<bool, Error> {
+        self.take_turn()
+    }
+
+    fn commit(&mut self) -> Result<Ticket, Error> {
+        self.commit_pending()?;
+        // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
+        self.engine().healthy()?;
+        Ok(self.ticket())
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), Error> {
+        if ticket != Ticket::NONE {
+            self.engine().pool.wait(Lsn(ticket.0))?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
+        if self.is_pending() {
+            self.commit_pending()?;
+        }
+        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
+        // comes when readers leave.
+        let mut met = Met::default();
+        let next = loop {
+            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
+            // time.
+            let floor = self.engine().floor();
+            looks!();
+            self.engine().pass_publications()?;
+            let next = self
+                .walk(cursor, count, &mut met)
+                .map_err(|error| self.engine().at_path(error))?;
+            self.engine().pass_publications()?;
+            // What was walked through is older than what is looked at now.
+            fence(Ordering::Acquire);
+            // A transaction that removes everything may put keys again that were there before: they have been
+            // there all the time, and were not to be found for a moment.
+            if self.engine().floor() == floor {
+                break next;
+            }
+            met = Met::default();
+        };
+        met.show(visit);
+        // Of a key that was not met, nothing tells since when it is gone.
+        self.core_mut().last_read = self.engine().committed();
+        Ok(next)
+    }
+
+    fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        if self.is_pending() {
+            self.commit_pending()?;
+        }
+        into.clear();
+        self.pick_random(into)
+    }
+
+    fn watch(&mut self, key: &[u8]) -> u64 {
+        if check_key(key).is_err() {
+            return 0;
+        }
+        let stripe = self.stripe(self.hash(key));
+        let last_read = self.core().last_read;
+        // What this session has yet to commit is no write of somebody else.
+        let committed = read_own(self, stripe);
+        let before = self.engine().stripes.word(stripe);
+        let found = committed.and_then(|()| self.read_meta(key));
+        self.core_mut().last_read = last_read;
+        let version = found.ok().flatten().map(|(found, _)| found.version);
+        let stripes = &self.engine().stripes;
+        stripes.watch_number(stripe, self.id(), before, version)
+    }
+}
+
+/// Takes the stripe of a key. What is read from here on, no other session changes.
+#[inline]
+fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
+    let hash = session.hash(key);
+    let stripe = session.stripe(hash);
+    session.prefetch(hash);
+    session.acquire(stripe)?;
+    let stamp = session.engine().stripes.stamp(stripe);
+    session.core_mut().last_read = Ticket(stamp);
+    Ok(Taken { hash, stripe })
+}
+
+/// Gives a key back if it could not be looked at.
+#[inline]
+fn or_give_back<B: Backend>(
+    session: &mut B,
+    taken: Taken,
+    seen: Result<Seen<B::At>, Error>,
+) -> Result<Seen<B::At>, Error> {
+    seen.map_err(|error| {
+        session.give_back(taken.stripe);
+        session.engine().at_path(error)
+    })
+}
+
+/// Submits what was decided of a key that is held, if it can be a value.
+#[inline]
+fn submit<B: Backend>(
+    session: &mut B,
+    taken: Taken,
+    key: &[u8],
+    seen: &Seen<B::At>,
+    change: Change<'_>,
+) -> Result<(), Error> {
+    let possible = session.engine().healthy();
+    if let Err(error) = possible.and_then(|()| check_value(change.value())) {
+        session.give_back(taken.stripe);
+        return Err(error);
+    }
+    submit_or_again(session, taken, key, seen, change)
+}
+
+/// Submits a change. If it is refused for want of room it is submitted once more when there is some, if the
+/// key is still what it was when that was decided.
+#[inline]
+fn submit_or_again<B: Backend>(
+    session: &mut B,
+    taken: Taken,
+    key: &[u8],
+    seen: &Seen<B::At>,
+    change: Change<'_>,
+) -> Result<(), Error> {
+    match session.submit(taken, key, seen, change) {
+        Err(full @ Error::NoSpace(_)) => submit_again(session, taken, key, seen, change, full),
+        other => other.map_err(|error| session.engine().at_path(error)),
+    }
+}
+
+#[cold]
+fn submit_again<B: Backend>(
+    session: &mut B,
+    taken: Taken,
+    key: &[u8],
+    seen: &Seen<B::At>,
+    change: Change<'_>,
+    full: Error,
+) -> Result<(), Error> {
+    session.commit_pending()?;
+    let bytes = (key.len() + change.value().len()) as u64;
+    let mut attempt = 0;
+    while session.make_room(bytes, attempt)? {
+        session.engine().healthy()?;
+        session.acquire(taken.stripe)?;
+        let located = session.locate(taken, key);
+        let now = or_give_back(session, taken, located)?;
+        let before = (seen.is_counted, seen.is_live, seen.version);
+        if (now.is_counted, now.is_live, now.version) != before {
+            session.give_back(taken.stripe);
+            break;
+        }
+        match session.submit(taken, key, &now, change) {
+            Err(Error::NoSpace(_)) => attempt += 1,
+            other => return other.map_err(|error| session.engine().at_path(error)),
+        }
+    }
+    Err(full)
+}
+
+/// Runs a write, and again after making room if there was none.
+///
+/// # Errors
+/// What it returns; as [`Backend::make_room`].
+#[inline]
+pub(crate) fn with_room<B: Backend, T>(
+    session: &mut B,
+    bytes: usize,
+    mut write: impl FnMut(&mut B) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut attempt = 0;
+    loop {
+        match write(session) {
+            Err(full @ Error::NoSpace(_)) => {
+                // Room is made by whoever may lock any key: this session may hold none.
+                session.commit_pending()?;
+                if !session.make_room(bytes as u64, attempt)? {
+                    return Err(full);
+                }
+                attempt += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Takes a key and runs `work` with two empty buffers, which are used again.
+fn with_values<B: Backend, T>(
+    session: &mut B,
+    key: &[u8],
+    work: impl FnOnce(&mut B, Taken, &mut Vec<u8>, &mut Vec<u8>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let taken = take_key(session, key)?;
+    let core = session.core_mut();
+    let mut buffers = [&mut core.current, &mut core.value].map(std::mem::take);
+    let [current, value] = &mut buffers;
+    let result = work(session, taken, current, value);
+    for buffer in &mut buffers {
+        buffer.clear();
+        buffer.shrink_to(SCRATCH_KEEP);
+    }
+    let core = session.core_mut();
+    [core.current, core.value] = buffers;
+    result
+}
+
+/// Changes an 8-byte word of a value; the words before and after, if the key is there.
+fn edit_word<'e, B: Backend>(
+    session: &mut B,
+    key: &[u8],
+    at: usize,
+    edit: impl FnOnce(u64, [u64; 2]) -> Edit<'e>,
+    change: &mut dyn FnMut(u64) -> u64,
+) -> Result<Option<[u64; 2]>, Error> {
+    check_key(key)?;
+    session.engine().healthy()?;
+    session.room_for(None)?;
+    with_values(session, key, |session, taken, _, value| {
+        match session.change_in_place(taken, key, at, change) {
+            Ok(None) => {}
+            Ok(words) => return Ok(words),
+            Err(error) => {
+                session.give_back(taken.stripe);
+                return Err(session.engine().at_path(error));
+            }
+        }
+        let looked = session.see(taken, key, value);
+        let seen = or_give_back(session, taken, looked)?;
+        if !seen.is_live {
+            session.give_back(taken.stripe);
+            return Ok(None);
+        }
+        let len = value.len();
+        let word = value
+            .get_mut(at..)
+            .and_then(|rest| rest.first_chunk_mut::<8>())
+            .filter(|_| at.is_multiple_of(8));
+        let Some(word) = word else {
+            session.give_back(taken.stripe);
+            return Err(Error::WordOutside { at, len });
+        };
+        let before = u64::from_le_bytes(*word);
+        let after = ask(session, taken.stripe, || change(before));
+        *word = after.to_le_bytes();
+        let edited = Change::Edit {
+            value,
+            expires_at_ms: seen.expires_at_ms,
+            edit: edit(at as u64, [before, after]),
+        };
+        submit(session, taken, key, &seen, edited)?;
+        Ok(Some([before, after]))
+    })
+}
+
+/// Commits what a read of `stripe` would otherwise miss: a session reads what it has submitted.
+#[inline(always)]
+pub(crate) fn read_own<B: Backend>(session: &mut B, stripe: StripeId) -> Result<(), Error> {
+    if session.is_pending() && session.engine().stripes.held_by(stripe, session.id()) {
+        session.commit_pending()?;
+    }
+    Ok(())
+}
+
+/// Reads several keys as of one moment: optimistically, then under their locks. `hashes`: of each key, and
+/// room for its stripe's word.
+fn read_at_once<B: Backend>(
+    session: &mut B,
+    keys: &[&[u8]],
+    hashes: &mut [(u64, u64)],
+    into: &mut Vec<u8>,
+    found: &mut Vec<(Option<Found>, usize)>,
+) -> Result<(), Error> {
+    let (bytes, count) = (into.len(), found.len());
+    for _ in 0..SNAPSHOT_TRIES {
+        for (hash, word) in hashes.iter_mut() {
+            *word = session.engine().stripes.word(session.stripe(*hash));
+        }
+        let result = session.read_each(keys, hashes, into, found);
+        // What was read is older than what is looked at now.
+        fence(Ordering::Acquire);
+        let locks = &session.engine().stripes;
+        let is_quiet = hashes.iter().all(|&(hash, word)| {
+            !Stripes::is_word_locked(word) && locks.word(session.stripe(hash)) == word
+        });
+        if is_quiet || result.is_err() {
+            return result;
+        }
+        into.truncate(bytes);
+        found.truncate(count);
+    }
+    let locked = Locked::take(session, Some(keys))?;
+    locked.session.read_each(keys, hashes, into, found)
+}
+
+/// See [`Backend::read_each`].
+pub(crate) fn read_one_by_one<B: Backend>(
+    session: &mut B,
+    keys: &[&[u8]],
+    into: &mut Vec<u8>,
+    found: &mut Vec<(Option<Found>, usize)>,
+) -> Result<(), Error> {
+    let mut newest = Ticket::NONE;
+    for key in keys {
+        let one = session.read_value(key, into)?;
+        newest = newest.max(session.core().last_read);
+        found.push((one, into.len()));
+    }
+    session.core_mut().last_read = newest;
+    Ok(())
+}
+
+/// A live key: one of the first few from `cursor` on, or if none are there, of all. `false`: there is none.
+pub(crate) fn random_of_some<B: Backend>(
+    session: &mut B,
+    cursor: u64,
+    into: &mut Vec<u8>,
+) -> Result<bool, Error> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
+    let mut cursor = 0;
+    while keys.is_empty() {
+        cursor = session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
+        if cursor == 0 {
+            break;
+        }
+    }
+    let Some(key) = keys.get(rand::random_range(0..keys.len().max(1))) else {
+        return Ok(false);
+    };
+    into.extend_from_slice(key);
+    Ok(true)
+}
+
+/// Removes a key if its expiry has passed: a step of the sweep. Whether it has; a key that is being written
+/// is looked at again the next time round.
+///
+/// # Errors
+/// As [`Backend::locate`] and [`Backend::submit`].
+pub(crate) fn remove_expired<B: Backend>(session: &mut B, key: &[u8]) -> Result<bool, Error> {
+    let hash = session.hash(key);
+    let stripe = session.stripe(hash);
+    if !session.try_acquire(stripe)? {
+        return Ok(false);
+    }
+    let taken = Taken { hash, stripe };
+    let located = session.locate(taken, key);
+    let seen = or_give_back(session, taken, located)?;
+    if !seen.is_counted || seen.is_live {
+        session.give_back(stripe);
+        return Ok(false);
+    }
+    session.submit(taken, key, &seen, Change::Remove)?;
+    Ok(true)
+}
+
+/// Ends a session: commits what it submitted, and leaves nobody waiting for it.
+pub(crate) fn end<B: Backend>(session: &mut B) {
+    // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
+    // have left half a write, which what is asserted meets here; a second one must not get out.
+    let finished = catch_unwind(AssertUnwindSafe(|| session.finish()));
+    let engine = session.engine();
+    let (stripes, id) = (&engine.stripes, session.id());
+    // A stripe that is still held is of a write that a panic has broken off, now or earlier.
+    let is_holding = stripes.all().any(|stripe| stripes.held_by(stripe, id));
+    if finished.is_err() || is_holding {
+        // Before anybody else gets the stripes.
+        engine.halted.set(PANICKED);
+        stripes.unlock_all_of(id);
+    }
+}
