@@ -1,8 +1,9 @@
-//! Batches for which there is no room: nothing of them happens, now or after a restart.
+//! Writes for which there is no room: it is made if it can be; otherwise nothing of them happens, now or
+//! after a restart.
 
 mod support;
 
-use everdram::engine::{BatchOp, Scope};
+use everdram::engine::{BatchOp, Change, Current, Scope};
 use everdram::{EngineKind, Error, Session, test_each_engine};
 use support::{Bed, copy_pool};
 
@@ -10,6 +11,7 @@ test_each_engine!(
     a_batch_without_room_changes_nothing,
     a_refused_batch_leaves_nothing_in_the_log,
     a_transaction_gets_the_room_of_what_was_replaced,
+    a_change_of_one_key_gets_the_room_of_what_was_replaced,
 );
 
 /// A batch that cannot fit says so before anything happened, and everything is as it was.
@@ -111,5 +113,37 @@ fn a_transaction_gets_the_room_of_what_was_replaced(engine: EngineKind) {
             .unwrap()
             .is_some_and(|found| found == value)
     );
+    bed.verify(&store);
+}
+
+/// As for transactions: INCR and APPEND were refused where SET made room.
+fn a_change_of_one_key_gets_the_room_of_what_was_replaced(engine: EngineKind) {
+    let bed = Bed::emulated().of(engine);
+    let store = bed.open_with(|options| {
+        options.max_bytes = 4 << 20;
+        options.initial_bytes = 1 << 20;
+        options.reclaim_background = false;
+    });
+    let mut session = store.session().unwrap();
+    let mut decided = 0;
+    for round in 0..200_u8 {
+        let mut decide = |_: Option<Current<'_>>, value: &mut Vec<u8>| {
+            decided += 1;
+            value.resize(100_000, round);
+            Change::Put { expires_at_ms: 0 }
+        };
+        session
+            .update(&[b'a', round % 4], &mut decide)
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        session
+            .append(&[b'a', round % 4], b"end")
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    assert_eq!(decided, 200, "a change is decided once");
+    for last in 196..200_u8 {
+        let mut value = vec![last; 100_000];
+        value.extend_from_slice(b"end");
+        assert!(session.get(&[b'a', last % 4]).unwrap() == Some(value));
+    }
     bed.verify(&store);
 }

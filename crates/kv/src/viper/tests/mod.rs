@@ -7,6 +7,7 @@ pub(super) mod acknowledged;
 use super::Viper;
 use super::record::RecordKind;
 use super::session::ViperSession;
+use crate::engine::backend::Backend;
 use crate::engine::kind::EngineKind;
 use crate::engine::session::with_room;
 use crate::engine::{BatchOp, Change, Engine, EngineSession, Scope};
@@ -403,4 +404,19 @@ fn room_that_another_thread_made_is_used() {
         }
     });
     assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+/// A panic in the middle of a write was caught, and the session dropped later: its key stayed locked for
+/// ever.
+#[test]
+fn a_session_that_ends_with_a_key_halts_the_engine_and_gives_it_back() {
+    let options = options(None, &Arc::default());
+    let viper = over(&pool(&options), &options);
+    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    let stripe = viper.stripe(viper.hash(b"k"));
+    session.acquire(stripe).unwrap();
+    drop(session);
+    assert!(!viper.stripes.is_locked(stripe));
+    let refused = viper.healthy();
+    assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");
 }
