@@ -14,8 +14,8 @@
 //! a batch.
 
 use super::block_table::State;
+use super::compaction::backpressure::blocks_at_most;
 use super::compaction::retired::Retired;
-use super::compaction::space::blocks_at_most;
 use super::index_error;
 use super::layout::{floor_word, word_at};
 use super::record::{RecordKind, Stamp};
@@ -175,7 +175,7 @@ impl ViperSession {
             .put_blocks_aside(&steps, journaled)
             .and_then(|()| self.apply_steps(clearing.as_ref(), &mut steps, stripes, journaled));
         for block in std::mem::take(&mut self.reserved) {
-            self.engine.blocks.give_back(block);
+            self.engine.space.blocks.give_back(block);
         }
         result
     }
@@ -223,10 +223,11 @@ impl ViperSession {
         let journal = steps().map(|(key, value)| OP_HEAD + key + value.unwrap_or(0));
         let journal = journaled.then(|| journal.sum::<usize>() + OP_HEAD);
         let puts = steps().filter_map(|(key, value)| Some((key, value?)));
-        let blocks = blocks_at_most(&self.engine.geometry, puts, journal.unwrap_or(0));
+        let blocks = blocks_at_most(&self.engine.space.geometry, puts, journal.unwrap_or(0));
         let mut reserved = std::mem::take(&mut self.reserved);
         let result = self
             .engine
+            .space
             .blocks
             .claim(blocks, self.compaction, &mut reserved);
         self.reserved = reserved;
@@ -457,8 +458,13 @@ struct Clearing {
 
 impl super::Viper {
     fn overflow_blocks(&self) -> Vec<(u32, u32)> {
-        let of = |block| self.blocks.get(block).map(|entry| (block, entry.info()));
-        let overflow = self.blocks.all().filter_map(of);
+        let of = |block| {
+            self.space
+                .blocks
+                .get(block)
+                .map(|entry| (block, entry.info()))
+        };
+        let overflow = self.space.blocks.all().filter_map(of);
         overflow
             .filter(|(_, i)| i.state == State::Overflow)
             .map(|(b, i)| (b, i.epoch))
@@ -467,22 +473,22 @@ impl super::Viper {
 
     /// Counts every record as garbage and lets go of every piece of a value, as the index is empty now.
     fn mark_all_dead(&self, pieces: &[(u32, u32)]) {
-        for block in self.blocks.all() {
-            let Some(entry) = self.blocks.get(block) else {
+        for block in self.space.blocks.all() {
+            let Some(entry) = self.space.blocks.get(block) else {
                 continue;
             };
             let info = entry.info();
             if matches!(info.state, State::Open | State::Sealed | State::Unverified) {
-                let pages = self.geometry.pages_of(info.kind);
+                let pages = self.space.geometry.pages_of(info.kind);
                 entry.set_garbage((pages.room() * pages.count) as u32);
             }
         }
         // Their pieces are among the overflow blocks.
-        self.retired.forget_values();
+        self.space.retired.forget_values();
         let pieces = pieces
             .iter()
             .map(|&(block, life)| Retired::Piece(block, life));
-        self.retired.push(&self.epochs, pieces.collect());
+        self.space.retired.push(&self.epochs, pieces.collect());
     }
 }
 

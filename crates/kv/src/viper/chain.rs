@@ -21,7 +21,7 @@ const _: () = assert!(OVERFLOW_HEAD == LINE);
 /// # Errors
 /// [`Error::NoSpace`]; nothing changed.
 pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Result<Chain, Error> {
-    let room = session.engine.geometry.overflow_room() as usize;
+    let room = session.engine.space.geometry.overflow_room() as usize;
     let total = key.len() + value.len();
     let pieces = total.div_ceil(room).max(1);
     let mut blocks = Vec::with_capacity(pieces);
@@ -78,9 +78,9 @@ fn write_piece(session: &mut ViperSession, block: u32, state: State, head: Chain
         unfenced,
         ..
     } = session;
-    let at = engine.blocks.at(block);
-    let epoch = engine.blocks.next_epoch(block);
-    if let Some(entry) = engine.blocks.get(block) {
+    let at = engine.space.blocks.at(block);
+    let epoch = engine.space.blocks.next_epoch(block);
+    if let Some(entry) = engine.space.blocks.get(block) {
         entry.set_filled(head.bytes as u32);
         entry.set(Info {
             state,
@@ -141,7 +141,7 @@ impl<'a> Stream<'a> {
     /// [`Error::NoSpace`]; [`Stream::give_up`] is all that is left to do.
     pub(super) fn push(&mut self, words: &[u64]) -> Result<(), Error> {
         // Whole words fill a piece, whose room is a multiple of theirs.
-        let room = self.session.engine.geometry.overflow_room() as usize / 8;
+        let room = self.session.engine.space.geometry.overflow_room() as usize / 8;
         let mut words = words;
         while !words.is_empty() {
             let free = room - self.piece.len() / 8;
@@ -176,7 +176,7 @@ impl<'a> Stream<'a> {
             data_check: self.session.engine.pool.secret().sum(&self.piece),
             name: self.name,
         };
-        let epoch = self.session.engine.blocks.next_epoch(self.next);
+        let epoch = self.session.engine.space.blocks.next_epoch(self.next);
         self.written.push((self.next, epoch));
         self.bytes += head.bytes;
         write_piece(self.session, self.next, self.state, head, &self.piece);
@@ -200,7 +200,7 @@ impl<'a> Stream<'a> {
     /// Lets go of everything that was written.
     pub(super) fn give_up(self) {
         let ordered = self.session.settle_and_fence();
-        let blocks = &self.session.engine.blocks;
+        let blocks = &self.session.engine.space.blocks;
         blocks.give_back(self.next);
         for (block, epoch) in self.written {
             blocks.release(block, epoch, &ordered);
@@ -259,15 +259,15 @@ mod tests {
     fn write_and_look(session: &mut ViperSession, key: &[u8], value: &[u8]) {
         let viper = Arc::clone(&session.engine);
         let region = viper.pool.region();
-        let block_bytes = viper.geometry.block_bytes;
-        let room = viper.geometry.overflow_room() as usize;
+        let block_bytes = viper.space.geometry.block_bytes;
+        let room = viper.space.geometry.overflow_room() as usize;
         let whole = [key, value].concat();
         let count = whole.len().div_ceil(room).max(1);
         let mut blocks = Vec::new();
-        viper.blocks.claim(count, false, &mut blocks).unwrap();
+        viper.space.blocks.claim(count, false, &mut blocks).unwrap();
         for &block in &blocks {
             let ones = vec![0xff; block_bytes as usize];
-            let dirty = session.lane.store(viper.blocks.at(block), &ones);
+            let dirty = session.lane.store(viper.space.blocks.at(block), &ones);
             session.unfenced.add(session.lane.flush(dirty));
         }
         session.reserved.clone_from(&blocks);
@@ -278,7 +278,7 @@ mod tests {
         for (piece, &block) in blocks.iter().enumerate() {
             let data = &whole[piece * room..whole.len().min((piece + 1) * room)];
             let mut found = vec![0; block_bytes as usize];
-            region.load(viper.blocks.at(block), &mut found);
+            region.load(viper.space.blocks.at(block), &mut found);
             let found = &found[OVERFLOW_HEAD as usize..];
             let (found, behind) = found.split_at(data.len());
             assert!(found == data, "piece {piece}");
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn every_byte_is_in_its_place_and_is_read_back() {
         let mut session = session();
-        let room = session.engine.geometry.overflow_room() as usize;
+        let room = session.engine.space.geometry.overflow_room() as usize;
         for value in [
             0,
             1,
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn nothing_of_a_damaged_value_is_left_with_the_caller() {
         let mut session = session();
-        let room = session.engine.geometry.overflow_room();
+        let room = session.engine.space.geometry.overflow_room();
         let value = bytes(2 * room as usize + 1000, 1);
         session.put(b"key", &value, 0).unwrap();
         session.commit_pending().unwrap();
@@ -334,7 +334,7 @@ mod tests {
         for (piece, &block) in blocks.iter().enumerate() {
             // Next block, length, name; then the data, first to last word.
             for within in [16, 32, 56, OVERFLOW_HEAD, OVERFLOW_HEAD + 992] {
-                let at = viper.blocks.at(block) + within;
+                let at = viper.space.blocks.at(block) + within;
                 let word = viper.pool.region().load_word(at);
                 let _ = session.lane.store_word(at, word ^ 1 << 40);
                 let mut into = b"before".to_vec();

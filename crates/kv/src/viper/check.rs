@@ -8,6 +8,7 @@ use super::lookup::{location, look_up};
 use super::read::{Pieces, chain_of};
 use super::recovery::block_walk::{BlockWalk, Visited, copy_block};
 use super::recovery::salvage::walk_damaged;
+use super::space::Space;
 use crate::concurrency::epoch::Slot;
 use crate::error::{Error, corrupt};
 use crate::stats::{CheckReport, Finding, Inspection, KindCount};
@@ -23,12 +24,12 @@ pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
         .ok_or_else(|| viper.sessions.reached())?;
     let mut report = CheckReport::default();
     let mut image = Vec::new();
-    for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else {
+    for block in viper.space.blocks.all() {
+        let Some(entry) = viper.space.blocks.get(block) else {
             continue;
         };
         report.blocks += 1;
-        report.bytes += viper.geometry.block_bytes;
+        report.bytes += viper.space.geometry.block_bytes;
         let mut tries = 0;
         loop {
             let info = entry.info();
@@ -65,11 +66,16 @@ fn check_block(
     image: &mut Vec<u8>,
     report: &mut CheckReport,
 ) -> Result<(), Error> {
-    let at = viper.blocks.at(block);
-    copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+    let at = viper.space.blocks.at(block);
+    copy_block(
+        viper.pool.region(),
+        at,
+        viper.space.geometry.block_bytes,
+        image,
+    );
     let walk = BlockWalk {
         secret: viper.pool.secret(),
-        geometry: &viper.geometry,
+        geometry: &viper.space.geometry,
         block,
         at,
         kind: info.kind,
@@ -96,11 +102,16 @@ fn check_damaged(
     report: &mut CheckReport,
     error: Error,
 ) -> Result<(), Error> {
-    let at = viper.blocks.at(block);
-    copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+    let at = viper.space.blocks.at(block);
+    copy_block(
+        viper.pool.region(),
+        at,
+        viper.space.geometry.block_bytes,
+        image,
+    );
     let walk = BlockWalk {
         secret: viper.pool.secret(),
-        geometry: &viper.geometry,
+        geometry: &viper.space.geometry,
         block,
         at,
         kind: info.kind,
@@ -195,8 +206,8 @@ fn check_live(
 }
 
 /// Adds what only viper knows.
-pub(super) fn describe(viper: &Viper, inspection: &mut Inspection) {
-    let geometry = &viper.geometry;
+pub(super) fn describe(space: &Space, inspection: &mut Inspection) {
+    let geometry = &space.geometry;
     let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
     field("page bytes", geometry.page_bytes.to_string());
     field("pages of a block (DIMMs)", geometry.pages.to_string());
@@ -205,10 +216,10 @@ pub(super) fn describe(viper: &Viper, inspection: &mut Inspection) {
         let text = format!("key {} bytes, value {} bytes", shape.key, shape.value);
         field("fixed-size records", text);
     }
-    (inspection.kinds, inspection.space_map) = count(viper);
+    (inspection.kinds, inspection.space_map) = count(space);
 }
 
-fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {
+fn count(space: &Space) -> (Vec<KindCount>, Vec<u8>) {
     let mut kinds: Vec<KindCount> = ["variable", "fixed", "large", "overflow", "free"]
         .map(|kind| KindCount {
             kind,
@@ -216,12 +227,12 @@ fn count(viper: &Viper) -> (Vec<KindCount>, Vec<u8>) {
         })
         .into();
     let mut map = Vec::new();
-    for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else {
+    for block in space.blocks.all() {
+        let Some(entry) = space.blocks.get(block) else {
             continue;
         };
         let info = entry.info();
-        let pages = viper.geometry.pages_of(info.kind);
+        let pages = space.geometry.pages_of(info.kind);
         let room = pages.room() * pages.count;
         let live = u64::from(entry.live());
         let (index, live) = match (info.state, info.kind) {

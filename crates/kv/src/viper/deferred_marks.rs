@@ -280,11 +280,11 @@ impl Viper {
     /// flushed.
     fn fence_taken(&self, session: &mut ViperSession, taken: Option<Taken<'_>>) {
         for &page_at in taken.iter().flat_map(|taken| taken.pages()) {
-            let block = self.blocks.number(page_at);
-            let info = self.blocks.get(block).map(|entry| entry.info());
+            let block = self.space.blocks.number(page_at);
+            let info = self.space.blocks.get(block).map(|entry| entry.info());
             // A free block has no records left that a mark would keep dead.
             if let Some(info) = info.filter(|info| info.state != State::Free) {
-                let marks = 8 * self.geometry.pages_of(info.kind).mark_words;
+                let marks = 8 * self.space.geometry.pages_of(info.kind).mark_words;
                 let flushed = session.lane.flush_range(page_at + 16, marks);
                 session.unfenced.add(flushed);
             }

@@ -7,6 +7,7 @@ use super::layout::Kind;
 use super::read::{Spot, UNIT};
 use super::record::Record;
 use super::session::ViperSession;
+use super::space::Space;
 use crate::concurrency::epoch::{Pin, Slot};
 use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{Backoff, StripeId, Stripes};
@@ -59,7 +60,7 @@ impl ViperSession {
                 let at = location.get() * UNIT;
                 // What the block table says of it takes a while, too.
                 engine.reader().prefetch(at);
-                Some(read_ordinary(engine, at, key, scratch)?)
+                Some(read_ordinary(&engine.space, at, key, scratch)?)
             }
             None => None,
         };
@@ -392,12 +393,12 @@ pub(super) fn look_again(
 /// [`super::read::Reader::read_ordinary`] at what the index has offered under the present pin.
 #[inline(always)]
 pub(super) fn read_ordinary(
-    engine: &Viper,
+    space: &Space,
     at: u64,
     key: &[u8],
     scratch: &mut Vec<u8>,
 ) -> Option<Record> {
-    engine.reader().read_ordinary(at, key, scratch)
+    space.reader().read_ordinary(at, key, scratch)
 }
 
 /// The record of `key` that the index leads to.
@@ -427,7 +428,7 @@ fn find(
             }
             Aim::Mark => reader.prefetch_start(at),
         }
-        match offered(engine, at, key, scratch, aim) {
+        match offered(&engine.space, at, key, scratch, aim) {
             Ok(None) => {}
             Ok(Some((spot, record))) => return Ok(Some((location, spot, record))),
             // The key may have been put again since, and have another entry.
@@ -449,13 +450,13 @@ fn keep(damage: &mut Option<Box<Error>>, error: Error) {
 /// The record at a place that the index has offered, if it is one of `key`.
 #[inline(always)]
 fn offered(
-    engine: &Viper,
+    space: &Space,
     at: u64,
     key: &[u8],
     scratch: &mut Vec<u8>,
     aim: Aim,
 ) -> Result<Option<(Spot, Record)>, Error> {
-    let reader = engine.reader();
+    let reader = space.reader();
     let mut spot = reader.spot(at)?;
     looks!();
     if let Aim::Mark = aim {

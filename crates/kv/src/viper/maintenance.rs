@@ -30,7 +30,7 @@ const SWEEP: usize = 256;
 const SWEEP_AGAIN: usize = SWEEP / 4;
 
 /// What the thread that looks after space remembers.
-struct Space {
+struct SpaceKeeper {
     /// Where the sweep of expired keys goes on.
     cursor: u64,
     /// Records written or removed when there was a change last, and when that was.
@@ -40,9 +40,9 @@ struct Space {
     is_dense: bool,
 }
 
-impl Space {
-    fn new() -> Space {
-        Space {
+impl SpaceKeeper {
+    fn new() -> SpaceKeeper {
+        SpaceKeeper {
             cursor: 0,
             writes: 0,
             quiet_since: Instant::now(),
@@ -53,7 +53,7 @@ impl Space {
     fn look(&mut self, viper: &Arc<Viper>, is_asked: bool) -> Duration {
         // What fails here (a full disk, a failed medium, damage) meets the next caller, who is told.
         let _ = step(viper, is_asked, &mut self.cursor);
-        match viper.reclaim_background && self.is_quiet(viper) {
+        match viper.compaction.by_itself && self.is_quiet(viper) {
             true => self.tidy(viper),
             false => PERIOD,
         }
@@ -89,7 +89,7 @@ fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Erro
     if viper.pool.healthy().is_err() {
         return Ok(());
     }
-    if viper.reclaim_background {
+    if viper.compaction.by_itself {
         viper.compactor().free_passed(viper)?;
     }
     if is_asked {
@@ -132,7 +132,7 @@ fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
 impl Recovered for Viper {
     fn start(self: Arc<Self>) {
         let viper = || Arc::downgrade(&self);
-        let mut space = Space::new();
+        let mut space = SpaceKeeper::new();
         let halt = &self.halted;
         self.background
             .start(viper(), "everdram-viper", halt, move |viper, is_asked| {
@@ -151,7 +151,7 @@ impl Recovered for Viper {
     }
 
     fn describe(&self, inspection: &mut Inspection) {
-        describe(self, inspection);
+        describe(&self.space, inspection);
     }
 
     #[cfg(feature = "lab")]
@@ -188,7 +188,7 @@ impl Recovered for Viper {
 
     #[cfg(feature = "lab")]
     fn space(&self) -> crate::engine::jobs::Space {
-        super::compaction::space::space(self)
+        super::compaction::backpressure::space(self)
     }
 }
 
@@ -215,7 +215,7 @@ impl Viper {
         // would have without this; and whoever compacts such a block and opens it again writes over them.
         for mut claim in claims {
             claim.seal(&mut session.lane, &mut session.unfenced);
-            claim.sealed(&self.blocks);
+            claim.sealed(&self.space.blocks);
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ mod read;
 mod record;
 mod recovery;
 mod session;
+mod space;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -50,10 +51,10 @@ use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index, KeyHash};
 use crate::options::Options;
 use crate::stats::{CheckReport, Stats};
-use block_table::{Blocks, State};
+use block_table::State;
 use claim::Claim;
-use compaction::Compactor;
-use compaction::retired::{RetireQueue, Retired};
+use compaction::Compaction;
+use compaction::retired::Retired;
 use crossbeam_utils::CachePadded;
 use deferred_marks::{DeferredMarks, ListedMarks};
 use everdram_pm::{Lsn, Pool};
@@ -61,9 +62,10 @@ use layout::Geometry;
 use parking_lot::Mutex;
 use read::Reader;
 use record::Chain;
+use space::Space;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Sessions the engine keeps for itself (compaction, recovery's cleanup, verification and checkpoints).
@@ -77,24 +79,16 @@ fn bump_shared(counter: &AtomicU64, by: u64) {
 /// An open Viper store.
 pub(crate) struct Viper {
     base: Base,
-    geometry: Geometry,
+    space: Space,
     index: Index,
-    blocks: Blocks,
     deferred_marks: DeferredMarks,
     /// Marks that sessions left in the cache, by the number of their slot.
     listed_marks: Box<[CachePadded<ListedMarks>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
-    retired: RetireQueue,
     /// Names of chains.
     chance: Random,
-    reclaim_threshold: f64,
-    /// One compaction at a time.
-    compaction: Mutex<Compactor>,
-    /// Room is to come from compaction, not from growth; see `compaction/space.rs`.
-    tight: AtomicBool,
-    blocks_reclaimed: AtomicU64,
-    bytes_moved: AtomicU64,
+    compaction: Compaction,
     recovery: Mutex<recovery::Summary>,
     /// The index checkpoint that the pool has; held by who writes one.
     checkpoint: Mutex<checkpoint::Kept>,
@@ -104,7 +98,6 @@ pub(crate) struct Viper {
     unreadable: recovery::unreadable::Unreadable,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,
-    reclaim_background: bool,
     /// Itself, for sessions that the engine opens for its own work.
     weak: Weak<Viper>,
 }
@@ -127,18 +120,10 @@ impl Viper {
         let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
-        let blocks = Blocks::new(Arc::clone(&pool), geometry, bytes_max, options.chunk_bytes);
-        for extent in pool.extents(block_table::OWNER) {
-            blocks.add_range(extent.at, extent.bytes);
-        }
-        let reader = Reader {
-            pool: &pool,
-            geometry: &geometry,
-            blocks: &blocks,
-        };
+        let space = Space::of(Arc::clone(&pool), geometry, options);
         // Who only looks reads everything: what looking is for.
         let checkpoint = (!pool.is_read_only())
-            .then(|| checkpoint::load::find(&reader))
+            .then(|| checkpoint::load::find(&space.reader()))
             .flatten();
         let hasher = match &checkpoint {
             Some(checkpoint) => Hasher::of(&checkpoint.summary.secret),
@@ -147,51 +132,41 @@ impl Viper {
         let index = Index::new(Arc::clone(&base.epochs), hasher, options.index_depth())
             .map_err(index_error)?;
         let viper = Arc::new_cyclic(|weak| Viper {
-            geometry,
-            index,
-            blocks,
             deferred_marks: DeferredMarks::new(geometry.page_bytes, bytes_max),
+            space,
+            index,
             listed_marks: base
                 .counters
                 .iter()
                 .map(|_| CachePadded::default())
                 .collect(),
             parked: Mutex::default(),
-            retired: RetireQueue::default(),
             chance,
-            reclaim_threshold: options.reclaim_threshold,
-            compaction: Mutex::default(),
-            tight: AtomicBool::new(false),
-            blocks_reclaimed: AtomicU64::new(0),
-            bytes_moved: AtomicU64::new(0),
+            compaction: Compaction::new(options),
             recovery: Mutex::default(),
             checkpoint: Mutex::default(),
             checkpoint_bytes: options.checkpoint_bytes,
             verification: checkpoint::verify::Verification::default(),
             unreadable: recovery::unreadable::Unreadable::default(),
             keeper: Background::default(),
-            reclaim_background: options.reclaim_background,
             weak: Weak::clone(weak),
             base,
         });
         recovery::recover(&viper, options, checkpoint).map_err(|error| viper.at_path(error))?;
-        if viper.blocks.total() == 0 && !viper.pool.is_read_only() {
-            let bytes = options.initial_bytes / viper.geometry.block_bytes;
-            viper.blocks.grow(bytes.max(1))?;
+        if viper.space.blocks.total() == 0 && !viper.pool.is_read_only() {
+            let bytes = options.initial_bytes / viper.space.geometry.block_bytes;
+            viper.space.blocks.grow(bytes.max(1))?;
         }
         if options.prefault && viper.durable_at_fence && !viper.read_only {
-            viper.blocks.prefault();
-            viper.blocks.hollow.keep();
+            viper.space.blocks.prefault();
+            viper.space.blocks.hollow.keep();
         }
         Ok(viper)
     }
 
+    #[inline]
     fn reader(&self) -> Reader<'_> {
-        Reader {
-            pool: &self.pool,
-            geometry: &self.geometry,
-            blocks: &self.blocks,
-        }
+        self.space.reader()
     }
 
     fn hash(&self, key: &[u8]) -> KeyHash {
@@ -213,7 +188,9 @@ impl Viper {
 
     /// Queues the pieces of a value that nothing points to any more.
     fn retire_chain(&self, chain: Chain) {
-        self.retired.push(&self.epochs, vec![Retired::Chain(chain)]);
+        self.space
+            .retired
+            .push(&self.epochs, vec![Retired::Chain(chain)]);
     }
 }
 
@@ -280,12 +257,12 @@ impl Engine for Viper {
         let mut stats = Stats {
             keys: self.len(),
             index_bytes: self.index.bytes(),
-            blocks_reclaimed: self.blocks_reclaimed.load(Ordering::Relaxed),
-            bytes_moved: self.bytes_moved.load(Ordering::Relaxed),
+            blocks_reclaimed: self.compaction.blocks_reclaimed.load(Ordering::Relaxed),
+            bytes_moved: self.compaction.bytes_moved.load(Ordering::Relaxed),
             ..self.base.stats()
         };
-        for block in self.blocks.all() {
-            let Some(entry) = self.blocks.get(block) else {
+        for block in self.space.blocks.all() {
+            let Some(entry) = self.space.blocks.get(block) else {
                 continue;
             };
             match entry.info().state {
@@ -294,14 +271,14 @@ impl Engine for Viper {
                     continue;
                 }
                 State::Open => stats.blocks_open += 1,
-                State::Checkpoint => stats.checkpoint_bytes += self.geometry.block_bytes,
+                State::Checkpoint => stats.checkpoint_bytes += self.space.geometry.block_bytes,
                 State::Sealed | State::Compacting | State::Unverified => {
                     stats.blocks_sealed += 1;
                     stats.live_bytes += u64::from(entry.live());
                 }
                 State::Overflow => stats.live_bytes += u64::from(entry.filled()),
             }
-            stats.used_bytes += self.geometry.block_bytes;
+            stats.used_bytes += self.space.geometry.block_bytes;
         }
         self.recovery.lock().fill(&mut stats);
         stats.verification = self.verification.progress();

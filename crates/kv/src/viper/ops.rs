@@ -43,7 +43,7 @@ impl ViperSession {
             if at == NOWHERE {
                 misses += 1;
             } else {
-                let Some(record) = read_ordinary(engine, at, key, scratch) else {
+                let Some(record) = read_ordinary(&engine.space, at, key, scratch) else {
                     return false;
                 };
                 into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
@@ -126,7 +126,7 @@ impl ViperSession {
         match (spot.info.state, spot.info.kind) {
             (State::Sealed, Kind::FixedEdited) => true,
             (State::Sealed, Kind::Fixed) => {
-                let block = self.engine.blocks.number(spot.at);
+                let block = self.engine.space.blocks.number(spot.at);
                 self.open_for_edits(block, spot.info)
             }
             _ => false,
@@ -141,14 +141,14 @@ impl ViperSession {
 
     /// Voids the value checks of a block, durably, before the first word in it changes (V13).
     fn open_for_edits(&mut self, block: u32, info: Info) -> bool {
-        let at = self.engine.blocks.at(block);
+        let at = self.engine.space.blocks.at(block);
         let word = page_word(self.engine.pool.secret(), at, Kind::FixedEdited, info.epoch);
         let _ordered = self.store_and_fence(at, word);
         let edited = Info {
             kind: Kind::FixedEdited,
             ..info
         };
-        self.engine.blocks.get(block).is_some_and(|entry| {
+        self.engine.space.blocks.get(block).is_some_and(|entry| {
             // Somebody else may have opened it meanwhile; or compaction took it, then it stays shut.
             entry.swap(info, edited) || entry.info() == edited
         })

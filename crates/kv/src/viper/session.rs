@@ -101,7 +101,7 @@ pub(crate) struct ViperSession {
     pub(super) reserved: Vec<u32>,
     /// Compaction may use the reserve of free blocks.
     pub(super) compaction: bool,
-    /// It took a block while there were few; see `compaction/space.rs`.
+    /// It took a block while there were few; see `compaction/backpressure.rs`.
     pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
     pub(super) core: SessionCore,
@@ -405,7 +405,7 @@ impl Backend for ViperSession {
         at: usize,
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<[u64; 2]>, Error> {
-        match self.engine.geometry.fixed {
+        match self.engine.space.geometry.fixed {
             Some(shape) => self.change_in_slot(&shape, taken, key, at, change),
             None => Ok(None),
         }

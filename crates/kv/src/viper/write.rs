@@ -31,7 +31,7 @@ impl ViperSession {
             (1..=VERSION_MAX).contains(&version),
             "a record without a version, or with one too great"
         );
-        let geometry = self.engine.geometry;
+        let geometry = self.engine.space.geometry;
         let fixed = geometry.fixed.filter(|shape| {
             kind == RecordKind::Value
                 && expires_at_ms == 0
@@ -58,7 +58,11 @@ impl ViperSession {
         }
         let at = self.place(place, bytes)?;
         if kind == RecordKind::BigKey
-            && let Some(entry) = self.engine.blocks.get(self.engine.blocks.number(at))
+            && let Some(entry) = self
+                .engine
+                .space
+                .blocks
+                .get(self.engine.space.blocks.number(at))
         {
             entry.set_long_keys(true);
         }
@@ -89,7 +93,7 @@ impl ViperSession {
         moves: u16,
     ) -> Result<Location, Error> {
         let head = record::encoded_bytes(key.len(), record::CHAIN_BYTES, true) as u64;
-        let big_key = head > self.engine.geometry.pages_of(Kind::Large).room();
+        let big_key = head > self.engine.space.geometry.pages_of(Kind::Large).room();
         let kind = match (kind, big_key) {
             (RecordKind::Journal, _) => RecordKind::ChainedJournal,
             (_, true) => RecordKind::BigKey,
@@ -135,7 +139,7 @@ impl ViperSession {
             out.extend(self.reserved.drain(rest..));
             return Ok(());
         }
-        self.engine.blocks.claim(count, self.compaction, out)
+        self.engine.space.blocks.claim(count, self.compaction, out)
     }
 
     /// Seals the current block of `kind`, if there is one, and opens another. One fence for both.
@@ -161,18 +165,18 @@ impl ViperSession {
         }
         // The fence in here covers every tail word.
         let next = Claim::open(
-            &engine.blocks,
-            &engine.geometry,
+            &engine.space.blocks,
+            &engine.space.geometry,
             kind,
             block,
             lane,
             unfenced,
         );
         let full = slot.replace(next);
-        let fenced = |claim: &mut Claim| claim.fenced(&engine.blocks);
+        let fenced = |claim: &mut Claim| claim.fenced(&engine.space.blocks);
         claims.iter_mut().flatten().for_each(fenced);
         if let Some(full) = full {
-            full.sealed(&self.engine.blocks);
+            full.sealed(&self.engine.space.blocks);
         }
         self.first = true;
         self.took_room();
@@ -286,7 +290,7 @@ impl ViperSession {
         let ordered = self.unfenced.fence(&mut self.lane);
         self.last_ticket = ordered.lsn();
         for claim in self.claims.iter_mut().flatten() {
-            claim.fenced(&self.engine.blocks);
+            claim.fenced(&self.engine.space.blocks);
         }
         self.first = true;
         ordered
@@ -294,8 +298,8 @@ impl ViperSession {
 
     /// Counts a record as garbage.
     pub(super) fn count_garbage(&self, old: &Old) {
-        let block = self.engine.blocks.number(old.location.get() * UNIT);
-        if let Some(entry) = self.engine.blocks.get(block) {
+        let block = self.engine.space.blocks.number(old.location.get() * UNIT);
+        if let Some(entry) = self.engine.space.blocks.get(block) {
             entry.add_garbage(old.bytes);
         }
     }

@@ -26,6 +26,7 @@ use crate::viper::block_table::{Info, State};
 use crate::viper::layout::{Kind, parse_page_word};
 use crate::viper::read::Pieces;
 use crate::viper::read::{Reader, UNIT};
+use crate::viper::space::Space;
 use crate::viper::{Viper, checkpoint};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -243,7 +244,7 @@ pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Op
     }
     let restoring = viper.index.restore(&found.segments)?;
     let mut roles = compare_blocks(viper, found, threads);
-    let Some((entries, counting)) = fill(viper, found, &restoring, &roles, threads) else {
+    let Some((entries, counting)) = fill(&viper.space, found, &restoring, &roles, threads) else {
         restoring.give_up();
         return None;
     };
@@ -255,16 +256,17 @@ pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Op
     if summary.has_expiries() {
         viper.expiries.store(true, Ordering::Relaxed);
     }
-    *viper.checkpoint.lock() = Kept::restored(&found.name, pieces(viper, found), summary.floor);
+    *viper.checkpoint.lock() =
+        Kept::restored(&found.name, pieces(&viper.space, found), summary.floor);
     Some((roles, entries))
 }
 
 /// The blocks of a checkpoint, and the lives they are in.
-fn pieces(viper: &Viper, found: &Found) -> Vec<(u32, u32)> {
-    let block_of = |piece: &Piece| viper.blocks.number(piece.at);
+fn pieces(space: &Space, found: &Found) -> Vec<(u32, u32)> {
+    let block_of = |piece: &Piece| space.blocks.number(piece.at);
     let blocks = found.pieces.iter().map(block_of);
     let epoch = |block| {
-        viper
+        space
             .blocks
             .get(block)
             .map_or(0, |entry| entry.info().epoch)
@@ -275,7 +277,7 @@ fn pieces(viper: &Viper, found: &Found) -> Vec<(u32, u32)> {
 /// Compares the page word of every block with that in the checkpoint.
 fn compare_blocks(viper: &Viper, found: &Found, threads: usize) -> Roles {
     const SHARE: usize = 1024;
-    let blocks: Vec<u32> = viper.blocks.all().collect();
+    let blocks: Vec<u32> = viper.space.blocks.all().collect();
     let end = blocks.iter().max().map_or(0, |last| *last as usize + 1);
     let limits = found.limits.iter().map(|limit| (limit.block, limit.bytes));
     let roles = Roles {
@@ -299,7 +301,7 @@ fn compare_blocks(viper: &Viper, found: &Found, threads: usize) -> Roles {
         }
     });
     for piece in &found.pieces {
-        let block = viper.blocks.number(piece.at);
+        let block = viper.space.blocks.number(piece.at);
         roles.set(block, PIECE);
         set_state(viper, block, State::Checkpoint);
     }
@@ -308,7 +310,7 @@ fn compare_blocks(viper: &Viper, found: &Found, threads: usize) -> Roles {
 
 fn compare(viper: &Viper, block: u32, found: &Found, roles: &Roles) {
     let known = found.blocks.get(block as usize).copied().unwrap_or(0);
-    let at = viper.blocks.at(block);
+    let at = viper.space.blocks.at(block);
     let word = viper.pool.region().load_word(at);
     if known == 0 {
         return;
@@ -335,11 +337,11 @@ fn compare(viper: &Viper, block: u32, found: &Found, roles: &Roles) {
 
 /// Enters a block into the block table as its page word says.
 fn set_state(viper: &Viper, block: u32, state: State) {
-    let at = viper.blocks.at(block);
+    let at = viper.space.blocks.at(block);
     let word = viper.pool.region().load_word(at);
     let parsed = parse_page_word(viper.pool.secret(), at, word);
-    if let (Some(entry), Some((kind, epoch))) = (viper.blocks.get(block), parsed) {
-        let pages = viper.geometry.pages_of(kind);
+    if let (Some(entry), Some((kind, epoch))) = (viper.space.blocks.get(block), parsed) {
+        let pages = viper.space.geometry.pages_of(kind);
         entry.set_filled((pages.room() * pages.count) as u32);
         entry.set(Info { state, kind, epoch });
     }
@@ -351,13 +353,13 @@ const SEGMENTS: usize = 64;
 /// Fills the copy of the index. Returns how many entries lead to stable blocks, and where those lead that
 /// lead to partial ones.
 fn fill(
-    viper: &Viper,
+    space: &Space,
     found: &Found,
     restoring: &Restoring<'_>,
     roles: &Roles,
     threads: usize,
 ) -> Option<(u64, Vec<u64>)> {
-    let reader = viper.reader();
+    let reader = space.reader();
     let whole = Bytes {
         reader: &reader,
         pieces: &found.pieces,
@@ -374,7 +376,7 @@ fn fill(
     let counting = Mutex::new(Vec::new());
     let keep = |location: Location| {
         let at = location.get() * UNIT;
-        let role = roles.get(viper.blocks.number(at));
+        let role = roles.get(space.blocks.number(at));
         if role == PARTIAL {
             counting.lock().push(at);
         }

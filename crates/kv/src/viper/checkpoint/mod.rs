@@ -293,7 +293,7 @@ pub(super) fn give_way(viper: &Viper) -> bool {
     }
     let ordered = forget(viper);
     for (block, epoch) in std::mem::take(&mut kept.blocks) {
-        viper.blocks.release(block, epoch, &ordered);
+        viper.space.blocks.release(block, epoch, &ordered);
     }
     // The next one is written when as much has changed as if this one were there.
     true
@@ -307,12 +307,13 @@ fn is_due(viper: &Viper, share: u64) -> bool {
     }
     let kept = lock(&viper.checkpoint);
     let used = viper
+        .space
         .blocks
         .total()
-        .saturating_sub(viper.blocks.free_count());
-    let allowed = (viper.checkpoint_bytes / viper.geometry.block_bytes).max(used / share);
+        .saturating_sub(viper.space.blocks.free_count());
+    let allowed = (viper.checkpoint_bytes / viper.space.geometry.block_bytes).max(used / share);
     let is_void = !kept.blocks.is_empty() && kept.floor != viper.floor.load(Ordering::Acquire);
-    is_void || viper.blocks.claims() - kept.claims + kept.uncovered > allowed
+    is_void || viper.space.blocks.claims() - kept.claims + kept.uncovered > allowed
 }
 
 /// Writes a checkpoint. The caller holds no stripe.
@@ -325,7 +326,7 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     }
     let mut kept = lock(&viper.checkpoint);
     viper.healthy()?;
-    let claims = viper.blocks.claims();
+    let claims = viper.space.blocks.claims();
     // Whatever becomes of it: one that fails is tried again after as many blocks, not at once.
     (kept.claims, kept.uncovered) = (claims, 0);
     let floor = viper.floor.load(Ordering::Acquire);
@@ -362,7 +363,7 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     );
     // Nobody reads them but a restart, and it finds the newer one first.
     for (block, epoch) in before.blocks {
-        viper.blocks.release(block, epoch, &ordered);
+        viper.space.blocks.release(block, epoch, &ordered);
     }
     Ok(())
 }
@@ -383,15 +384,15 @@ impl Covered {
             words: Vec::new(),
             limits: Vec::new(),
         };
-        for block in viper.blocks.all() {
-            let Some(entry) = viper.blocks.get(block) else {
+        for block in viper.space.blocks.all() {
+            let Some(entry) = viper.space.blocks.get(block) else {
                 continue;
             };
             let (info, limit) = extent(entry);
             if limit == Some(0) {
                 continue;
             }
-            let (at, number) = (viper.blocks.at(block), block as usize);
+            let (at, number) = (viper.space.blocks.at(block), block as usize);
             let word = page_word(viper.pool.secret(), at, info.kind, info.epoch);
             covered.words.resize(covered.words.len().max(number + 1), 0);
             covered.words[number] = word;

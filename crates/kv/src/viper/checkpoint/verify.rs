@@ -174,7 +174,7 @@ impl Verifier {
         self.viper.wait_for_readers(self.viper.epochs.advance());
         for entry in blocks
             .iter()
-            .filter_map(|&block| self.viper.blocks.get(block))
+            .filter_map(|&block| self.viper.space.blocks.get(block))
         {
             let info = entry.info();
             if info.state == State::Unverified {
@@ -186,7 +186,7 @@ impl Verifier {
 
     fn block(&mut self, block: u32, reached: &mut HashSet<u32>) -> Result<(), Error> {
         let viper = Arc::clone(&self.viper);
-        let Some(entry) = viper.blocks.get(block) else {
+        let Some(entry) = viper.space.blocks.get(block) else {
             return Ok(());
         };
         let info = entry.info();
@@ -224,7 +224,10 @@ impl Verifier {
             met,
             keys,
         } = self;
-        let (at, bytes) = (viper.blocks.at(block), viper.geometry.block_bytes);
+        let (at, bytes) = (
+            viper.space.blocks.at(block),
+            viper.space.geometry.block_bytes,
+        );
         if viper.is_uncertain() {
             let flushed = session.lane.flush_found(at, bytes);
             session.unfenced.add(flushed);
@@ -235,7 +238,7 @@ impl Verifier {
         copy_block(viper.pool.region(), at, bytes, image);
         let walk = BlockWalk {
             secret: viper.pool.secret(),
-            geometry: &viper.geometry,
+            geometry: &viper.space.geometry,
             block,
             at,
             kind: info.kind,
@@ -276,7 +279,7 @@ impl Verifier {
         }
         // Every record that was current when the checkpoint was made came into the index with it. Whatever
         // took this one's place may have been removed by now, so nothing but the mark says that it has lost.
-        let old = crate::viper::recovery::at_old(viper, spot.at)?;
+        let old = crate::viper::recovery::at_old(&viper.space, spot.at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
         Ok(())
@@ -326,7 +329,10 @@ fn meet(
     }
     if record.stamp.version <= viper.floor.load(Ordering::Acquire) {
         // Removed with everything else, before the checkpoint.
-        if let Some(entry) = viper.blocks.get(viper.blocks.number(visited.at))
+        if let Some(entry) = viper
+            .space
+            .blocks
+            .get(viper.space.blocks.number(visited.at))
             && !visited.dead
         {
             entry.add_garbage(record.bytes);
@@ -364,7 +370,7 @@ fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
         .map(|(block, life)| Retired::Piece(block, life));
     let unreached = unreached.collect();
     work.reached = HashSet::new();
-    viper.retired.push(&viper.epochs, unreached);
+    viper.space.retired.push(&viper.epochs, unreached);
     viper.compactor().free_passed(viper).map(drop)
 }
 
@@ -467,9 +473,10 @@ mod tests {
 
     fn unverified(viper: &Viper) -> usize {
         let states = viper
+            .space
             .blocks
             .all()
-            .filter_map(|block| viper.blocks.get(block));
+            .filter_map(|block| viper.space.blocks.get(block));
         states
             .filter(|entry| entry.info().state == State::Unverified)
             .count()
@@ -578,16 +585,16 @@ mod tests {
     fn damage_that_is_found_later_halts_the_engine() {
         let viper = restarted();
         let is_unverified = |block: &u32| {
-            let entry = viper.blocks.get(*block);
+            let entry = viper.space.blocks.get(*block);
             entry.is_some_and(|entry| entry.info().state == State::Unverified)
         };
-        let block = viper.blocks.all().find(is_unverified).unwrap();
-        let at = viper.blocks.at(block) + 64 + 32;
+        let block = viper.space.blocks.all().find(is_unverified).unwrap();
+        let at = viper.space.blocks.at(block) + 64 + 32;
         let word = viper.pool.region().load_word(at);
         let _dirty = viper.pool.lane().store_word(at, word ^ 1);
         assert!(matches!(
             viper.verify(),
-            Err(Error::Corrupt { offset, .. }) if viper.blocks.number(offset) == block
+            Err(Error::Corrupt { offset, .. }) if viper.space.blocks.number(offset) == block
         ));
         let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
         let mut value = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and
 //! repoint the index ([`relocate`]), wait until nobody can be at work in it, and free it ([`retired`]). Which
-//! blocks, and when, is decided in [`picker`] and [`space`].
+//! blocks, and when, is decided in [`picker`] and [`backpressure`].
 //!
 //! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without
 //! room; so its work is done in small steps, and none of them waits for readers. Whoever asks for all the
@@ -11,28 +11,57 @@
 //! A block with a journal that is still live belongs to a batch being applied; it waits for the next
 //! generation.
 
+pub(super) mod backpressure;
 pub(super) mod hollow;
 pub(super) mod picker;
 pub(super) mod punch;
 pub(super) mod relocate;
 pub(super) mod retired;
-pub(super) mod space;
 
 use super::Viper;
 use super::session::ViperSession;
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
-use parking_lot::MutexGuard;
+use crate::options::Options;
+use parking_lot::{Mutex, MutexGuard};
 use picker::{Goal, victims};
 use relocate::empty_block;
 use retired::free_passed;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Blocks that whoever wants all room compacts at a time.
 const ROUND: usize = 64;
 /// Times that whoever wants all room waits for readers at most, in a row: some seconds.
 const WAITS_MAX: usize = 20_000;
+
+/// Compaction of a pool: when it is due, who does it, and what it has done.
+pub(super) struct Compaction {
+    /// The share of garbage above which a block is compacted, and the pool's above which it does not grow.
+    pub(super) threshold: f64,
+    /// Whether it happens in the background, without being asked for.
+    pub(super) by_itself: bool,
+    /// One at a time.
+    compactor: Mutex<Compactor>,
+    /// Room is to come from compaction, not from growth; see [`backpressure`].
+    tight: AtomicBool,
+    pub(super) blocks_reclaimed: AtomicU64,
+    pub(super) bytes_moved: AtomicU64,
+}
+
+impl Compaction {
+    pub(super) fn new(options: &Options) -> Compaction {
+        Compaction {
+            threshold: options.reclaim_threshold,
+            by_itself: options.reclaim_background,
+            compactor: Mutex::default(),
+            tight: AtomicBool::new(false),
+            blocks_reclaimed: AtomicU64::new(0),
+            bytes_moved: AtomicU64::new(0),
+        }
+    }
+}
 
 /// What is being compacted.
 #[derive(Default)]
@@ -64,11 +93,11 @@ impl Compactor {
     /// Damage in one of the blocks. The others were compacted, and the next step goes on behind it.
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
-        if may_choose && !viper.retired.has_blocks() {
+        if may_choose && !viper.space.retired.has_blocks() {
             self.goal = Some(goal);
-            self.victims = victims(viper, goal);
+            self.victims = victims(&viper.space, goal, viper.compaction.threshold);
         }
-        let is_done = self.victims.is_empty() && viper.retired.is_empty();
+        let is_done = self.victims.is_empty() && viper.space.retired.is_empty();
         // A dead record may be all that keeps one dead that a restart has not read yet.
         if is_done || viper.healthy().is_err() || viper.verification.is_running() {
             return Ok(Step::Nothing);
@@ -81,7 +110,7 @@ impl Compactor {
         let freed = self.free(viper, &mut session);
         match outcome? {
             0 if freed > 0 => Ok(Step::Worked),
-            0 if viper.retired.is_empty() => Ok(Step::Nothing),
+            0 if viper.space.retired.is_empty() => Ok(Step::Nothing),
             0 => Ok(Step::Waiting),
             _ => Ok(Step::Worked),
         }
@@ -89,7 +118,7 @@ impl Compactor {
 
     /// Frees what nobody is in any more. Returns how many bytes.
     pub(super) fn free_passed(&mut self, viper: &Viper) -> Result<u64, Error> {
-        if viper.retired.is_empty() {
+        if viper.space.retired.is_empty() {
             return Ok(0);
         }
         let session = compacting_session(viper)?;
@@ -105,7 +134,7 @@ impl Compactor {
 
     /// Whether the next step chooses what to compact.
     fn is_between_generations(&self, viper: &Viper) -> bool {
-        self.victims.is_empty() && !viper.retired.has_blocks()
+        self.victims.is_empty() && !viper.space.retired.has_blocks()
     }
 
     /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what
@@ -119,8 +148,8 @@ impl Compactor {
         if count == 0 || self.victims.is_empty() {
             return Ok(0);
         }
-        let is_first = !viper.retired.has_blocks();
-        let mut emptied = viper.retired.gather(&viper.epochs);
+        let is_first = !viper.space.retired.has_blocks();
+        let mut emptied = viper.space.retired.gather(&viper.epochs);
         let mut outcome = Ok(());
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
@@ -168,7 +197,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
         let mut compactor = viper.compactor();
         if compactor.is_between_generations(viper) {
             // A generation that used as much room as it made found nothing worth doing.
-            let now = viper.blocks.free_count();
+            let now = viper.space.blocks.free_count();
             let has_gained = free.is_none_or(|before| now > before);
             if !has_gained {
                 break compactor.freed;
@@ -196,7 +225,7 @@ impl Viper {
     pub(super) fn compactor(&self) -> MutexGuard<'_, Compactor> {
         let mut backoff = Backoff::new();
         loop {
-            match self.compaction.try_lock() {
+            match self.compaction.compactor.try_lock() {
                 Some(compactor) => return compactor,
                 None => backoff.wait(),
             }
@@ -262,15 +291,15 @@ mod tests {
             while viper.epochs.current() == before && !compaction.is_finished() {
                 std::thread::yield_now();
             }
-            assert!(viper.bytes_moved.load(Ordering::Relaxed) > 0);
+            assert!(viper.compaction.bytes_moved.load(Ordering::Relaxed) > 0);
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(100) {
-                assert_eq!(viper.blocks_reclaimed.load(Ordering::Relaxed), 0);
+                assert_eq!(viper.compaction.blocks_reclaimed.load(Ordering::Relaxed), 0);
                 std::thread::yield_now();
             }
             drop(pin);
             assert!(compaction.join().unwrap() > 0);
         });
-        assert!(viper.blocks_reclaimed.load(Ordering::Relaxed) > 0);
+        assert!(viper.compaction.blocks_reclaimed.load(Ordering::Relaxed) > 0);
     }
 }

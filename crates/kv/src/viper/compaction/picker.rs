@@ -3,8 +3,8 @@
 //! What compaction costs is what it has to move, so the blocks with the most garbage come first.
 
 use crate::concurrency::seam::few;
-use crate::viper::Viper;
 use crate::viper::block_table::State;
+use crate::viper::space::Space;
 
 /// What compaction is after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +44,15 @@ impl Room {
 }
 
 /// What there is, and the sealed blocks with at least the share `least` of garbage: bytes of it, block.
-fn survey(viper: &Viper, least: f64) -> (Room, Vec<(u32, u32)>) {
+fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
     let mut found: Vec<(u32, u32)> = Vec::new();
     let mut room = Room::default();
-    for block in viper.blocks.all() {
-        let Some(entry) = viper.blocks.get(block) else {
+    for block in space.blocks.all() {
+        let Some(entry) = space.blocks.get(block) else {
             continue;
         };
         let info = entry.info();
-        let pages = viper.geometry.pages_of(info.kind);
+        let pages = space.geometry.pages_of(info.kind);
         let bytes = pages.room() * pages.count;
         if info.state != State::Outside {
             room.all += bytes;
@@ -73,18 +73,17 @@ fn survey(viper: &Viper, least: f64) -> (Room, Vec<(u32, u32)>) {
 }
 
 /// Blocks to compact for `goal`, the one with the most garbage last.
-pub(in crate::viper) fn victims(viper: &Viper, goal: Goal) -> Vec<u32> {
-    let threshold = viper.reclaim_threshold;
+pub(in crate::viper) fn victims(space: &Space, goal: Goal, threshold: f64) -> Vec<u32> {
     let least = match goal {
         Goal::Threshold => threshold,
         Goal::Room | Goal::Dense => threshold.min(DENSE),
     };
-    let (room, mut found) = survey(viper, least);
+    let (room, mut found) = survey(space, least);
     if goal == Goal::Room {
         if !room.is_over(threshold) {
             return Vec::new();
         }
-        let count = (viper.blocks.total() as usize / GENERATION).max(few!(GENERATION));
+        let count = (space.blocks.total() as usize / GENERATION).max(few!(GENERATION));
         if count < found.len() {
             found.select_nth_unstable_by(count, |one, other| other.cmp(one));
             found.truncate(count);
@@ -96,9 +95,9 @@ pub(in crate::viper) fn victims(viper: &Viper, goal: Goal) -> Vec<u32> {
 
 /// Blocks that the pool may grow by before it has more unused room than the threshold allows; at least a few,
 /// so that growth goes on where compaction cannot.
-pub(in crate::viper) fn growth(viper: &Viper) -> u64 {
-    let step = viper.blocks.step();
-    let (room, _) = survey(viper, 1.0);
-    let blocks = room.until(viper.reclaim_threshold) / viper.geometry.block_bytes;
+pub(in crate::viper) fn growth(space: &Space, threshold: f64) -> u64 {
+    let step = space.blocks.step();
+    let (room, _) = survey(space, 1.0);
+    let blocks = room.until(threshold) / space.geometry.block_bytes;
     blocks.clamp((step / 8).max(1), step)
 }

@@ -89,7 +89,7 @@ fn runs(blocks: &[u32]) -> impl Iterator<Item = Range<u32>> {
 impl Viper {
     /// Gives the room of most free blocks back to the medium.
     pub(in crate::viper) fn give_room_back(&self) -> Result<(), Error> {
-        let (blocks, hollow) = (&self.blocks, &self.blocks.hollow);
+        let (blocks, hollow) = (&self.space.blocks, &self.space.blocks.hollow);
         let kept = blocks.step() / KEPT;
         let is_worth_it = blocks.free_count() > kept + blocks.total() / WORTH;
         let is_kept = hollow.is_kept.load(Ordering::Relaxed) || !self.pool.gives_back();
@@ -203,11 +203,11 @@ mod tests {
         let (viper, before, _) = emptied(dir.path());
         let path = dir.path().join("pool/image");
         let mut image = std::fs::read(&path).unwrap();
-        let hollow = viper.blocks.hollow.blocks.lock().clone();
+        let hollow = viper.space.blocks.hollow.blocks.lock().clone();
         assert!(hollow.len() > 10);
         for block in hollow {
-            let at = viper.blocks.at(block) as usize;
-            let rest = at + 4096..at + viper.geometry.block_bytes as usize;
+            let at = viper.space.blocks.at(block) as usize;
+            let rest = at + 4096..at + viper.space.geometry.block_bytes as usize;
             assert!(image[at..rest.end].iter().all(|&byte| byte == 0));
             image[rest.clone()].copy_from_slice(&before[rest]);
         }

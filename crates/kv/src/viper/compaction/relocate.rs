@@ -21,6 +21,7 @@ use crate::viper::lookup::location;
 use crate::viper::record::{Record, RecordKind};
 use crate::viper::recovery::block_walk::{BlockWalk, copy_block};
 use crate::viper::session::{Old, Pending, Replaced, ViperSession};
+use crate::viper::space::Space;
 use crate::viper::{Viper, bump_shared};
 use std::sync::atomic::{Ordering, fence};
 
@@ -53,7 +54,7 @@ pub(in crate::viper) fn empty_block(
     session: &mut ViperSession,
     block: u32,
 ) -> Result<Option<Info>, Error> {
-    let Some(entry) = viper.blocks.get(block) else {
+    let Some(entry) = viper.space.blocks.get(block) else {
         return Ok(None);
     };
     let info = entry.info();
@@ -68,7 +69,7 @@ pub(in crate::viper) fn empty_block(
         state: State::Compacting,
         ..info
     };
-    if is_wholly_dead(viper, block, entry, info) {
+    if is_wholly_dead(&viper.space, block, entry, info) {
         return Ok(Some(taken));
     }
     match move_records(viper, session, block, taken) {
@@ -85,15 +86,15 @@ pub(in crate::viper) fn empty_block(
 }
 
 /// Whether there are as many marks as records: then the records themselves need no look.
-fn is_wholly_dead(viper: &Viper, block: u32, entry: &Block, info: Info) -> bool {
+fn is_wholly_dead(space: &Space, block: u32, entry: &Block, info: Info) -> bool {
     if entry.live() > 0 || entry.records() == 0 {
         return false;
     }
-    let reader = viper.reader();
-    let pages = viper.geometry.pages_of(info.kind);
+    let reader = space.reader();
+    let pages = space.geometry.pages_of(info.kind);
     let mut marked = 0;
     for page in 0..pages.count {
-        let page_at = viper.blocks.at(block) + page * pages.bytes;
+        let page_at = space.blocks.at(block) + page * pages.bytes;
         for word in 0..pages.mark_words {
             match reader.marks(page_at + 16 + 8 * word, info.epoch) {
                 Ok(marks) => marked += marks.count_ones(),
@@ -112,12 +113,12 @@ fn move_records(
     block: u32,
     info: Info,
 ) -> Result<bool, Error> {
-    let at = viper.blocks.at(block);
+    let at = viper.space.blocks.at(block);
     let mut image = Vec::new();
     copy_block(
         viper.pool.region(),
         at,
-        viper.geometry.block_bytes,
+        viper.space.geometry.block_bytes,
         &mut image,
     );
     // What those did who set the marks in the copy is seen from here on.
@@ -137,7 +138,7 @@ fn move_records(
         }
     }
     let bytes = moved.iter().map(|old| u64::from(old.bytes)).sum();
-    bump_shared(&viper.bytes_moved, bytes);
+    bump_shared(&viper.compaction.bytes_moved, bytes);
     if result.is_err() {
         viper.healthy()?;
         for old in &moved {
@@ -157,9 +158,9 @@ fn live_records(
 ) -> Result<Option<Vec<Live>>, Error> {
     let walk = BlockWalk {
         secret: viper.pool.secret(),
-        geometry: &viper.geometry,
+        geometry: &viper.space.geometry,
         block,
-        at: viper.blocks.at(block),
+        at: viper.space.blocks.at(block),
         kind: info.kind,
         epoch: info.epoch,
     };
@@ -257,7 +258,7 @@ fn move_locked(
 ) -> Result<Option<(Pending, Old)>, Error> {
     let is_edited = this.block.kind == Kind::FixedEdited;
     if !is_edited && !viper.is_expired(this.live.record.expires_at_ms) {
-        let old = unchanged(viper, this)?;
+        let old = unchanged(&viper.space, this)?;
         let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
         return Ok(Some((this.pending(session, Some(new), old), old)));
     }
@@ -277,7 +278,7 @@ fn move_locked(
 
 /// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay
 /// with the copy.
-fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
+fn unchanged(space: &Space, this: &Move<'_>) -> Result<Old, Error> {
     let Live { at, record, .. } = this.live;
     Ok(Old {
         location: location(*at)?,
@@ -286,7 +287,7 @@ fn unchanged(viper: &Viper, this: &Move<'_>) -> Result<Old, Error> {
         expired: false,
         stamp: record.stamp,
         version: record.stamp.version,
-        mark: viper.reader().mark_place(*at)?,
+        mark: space.reader().mark_place(*at)?,
         unmarkable: false,
     })
 }

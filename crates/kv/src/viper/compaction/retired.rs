@@ -24,6 +24,7 @@ use crate::viper::block_table::{Info, State};
 use crate::viper::layout::{Kind, page_word};
 use crate::viper::record::Chain;
 use crate::viper::session::ViperSession;
+use crate::viper::space::Space;
 use crate::viper::{Viper, bump_shared};
 use everdram_pm::Ordered;
 use everdram_pm::lock::lock;
@@ -213,16 +214,16 @@ impl RetireQueue {
 
 /// Frees what nobody can be in; returns how many bytes. One thread at a time: the one that has the compactor.
 pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -> u64 {
-    let ready = viper.retired.take_passed(&viper.epochs);
+    let ready = viper.space.retired.take_passed(&viper.epochs);
     if ready.is_empty() {
         return 0;
     }
-    let Ready { blocks, pieces } = sort_out(viper, &ready);
+    let Ready { blocks, pieces } = sort_out(&viper.space, &ready);
     viper.fence_marks(session);
     for &(block, info) in &blocks {
-        let now = viper.blocks.get(block).map(|entry| entry.info());
+        let now = viper.space.blocks.get(block).map(|entry| entry.info());
         assert_eq!(now, Some(info), "block {block} is freed in another life");
-        let at = viper.blocks.at(block);
+        let at = viper.space.blocks.at(block);
         let word = page_word(viper.pool.secret(), at, Kind::Free, info.epoch);
         let dirty = session.lane.store_word(at, word);
         let flushed = session.lane.flush(dirty);
@@ -230,12 +231,12 @@ pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -
     }
     let ordered = session.settle_and_fence();
     for &(block, info) in &blocks {
-        viper.blocks.release(block, info.epoch, &ordered);
+        viper.space.blocks.release(block, info.epoch, &ordered);
     }
-    let pieces = release_pieces(viper, &pieces, &ordered);
+    let pieces = release_pieces(&viper.space, &pieces, &ordered);
     let blocks = blocks.len() as u64;
-    bump_shared(&viper.blocks_reclaimed, blocks);
-    (blocks + pieces) * viper.geometry.block_bytes
+    bump_shared(&viper.compaction.blocks_reclaimed, blocks);
+    (blocks + pieces) * viper.space.geometry.block_bytes
 }
 
 /// Blocks that are to be free.
@@ -247,7 +248,7 @@ struct Ready {
     pieces: Vec<(u32, u32)>,
 }
 
-fn sort_out(viper: &Viper, ready: &[Retired]) -> Ready {
+fn sort_out(space: &Space, ready: &[Retired]) -> Ready {
     let Ready {
         mut blocks,
         mut pieces,
@@ -258,9 +259,9 @@ fn sort_out(viper: &Viper, ready: &[Retired]) -> Ready {
             Retired::Piece(block, life) => pieces.push((block, life)),
             // Damaged pieces stay lost until the pool is opened again; `check` names them.
             Retired::Chain(chain) => {
-                let found = viper.reader().chain_blocks(&chain).unwrap_or_default();
+                let found = space.reader().chain_blocks(&chain).unwrap_or_default();
                 pieces.extend(found.into_iter().filter_map(|block| {
-                    let life = viper.blocks.get(block)?.info().epoch;
+                    let life = space.blocks.get(block)?.info().epoch;
                     Some((block, life))
                 }));
             }
@@ -270,12 +271,12 @@ fn sort_out(viper: &Viper, ready: &[Retired]) -> Ready {
 }
 
 /// Releases pieces that are still in the lives they were retired in. Returns how many.
-fn release_pieces(viper: &Viper, pieces: &[(u32, u32)], ordered: &Ordered) -> u64 {
+fn release_pieces(space: &Space, pieces: &[(u32, u32)], ordered: &Ordered) -> u64 {
     let mut count = 0;
     for &(block, life) in pieces {
-        let info = viper.blocks.get(block).map(|entry| entry.info());
+        let info = space.blocks.get(block).map(|entry| entry.info());
         if info.is_some_and(|info| info.state == State::Overflow && info.epoch == life) {
-            viper.blocks.release(block, life, ordered);
+            space.blocks.release(block, life, ordered);
             count += 1;
         }
     }

@@ -195,7 +195,7 @@ pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
         let Some(&block) = blocks.get(middle) else {
             continue;
         };
-        let at = viper.blocks.at(block);
+        let at = viper.space.blocks.at(block);
         let secret = viper.pool.secret();
         let word = parse_page_word(secret, at, viper.pool.region().load_word(at));
         let Some((kind, epoch)) = word else {
@@ -205,7 +205,7 @@ pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
             continue;
         }
         telling += 1;
-        let (region, geometry) = (viper.pool.region(), &viper.geometry);
+        let (region, geometry) = (viper.pool.region(), &viper.space.geometry);
         copy_block(region, at, geometry.block_bytes, &mut image);
         let walk = BlockWalk {
             secret,
@@ -272,13 +272,13 @@ mod tests {
     fn records(viper: &Viper) -> Vec<(KeyHash, u64, Stamp)> {
         let mut records = Vec::new();
         let mut image = Vec::new();
-        for block in viper.blocks.all() {
-            let info = viper.blocks.get(block).unwrap().info();
-            let at = viper.blocks.at(block);
+        for block in viper.space.blocks.all() {
+            let info = viper.space.blocks.get(block).unwrap().info();
+            let at = viper.space.blocks.at(block);
             if viper.pool.region().load_word(at) == 0 || info.kind == Kind::Free {
                 continue;
             }
-            let geometry = &viper.geometry;
+            let geometry = &viper.space.geometry;
             copy_block(viper.pool.region(), at, geometry.block_bytes, &mut image);
             let walk = BlockWalk {
                 secret: viper.pool.secret(),
@@ -337,7 +337,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "many records")]
     fn a_sample_tells_how_many_records_will_come() {
         let viper = filled(2);
-        let blocks: Vec<u32> = viper.blocks.all().collect();
+        let blocks: Vec<u32> = viper.space.blocks.all().collect();
         let told = records_in(&viper, &blocks);
         let off = told.abs_diff(u64::from(KEYS));
         assert!(off < u64::from(KEYS) / 4, "{told} records");

@@ -37,6 +37,7 @@ use crate::error::corrupt;
 use crate::index::{KeyHash, Location};
 use crate::options::Options;
 use crate::stats::Stats;
+use crate::viper::space::Space;
 use everdram_pm::{Ordered, ROOT_AT};
 use scan::{Found, VERSION_SOUND, scan_all, threads};
 use std::collections::HashSet;
@@ -66,13 +67,13 @@ pub(super) fn recover(
     checkpoint: Option<load::Found>,
 ) -> Result<(), Error> {
     let start = Instant::now();
-    let hollow = viper.blocks.hollow.recover(&viper.pool);
+    let hollow = viper.space.blocks.hollow.recover(&viper.pool);
     hollow.or_else(|error| viper.tolerate(error))?;
     let word = viper.pool.region().load_word(ROOT_AT);
     let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
         Some(floor) => floor,
         // The crash came before a new pool's first word.
-        None if word == 0 && viper.blocks.total() == 0 => 0,
+        None if word == 0 && viper.space.blocks.total() == 0 => 0,
         None => salvage::floor(viper, corrupt(ROOT_AT, "the root word does not verify"))?,
     };
     if floor > VERSION_SOUND {
@@ -85,26 +86,26 @@ pub(super) fn recover(
     let (mut found, mut roles) = find_records(viper, options, checkpoint)?;
     if viper.damage.is_some() {
         unreadable::journals(viper, &mut found.journals, |at| {
-            parsed(at, &journal_payload(viper, at)?).map(drop)
+            parsed(at, &journal_payload(&viper.space, at)?).map(drop)
         })?;
     }
-    if let Some(floor) = higher_floor(viper, &found, floor)? {
+    if let Some(floor) = higher_floor(&viper.space, &found, floor)? {
         // A batch that removed everything crashed after its journal: with the floor in place, start over.
         raise_floor(viper, floor)?;
         forget_records(viper)?;
         (found, roles) = find_records(viper, options, None)?;
     }
-    free_found(viper, &mut found);
+    free_found(&viper.space, &mut found);
     let mut session = ViperSession::new(Arc::clone(viper))?;
     session.compaction = true;
     let mut buried = Vec::new();
-    if !room::is_enough(viper, &found)? {
+    if !room::is_enough(&viper.space, &found)? {
         if roles.is_some() {
             // Which pieces nobody reaches is known when all records are.
-            viper.blocks.forget_free();
+            viper.space.blocks.forget_free();
             forget_records(viper)?;
             (found, roles) = find_records(viper, options, None)?;
-            free_found(viper, &mut found);
+            free_found(&viper.space, &mut found);
         }
         buried = room::free_first(viper, &mut session, &mut found)?;
     }
@@ -128,7 +129,10 @@ pub(super) fn recover(
     );
     let reached = reached_pieces(viper, &session, &found)?;
     let stable = roles.map_or(Vec::new(), |roles| roles.stable());
-    viper.checkpoint.lock().covers(&viper.blocks, stable.len());
+    viper
+        .checkpoint
+        .lock()
+        .covers(&viper.space.blocks, stable.len());
     match stable.is_empty() {
         true => free_unreached(viper, &found, &reached),
         // Records that were not read may lead to the rest.
@@ -144,14 +148,14 @@ pub(super) fn recover(
     Ok(())
 }
 
-fn free_found(viper: &Viper, found: &mut Found) {
+fn free_found(space: &Space, found: &mut Found) {
     found.free.sort_unstable();
     assert!(
         found.free.is_sorted_by(|one, next| one.0 < next.0),
         "a block was found to be free twice"
     );
     let free = std::mem::take(&mut found.free);
-    viper.blocks.add_free(free.into_iter());
+    space.blocks.add_free(free.into_iter());
 }
 
 /// Fills the index: from the checkpoint and the blocks that have changed since, or from all blocks.
@@ -196,8 +200,8 @@ fn forget_records(viper: &Viper) -> Result<(), Error> {
 // ---- step 2: journals ---------------------------------------------------------------------------------
 
 /// The payload of the journal at `at`.
-pub(super) fn journal_payload(viper: &Viper, at: u64) -> Result<Vec<u8>, Error> {
-    let reader = viper.reader();
+pub(super) fn journal_payload(space: &Space, at: u64) -> Result<Vec<u8>, Error> {
+    let reader = space.reader();
     let mut scratch = Vec::new();
     let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
     let mut payload = Vec::new();
@@ -210,10 +214,10 @@ pub(super) fn parsed(at: u64, payload: &[u8]) -> Result<Vec<JournalOp<'_>>, Erro
 }
 
 /// The floor of a live journal, if it is above the one in force.
-fn higher_floor(viper: &Viper, found: &Found, floor: u64) -> Result<Option<u64>, Error> {
+fn higher_floor(space: &Space, found: &Found, floor: u64) -> Result<Option<u64>, Error> {
     let mut highest = floor;
     for &at in &found.journals {
-        for op in parsed(at, &journal_payload(viper, at)?)? {
+        for op in parsed(at, &journal_payload(space, at)?)? {
             if let JournalOp::Clear { floor } = op {
                 highest = highest.max(floor);
             }
@@ -249,7 +253,7 @@ fn apply_journals(
     let floor = viper.floor.load(Ordering::Acquire);
     let mut payloads = Vec::with_capacity(found.journals.len());
     for &at in &found.journals {
-        payloads.push((at, journal_payload(viper, at)?));
+        payloads.push((at, journal_payload(&viper.space, at)?));
     }
     for (at, payload) in &payloads {
         for op in parsed(*at, payload)? {
@@ -377,8 +381,8 @@ pub(super) fn mark_removed_dead(
 // ---- steps 4 and 5: clean up --------------------------------------------------------------------------
 
 /// An `Old` that only marking needs.
-pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
-    let reader = viper.reader();
+pub(super) fn at_old(space: &Space, at: u64) -> Result<Old, Error> {
+    let reader = space.reader();
     let mut scratch = Vec::new();
     let record: Record = reader.copy(&reader.spot(at)?, &mut scratch)?;
     let chained = record.kind.is_chained();
@@ -396,7 +400,7 @@ pub(super) fn at_old(viper: &Viper, at: u64) -> Result<Old, Error> {
 
 /// Marks what has lost, and forgets it.
 pub(super) fn mark_losers(
-    viper: &Viper,
+    space: &Space,
     session: &mut ViperSession,
     found: &mut Found,
 ) -> Result<(), Error> {
@@ -405,7 +409,7 @@ pub(super) fn mark_losers(
     losers.dedup();
     found.marked += losers.len() as u64;
     for at in losers {
-        let old = at_old(viper, at)?;
+        let old = at_old(space, at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
     }
@@ -414,9 +418,9 @@ pub(super) fn mark_losers(
 }
 
 fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Result<(), Error> {
-    mark_losers(viper, session, found)?;
+    mark_losers(&viper.space, session, found)?;
     for &at in &found.journals {
-        let old = at_old(viper, at)?;
+        let old = at_old(&viper.space, at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
     }
@@ -457,7 +461,7 @@ pub(super) fn reached_pieces(
         let chain = unreadable::blocks_of(viper, session, at, of, &mut blocks)?;
         for &block in &blocks {
             if let Some(chain) = &chain
-                && let Some(entry) = viper.blocks.get(block)
+                && let Some(entry) = viper.space.blocks.get(block)
             {
                 entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
             }
@@ -476,7 +480,10 @@ pub(super) fn free_unreached(viper: &Viper, found: &Found, reached: &HashSet<u32
     }
     for &(block, epoch) in &found.overflow {
         if !reached.contains(&block) {
-            viper.blocks.release(block, epoch, &Ordered::when_found());
+            viper
+                .space
+                .blocks
+                .release(block, epoch, &Ordered::when_found());
         }
     }
 }

@@ -16,19 +16,20 @@ use super::{
 use crate::error::Error;
 use crate::viper::Viper;
 use crate::viper::batch::JournalOp;
-use crate::viper::compaction::space::blocks_at_most;
+use crate::viper::compaction::backpressure::blocks_at_most;
 use crate::viper::record::{RecordKind, Stamp};
 use crate::viper::session::ViperSession;
+use crate::viper::space::Space;
 use std::collections::HashMap;
 
 /// Whether there is room for what the journals put; the pool grows for it if it can.
 ///
 /// # Errors
 /// Damage; what keeps the pool from growing, but for a lack of room.
-pub(in crate::viper) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, Error> {
+pub(in crate::viper) fn is_enough(space: &Space, found: &Found) -> Result<bool, Error> {
     let mut puts = Vec::new();
     for &at in &found.journals {
-        for op in parsed(at, &journal_payload(viper, at)?)? {
+        for op in parsed(at, &journal_payload(space, at)?)? {
             if let JournalOp::Put { key, value, .. } = op {
                 puts.push((key.len(), value.len()));
             }
@@ -37,12 +38,12 @@ pub(in crate::viper) fn is_enough(viper: &Viper, found: &Found) -> Result<bool, 
     if puts.is_empty() {
         return Ok(true);
     }
-    let blocks = blocks_at_most(&viper.geometry, puts.into_iter(), 0);
+    let blocks = blocks_at_most(&space.geometry, puts.into_iter(), 0);
     let mut claimed = Vec::new();
-    match viper.blocks.claim(blocks, true, &mut claimed) {
+    match space.blocks.claim(blocks, true, &mut claimed) {
         Ok(()) => {
             for block in claimed {
-                viper.blocks.give_back(block);
+                space.blocks.give_back(block);
             }
             Ok(true)
         }
@@ -62,12 +63,12 @@ pub(in crate::viper) fn free_first(
     session: &mut ViperSession,
     found: &mut Found,
 ) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
-    mark_losers(viper, session, found)?;
-    let mut buried = long_keys(viper, found)?;
+    mark_losers(&viper.space, session, found)?;
+    let mut buried = long_keys(&viper.space, found)?;
     buried.extend(mark_finished(viper, session, found)?);
     let mut reached = reached_pieces(viper, session, found)?;
     for &at in &found.journals {
-        if let Some(chain) = at_old(viper, at)?.chain {
+        if let Some(chain) = at_old(&viper.space, at)?.chain {
             reached.extend(viper.reader().chain_blocks(&chain)?);
         }
     }
@@ -85,11 +86,11 @@ fn mark_finished(
     session: &mut ViperSession,
     found: &mut Found,
 ) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
-    let dead = newest_dead(viper, found)?;
+    let dead = newest_dead(&viper.space, found)?;
     let mut removed = Vec::new();
     let mut finished = Vec::new();
     for at in std::mem::take(&mut found.journals) {
-        let payload = journal_payload(viper, at)?;
+        let payload = journal_payload(&viper.space, at)?;
         let ops = parsed(at, &payload)?;
         let mut is_finished = true;
         for op in &ops {
@@ -119,9 +120,9 @@ fn mark_finished(
         }
         finished.push(at);
     }
-    mark_losers(viper, session, found)?;
+    mark_losers(&viper.space, session, found)?;
     for at in finished {
-        let old = at_old(viper, at)?;
+        let old = at_old(&viper.space, at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
     }
@@ -130,10 +131,10 @@ fn mark_finished(
 }
 
 /// The newest version of each key that a dead record shows.
-fn newest_dead(viper: &Viper, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Error> {
+fn newest_dead(space: &Space, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Error> {
     let (mut newest, mut scratch) = (HashMap::new(), Vec::new());
     for &at in &found.dead {
-        let reader = viper.reader();
+        let reader = space.reader();
         let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
         if let Ok(key) = reader.key(&record, &scratch, &mut buffer) {
@@ -145,10 +146,10 @@ fn newest_dead(viper: &Viper, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Er
 }
 
 /// The keys of dead records that lie in pieces, as far as they are there.
-fn long_keys(viper: &Viper, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
+fn long_keys(space: &Space, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
     let (mut keys, mut scratch) = (Vec::new(), Vec::new());
     for &at in &found.dead {
-        let reader = viper.reader();
+        let reader = space.reader();
         let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
         if record.kind == RecordKind::BigKey

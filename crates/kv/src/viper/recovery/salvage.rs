@@ -127,7 +127,7 @@ pub(in crate::viper) fn life(
     let (Some(damage), Error::Corrupt { what, .. }) = (&viper.damage, &error) else {
         return Err(error);
     };
-    let at = viper.blocks.at(block);
+    let at = viper.space.blocks.at(block);
     let (secret, region) = (viper.pool.secret(), viper.pool.region());
     let mended = mend(region.load_word(at), |word| {
         parse_page_word(secret, at, word).is_some()
@@ -144,7 +144,7 @@ pub(in crate::viper) fn life(
         ),
     };
     let Some((kind, epoch)) = found else {
-        let bytes = viper.geometry.block_bytes;
+        let bytes = viper.space.geometry.block_bytes;
         let what = format!("{what}, and nothing else says what the block held");
         damage.note_flaw(Flaw::new(block, at, bytes, what).missing(1));
         return Ok(None);
@@ -164,11 +164,11 @@ pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
     let Some(damage) = &viper.damage else {
         return;
     };
-    let at = viper.blocks.at(block);
+    let at = viper.space.blocks.at(block);
     let mut image = Vec::new();
-    let bytes = viper.geometry.block_bytes;
+    let bytes = viper.space.geometry.block_bytes;
     copy_block(viper.pool.region(), at, bytes, &mut image);
-    let pages = viper.geometry.pages_of(Kind::Variable);
+    let pages = viper.space.geometry.pages_of(Kind::Variable);
     let mut pages = image.chunks(pages.bytes as usize);
     // What is in a header, a claim that was interrupted has left.
     let is_empty = |page: &[u8]| page.iter().skip(64).all(|byte| *byte == 0);
@@ -182,7 +182,7 @@ pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
 /// What a block is, by its other words.
 fn life_by_others(viper: &Viper, at: u64) -> Option<(Kind, u32)> {
     let (secret, region) = (viper.pool.secret(), viper.pool.region());
-    let pages = viper.geometry.pages_of(Kind::Variable);
+    let pages = viper.space.geometry.pages_of(Kind::Variable);
     let tail = region.load_word(at + 8);
     let words = (1..pages.count).filter_map(|page| {
         let page_at = at + page * pages.bytes;
@@ -202,7 +202,7 @@ fn life_by_others(viper: &Viper, at: u64) -> Option<(Kind, u32)> {
 fn life_by_content(viper: &Viper, at: u64, tail: u64) -> Option<(Kind, u32)> {
     /// Lives that are tried.
     const LIVES: u32 = 16 << 16;
-    let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
+    let (secret, geometry) = (viper.pool.secret(), &viper.space.geometry);
     let low = u32::from((tail >> 24) as u16);
     let epochs = (0..LIVES).step_by(1 << 16).map(|high| high | low);
     let epoch = epochs
@@ -219,7 +219,7 @@ fn life_by_content(viper: &Viper, at: u64, tail: u64) -> Option<(Kind, u32)> {
     let walk = BlockWalk {
         secret,
         geometry,
-        block: viper.blocks.number(at),
+        block: viper.space.blocks.number(at),
         at,
         kind: Kind::Large,
         epoch,

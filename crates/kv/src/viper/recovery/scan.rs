@@ -75,7 +75,7 @@ pub(in crate::viper) fn scan_all(
     roles: Option<&Roles>,
 ) -> Result<Found, Error> {
     let is_read = |block: &u32| roles.is_none_or(|roles| roles.is_read(*block));
-    let blocks: Vec<u32> = viper.blocks.all().filter(is_read).collect();
+    let blocks: Vec<u32> = viper.space.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
         // Without the room the index grows as records come. If there is no memory for that either, it will be
@@ -178,14 +178,14 @@ const HOLLOW_LIVES: u32 = 0xfffe;
 impl Scan<'_> {
     fn block(&mut self, block: u32, image: &mut Vec<u8>) -> Result<(), Error> {
         let viper = self.viper;
-        let Some(entry) = viper.blocks.get(block) else {
+        let Some(entry) = viper.space.blocks.get(block) else {
             return Ok(());
         };
-        let at = viper.blocks.at(block);
+        let at = viper.space.blocks.at(block);
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
         let word = region.load_word(at);
         let tail = region.load_word(at + 8);
-        let lives = viper.blocks.hollow.lives();
+        let lives = viper.space.blocks.hollow.lives();
         let before = lives.saturating_sub(HOLLOW_LIVES);
         let (kind, epoch) = match word {
             // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page
@@ -209,7 +209,7 @@ impl Scan<'_> {
             // Of a free block only its first line says anything.
             let bytes = match kind {
                 Kind::Free => 16,
-                _ => viper.geometry.block_bytes,
+                _ => viper.space.geometry.block_bytes,
             };
             certain.keep(at, bytes);
         }
@@ -249,7 +249,7 @@ impl Scan<'_> {
     fn really_free(&self, block: u32, at: u64, epoch: u32) -> Result<(), Error> {
         let viper = self.viper;
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
-        let pages = viper.geometry.pages_of(Kind::Variable);
+        let pages = viper.space.geometry.pages_of(Kind::Variable);
         let first = page_order(pages, block, epoch.wrapping_add(1), 0);
         let page_at = at + if first == 0 { 1 % pages.count } else { first } * pages.bytes;
         if page_at == at {
@@ -278,7 +278,7 @@ impl Scan<'_> {
         image: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let viper = self.viper;
-        let Some(entry) = viper.blocks.get(block) else {
+        let Some(entry) = viper.space.blocks.get(block) else {
             return Ok(());
         };
         // Set before any of its records is in the index: others resolve locations through it.
@@ -287,9 +287,14 @@ impl Scan<'_> {
             kind,
             epoch,
         });
-        copy_block(viper.pool.region(), at, viper.geometry.block_bytes, image);
+        copy_block(
+            viper.pool.region(),
+            at,
+            viper.space.geometry.block_bytes,
+            image,
+        );
         entry.set_garbage(0);
-        let (secret, geometry) = (viper.pool.secret(), &viper.geometry);
+        let (secret, geometry) = (viper.pool.secret(), &viper.space.geometry);
         let walk = BlockWalk {
             secret,
             geometry,
@@ -333,7 +338,11 @@ impl Scan<'_> {
             }
         } else if version <= self.viper.floor.load(Ordering::Acquire) {
             // Removed with everything else.
-            if let Some(entry) = self.viper.blocks.get(self.viper.blocks.number(visited.at))
+            if let Some(entry) = self
+                .viper
+                .space
+                .blocks
+                .get(self.viper.space.blocks.number(visited.at))
                 && !visited.dead
             {
                 entry.add_garbage(visited.record.bytes);
@@ -365,7 +374,10 @@ impl Scan<'_> {
             self.found.chained.push(visited.at);
         }
         if visited.record.kind == RecordKind::BigKey
-            && let Some(entry) = viper.blocks.get(viper.blocks.number(visited.at))
+            && let Some(entry) = viper
+                .space
+                .blocks
+                .get(viper.space.blocks.number(visited.at))
         {
             entry.set_long_keys(true);
         }

@@ -18,6 +18,7 @@ use crate::viper::read::Pieces;
 use crate::viper::read::chain_of;
 use crate::viper::record::{Chain, Record, RecordKind, Stamp};
 use crate::viper::session::ViperSession;
+use crate::viper::space::Space;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -160,7 +161,7 @@ pub(in crate::viper) fn blocks_of(
     let reader = viper.reader();
     // Who salvages says beforehand which values cannot be read; otherwise their reader learns of it.
     let read = |chain: &Chain| match viper.damage {
-        Some(_) => read_all(viper, session, chain),
+        Some(_) => read_all(&viper.space, session, chain),
         None => Ok(()),
     };
     let found = chain_of(record, scratch).and_then(|chain| {
@@ -190,9 +191,9 @@ pub(in crate::viper) fn blocks_of(
 }
 
 /// Verifies all pieces of a value.
-fn read_all(viper: &Viper, session: &ViperSession, chain: &Chain) -> Result<(), Error> {
+fn read_all(space: &Space, session: &ViperSession, chain: &Chain) -> Result<(), Error> {
     let _pin = session.slot.pin();
-    let reader = viper.reader();
+    let reader = space.reader();
     let mut pieces = Pieces::new(&reader, chain);
     let mut bytes = Vec::new();
     while pieces.append(&mut bytes)? {
@@ -278,7 +279,7 @@ mod tests {
     }
 
     fn damage(viper: &Viper, block: u32) {
-        let at = viper.blocks.at(block) + 48;
+        let at = viper.space.blocks.at(block) + 48;
         let word = viper.pool.region().load_word(at);
         let _dirty = viper.pool.lane().store_word(at, word ^ 1);
     }
@@ -304,7 +305,7 @@ mod tests {
                     .unwrap();
                 let _ordered = session.settle_and_fence();
                 if is_dead && moves == 1 {
-                    let old = at_old(&viper, place.get() * UNIT).unwrap();
+                    let old = at_old(&viper.space, place.get() * UNIT).unwrap();
                     session.mark(&old).unwrap();
                     let _ordered = session.settle_and_fence();
                 }
@@ -355,7 +356,7 @@ mod tests {
             let _ticket = session.put_now(b"three", &long, 0).unwrap();
         }
         for &block in &blocks {
-            let state = viper.blocks.get(block).unwrap().info().state;
+            let state = viper.space.blocks.get(block).unwrap().info().state;
             assert_eq!(state, crate::viper::block_table::State::Overflow, "{block}");
         }
         let findings = viper.check().unwrap().findings;

@@ -165,7 +165,7 @@ fn removed_after_a_checkpoint_over_an_emptied_block(checkpoint: bool) {
     let reader = viper.epochs.register().unwrap();
     let pin = reader.pin();
     compact(&viper);
-    assert!(viper.retired.has_blocks(), "nothing was emptied");
+    assert!(viper.space.retired.has_blocks(), "nothing was emptied");
     // The block with the copy becomes full.
     let mut next = session(&viper);
     put_many(&mut next, 200, &[1; 400]);
@@ -345,9 +345,10 @@ fn block_of(viper: &Arc<Viper>, key: &[u8]) -> u64 {
     let mut user = session(viper);
     let old = user.locate_old(viper.hash(key), key).unwrap().unwrap();
     let number = viper
+        .space
         .blocks
         .number(old.location.get() * crate::viper::read::UNIT);
-    viper.blocks.at(number)
+    viper.space.blocks.at(number)
 }
 
 /// C6. What a put replaced turned out to be damaged when some other call made the session commit. That call
@@ -361,9 +362,9 @@ fn a_refused_put_is_not_acknowledged() {
     // The first mark words of all pages rot.
     let at = block_of(&viper, b"a");
     let mut lane = viper.pool.lane();
-    for page in 0..viper.geometry.pages {
-        for word in 0..viper.geometry.pages_of(Kind::Variable).mark_words {
-            let mark_at = at + page * viper.geometry.page_bytes + 16 + 8 * word;
+    for page in 0..viper.space.geometry.pages {
+        for word in 0..viper.space.geometry.pages_of(Kind::Variable).mark_words {
+            let mark_at = at + page * viper.space.geometry.page_bytes + 16 + 8 * word;
             let rotten = viper.pool.region().load_word(mark_at) ^ 1 << 60;
             let dirty = lane.store_word(mark_at, rotten);
             let _flushed = lane.flush(dirty);
@@ -550,8 +551,11 @@ fn a_block_is_not_freed_under_a_delete() {
     user.commit_pending().unwrap();
     let hash = viper.hash(b"key");
     let place = user.locate_old(hash, b"key").unwrap().unwrap().location;
-    let block = viper.blocks.number(place.get() * crate::viper::read::UNIT);
-    let life = viper.blocks.get(block).unwrap().info();
+    let block = viper
+        .space
+        .blocks
+        .number(place.get() * crate::viper::read::UNIT);
+    let life = viper.space.blocks.get(block).unwrap().info();
     let compact_all = |viper: &Viper| {
         let mut compactor = viper.compactor();
         while compactor.step(viper, Goal::Threshold, 64).unwrap() == Step::Worked {}
@@ -559,7 +563,7 @@ fn a_block_is_not_freed_under_a_delete() {
     let meanwhile = Arc::clone(&viper);
     *tap.0.lock() = Some(Box::new(move || {
         compact_all(&meanwhile);
-        let taken = meanwhile.blocks.get(block).unwrap().info();
+        let taken = meanwhile.space.blocks.get(block).unwrap().info();
         assert_eq!((taken.kind, taken.epoch), (life.kind, life.epoch));
         assert_ne!(taken.state, life.state, "compaction did not take the block");
     }));
@@ -567,7 +571,10 @@ fn a_block_is_not_freed_under_a_delete() {
     user.commit_pending().unwrap();
     assert!(tap.0.lock().is_none(), "the delete had no fence");
     compact_all(&viper);
-    assert_eq!(viper.blocks.get(block).unwrap().info().kind, Kind::Free);
+    assert_eq!(
+        viper.space.blocks.get(block).unwrap().info().kind,
+        Kind::Free
+    );
 }
 
 /// A thread that panicked in a commit left its keys locked, and whoever wanted one of them waited for ever.

@@ -35,18 +35,18 @@ const WAITS_MAX: usize = 400;
 impl Viper {
     /// Free blocks that there should be.
     fn reserve(&self) -> u64 {
-        self.blocks.step() / 2
+        self.space.blocks.step() / 2
     }
 
     pub(in crate::viper) fn wants_room(&self) -> bool {
-        self.blocks.free_count() < self.reserve()
+        self.space.blocks.free_count() < self.reserve()
     }
 
     /// Fills the reserve: the background thread's part.
     pub(in crate::viper) fn keep_room(&self) -> Result<(), Error> {
         let mut backoff = Backoff::new();
         for _ in 0..STEPS_MAX {
-            if !self.wants_room() || self.blocks.total() == 0 || !self.is_busy() {
+            if !self.wants_room() || self.space.blocks.total() == 0 || !self.is_busy() {
                 return Ok(());
             }
             match self.compact_if_tight()? {
@@ -54,7 +54,10 @@ impl Viper {
                 Step::Waiting => backoff.wait(),
                 Step::Nothing => {
                     // A full disk shows when a writer needs the room.
-                    let _ = self.blocks.grow_ahead(growth(self));
+                    let _ = self
+                        .space
+                        .blocks
+                        .grow_ahead(growth(&self.space, self.compaction.threshold));
                     return Ok(());
                 }
             }
@@ -66,11 +69,13 @@ impl Viper {
     }
 
     fn compact_if_tight(&self) -> Result<Step, Error> {
-        if !self.reclaim_background {
+        if !self.compaction.by_itself {
             return Ok(Step::Nothing);
         }
         let step = self.compactor().step(self, Goal::Room, few!(STRIDE))?;
-        self.tight.store(step != Step::Nothing, Ordering::Relaxed);
+        self.compaction
+            .tight
+            .store(step != Step::Nothing, Ordering::Relaxed);
         Ok(step)
     }
 
@@ -89,7 +94,7 @@ impl Viper {
 #[cfg(feature = "lab")]
 pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
     use crate::viper::block_table::{OWNER, RESERVE};
-    let block_bytes = viper.geometry.block_bytes;
+    let block_bytes = viper.space.geometry.block_bytes;
     let extents = viper.pool.extents(OWNER);
     let whole = extents.iter().map(|extent| {
         let end = (extent.at + extent.bytes) / block_bytes;
@@ -116,8 +121,8 @@ impl ViperSession {
             return;
         }
         engine.background.wake();
-        self.owes = engine.tight.load(Ordering::Relaxed)
-            && engine.blocks.free_count() < engine.reserve() / 2;
+        self.owes = engine.compaction.tight.load(Ordering::Relaxed)
+            && engine.space.blocks.free_count() < engine.reserve() / 2;
     }
 
     /// Pays for a block taken while there were few. Commits first: compaction needs key locks.
@@ -131,12 +136,12 @@ impl ViperSession {
         let mut backoff = Backoff::new();
         let (mut helped, mut waited) = (0, 0);
         while helped < HELP_MAX && waited < WAITS_MAX {
-            let free = engine.blocks.free_count();
-            let is_tight = engine.tight.load(Ordering::Relaxed);
+            let free = engine.space.blocks.free_count();
+            let is_tight = engine.compaction.tight.load(Ordering::Relaxed);
             if !is_tight || free >= engine.reserve() / 2 {
                 break;
             }
-            let step = match engine.compaction.try_lock() {
+            let step = match engine.compaction.compactor.try_lock() {
                 // What fails here meets whoever reads or compacts it.
                 Some(mut compactor) => compactor
                     .step(engine, Goal::Room, 1)
