@@ -1,11 +1,13 @@
 //! Checksums: rapidhash keyed with a secret of the pool, and XXH3 for the superblock.
 //!
-//! A checksum decides at recovery whether a record was torn, so whoever chooses value bytes must not be able
-//! to choose a torn record that still verifies. Hence the key: eight words expanded from the 32 random bytes
-//! in the pool's superblock. Each record is summed when it is written and each time it is read, so the sum is
-//! the quickest that is keyed and well mixed: for records of a few hundred bytes rapidhash takes a third of
-//! the instructions of XXH3. The superblock says which format the rest has, so its own sum, and that of every
-//! later format, is the one of the first: XXH3-64 under a fixed key.
+//! A checksum decides at recovery whether a record was torn. A client that chooses value bytes must not be
+//! able to choose a torn record that still verifies. The key prevents that: eight words expanded from the 32
+//! random bytes in the pool's superblock.
+//!
+//! Each record is summed at each write and each read, so speed matters most: for records of a few hundred
+//! bytes rapidhash takes a third of the instructions of XXH3, and it is keyed and well mixed. The superblock
+//! names the format of the rest. Its own sum therefore never changes with the format: XXH3-64 under a fixed
+//! key.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
@@ -31,7 +33,7 @@ impl Secret {
         rapidhash_v3_inline::<true, false, false>(bytes, &self.0)
     }
 
-    /// The checksum of three words, for headers that are no byte strings.
+    /// The checksum of three words, for headers that are not byte strings.
     #[inline]
     #[must_use]
     pub fn sum_words(&self, [first, second, third]: [u64; 3]) -> u64 {
@@ -50,7 +52,7 @@ fn expanded(seed: &[u8; 32], index: u64) -> u64 {
     xxh3_64_with_seed(seed, index ^ 0x6576_6572_6472_616d)
 }
 
-/// XXH3-64 of `bytes` under a key that is no secret, for the superblock.
+/// XXH3-64 of `bytes` under a public key, for the superblock.
 pub(crate) fn fixed_sum(key: &[u8; 32], bytes: &[u8]) -> u64 {
     let mut secret = [0; 192];
     for (index, word) in secret.as_chunks_mut::<8>().0.iter_mut().enumerate() {

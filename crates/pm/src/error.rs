@@ -12,7 +12,7 @@ pub enum Error {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was being done.
+        /// What everdram was doing.
         what: &'static str,
         /// The system's answer.
         source: Errno,
@@ -24,7 +24,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The options ask to create a pool where there is one.
-    #[error("{path}: there is a pool here already", path = .path.display())]
+    #[error("{path}: there is a pool here already; open it, or create the new one elsewhere", path = .path.display())]
     Exists {
         /// The path.
         path: PathBuf,
@@ -35,12 +35,12 @@ pub enum Error {
         /// The pool.
         path: PathBuf,
     },
-    /// The file is no pool of ours.
+    /// The file is not a pool of everdram.
     #[error("{path}: not an everdram pool: {what}", path = .path.display())]
     NotAPool {
         /// The path.
         path: PathBuf,
-        /// What gave it away.
+        /// What shows it.
         what: String,
     },
     /// A newer everdram wrote the pool.
@@ -53,8 +53,8 @@ pub enum Error {
         /// Newest version this code reads.
         known: u32,
     },
-    /// The pool has another engine than those that are asked for.
-    #[error("{path}: the pool has engine number {engine}; open it as that", path = .path.display())]
+    /// The pool belongs to an engine that the options do not allow.
+    #[error("{path}: the pool belongs to engine number {engine}; open it with that engine", path = .path.display())]
     Engine {
         /// The path.
         path: PathBuf,
@@ -89,8 +89,8 @@ pub enum Error {
         /// What needed room.
         what: &'static str,
     },
-    /// A sync failed: what the kernel held back may be lost, so no later write can be promised.
-    /// Reads go on; reopen the pool to go back to what is durable.
+    /// A sync failed: the kernel may have lost data it had accepted, so no later write can be promised. Reads
+    /// go on; reopen the pool to return to what is durable.
     #[error("{path}: a write to the medium failed earlier ({source}); the pool takes no more writes. Check the device, then reopen the pool", path = .path.display())]
     Poisoned {
         /// The file whose sync failed.
@@ -98,8 +98,8 @@ pub enum Error {
         /// The first failure.
         source: Errno,
     },
-    /// A bug of ours ended something that the pool cannot do without. Reads go on; reopen the pool to go back
-    /// to what is durable.
+    /// A bug in everdram ended a part that the pool needs. Reads go on; reopen the pool to return to what is
+    /// durable.
     #[error("{path}: the {who} panicked; the pool takes no more writes. Report what it said on standard error, then reopen the pool", path = .path.display())]
     Panicked {
         /// The pool.
@@ -110,7 +110,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`: the system refused to do `what` with `path`. A full disk gets its own kind.
+    /// For `map_err`: the system refused to do `what` with `path`. A full disk becomes [`Error::NoSpace`].
     pub(crate) fn io(path: &Path, what: &'static str) -> impl Fn(Errno) -> Error {
         move |source| match source {
             Errno::NOSPC | Errno::DQUOT => Error::NoSpace {

@@ -1,7 +1,7 @@
-//! What fuzzing needs of a pool (feature `fuzzing`): checks made right again after bytes were changed, so
-//! that hostile bytes get past them, and the redo log by itself.
+//! What fuzzing needs of a pool (feature `fuzzing`): checksums recomputed after bytes were changed, so that
+//! hostile bytes get past them, and the redo log by itself.
 //!
-//! Nothing here is used by a pool; a program that turns the feature on can forge pools, and nothing else.
+//! No pool uses this. A program that turns the feature on can forge pools, but gains nothing else.
 
 pub use crate::log::fuzzing::{Frames, Recovered, Shape, recover, write};
 

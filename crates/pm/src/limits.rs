@@ -1,9 +1,8 @@
-//! Memory and instructions for bare loops that measure what the machine can do at most.
+//! Memory and instructions for bare loops that measure the limits of the machine.
 //!
-//! The loops themselves are in the benchmark, without `unsafe`: here is memory of each kind as an ordinary
-//! slice, and the persistence instructions on whatever a reference points at. A [`Memory`] is its owner's
-//! alone: no other mapping of it exists, and its file has no name, so a slice of it is as good as one of the
-//! heap.
+//! The loops are in the benchmark, without `unsafe`. This file offers memory of each kind as an ordinary
+//! slice, and the persistence instructions on the target of a reference. A [`Memory`] has one owner: no other
+//! mapping of it exists and its file has no name, so a slice of it is as safe as one of the heap.
 
 use crate::error::Error;
 use crate::memory::cpu;
@@ -24,12 +23,12 @@ const ALIGN: u64 = 2 << 20;
 #[repr(C, align(64))]
 pub struct Line(pub [u8; 64]);
 
-/// Pages that anonymous memory is asked to consist of.
+/// Page size to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// 4 KiB (or what the processor's smallest page is).
+    /// 4 KiB (or the processor's smallest page).
     Small,
-    /// 2 MiB, where the kernel gives them.
+    /// 2 MiB, if the kernel has them.
     Huge,
 }
 
@@ -40,10 +39,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory of this process. Its pages appear when they are touched, or by [`Memory::populate`].
+    /// Memory of this process. Its pages appear at the first access, or by [`Memory::populate`].
     ///
     /// # Errors
-    /// [`Error::Io`] if the system has not as much.
+    /// [`Error::Io`] if the system has too little.
     pub fn anonymous(bytes: u64, pages: Pages) -> Result<Memory, Error> {
         let failed = |errno| Error::io(Path::new("memory"), "reserving memory to measure")(errno);
         let memory = Memory::reserve(bytes).map_err(failed)?;
@@ -56,7 +55,7 @@ impl Memory {
             Pages::Huge => Advice::LinuxHugepage,
         };
         let at = memory.reservation.base().as_ptr().cast();
-        // A kernel without huge pages refuses, and then gives small ones whatever was asked for.
+        // A kernel without huge pages refuses, and then gives small ones in either case.
         // SAFETY: the range is our own mapping; the advice changes how it is backed, not what it holds.
         let _refused = unsafe { rustix::mm::madvise(at, memory.bytes, advice) };
         Ok(memory)
@@ -65,7 +64,7 @@ impl Memory {
     /// A nameless file in `dir`, mapped as a pool of the `emulated` medium is.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the file system has not as much room, [`Error::Io`] if it has no nameless files.
+    /// [`Error::NoSpace`] if the file system has too little room, [`Error::Io`] if it has no nameless files.
     pub fn file(dir: &Path, bytes: u64) -> Result<Memory, Error> {
         let failed = |doing| Error::io(dir, doing);
         let memory = Memory::reserve(bytes).map_err(failed("reserving address space"))?;
@@ -73,7 +72,7 @@ impl Memory {
         let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)
             .map_err(failed("making a file without a name"))?;
         let length = memory.bytes as u64;
-        // Before it is mapped, so that no access finds the medium full.
+        // Allocate before mapping, so that no access finds the medium full.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)
             .map_err(failed("allocating a file to measure"))?;
         // SAFETY: nobody accesses the reservation yet, and the file has `length` bytes.
@@ -106,13 +105,13 @@ impl Memory {
             .map_err(Error::io(Path::new("memory"), "populating memory"))
     }
 
-    /// Bytes there are: what was asked for, or a little more.
+    /// Bytes: at least what was asked for.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there is none, which is never so.
+    /// Always `false`.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -122,7 +121,7 @@ impl Memory {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `bytes` readable bytes are mapped at the base for as long as `self` lives, zeroed by the
-        // kernel; whoever writes them holds `self` exclusively.
+        // kernel; writers hold `self` exclusively.
         unsafe { std::slice::from_raw_parts(self.reservation.base().as_ptr(), self.bytes) }
     }
 
@@ -170,7 +169,8 @@ pub fn flush<T: ?Sized>(kind: FlushKind, what: &T) {
     let end = start.wrapping_add(size_of_val(what));
     let mut line = start.map_addr(|at| at & !(cpu::LINE as usize - 1));
     while line < end {
-        // SAFETY: the line holds a byte of a live reference (its first one may lie before, in the same page).
+        // SAFETY: the line holds a byte of a live reference (the first line may begin before it, in the same
+        // page).
         unsafe { cpu::flush_line(kind, line) };
         line = line.wrapping_add(cpu::LINE as usize);
     }
@@ -182,16 +182,16 @@ pub fn fence() {
     cpu::fence();
 }
 
-/// Writes whole lines past the cache, as many as both have; where the processor cannot, stores and flushes
-/// them.
+/// Writes whole lines past the cache, as many as both slices have. Processors that cannot do so store and
+/// flush them.
 #[inline]
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(unused_variables))]
 pub fn stream(kind: FlushKind, into: &mut [Line], from: &[[u8; 64]]) {
     let lines = into.len().min(from.len());
     let (into, from) = (&mut into[..lines], &from[..lines]);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: `into` is aligned to 64, as long as `from`, and held exclusively, so there is nobody to whom it
-    // could look torn.
+    // SAFETY: `into` is aligned to 64, as long as `from`, and held exclusively, so no other thread can see it
+    // torn.
     unsafe {
         cpu::stream_lines(into.as_mut_ptr().cast(), from);
     }
@@ -204,7 +204,7 @@ pub fn stream(kind: FlushKind, into: &mut [Line], from: &[[u8; 64]]) {
     }
 }
 
-/// Asks for the line that `what` begins in.
+/// Prefetches the line in which `what` begins.
 #[inline]
 pub fn prefetch<T>(what: &T) {
     cpu::prefetch_line(std::ptr::from_ref(what).cast());

@@ -1,11 +1,12 @@
-//! Taking a lock that is held across calls that another thread may have to go on for.
+//! Takes a lock that a thread of the lab may hold while it is stopped.
 //!
-//! Under the lab's scheduler one thread runs at a time, and may be stopped inside a call on the disk, with a
-//! lock held. Whoever blocked on that lock would keep the holder from running; so it lets others run instead.
+//! The lab's scheduler runs one thread at a time, and may stop one inside a call on the disk, with a lock
+//! held. A thread that blocked on that lock would keep the holder from running; so it lets others run
+//! instead.
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Locks as [`Mutex::lock`] does; a thread that the lab schedules never blocks here.
+/// Locks as [`Mutex::lock`] does; a thread under the lab's scheduler never blocks here.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(feature = "lab")]

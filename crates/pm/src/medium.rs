@@ -54,9 +54,11 @@ pub enum Durability {
     /// After its `fdatasync`.
     #[default]
     Always,
-    /// At once; an `fdatasync` follows within a second. A crash, of the process too, takes up to that second.
+    /// At once; an `fdatasync` follows within a second. A crash, even of the process alone, loses up to that
+    /// second.
     EverySec,
-    /// At once; written when the log writer gets to it. A crash, of the process too, takes what was not.
+    /// At once; the log writer writes it when it can. A crash, even of the process alone, loses what it had
+    /// not written.
     None,
 }
 
@@ -82,7 +84,7 @@ impl FromStr for Durability {
     }
 }
 
-/// What a pool's medium is, why it was chosen, what it costs and what an acknowledgement means.
+/// A pool's medium, why it was chosen, what it costs, and what an acknowledgement means.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The medium in effect.
@@ -93,7 +95,7 @@ pub struct Report {
     pub persist: String,
     /// The durability class in effect.
     pub durability: Durability,
-    /// Median time to make one small write durable here, measured when the pool was opened.
+    /// Median time to make one small write durable, measured when the pool was opened.
     pub latency: Duration,
     /// What a caller may rely on after an acknowledgement, in a sentence.
     pub acknowledgement: String,

@@ -1,23 +1,23 @@
-//! Whether a pool has failed: one state for all of its files, and for whoever works on them.
+//! Whether a pool has failed: one state for all of its files and threads.
 //!
-//! The kernel tells of a failed write-back once, to whoever syncs first; so whoever hears of it tells all
-//! others, and nobody takes the next sync for a success.
+//! The kernel reports a failed write-back once, to the first sync. So the thread that sees it tells all
+//! others, and no thread takes a later sync for a success.
 //!
-//! Invariant: the first failure stays, and the log hears of it, whoever met it.
+//! Invariant: the first failure stays, and the log is told, whichever thread met it.
 
 use crate::error::Error;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Told of the first failure.
+/// Called at the first failure.
 type Hear = Box<dyn Fn() + Send + Sync>;
 
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Poison {
     first: OnceLock<Error>,
-    /// Wakes those who wait for something that will not come.
+    /// Wakes threads that wait for a durability that will not come.
     hear: OnceLock<Hear>,
 }
 
@@ -40,7 +40,7 @@ impl Poison {
         }
     }
 
-    /// A write or a sync has failed, and what it was to write may be anywhere. Returns the first failure.
+    /// A write or a sync has failed, so the contents of the medium are unknown. Returns the first failure.
     pub(crate) fn fail(&self, path: &Path, source: Errno) -> Error {
         self.set(Error::Poisoned {
             path: path.into(),
@@ -48,7 +48,7 @@ impl Poison {
         })
     }
 
-    /// Something that the pool cannot do without has panicked.
+    /// A part that the pool needs has panicked.
     pub(crate) fn panicked(&self, path: &Path, who: &'static str) {
         self.set(Error::Panicked {
             path: path.into(),
@@ -65,8 +65,8 @@ impl Poison {
         self.first.get().cloned().unwrap_or(error)
     }
 
-    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks of its own. Only
-    /// the first who asks for that is told.
+    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks. Only the first
+    /// call of `tell` counts.
     pub(crate) fn tell(&self, hear: Hear) {
         let _there_is_one_log = self.hear.set(hear);
     }

@@ -1,5 +1,5 @@
-//! Every byte of the superblock, flipped: in one copy it is repaired, in both it is an error, and never
-//! anything else.
+//! Every byte of the superblock, flipped: a flip in one copy is repaired, a flip in both is an error, and
+//! nothing else happens.
 
 #![allow(missing_docs)]
 #![cfg(not(miri))]
@@ -110,8 +110,8 @@ fn copies_in_each_other_s_place_are_refused() {
     assert!(matches!(opened, Err(Error::Corrupt { .. })), "{opened:?}");
 }
 
-/// An update writes copy A, then copy B. A crash in between leaves the new state in A and the old one in B;
-/// a crash while A is written leaves A torn and the old state in B.
+/// An update writes copy A, then copy B. A crash in between leaves the new state in A and the old one in B; a
+/// crash during the write of A leaves A torn and the old state in B.
 #[test]
 fn an_update_is_there_or_not_wherever_it_is_interrupted() {
     for medium in [Medium::Emulated, Medium::File] {
@@ -125,7 +125,7 @@ fn an_update_is_there_or_not_wherever_it_is_interrupted() {
         for cut in (0..=2 * COPY).step_by(64) {
             let torn = [&after[..cut], &before[cut..]].concat();
             write(directory.path(), &torn);
-            // A file system may have grown the image before; it is only ever too long, never too short.
+            // The file may have grown before the crash: it is at times too long, never too short.
             let info = Pool::inspect(directory.path()).unwrap();
             let count = info.extents.len();
             assert!(

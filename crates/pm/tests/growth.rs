@@ -1,4 +1,4 @@
-//! Creation and growth of a pool of files while the machine fails: each write or sync in turn is the last.
+//! Creation and growth of a pool of files on a failing machine: each write or sync in turn is the last.
 
 #![allow(missing_docs)]
 #![cfg(all(feature = "faults", not(miri)))]
@@ -25,7 +25,7 @@ fn put(pool: &Arc<Pool>, at: u64, word: u64) -> Result<(), Error> {
     pool.wait(ordered.lsn()).map(|_| ())
 }
 
-/// In memory where that is possible: the faults are played, so the disk's own time is only waiting.
+/// In memory where possible: the faults are simulated, so the disk would only cost time.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -93,7 +93,7 @@ fn growth_survives_a_machine_that_goes_off_at_any_call() {
         put(&pool, more.at, 1).unwrap();
         pool.close().unwrap();
         if survived_all {
-            // The checkpointer's calls come in between as they like, so that one stage may be jumped over.
+            // The checkpointer's calls interleave at random, so one stage may be skipped.
             let stages = grants_seen.iter().filter(|seen| **seen).count();
             assert!(stages >= 3, "stages interrupted: {grants_seen:?}");
             return;
@@ -120,7 +120,7 @@ fn a_failing_sync_stops_the_pool_and_reads_go_on() {
     assert!(matches!(pool.close(), Err(Error::Poisoned { .. })));
     assert_eq!(pool.region().load_word(ROOT_AT), 5);
     drop(pool);
-    // The device is whole again.
+    // The device works again.
     drop(faults);
     let pool = Pool::open(directory.path(), &options()).unwrap();
     assert!(!pool.was_clean());

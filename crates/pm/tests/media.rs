@@ -1,4 +1,4 @@
-//! Which medium a pool is on, when it may change, and what the pool says about it.
+//! Which medium a pool is on, when it may change, and what the pool reports.
 
 #![allow(missing_docs)]
 #![cfg(not(miri))]
@@ -160,7 +160,7 @@ fn reports_say_what_an_acknowledgement_means() {
     ));
 }
 
-/// A place for a pool on persistent memory. A device has room for one, so tests take turns.
+/// A place for a pool on persistent memory. A device has room for one pool, so tests take turns.
 struct Ground {
     path: PathBuf,
     is_device: bool,
@@ -170,7 +170,7 @@ struct Ground {
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Where EVERDRAM_TEST_PMEM says: a directory on a DAX file system, or a devdax device, which is erased.
+/// The place in EVERDRAM_TEST_PMEM: a directory on a DAX file system, or a devdax device, which is erased.
 fn persistent_memory() -> Option<Ground> {
     let Some(place) = std::env::var_os("EVERDRAM_TEST_PMEM").map(PathBuf::from) else {
         eprintln!("skipped: EVERDRAM_TEST_PMEM names no persistent memory");
@@ -249,7 +249,7 @@ fn persistent_memory_keeps_what_was_fenced_without_a_close() {
             extents.push((at, round));
         }
         drop(pool);
-        // Looking changes nothing, and sees the same.
+        // A view changes nothing, and shows the same.
         let view = Pool::open(
             &ground.path,
             &PoolOptions {
@@ -268,8 +268,8 @@ fn persistent_memory_keeps_what_was_fenced_without_a_close() {
     }
 }
 
-/// A pool on a devdax device let go of its lock as soon as it was open, so that a second server could open,
-/// and ruin, the same pool: the mapping stayed, and nothing kept the open device.
+/// A pool on a devdax device released its lock as soon as it was open, so that a second server could open,
+/// and ruin, the same pool: the mapping stayed, but nothing kept the open device.
 #[test]
 fn persistent_memory_has_one_owner() {
     let Some(ground) = persistent_memory() else {
@@ -298,8 +298,8 @@ fn persistent_memory_has_one_owner() {
     assert!(Pool::open(&ground.path, &automatic()).unwrap().was_clean());
 }
 
-/// `Pool::inspect` refused every devdax device, because none can be read, and with it did `everdram inspect`,
-/// which promises to take one. What can be mapped can be looked at, also while it is open elsewhere.
+/// `Pool::inspect` refused every devdax device, because none supports `read`. So did `everdram inspect`,
+/// which promises to accept one. A device can be mapped, even while it is open elsewhere.
 #[test]
 fn persistent_memory_can_be_inspected() {
     let Some(ground) = persistent_memory() else {

@@ -1,4 +1,4 @@
-//! What a pool promises, on each medium that every machine has: `file`, `emulated`, heap.
+//! The promises of a pool on the media that every machine has: `file`, `emulated`, heap.
 
 #![allow(missing_docs)]
 #![cfg(not(miri))]
@@ -197,7 +197,7 @@ fn a_second_open_is_refused_in_the_same_process() {
     }
 }
 
-/// Runs in a child process: opens the pool named by the environment, says so, and waits to be killed.
+/// Runs in a child process: opens the pool named by the environment, reports it, and waits to be killed.
 #[test]
 #[ignore = "the other process of `a_pool_is_locked_by_another_process_until_that_dies`"]
 fn hold_a_pool_open() {
@@ -207,7 +207,7 @@ fn hold_a_pool_open() {
     let pool = open(Path::new(&path), Medium::File);
     put(&pool, ROOT_AT, 99);
     fs::write(Path::new(&path).join("held"), b"").unwrap();
-    // The parent holds the other end and never writes: this returns when it is gone.
+    // The parent holds the other end and never writes: this returns when the parent has died.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -263,7 +263,7 @@ fn growth_is_there_after_a_crash() {
         }
         let end = pool.region().len();
         drop(pool);
-        // What a crash in the middle of the next growth would leave: a file that is too long.
+        // A crash in the next growth would leave this: a file that is too long.
         let image = directory.path().join("image");
         fs::OpenOptions::new()
             .append(true)
@@ -350,7 +350,7 @@ fn a_pool_has_limits_and_names_them() {
     assert!(pool.allocate(1, 4096, 4096).is_ok());
 }
 
-/// A tmpfs of a few megabytes, unmounted in the end.
+/// A tmpfs of a few megabytes, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -481,8 +481,7 @@ fn random_and_truncated_images_are_refused_or_whole() {
     }
 }
 
-/// Room that was given back reads as zeros and occupies nothing, until it is taken back, before anybody
-/// stores to it.
+/// Room that was given back reads as zeros and occupies nothing, until it is taken back and stored to.
 #[test]
 fn room_goes_back_and_comes_again() {
     let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
@@ -507,8 +506,7 @@ fn room_goes_back_and_comes_again() {
     );
 }
 
-/// What a pool reserves, and nobody writes to, takes no time when it is opened; what is missing is reserved
-/// again.
+/// Opening does not touch memory that a pool allocated and never wrote; missing parts are allocated again.
 #[test]
 fn opening_writes_to_no_memory_that_was_reserved() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek, statfs};
@@ -530,7 +528,7 @@ fn opening_writes_to_no_memory_that_was_reserved() {
     reopen();
     let untouched = seek(&image, SeekFrom::Hole(extent.at)).unwrap();
     assert!(untouched < extent.at + extent.bytes, "{untouched}");
-    // As if a copy of the pool had left it out.
+    // A copy of the pool may have left it out.
     let writable = fs::File::options()
         .write(true)
         .open(path.join("image"))

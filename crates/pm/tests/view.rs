@@ -1,4 +1,4 @@
-//! A pool that is open read-only shows what a normal open would recover, and stays as it is on the medium.
+//! A read-only pool shows what a normal open would recover, and does not change on the medium.
 
 #![allow(missing_docs)]
 #![cfg(not(miri))]
@@ -27,7 +27,7 @@ fn options(medium: Medium) -> PoolOptions {
     }
 }
 
-/// Everything that could create, convert or repair is left on: `read_only` alone must prevent it.
+/// Everything that could create, convert or repair is on: `read_only` alone must prevent it.
 fn view_options() -> PoolOptions {
     PoolOptions {
         read_only: true,
@@ -45,7 +45,7 @@ fn put(pool: &Arc<Pool>, at: u64, word: u64) {
     pool.wait(ordered.lsn()).unwrap();
 }
 
-/// A pool with an extent and some words, dropped; a lot of them are in the log only. Returns the extent.
+/// A pool with an extent and some words, dropped; many of the words are in the log only. Returns the extent.
 fn prepare(path: &Path, medium: Medium) -> u64 {
     let pool = Pool::open(path, &options(medium)).unwrap();
     let extent = pool.allocate(1, 1 << 20, 4096).unwrap();
@@ -72,7 +72,7 @@ fn files(path: &Path) -> Files {
     (changed(path), entries.collect())
 }
 
-/// Does to an open pool what can be done to one.
+/// Tries every operation on an open pool.
 fn abuse(pool: &Arc<Pool>) {
     let last = pool.region().len() - 64;
     let mut lane = pool.lane();
@@ -112,7 +112,7 @@ fn abuse(pool: &Arc<Pool>) {
     pool.healthy().unwrap();
 }
 
-/// What is behind the superblock.
+/// The bytes after the superblock.
 fn contents(pool: &Pool) -> Vec<u8> {
     let mut bytes = vec![0; (pool.region().len() - ROOT_AT) as usize];
     pool.region().load(ROOT_AT, &mut bytes);
@@ -272,7 +272,7 @@ fn damage_is_the_same_error_as_for_a_normal_open() {
         if medium == Medium::File {
             let (log, at) = last_block(path);
             let file = OpenOptions::new().write(true).open(&log).unwrap();
-            // Not the last batch but one long confirmed.
+            // Not the last batch, but one confirmed long before.
             file.write_all_at(&[0x77; 8], at / 2 / BLOCK as u64 * BLOCK as u64 + 72)
                 .unwrap();
             let error = check_refused("the log", path, medium);
@@ -342,7 +342,7 @@ fn a_medium_that_was_asked_for_is_not_taken_over() {
     assert_eq!(recorded, Medium::Emulated);
 }
 
-/// A tmpfs that can be made read-only; unmounted in the end.
+/// A tmpfs that can be made read-only; unmounted on drop.
 struct Disk(tempfile::TempDir);
 
 impl Disk {

@@ -1,7 +1,7 @@
-//! A directory: which files there are, and which there will be after a crash.
+//! A directory: which files exist, and which will exist after a crash.
 //!
-//! Invariant: a file that was created, or unlinked, is so for sure after a crash only once the directory was
-//! synced. With feature `lab` a directory may be the lab's [`Disk`].
+//! Invariant: the creation or removal of a file survives a crash only once the directory was synced. With
+//! feature `lab` a directory may be the lab's [`Disk`].
 
 use super::File;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// What stands in for the directory.
+    /// The lab's disk, if it stands in for the directory.
     #[cfg(feature = "lab")]
     disk: Option<Arc<Disk>>,
 }
@@ -48,8 +48,7 @@ impl Directory {
         &self.path
     }
 
-    /// Names of the files there are, in no order. A name that is no text is left out: none of ours is like
-    /// that.
+    /// Names of the files, in no order. Names that are not UTF-8 are left out: everdram writes none.
     pub(crate) fn names(&self) -> Result<Vec<String>, Errno> {
         #[cfg(feature = "lab")]
         if let Some(disk) = &self.disk {
@@ -90,7 +89,7 @@ impl Directory {
         File::open_to_read(&self.path.join(name))
     }
 
-    /// Takes a file out of the directory.
+    /// Removes a file from the directory.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn unlink(&self, name: &str) -> Result<(), Errno> {
         #[cfg(feature = "lab")]

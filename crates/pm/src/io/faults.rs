@@ -1,12 +1,12 @@
-//! Faults on demand, for tests: a sync that fails, a disk that is full, and a machine that goes off.
+//! Faults on demand, for tests: a sync that fails, a disk that is full, and a power loss.
 //!
 //! Faults are registered for a directory and apply to every file opened below it afterwards. Writes reach
 //! the real files at once (so reads see them, as through a page cache), and the sectors they replaced are
 //! remembered until a sync of that file succeeds. [`Faults::crash`] then plays the power loss: each sector
 //! of 512 bytes written since takes one of the contents it has had, chosen by a seed.
 //!
-//! A failed sync does what Linux does: the data it covered is no longer dirty, so no later sync writes it;
-//! those sectors stay at the mercy of the next crash until they are written again, and that is synced.
+//! A failed sync does what Linux does: the data it covered is no longer dirty, so no later sync writes it.
+//! The next crash may still lose those sectors, until they are written again and synced.
 
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// Bytes that a device writes whole or not at all.
+/// Bytes that a device writes atomically.
 const SECTOR: u64 = 512;
 
 static REGISTRY: LazyLock<Mutex<HashMap<PathBuf, Weak<Faults>>>> = LazyLock::new(Mutex::default);
 
-/// What goes wrong in one directory, and what it would cost.
+/// The faults of one directory, and what a crash there would lose.
 #[derive(Debug, Default)]
 pub struct Faults {
     state: Mutex<State>,
@@ -34,12 +34,12 @@ struct State {
     off_at: Option<u64>,
     /// Syncs that still succeed before one fails.
     syncs_left: Option<u64>,
-    /// Syncs of the directory so far, and whether the next ones fail.
+    /// Syncs of the directory so far.
     directory_syncs: u64,
     directory_fails: bool,
     /// Bytes of growth before the disk is full.
     room_left: Option<u64>,
-    /// Writes to files whose names start so panic.
+    /// Writes to files whose names start with this panic.
     panics: Option<&'static str>,
     /// Whether overwritten sectors are remembered.
     lossy: bool,
@@ -50,7 +50,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Sector {
     before: Vec<[u8; SECTOR as usize]>,
-    /// A sync failed while this sector was dirty: no later sync saves what it held then.
+    /// A sync failed while this sector was dirty: no later sync makes its contents of that time durable.
     lost: bool,
 }
 
@@ -81,8 +81,8 @@ impl Faults {
         self.state.lock().lossy = true;
     }
 
-    /// After `calls` more writes and syncs every further one fails, as if the machine had gone off; the
-    /// one at the border has written some of its sectors.
+    /// After `calls` more writes and syncs every further one fails, as if the machine had lost power. The
+    /// first write to fail has reached the file: a crash keeps any of its sectors.
     pub fn off_after(&self, calls: u64) {
         let mut state = self.state.lock();
         state.off_at = Some(state.calls + calls);
@@ -104,12 +104,12 @@ impl Faults {
         self.state.lock().directory_syncs
     }
 
-    /// The next write to a file whose name starts so panics, and every one after it.
+    /// The next write to a file whose name starts with `name` panics, and so does each later one.
     pub fn panic_at_writes_of(&self, name: &'static str) {
         self.state.lock().panics = Some(name);
     }
 
-    /// Files may grow by `bytes` more, then the disk is full. `None`: room again.
+    /// Files may grow by `bytes` more, then the disk is full. `None`: no limit.
     pub fn room(&self, bytes: Option<u64>) {
         self.state.lock().room_left = bytes;
     }
@@ -120,8 +120,8 @@ impl Faults {
         self.state.lock().calls
     }
 
-    /// The machine is on again and nothing was lost, as after a killed process: what was written can be read,
-    /// and is still at the mercy of the next crash.
+    /// The machine is on again and lost nothing, as after a killed process. All writes can be read; those not
+    /// synced can still be lost in the next crash.
     pub fn on(&self) {
         self.state.lock().off_at = None;
     }
@@ -134,7 +134,7 @@ impl Faults {
     pub fn crash(&self, seed: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-        // Some crashes lose all that was in flight, some keep all: extremes matter more than mixtures.
+        // Some crashes lose all un-synced writes, some keep all: extremes matter more than mixtures.
         let mood = random.random_range(0..4);
         let mut paths: Vec<_> = std::mem::take(&mut state.unsynced).into_iter().collect();
         paths.sort_by(|a, b| a.0.cmp(&b.0));
@@ -234,7 +234,7 @@ impl Faults {
             }
             None => false,
         };
-        // A lossy disk is made of memory: waiting for the real one would prove nothing.
+        // A lossy disk is simulated in memory: waiting for the real one would prove nothing.
         if !fails && !state.lossy {
             call()?;
         }
@@ -249,7 +249,7 @@ impl Faults {
 }
 
 impl State {
-    /// Counts a call; whether the machine is off for it.
+    /// Counts a call; returns whether the machine is off for it.
     fn off(&mut self) -> bool {
         self.calls += 1;
         self.off_at.is_some_and(|at| self.calls > at)

@@ -1,16 +1,16 @@
 //! The seam to file system calls: every byte a pool writes to a file, and every sync, passes through here.
 //!
 //! Invariants:
-//! - A write is whole or an error; a short write is continued, an interrupted call repeated. A failed sync is
-//!   never repeated: the kernel may have dropped what it could not write and would report success. It tells
-//!   of that once, and not to whoever syncs the same file next: so syncs of a file take turns, and behind one
+//! - A write completes or fails: a short write is continued, an interrupted call repeated.
+//! - A failed sync is never repeated. The kernel may have dropped the data, reports the failure once, and
+//!   would report success to the next sync of the same file. So syncs of a file take turns, and after one
 //!   that failed all fail.
 //! - Files are opened without following symbolic links, and with mode 0600.
-//! - With feature `faults` each call first asks the [`faults`] registered for the file's directory, and
-//!   tells them what it overwrote, so that a test can take un-synced writes back. Without the feature
-//!   there is no trace of that.
-//! - With feature `lab` a file may be one of the lab's [`Disk`](crate::lab::Disk); whoever holds it does not
-//!   see the difference, except that such a file cannot be mapped.
+//! - With feature `faults` each call first asks the [`faults`] registered for the file's directory, and tells
+//!   them what it overwrote, so that a test can revert un-synced writes. Without the feature this code does
+//!   not exist.
+//! - With feature `lab` a file may be one of the lab's [`Disk`](crate::lab::Disk). Callers see one
+//!   difference: such a file cannot be mapped.
 
 mod directory;
 #[cfg(feature = "faults")]
@@ -33,7 +33,7 @@ use system::SystemFile;
 #[derive(Debug)]
 pub(crate) struct File {
     inner: Inner,
-    /// What a sync has failed with. Held during each sync.
+    /// The error of the first sync that failed. Locked during each sync.
     failed: Mutex<Option<Errno>>,
 }
 
@@ -136,7 +136,7 @@ impl File {
         of!(self, sync()).inspect_err(|errno| *failed = Some(*errno))
     }
 
-    /// Waits until nobody syncs the file; the error of a sync that has failed.
+    /// Waits until no other thread syncs the file; fails if a sync has failed.
     fn turn(&self) -> Result<MutexGuard<'_, Option<Errno>>, Errno> {
         // Another thread's sync may come between a write and its own.
         #[cfg(feature = "lab")]
@@ -151,8 +151,8 @@ impl File {
         of!(self, allocate(at, bytes))
     }
 
-    /// Whether the first `bytes` are there without a hole, as far as the file system can tell quickly: it may
-    /// say no, and [`File::allocate`] finds nothing to do.
+    /// Whether the first `bytes` have no hole, as far as the file system can tell quickly. A wrong `false` is
+    /// harmless: [`File::allocate`] then finds nothing to do.
     pub(crate) fn is_whole(&self, bytes: u64) -> bool {
         match &self.inner {
             Inner::System(file) => file.is_whole(bytes),
@@ -161,8 +161,8 @@ impl File {
         }
     }
 
-    /// Gives the room of `at .. at + bytes` back to the file system. The range reads as zeros then; until the
-    /// file is synced, a crash may leave any part of it as it was.
+    /// Returns the room of `at .. at + bytes` to the file system. The range then reads as zeros. Until the
+    /// file is synced, a crash may bring back any part of the old contents.
     pub(crate) fn punch(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         match &self.inner {
             Inner::System(file) => file.punch(at, bytes),

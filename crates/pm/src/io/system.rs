@@ -7,7 +7,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// What a file system in memory calls itself.
+/// The magic number of tmpfs in `statfs`.
 const TMPFS: u64 = 0x0102_1994;
 
 /// A file of the system. The methods are those of [`File`](super::File).
@@ -20,8 +20,8 @@ pub(crate) struct SystemFile {
 }
 
 impl Drop for SystemFile {
-    /// Gives a lock back at once. Closing alone does so only when nobody else has the descriptor, and a
-    /// child that another thread is just starting has a copy until it executes its program.
+    /// Unlocks at once. Closing does so only when it drops the last copy of the descriptor, and a child
+    /// process that another thread has just forked holds one until it calls `exec`.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.inner, FlockOperation::Unlock);
     }
@@ -114,9 +114,9 @@ impl SystemFile {
     }
 
     pub(super) fn is_whole(&self, bytes: u64) -> bool {
-        // Memory that is reserved and was never written to is a hole to `seek`, and to reserve it once more
-        // writes zeros to all of it. But what tmpfs counts is the pages of the file and nothing else. As many
-        // as there have to be: of a huge page it counts what lies behind the end, too.
+        // To `SEEK_HOLE`, allocated memory that was never written is a hole, and allocating it again would
+        // write zeros to all of it. So on tmpfs the blocks of the file decide. They must be equal, not more:
+        // of a huge page tmpfs counts the part past the end of the file, too.
         if rustix::fs::fstatfs(&self.inner).is_ok_and(|stat| stat.f_type as u64 == TMPFS)
             && self.backed_bytes().is_ok_and(|backed| backed == bytes)
         {
@@ -132,7 +132,7 @@ impl SystemFile {
     }
 
     pub(super) fn backed_bytes(&self) -> Result<u64, Errno> {
-        /// What the system counts blocks of a file in.
+        /// The unit of `st_blocks`.
         const BLOCK: u64 = 512;
         let blocks = rustix::fs::fstat(&self.inner)?.st_blocks;
         Ok(u64::try_from(blocks).unwrap_or(0) * BLOCK)

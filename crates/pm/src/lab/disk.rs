@@ -1,15 +1,15 @@
-//! A disk in memory: what a running process sees of its files, with a tap on every call that decides what a
+//! A disk in memory: the files as a running process sees them, with a tap on every call that decides what a
 //! crash can leave of them.
 //!
-//! A [`Disk`] holds files as the page cache shows them. What the medium below would hold is not kept here:
-//! the tap hears of each write and each sync, so it can keep that by its own rules. Like on Linux a failed
-//! sync leaves what it covered visible to the process.
+//! A [`Disk`] holds files as the page cache shows them. It does not hold the medium's contents: the tap sees
+//! each write and each sync, and keeps those by its own rules. As on Linux, the data of a failed sync stays
+//! visible to the process.
 //!
 //! Invariants:
-//! - Every call is told before it takes effect, and takes effect only if the tap lets it.
-//! - A [`FileId`] names one file for as long as the disk is there. A file that is unlinked and created again
-//!   under its name is another file.
-//! - The tap is called without a lock of the disk, so it may look at the disk.
+//! - The tap is told of every call before it takes effect, and can prevent it.
+//! - A [`FileId`] names one file for the life of the disk. A file that is unlinked and created again under
+//!   its name is another file.
+//! - The tap is called without a lock of the disk, so it may read the disk.
 
 use super::tap::Site;
 use parking_lot::Mutex;
@@ -19,15 +19,14 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One file of a disk. The files that a disk starts with have 0, 1 and so on, by name; files created later go
-/// on from there.
+/// One file of a disk. The initial files have 0, 1 and so on, by name; later ones continue from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
 /// A call on a disk that decides what a crash can leave.
 #[derive(Clone, Copy, Debug)]
 pub enum DiskEvent<'a> {
-    /// An empty file appears in the directory. Cannot be skipped: whoever opens a file needs one.
+    /// An empty file appears in the directory. Cannot be skipped: the opener needs a file.
     Create {
         /// The file.
         file: FileId,
@@ -40,17 +39,17 @@ pub enum DiskEvent<'a> {
         file: FileId,
         /// Offset in the file.
         at: u64,
-        /// What is written.
+        /// The bytes.
         bytes: &'a [u8],
     },
-    /// The file is cut, or extended with zeros.
+    /// The file is truncated, or extended with zeros.
     SetLen {
         /// The file.
         file: FileId,
-        /// Its length from here on.
+        /// Its new length.
         bytes: u64,
     },
-    /// Room is taken; the file grows, with zeros, where it ends earlier.
+    /// Space is allocated; the file grows, with zeros, where it ends earlier.
     Allocate {
         /// The file.
         file: FileId,
@@ -66,7 +65,7 @@ pub enum DiskEvent<'a> {
         /// `fdatasync`, which covers the length too, instead of `fsync`.
         data_only: bool,
     },
-    /// The file disappears from the directory. Whoever has it open goes on using it.
+    /// The file disappears from the directory. Its open handles stay valid.
     Unlink {
         /// The file.
         file: FileId,
@@ -75,21 +74,21 @@ pub enum DiskEvent<'a> {
     SyncDirectory,
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It happens.
+    /// It takes effect.
     Go,
-    /// It does nothing, and reports success: the call is taken out of the program.
+    /// It does nothing, and reports success: the program runs as without the call.
     Skip,
     /// It does nothing, and fails.
     Fail(Errno),
-    /// The first so many bytes of a write are there, and it fails; any other call does nothing, and fails.
+    /// The first `n` bytes of a write take effect, and it fails; any other call does nothing, and fails.
     FailAfter(u64, Errno),
 }
 
-/// Hears every call on a disk, before it happens, and decides what becomes of it. Calls can come from inside
-/// an event of a [`Tap`](super::Tap): a fence that finds the log full writes a checkpoint.
+/// Is told of every call on a disk, before it takes effect, and decides what happens to it. Calls can come
+/// from inside an event of a [`Tap`](super::Tap): a fence that finds the log full writes a checkpoint.
 pub trait DiskTap: Send + Sync {
     /// A call is about to happen.
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer;
@@ -105,7 +104,7 @@ pub struct Disk {
 struct Content {
     name: String,
     bytes: Vec<u8>,
-    /// Whether the directory has it.
+    /// Whether the directory has the file.
     linked: bool,
 }
 
@@ -130,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// The files in the directory, as the process sees them: what a crash of the process alone would leave.
+    /// The files in the directory as the process sees them, and as a crash of the process alone leaves them.
     #[must_use]
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let files = self.files.lock();
@@ -193,7 +192,7 @@ impl Disk {
             .map(|(id, _)| id)
     }
 
-    /// Looks at the bytes of a file.
+    /// Passes the bytes of a file to `look`.
     pub(crate) fn read<T>(&self, name: &str, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
         let file = self.find(name).ok_or(Errno::NOENT)?;
         Ok(self.with(file, |content| look(&content.bytes)))
@@ -215,7 +214,7 @@ impl Disk {
         Ok(file)
     }
 
-    /// Takes a file out of the directory.
+    /// Removes a file from the directory.
     #[track_caller]
     pub(crate) fn unlink(&self, name: &str) -> Result<(), Errno> {
         let file = self.find(name).ok_or(Errno::NOENT)?;
@@ -231,7 +230,7 @@ impl Disk {
         self.ask(DiskEvent::SyncDirectory).map(drop)
     }
 
-    /// Tells the tap; whether the call happens.
+    /// Asks the tap; returns whether the call takes effect.
     #[track_caller]
     fn ask(&self, event: DiskEvent<'_>) -> Result<bool, Errno> {
         match self.answer(event) {

@@ -1,9 +1,9 @@
 //! Pools of ordinary files for the lab: image and redo log on a [`Disk`], opened by the code that opens any
 //! pool.
 //!
-//! The image is not mapped but copied, which is what a private mapping of it is to the process. The log has
-//! no threads: whoever waits writes it, and does the checkpointer's work when there is some. So in one thread
-//! the same calls lead to the same calls on the disk.
+//! The image is copied, not mapped; to the process a private mapping is no more. The log has no threads: a
+//! waiter writes it, and does the checkpointer's work if any is due. So in one thread the same calls lead to
+//! the same calls on the disk.
 
 use super::disk::Disk;
 use super::memory::Seed;
@@ -27,23 +27,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a pool on a disk of the lab is opened.
+/// Options to open a pool on a disk of the lab.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
     /// The image may grow to this many bytes, a multiple of 4096.
     pub capacity: u64,
-    /// Redo log bytes to keep; a checkpoint is due when half of them are used. Files are used again, rather
-    /// than deleted, from 8 segments on.
+    /// Redo log bytes to keep; a checkpoint is due when half of them are used. From 8 segments on files are
+    /// reused instead of deleted.
     pub log_bytes: u64,
     /// Bytes of a segment of the log, a multiple of 4096; the same at each open of a pool.
     pub segment_bytes: u64,
     /// Acknowledgement class.
     pub durability: Durability,
-    /// Leaves out the write-ahead rule, which a lab that is worth its name notices.
+    /// Leaves out the write-ahead rule; a good lab detects that.
     pub break_write_ahead: bool,
 }
 
-/// The files of a new pool, all of them durable: an image without extents. The log comes with the first open.
+/// The files of a new pool, all of them durable: an image without extents. The first open creates the log.
 ///
 /// # Errors
 /// None on memory.
@@ -67,7 +67,7 @@ pub fn create_files(
 /// As [`Pool::open`].
 ///
 /// # Panics
-/// If the options are no whole pages, or a log is asked for that is shorter than two segments.
+/// If the options are not whole pages, or the log is shorter than two segments.
 pub fn open_files(
     disk: &Arc<Disk>,
     options: &FileOptions,
@@ -110,7 +110,7 @@ pub fn open_files(
     })
 }
 
-/// What a look at the disk would have found.
+/// The place that opening a path would have found.
 fn place(file: &Arc<File>) -> Place {
     Place {
         file: Arc::clone(file),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What a new lab pool draws its identity and its secret from.
+/// Seed of a new lab pool's identity and secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
@@ -39,7 +39,7 @@ impl Seed {
     }
 }
 
-/// The image of a new pool on persistent memory, as long as it is without extents.
+/// The image of a new pool on persistent memory, without extents.
 ///
 /// # Errors
 /// None on memory.
@@ -57,8 +57,8 @@ pub fn create(seed: Seed, engine: u32, geometry: [u64; 8]) -> Result<Vec<u8>, Er
     Ok(image)
 }
 
-/// Opens an image as `pmem` is opened after a crash: both copies of the superblock are read, the incarnation
-/// is raised. The image may grow to `capacity` bytes, a multiple of 4096.
+/// Opens an image as `pmem` is opened after a crash: reads both copies of the superblock and raises the
+/// incarnation. The image may grow to `capacity` bytes, a multiple of 4096.
 ///
 /// # Errors
 /// As [`Pool::open`].

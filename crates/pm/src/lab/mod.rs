@@ -1,10 +1,10 @@
 //! The crash lab's way into the pool (feature `lab`): pools in memory, and a tap on everything that decides
 //! what a crash can leave.
 //!
-//! A lab pool runs the code that every pool runs: lanes, superblock, growth, and on the `file` medium the
-//! redo log. What differs is below that: stores go to plain memory without flush instructions, and files are
-//! simulated. The [`Tap`] hears of each event; without one a lab pool is just a very fast pool, which is what
-//! recovering a million images takes.
+//! A lab pool runs the code of every pool: lanes, superblock, growth, and on the `file` medium the redo log.
+//! Only the lowest layer differs: stores go to plain memory without flush instructions, and files are
+//! simulated. The [`Tap`] sees each event. Without a tap a lab pool is just very fast, fast enough to recover
+//! a million images.
 
 mod disk;
 mod files;

@@ -1,9 +1,9 @@
-//! Memory of short-lived tables.
+//! Memory of short-lived tables, kept for reuse.
 //!
-//! The lab recovers thousands of images a second, and each engine has its tables. Mapping them, touching them
-//! and unmapping them, which interrupts every core that runs a thread of the process, took longer than what
-//! is done in them. So a thread that has opened a copy of an image keeps such memory for the next one; other
-//! threads keep nothing.
+//! The lab recovers thousands of images a second, and each engine has its tables. Mapping, touching and
+//! unmapping them interrupts every core that runs a thread of the process, and took longer than the work in
+//! them. So a thread that has opened a copy of an image keeps such memory for the next one; other threads
+//! keep nothing.
 
 use crate::memory::map::Reservation;
 use crate::memory::region::Backing;
@@ -12,9 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reservations that a thread keeps.
+/// Most reservations that a thread keeps.
 const KEPT_MOST: usize = 4;
-/// Usable bytes of one that is kept: clearing more takes longer than getting new ones.
+/// Most usable bytes of a kept one: clearing more takes longer than a new reservation.
 const USABLE_MOST: u64 = 512 << 10;
 
 thread_local! {
@@ -22,19 +22,19 @@ thread_local! {
     static KEPT: RefCell<Vec<Reservation>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread opens copies of images, one after another.
+/// Marks this thread as one that opens copies of images, one after another.
 pub(crate) fn this_thread_simulates() {
     SIMULATES.set(true);
 }
 
-/// Whether it does.
+/// Whether [`this_thread_simulates`] was called on this thread.
 pub(crate) fn does_this_thread_simulate() -> bool {
     SIMULATES.get()
 }
 
 /// A [`Reservation`] that may be used again.
 pub(crate) struct Spare {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     reservation: Option<Reservation>,
     /// Bytes that may have been written.
     usable: AtomicU64,
@@ -78,7 +78,7 @@ impl Spare {
     }
 }
 
-// SAFETY: what the reservation promises, until this is dropped; and whoever gets it next has it alone.
+// SAFETY: as for the reservation, until this is dropped; its next user owns it alone.
 unsafe impl Backing for Spare {
     fn base(&self) -> NonNull<u8> {
         self.reservation().base()
@@ -94,9 +94,9 @@ impl Drop for Spare {
         let Some(reservation) = self.reservation.take() else {
             return;
         };
-        // SAFETY: these bytes were made usable, and nobody has the memory any more.
+        // SAFETY: these bytes were made usable, and no reference to the memory remains.
         unsafe { reservation.base().write_bytes(0, usable as usize) };
-        // What there is no room for, and everything when the thread ends, is unmapped.
+        // Surplus reservations are unmapped here, the others when the thread ends.
         let _ended = KEPT.try_with(|kept| {
             if let Ok(mut kept) = kept.try_borrow_mut()
                 && kept.len() < KEPT_MOST
@@ -119,7 +119,7 @@ mod tests {
 
     fn fill(spare: &Spare, bytes: u64) -> bool {
         spare.fill_with_zeros(bytes).unwrap();
-        // SAFETY: usable, and nobody else has it.
+        // SAFETY: usable, and owned here alone.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(spare.base().as_ptr(), bytes as usize) };
         let was_zero = memory.iter().all(|byte| *byte == 0);

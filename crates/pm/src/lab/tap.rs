@@ -1,18 +1,18 @@
-//! What a tap hears, and what it may say.
+//! The events that a tap sees, and its answers.
 //!
-//! A tap is called before the event happens. It makes the event happen itself, by calling what it was given,
-//! so that it can put events of several threads into one order: what it records is then the order in which
-//! memory saw them. A tap that answers a flush or a fence with `false` takes it out of the program: that is
-//! how the lab finds flushes and fences that no test would miss.
+//! A tap is called before the event happens, and performs the event itself by calling `perform`. So it can
+//! order the events of several threads: it records them in the order in which memory saw them. A tap that
+//! answers a flush or a fence with `false` removes it from the program: so the lab finds flushes and fences
+//! that no test would miss.
 
 use crate::memory::region::Region;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Where in the source an event was asked for.
+/// The source line of an event.
 pub type Site = &'static Location<'static>;
 
-/// Who asks: a lane, or the superblock. A fence covers the flushes of its own actor alone.
+/// A lane, or the superblock. A fence covers the flushes of its own actor alone.
 pub type Actor = u32;
 
 /// How bytes were stored.
@@ -20,11 +20,11 @@ pub type Actor = u32;
 pub enum StoreKind {
     /// One aligned word: never torn, and kept in order with other word stores to its line.
     Word,
-    /// As `Word`; harmless to lose, so that no acknowledgement waits for it.
+    /// As `Word`, but its loss is harmless, so no acknowledgement waits for it.
     Late,
-    /// Several words through the cache: between two word stores of a line any of them may be there.
+    /// Several words through the cache: between two word stores to a line any of them may have arrived.
     Bulk,
-    /// Whole lines past the cache: any of their words may be there until the actor's next fence, which
+    /// Whole lines past the cache: any of their words may have arrived before the actor's next fence, which
     /// covers them without a flush.
     Stream,
 }
@@ -37,7 +37,7 @@ impl StoreKind {
     }
 }
 
-/// Who asks, and where.
+/// Actor and source line.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Who.
@@ -69,17 +69,17 @@ pub enum Event<'a> {
     Fence,
 }
 
-/// Makes a store happen; `false` if it does not (a compare-and-swap that found another word).
+/// Performs a store; `false` if nothing was stored (a compare-and-swap found another word).
 pub type Perform<'a> = &'a mut dyn FnMut() -> bool;
 
-/// Hears every event of a pool in memory. See the module text.
+/// Is told of every event of a pool in memory. See the module text.
 pub trait Tap: Send + Sync {
-    /// A new lane, or superblock, wants a name.
+    /// A number for a new lane or superblock.
     fn actor(&self) -> Actor;
 
-    /// An event is about to happen to `region`. A store happens by `perform`; the answer says whether it did.
-    /// For flushes and fences `perform` does nothing on persistent memory and must be called on files unless
-    /// the answer is `false`, which takes the event out of the program.
+    /// An event is about to happen to `region`. For a store, `perform` does it, and the answer says whether
+    /// it was done. For flushes and fences `perform` does nothing on persistent memory. On files the tap must
+    /// call it, unless it answers `false`, which removes the event from the program.
     fn event(
         &self,
         region: &Region,
@@ -88,11 +88,11 @@ pub trait Tap: Send + Sync {
         perform: Perform<'_>,
     ) -> bool;
 
-    /// Somebody is about to store to `at .. at + bytes` of `region`: comes within the event, for those who
-    /// have to decide first what was there.
+    /// A store to `at .. at + bytes` of `region` is about to happen. Called within the event, for taps that
+    /// must first decide the old contents.
     fn before_store(&self, _region: &Region, _at: u64, _bytes: u64) {}
 
-    /// Somebody is about to read `at .. at + bytes` of `region`.
+    /// A read of `at .. at + bytes` of `region` is about to happen.
     fn load(&self, region: &Region, at: u64, bytes: u64);
 }
 

@@ -1,23 +1,23 @@
-//! Waiting under a scheduler: a thread that waits for another says so, and the scheduler lets the other run.
+//! Waiting under a scheduler: a waiting thread says so, and the scheduler lets another run.
 //!
-//! Under the lab's scheduler one thread runs at a time. A thread that spins, naps or sleeps on a futex until
-//! somebody else has done something would keep that somebody from running; so whoever waits calls [`waiting`]
-//! first, and waits its own way only if nobody schedules it.
+//! Under the lab's scheduler one thread runs at a time. A thread that spins, sleeps or waits on a futex for
+//! another thread would keep that thread from running. So it calls [`waiting`] first, and waits by itself
+//! only if no scheduler runs it.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Lets others run, and returns when this thread may go on.
+/// Lets other threads run, and returns when this one may continue.
 pub trait Waiter {
-    /// The calling thread cannot go on by itself.
+    /// The calling thread cannot continue by itself.
     fn wait(&self);
 
-    /// The calling thread is about to store something to DRAM that others go by, there; it can go on, and so
-    /// could another.
+    /// The calling thread is about to store to DRAM that other threads read, at `there`; it can continue, and
+    /// so could another.
     fn step(&self, _there: &'static Location<'static>) {}
 
-    /// How many things to do at once, of so many that would be good for speed.
+    /// How many of `most` operations to do at once; more is faster.
     fn few(&self, most: usize) -> usize {
         most
     }
@@ -28,7 +28,7 @@ thread_local! {
     static IS_SCHEDULED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body` with this thread scheduled by `waiter`, and then as it was before.
+/// Runs `body` with this thread scheduled by `waiter`, then restores the old state.
 pub fn wait_as<T>(waiter: Arc<dyn Waiter>, body: impl FnOnce() -> T) -> T {
     struct Reset(Option<Arc<dyn Waiter>>);
     impl Drop for Reset {
@@ -45,7 +45,7 @@ fn schedule_by(waiter: Option<Arc<dyn Waiter>>) -> Option<Arc<dyn Waiter>> {
     WAITER.replace(waiter)
 }
 
-/// Lets other threads run if this one is scheduled; `false` if it is not, and has to wait its own way.
+/// Lets other threads run if this one is scheduled; `false` if it is not, and must wait by itself.
 pub fn waiting() -> bool {
     let waiter = WAITER.with_borrow(Option::clone);
     match waiter {
@@ -57,8 +57,8 @@ pub fn waiting() -> bool {
     }
 }
 
-/// Says that the calling thread is about to store something to DRAM that others go by: where it is scheduled,
-/// another one may come first. Anywhere else it is a load and a branch.
+/// Announces a store to DRAM that other threads read: a scheduled thread may be preempted here. Otherwise it
+/// costs a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn step() {
@@ -67,8 +67,7 @@ pub fn step() {
     }
 }
 
-/// How many things the calling thread is to do at once, of so many that would be good for speed: all of them,
-/// unless it is scheduled.
+/// How many of `most` operations to do at once: all, unless this thread is scheduled.
 #[inline(always)]
 #[must_use]
 pub fn few(most: usize) -> usize {

@@ -1,19 +1,18 @@
-//! Appending a group: one short critical section that copies, marks pages and gives out the LSN.
+//! Appending a group: one short critical section that copies, marks pages and assigns the LSN.
 //!
-//! Here, and where recovery applies a group, pages are marked dirty, and nowhere else: see `checkpoint.rs`
-//! for why.
+//! Pages are marked dirty only here and where recovery applies a group: see `checkpoint.rs` for why.
 
 use super::Shared;
 use super::group::Content;
 use super::pending::Pending;
 use std::sync::atomic::Ordering;
 
-/// Bytes that may wait to be written; an append that finds more writes them first.
+/// Limit of bytes that wait to be written; an append that finds more writes them first.
 const PENDING_BYTES_MAX: usize = 32 << 20;
 
 impl Shared {
-    /// Appends `content` and empties it; returns its LSN. Waits only if the log has no room, or if writing
-    /// does not keep up. On a failed log the group is dropped and its LSN never becomes durable.
+    /// Appends `content` and empties it; returns its LSN. Waits only if the log has no room, or if the writer
+    /// falls behind. On a failed log the group is dropped and its LSN never becomes durable.
     pub(super) fn append(&self, content: &mut Content) -> u64 {
         let footprint = content.footprint();
         let lsn = loop {
@@ -28,7 +27,7 @@ impl Shared {
             let full = pending.bytes() >= PENDING_BYTES_MAX;
             drop(pending);
             if full {
-                // A failure shows at the top of the loop.
+                // The top of the loop detects a failure.
                 let _ = self.wait_durable(end);
             } else {
                 self.wait_for_room(end + footprint);
@@ -39,8 +38,8 @@ impl Shared {
         lsn
     }
 
-    /// As [`Shared::append`], where nobody may wait: for the checkpointer, who makes room for all others.
-    /// Whether there was room; `content` is empty in either case.
+    /// As [`Shared::append`], without waiting: for the checkpointer, which makes room for all others. Returns
+    /// whether there was room; `content` is empty in either case.
     pub(super) fn append_if_room(&self, content: &mut Content) -> bool {
         let footprint = content.footprint();
         let mut pending = self.pending.lock();
@@ -61,7 +60,7 @@ impl Shared {
 
     #[inline]
     fn push(&self, pending: &mut Pending, content: &Content) -> u64 {
-        // Half a group would become part of the next one.
+        // Without this, half a group would become part of the next one.
         let watch = self.watch("writer of a group");
         let begun = pending.end();
         let mut rest = content.bytes.as_slice();

@@ -1,4 +1,4 @@
-//! The two threads of a log: the flusher and the checkpointer. See `mod.rs` for why they are two.
+//! The two threads of a log: the flusher and the checkpointer. `mod.rs` says why there are two.
 
 use super::Shared;
 use super::frame::BLOCK;
@@ -11,32 +11,32 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often class `everysec` syncs: what was acknowledged is durable within a second, the sync included.
+/// How often class `everysec` syncs: acknowledged writes are durable within a second, the sync included.
 const EVERY_SECOND: Duration = Duration::from_millis(800);
-/// How often class `none` syncs, if nothing else made it do so.
+/// How often class `none` syncs, if nothing else did.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
-/// How long a full disk is left alone before the next attempt to prepare a segment.
+/// Delay before the next attempt to prepare a segment on a full disk.
 const FULL_DISK: Duration = Duration::from_millis(50);
 
-/// How long nobody must write before memory is given back without waiting for the log to fill up.
+/// Without appends for this long, memory is given back before the log fills up.
 const CALM: Duration = Duration::from_secs(1);
-/// How long memory is kept at most if somebody always writes, but too little to fill the log.
+/// Longest time that memory is kept while writers append too little to fill the log.
 const RESTLESS: Duration = Duration::from_secs(60);
-/// Rounds that give everything back: one to watch, one to compare and log what was never flushed, one for
-/// that.
+/// Rounds that give everything back: the first watches the chunks, the second compares them and logs lines
+/// that were never flushed, the third gives the memory back.
 const ROUNDS_IN_CALM: u32 = 3;
 
-/// How often an append that no thread serves tries to get room.
+/// How often an append without threads tries to make room.
 const ROUNDS_WITHOUT_THREAD: u32 = 8;
 
 /// What to do after a round of the checkpointer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// There is nothing more to do.
+    /// Nothing is left to do.
     Last,
-    /// Another round.
+    /// Run another round.
     Again,
-    /// The disk is full, and somebody waits for room: another round in a while.
+    /// The disk is full, and an append waits for room: run another round later.
     Starving,
 }
 
@@ -63,12 +63,12 @@ impl Background {
         }
     }
 
-    /// Stops both threads after what they are at.
+    /// Stops both threads after their current round.
     pub(super) fn stop(self, log: &Shared) {
         log.stopping.store(true, Ordering::SeqCst);
         log.flusher.ring();
         log.checkpointer.ring();
-        // A thread that panicked has said so; there is nothing of it left to stop.
+        // A thread that panicked has reported it, and needs no stop.
         let _ = self.flusher.join();
         let _ = self.checkpointer.join();
     }
@@ -88,12 +88,12 @@ fn spawn(log: &Arc<Shared>, name: &'static str, run: fn(&Shared)) -> Result<Join
         })
 }
 
-/// When nobody has written for a while.
+/// Detects that no session has appended for a while.
 struct Calm {
     end: u64,
     /// Since when the log ends there.
     since: Instant,
-    /// When there was a calm before.
+    /// Time of the last calm.
     before: Instant,
 }
 
@@ -107,7 +107,7 @@ impl Calm {
         }
     }
 
-    /// Whether the log, which ends at `end`, was left alone for [`CALM`], or never was for [`RESTLESS`].
+    /// Whether the log, which ends at `end`, had no appends for [`CALM`], or no calm for [`RESTLESS`].
     fn has_come(&mut self, end: u64) -> bool {
         let moment = Instant::now();
         if self.end != end {
@@ -136,7 +136,7 @@ impl Shared {
                 None => self.requested.load(Ordering::Acquire),
                 Some(_) => self.end(),
             };
-            // A failure stays, and subscribers were told.
+            // A failure is permanent, and subscribers were told.
             let _ = self.flush_to(wanted);
         }
     }
@@ -147,7 +147,7 @@ impl Shared {
         while !self.stopping.load(Ordering::SeqCst) {
             self.checkpointer.listen(interval);
             while self.is_healthy() && !self.stopping.load(Ordering::SeqCst) {
-                match self.tend() {
+                match self.checkpointer_round() {
                     Round::Last => break,
                     Round::Again => {}
                     Round::Starving => std::thread::sleep(FULL_DISK),
@@ -159,10 +159,10 @@ impl Shared {
         }
     }
 
-    /// Writes and gives back what is still in memory, unless somebody writes.
+    /// Writes and gives back all memory, unless a session appends meanwhile.
     fn give_all_back(&self) {
         for _ in 0..ROUNDS_IN_CALM {
-            // What is appended by now may be padded to a block meanwhile.
+            // The writer may pad what was appended until now to a block.
             let end = self.end().next_multiple_of(BLOCK);
             let stopping = self.stopping.load(Ordering::SeqCst);
             if stopping || !self.holds_memory() || self.checkpoint().is_err() {
@@ -177,7 +177,7 @@ impl Shared {
     }
 
     /// One round of the checkpointer.
-    fn tend(&self) -> Round {
+    fn checkpointer_round(&self) -> Round {
         let Ok(prepared) = self.prepare_what_fits() else {
             return Round::Last;
         };
@@ -188,7 +188,7 @@ impl Shared {
         if !starving && used < self.options.log_bytes / 2 {
             return Round::Last;
         }
-        // A failure has poisoned the log already.
+        // The failure has poisoned the log already.
         if self.checkpoint().is_err() {
             return Round::Last;
         }
@@ -199,16 +199,16 @@ impl Shared {
         Round::Again
     }
 
-    /// Answers the checkpointer's bell where no thread listens to it.
+    /// Does the checkpointer's work if its bell was rung and no thread serves it.
     #[inline]
-    pub(super) fn tend_without_thread(&self) {
+    pub(super) fn serve_without_thread(&self) {
         if !self.options.setup.has_threads() && self.checkpointer.silence() {
-            while self.is_healthy() && self.tend() == Round::Again {}
+            while self.is_healthy() && self.checkpointer_round() == Round::Again {}
         }
     }
 
-    /// Makes positions up to `end` have segments where no thread does it. A disk that stays full fails the
-    /// log: nobody else is there who could make room.
+    /// Prepares segments for positions up to `end`, on a log without threads. A disk that stays full fails
+    /// the log: nothing else could make room.
     pub(super) fn make_room(&self, end: u64) {
         self.starving.fetch_add(1, Ordering::SeqCst);
         for round in 1.. {
@@ -219,7 +219,7 @@ impl Shared {
                 self.fail(self.options.directory.path(), Errno::NOSPC);
                 break;
             }
-            self.tend();
+            self.checkpointer_round();
         }
         self.starving.fetch_sub(1, Ordering::SeqCst);
     }

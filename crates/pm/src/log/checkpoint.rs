@@ -1,28 +1,29 @@
-//! Checkpoints: changed pages go to the image file while writers go on.
+//! Checkpoints: changed pages go to the image file while writers continue.
 //!
-//! Order is everything here. First the log is made durable and its end taken as L0. Every group before L0
-//! marked its pages before it got its LSN, so each is copied now or still marked for the next checkpoint with
-//! a group behind L0. A run of pages is copied, then the log is made durable up to where it ends *then*, and
-//! only then the run is written (the write-ahead rule). When all runs are written and the image is synced,
-//! the superblock says L0, and what the log has before it is free.
+//! The order of the steps makes this safe.
 //!
-//! A page is copied whole, with what others have stored to it and not fenced yet, so the image may have bytes
-//! that no group of the log has. Whoever opens the pool after a crash sees them in the page cache, and the
-//! disk may not have them: the process died before its sync, or the sync failed, after which the kernel takes
-//! the page for clean and never writes it again. So opening ends with a checkpoint ([`Shared::settle`]):
-//! every page that the run of groups touches is written once more, from the memory that is about to be shown,
-//! and synced. No other page needs that, for
+//! 1. Make the log durable and take its end as L0. Every group before L0 marked its pages before it got its
+//!    LSN. So each page is copied now, or is still marked for the next checkpoint by a group at or after L0.
+//! 2. Copy a run of pages. Make the log durable up to its end *then*. Only then write the run (the
+//!    write-ahead rule).
+//! 3. When all runs are written and the image is synced, record L0 in the superblock. The log before L0 is
+//!    free.
+//!
+//! A page is copied whole, including stores that are not fenced yet, so the image may have bytes that no
+//! group of the log has. After a crash they may exist only in the page cache: the process died before its
+//! sync, or the sync failed, and the kernel then takes the page for clean and never writes it again. So
+//! opening ends with a checkpoint ([`Shared::settle`]). It writes every page that the run of groups touches
+//! once more, from the memory that readers are about to see, and syncs. No other page needs that, because
 //!
 //! - a page goes to the image only if it is marked, and marks are set only where a group is appended or
-//!   applied that touches the page (`append.rs`, `recover.rs`), before its LSN is known to anybody;
-//! - when the superblock said L0, whatever had been written before was synced, and a mark that was there when
-//!   L0 was taken had been cleared, its page copied: a page that is written afterwards has a mark of a group
-//!   behind L0;
+//!   applied that touches the page (`append.rs`, `recover.rs`), before any thread learns its LSN;
+//! - when the superblock recorded L0, all earlier page writes were synced, and every mark older than L0 had
+//!   been cleared and its page copied: a page written later has a mark of a group at or after L0;
 //! - that group was durable when the page was written, so every later recovery that starts at L0 has it in
-//!   its run. And what recoveries write are pages of their runs.
+//!   its run. And recovery itself writes only pages of its run.
 //!
-//! The run itself is durable by then (`recover.rs`), so the rule above holds; and if this is broken off, or
-//! fails, the next open finds the same log, and the same pages to write.
+//! The run itself is durable by then (`recover.rs`), so the write-ahead rule holds. If this checkpoint is
+//! interrupted or fails, the next open finds the same log, and the same pages to write.
 
 use super::Shared;
 use super::dirty::PAGE;
@@ -45,7 +46,8 @@ struct Run {
 }
 
 impl Shared {
-    /// Brings the image up to date and frees the log. Only one runs at a time; writers never wait for it.
+    /// Brings the image up to date and frees the log. One checkpoint runs at a time; writers never wait for
+    /// it.
     pub(super) fn checkpoint(&self) -> Result<(), Error> {
         let _alone = lock(&self.checkpointing);
         self.watched("writer of a checkpoint", || self.checkpoint_alone())
@@ -69,14 +71,14 @@ impl Shared {
                 return Ok(());
             }
             self.write_run(&mut run)?;
-            // Writers must not run out of segments meanwhile. If the disk is full, this checkpoint is
-            // what makes room, so that is no reason to stop it.
+            // Writers must not run out of segments meanwhile. A full disk is no reason to stop: this
+            // checkpoint makes room.
             self.prepare_what_fits().map(drop)
         })?;
         self.write_run(&mut run)?;
         let recorded = lsn == self.checkpoint_lsn.load(Ordering::Acquire);
-        // Also if the log has nothing new: whoever holds `checkpointing` finds the image synced, or the log
-        // failed.
+        // Sync even if the log has nothing new: the holder of `checkpointing` then knows that the image is
+        // synced, or that the log failed.
         if !recorded || run.unsynced > 0 {
             self.image_call(|image| image.data_sync())?;
         }
@@ -93,11 +95,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes certain what recovery has left in memory, before anybody is shown it: see the module text. The
+    /// Makes the recovered memory durable in the image before any reader sees it: see the module text. The
     /// log is empty afterwards.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::NoSpace`]: the log is as it was, and must not be used.
+    /// [`Error::Io`], [`Error::NoSpace`]: the log is unchanged, and must not be used.
     pub(super) fn settle(&self) -> Result<(), Error> {
         self.checkpoint().map_err(|error| match error {
             Error::Poisoned { path, source } => {

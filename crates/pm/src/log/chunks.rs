@@ -1,8 +1,8 @@
-//! Who stores to which part of the image, so that memory is never taken from under a store.
+//! Which lanes store to which part of the image, so that memory is never replaced under a store.
 //!
 //! The image is divided into chunks of a huge page. A chunk of memory may be replaced by the file's own
-//! pages, which hold the same bytes, as long as nobody stores to it meanwhile. Stores are many and
-//! replacements are few, so a store pays two plain stores to a line of its own lane, and one load:
+//! pages, which hold the same bytes, while no lane stores to it. Stores are frequent and replacements rare,
+//! so a store pays two plain stores to a line of its own lane, and one load:
 //!
 //! ```text
 //!            a store                    watch                      bar
@@ -11,16 +11,16 @@
 //!                         +───────── a store ─────────+    a store waits here ─+
 //! ```
 //!
-//! A lane says that it stores ([`Announcer::during`]), looks at the chunk's state, makes it `Touched` if it
-//! is anything else, stores, and says that it is done. [`Chunks::watch`] makes chunks `Watched`, passes the
-//! heavy barrier, and waits for every lane that was storing. That has three consequences:
+//! A lane announces a store ([`Announcer::during`]), loads the chunk's state, makes it `Touched` if it is
+//! not, stores, and ends the announcement. [`Chunks::watch`] makes chunks `Watched`, passes the heavy
+//! barrier, and waits for every lane that was storing. This has three consequences:
 //!
-//! 1. When `watch` is done, nobody stores to a chunk that is still `Watched`, and what was stored is seen.
-//!    For each store either the barrier shows `watch` the announcement, and it waited; or the barrier shows
-//!    the lane the state, and the lane has made it `Touched` first.
-//! 2. So a chunk that goes from `Watched` to `Barred` in one exchange has not been stored to since `watch`.
-//! 3. From then on stores to it wait, until it is `Resting` and in its place. They hold nothing that `watch`
-//!    or `bar` wait for: one thread does both, and it does not watch while it bars.
+//! 1. When `watch` returns, no lane stores to a chunk that is still `Watched`, and all earlier stores are
+//!    visible. For each store the barrier has one of two effects: `watch` sees the announcement and has
+//!    waited for it, or the lane sees the state and has made it `Touched` first.
+//! 2. So a chunk that goes from `Watched` to `Barred` in one exchange had no store since `watch`.
+//! 3. From then on stores to it wait until it is replaced and `Resting`. They hold nothing that `watch` or
+//!    `bar` wait for: one thread does both, and it does not watch while it bars.
 
 use crate::lock::lock;
 use crate::memory::barrier::Barrier;
@@ -31,37 +31,38 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Bytes of a chunk: a huge page.
 pub(super) const CHUNK: u64 = 2 << 20;
 
-/// Not stored to since it was mapped from the file, or made.
+/// No store since it was mapped from the file, or created.
 const RESTING: u8 = 0;
-/// Stored to; stores go on unhindered.
+/// Stored to; stores proceed without waiting.
 const TOUCHED: u8 = 1;
-/// Not stored to since [`Chunks::watch`].
+/// No store since [`Chunks::watch`].
 const WATCHED: u8 = 2;
 /// Being replaced.
 const BARRED: u8 = 3;
 
 /// See the module text.
 pub(super) struct Chunks {
-    /// For each chunk of the address space. Zeros to begin with, which costs no memory before it is used.
+    /// One for each chunk of the address space. Zeroed memory, so unused parts cost nothing.
     states: Box<[AtomicU8]>,
     barrier: Barrier,
     lanes: RwLock<Vec<Arc<Announcement>>>,
-    /// Held while a chunk is barred; who must wait for that takes it for a moment.
+    /// Held while a chunk is barred; a store that must wait locks it for a moment.
     gate: Mutex<()>,
 }
 
-/// Odd while its lane stores. On a line of its own, and on none that a neighbour of it is fetched with.
+/// Odd while its lane stores. Alone on its line and on the adjacent line that the processor prefetches with
+/// it.
 #[repr(align(128))]
 #[derive(Default)]
 struct Announcement(AtomicU64);
 
-/// A lane's side.
+/// A lane's side of the protocol.
 pub(super) struct Announcer {
     chunks: Arc<Chunks>,
     mine: Arc<Announcement>,
 }
 
-/// A store that is under way; dropping it says that it is done, also if it panicked.
+/// A store in progress; dropping it ends the announcement, even after a panic.
 struct Storing<'a> {
     announcement: &'a AtomicU64,
     turn: u64,
@@ -79,7 +80,7 @@ impl Announcer {
     pub(super) fn new(chunks: &Arc<Chunks>) -> Announcer {
         let mine = Arc::new(Announcement::default());
         let mut lanes = chunks.lanes.write();
-        // Who else has it is the lane; those that are gone make room here.
+        // The other owner is the lane; announcements of dropped lanes are removed here.
         lanes.retain(|announcement| Arc::strong_count(announcement) > 1);
         lanes.push(Arc::clone(&mine));
         Announcer {
@@ -88,7 +89,7 @@ impl Announcer {
         }
     }
 
-    /// Lets a store to `at .. at + bytes` happen; waits if that memory is just being replaced.
+    /// Runs a store to `at .. at + bytes`; waits while that memory is being replaced.
     #[inline]
     pub(super) fn during<T>(&mut self, at: u64, bytes: u64, store: impl FnOnce() -> T) -> T {
         let Announcement(announcement) = &*self.mine;
@@ -106,13 +107,13 @@ impl Announcer {
 }
 
 impl Chunks {
-    /// Chunks for `bytes` of address space, all at rest.
+    /// Chunks for `bytes` of address space, all `Resting`.
     pub(super) fn new(bytes: u64) -> Chunks {
         let states = vec![0_u8; bytes.div_ceil(CHUNK) as usize].into_boxed_slice();
         let states = Box::into_raw(states) as *mut [AtomicU8];
         Chunks {
-            // SAFETY: just taken out of a box of as many bytes, which atomic bytes have the size and
-            // alignment of.
+            // SAFETY: just taken out of a box of as many bytes, and atomic bytes have the size and alignment
+            // of bytes.
             states: unsafe { Box::from_raw(states) },
             barrier: Barrier::new(),
             lanes: RwLock::default(),
@@ -140,26 +141,26 @@ impl Chunks {
         }
     }
 
-    /// Says that a chunk at rest is not what the file has, or may soon not be.
+    /// Makes a `Resting` chunk `Touched`: it differs from the file, or soon may.
     pub(super) fn disturb(&self, at: u64) {
         let state = &self.states[(at / CHUNK) as usize];
         let _was_not_at_rest =
             state.compare_exchange(RESTING, TOUCHED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether any of the chunks is not at rest.
+    /// Whether any of the chunks is not `Resting`.
     pub(super) fn any_awake(&self, chunks: std::ops::Range<u64>) -> bool {
         chunks
             .into_iter()
             .any(|chunk| self.states[chunk as usize].load(Ordering::Relaxed) != RESTING)
     }
 
-    /// Whether nobody has stored to the chunk since [`Chunks::watch`].
+    /// Whether no lane has stored to the chunk since [`Chunks::watch`].
     pub(super) fn is_watched(&self, chunk: u64) -> bool {
         self.states[chunk as usize].load(Ordering::Acquire) == WATCHED
     }
 
-    /// Watches those of the chunks that were stored to, from now on.
+    /// Watches, from now on, those of the chunks that were stored to.
     pub(super) fn watch(&self, chunks: std::ops::Range<u64>) {
         let states = &self.states[chunks.start as usize..chunks.end as usize];
         let exchange = |state: &AtomicU8, from, to| {
@@ -174,7 +175,7 @@ impl Chunks {
             return;
         }
         if !self.barrier.heavy() {
-            // Nothing was promised, so nothing is watched.
+            // The barrier failed and promised nothing, so nothing is watched.
             for state in states {
                 exchange(state, WATCHED, TOUCHED);
             }
@@ -188,8 +189,9 @@ impl Chunks {
         }
     }
 
-    /// Calls `replace` if nobody has stored to the chunk since [`Chunks::watch`], and nobody will before it
-    /// returns. The chunk is at rest afterwards, or watched still if `replace` failed. Whether it was called.
+    /// Calls `replace` if no lane has stored to the chunk since [`Chunks::watch`]; none stores before it
+    /// returns. Afterwards the chunk is `Resting`, or still `Watched` if `replace` failed. Returns whether it
+    /// was called.
     pub(super) fn bar<E>(
         &self,
         chunk: u64,

@@ -1,10 +1,10 @@
 //! Which pages of the image were stored to since they were last copied to the image file.
 //!
-//! One bit a page, in chunks that are made at their first use, so that a pool that may grow to terabytes
-//! costs nothing before it does.
+//! One bit a page, in chunks that are allocated at their first use: a pool that may grow to terabytes costs
+//! nothing before it does.
 //!
-//! Invariant: bits are set with a read-modify-write after the stores they stand for, and cleared with one
-//! before the page is copied. So either the copy sees the store or the bit is still set afterwards.
+//! Invariant: a bit is set with a read-modify-write after its stores, and cleared with one before the page is
+//! copied. So the copy sees the store, or the bit is still set afterwards.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl Default for DirtyPages {
 
 impl DirtyPages {
     /// Marks the pages that `at .. at + bytes` touches. A group of the log must have those bytes, and be
-    /// appended before anybody can learn its LSN: see `checkpoint.rs`.
+    /// appended before any thread can learn its LSN: see `checkpoint.rs`.
     #[inline]
     pub(super) fn mark(&self, at: u64, bytes: u64) {
         for page in at / PAGE..(at + bytes).div_ceil(PAGE) {
@@ -53,7 +53,7 @@ impl DirtyPages {
         &words[(page % CHUNK_PAGES / 64) as usize]
     }
 
-    /// Clears marks and hands the pages over, lowest first; stops at the first error.
+    /// Clears marks and passes each page to `take`, lowest first; stops at the first error.
     pub(super) fn drain<E>(&self, mut take: impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
         for (block_index, block) in (0..).zip(&self.blocks) {
             let Some(block) = block.get() else { continue };

@@ -1,4 +1,4 @@
-//! What the log is on disk: frames of entries.
+//! The format of the log on disk: frames of entries.
 //!
 //! ```text
 //!  frame   0  checksum     of everything behind it, keyed with the pool's secret
@@ -16,11 +16,11 @@
 //! ```
 //!
 //! A batch is what one `fdatasync` covers: frames one after another, padded with zeros to a 4 KiB block.
-//! A frame never crosses a segment; what a segment has left when no frame fits is zero. So the frame after
+//! A frame never crosses a segment; the rest of a segment in which no frame fits is zero. So the frame after
 //! one that ends at `e` starts at `e`, or at the next multiple of 4096, and nowhere else.
 //!
-//! The chain makes the run of frames unambiguous: a frame whose forerunner was torn is never joined to
-//! another one, whatever a crash left lying about.
+//! The chain makes the run of frames unambiguous: a frame after a torn one is never joined to another frame,
+//! whatever a crash left behind.
 
 use crate::checksum::Secret;
 use crate::memory::cpu::LINE;
@@ -33,7 +33,7 @@ pub(super) const HEADER: usize = 64;
 pub(super) const ENTRY: usize = 16;
 /// The smallest frame: one entry of one line.
 pub(super) const FRAME_MIN: usize = HEADER + ENTRY + LINE as usize;
-/// Frames get no longer than this, so that a torn batch loses little and a reader needs little memory.
+/// Longest frame, so that a torn batch loses little and a reader needs little memory.
 pub(super) const FRAME_MAX: usize = 256 << 10;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"redo log");
@@ -45,7 +45,7 @@ const _: () = {
     assert!(FRAME_MAX as u64 > BLOCK && (FRAME_MAX as u64).is_multiple_of(BLOCK));
 };
 
-/// A frame's header, but for checksum and magic.
+/// A frame's header, without checksum and magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) lsn: u64,
@@ -56,7 +56,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Writes the header over the first bytes of `frame`, whose body is there; returns the checksum.
+    /// Writes the header before the body in `frame`; returns the checksum.
     pub(super) fn seal(&self, frame: &mut [u8], secret: &Secret) -> u64 {
         let words = [
             MAGIC,
@@ -77,15 +77,15 @@ impl Header {
         sum
     }
 
-    /// Verifies the frame that `bytes` starts with, which must lie at `lsn`; returns its header, checksum
-    /// and body. `bytes` ends where the segment ends.
+    /// Verifies the frame at the start of `bytes`, which must lie at `lsn`; returns its header, checksum and
+    /// body. `bytes` ends where the segment ends.
     pub(super) fn open<'a>(
         bytes: &'a [u8],
         lsn: u64,
         secret: &Secret,
     ) -> Option<(Header, u64, &'a [u8])> {
         let header = Header::parse_unverified(bytes)?;
-        // No frame lies in what was durable before it was written; one that says so is not ours.
+        // No frame lies in the part that was durable before it was written; one that claims so is foreign.
         if header.lsn != lsn || header.durable > lsn {
             return None;
         }
@@ -114,7 +114,7 @@ impl Header {
         })
     }
 
-    /// Position behind the frame.
+    /// Position after the frame.
     pub(super) fn end(&self) -> u64 {
         self.lsn + HEADER as u64 + self.body_bytes
     }
@@ -129,7 +129,7 @@ pub(super) fn entry_header(at: u64, bytes: u64) -> [u8; ENTRY] {
     header
 }
 
-/// Splits the first entry off a body: offset in the image, lines, rest. `None` if there is no sound entry.
+/// Splits the first entry off a body: offset in the image, lines, rest. `None` if the entry is malformed.
 pub(super) fn split_entry(body: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (at, bytes) = (word(body, 0)?, word(body, 8)?);
     if !at.is_multiple_of(LINE) || !bytes.is_multiple_of(LINE) || bytes == 0 {

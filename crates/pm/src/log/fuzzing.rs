@@ -1,5 +1,5 @@
-//! The redo log by itself, for fuzzing: logs written by the log, files whose frames are sealed again after
-//! they were changed, and recovery of whatever lies on a disk.
+//! The redo log by itself, for fuzzing: it writes logs, seals frames again after they were changed, and
+//! recovers whatever lies on a disk.
 
 use super::dirty::DirtyPages;
 use super::frame::{BLOCK, HEADER, Header};
@@ -13,23 +13,23 @@ use crate::memory::region::{Heap, Region};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Size of everything.
+/// Sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of the image, a multiple of 4096.
     pub image_bytes: u64,
     /// Bytes of a segment, a multiple of 4096.
     pub segment_bytes: u64,
-    /// What the superblock says that the image holds.
+    /// The superblock's checkpoint position.
     pub checkpoint_lsn: u64,
 }
 
-/// What recovery made of a disk.
+/// The result of recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// The image, the log applied.
     pub image: Vec<u8>,
-    /// Where the log goes on.
+    /// Where the log continues.
     pub start: u64,
 }
 
@@ -55,7 +55,7 @@ fn options(disk: &Arc<Disk>, shape: Shape) -> Result<LogOptions, Error> {
         log_bytes: 64 * shape.segment_bytes,
         setup: Setup {
             segment_bytes: shape.segment_bytes,
-            // The disk is not real, and neither are threads needed to write to it.
+            // The disk is simulated, and no threads are needed to write to it.
             background: false,
             ..Setup::REAL
         },
@@ -66,8 +66,8 @@ fn options(disk: &Arc<Disk>, shape: Shape) -> Result<LogOptions, Error> {
     })
 }
 
-/// Writes a log: one group for each step, which is a list of lines (offset in the image, byte to fill with);
-/// each is durable before the next is begun if the step says so.
+/// Writes a log: one group for each step, which is a list of lines (offset in the image, byte to fill with).
+/// Each group is durable before the next begins if the step says so.
 ///
 /// # Errors
 /// As the log.
@@ -93,7 +93,7 @@ pub fn write(
     log.sync()
 }
 
-/// Recovers what lies on `disk`. With `write` as an open to write does, else as one to look only.
+/// Recovers the log on `disk`: with `write` as an open to write does, else as a read-only open.
 ///
 /// # Errors
 /// As opening the log.
@@ -110,7 +110,7 @@ pub fn recover(disk: &Arc<Disk>, shape: Shape, write: bool) -> Result<Recovered,
     Ok(Recovered { image, start })
 }
 
-/// The frames of a log's files, found by walking from frame to frame as recovery does.
+/// The frames in a log's files, found by walking from frame to frame as recovery does.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     /// File, offset in it, position in the log.
@@ -118,7 +118,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// What looks like frames in these files, in the order of their positions.
+    /// Whatever looks like a frame in these files, by position.
     #[must_use]
     pub fn find(files: &[Vec<u8>]) -> Frames {
         let mut places = Vec::new();
@@ -145,13 +145,13 @@ impl Frames {
         Frames { places }
     }
 
-    /// How many there are.
+    /// How many frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -164,7 +164,7 @@ impl Frames {
         (file, at)
     }
 
-    /// Makes the chain and the checksum of each frame hold, in order; `keep` names those whose chain stays.
+    /// Recomputes the chain and the checksum of each frame, in order; `keep` names those whose chain stays.
     pub fn seal(&self, files: &mut [Vec<u8>], keep: &[usize]) {
         let mut chain = None;
         for (index, &(file, at, _)) in self.places.iter().enumerate() {

@@ -1,22 +1,21 @@
-//! Giving memory back: chunks of the image that nobody stores to are mapped from the image file again, so
-//! that they take room in the page cache, which the system can have at any time, and no memory of the
-//! process.
+//! Giving memory back: chunks of the image without stores are mapped from the image file again. They then
+//! take no memory of the process, but room in the page cache, which the system can reclaim at any time.
 //!
 //! A chunk is replaced only if
-//! 1. the log is healthy, under the lock of the checkpointer: so all that was ever written to the image is
-//!    synced, and the page cache can lose nothing that the disk does not have;
-//! 2. the file has the very bytes that memory has: they are compared. A store that nobody has flushed yet
-//!    makes a difference, and its line is appended to the log, so that the next checkpoint writes its page
-//!    (to the crash model that is a cache that evicts a line). It is logged like any other since no page goes
-//!    to the image that no group touches: see `checkpoint.rs`;
-//! 3. nobody stored to it since before the comparison, nor does until it is replaced: see `chunks.rs`.
+//! 1. the log is healthy, under the checkpointer's lock: everything ever written to the image is then synced,
+//!    so the page cache holds nothing that the disk lacks;
+//! 2. the file has the very bytes of memory: they are compared. A store that was never flushed makes a
+//!    difference, and its line is appended to the log, so that the next checkpoint writes its page (in the
+//!    crash model a cache evicts a line). It must be logged, since no page goes to the image that no group
+//!    touches: see `checkpoint.rs`;
+//! 3. no lane stored to it since before the comparison, nor does until it is replaced: see `chunks.rs`.
 //!
-//! Readers notice nothing: the system replaces pages under its own lock, a load that comes in between waits
-//! for that as for any page that is not there yet, and finds the same bytes.
+//! Readers notice nothing. The system replaces pages under its own lock; a load in between waits for that as
+//! for any page fault, and finds the same bytes.
 //!
-//! A chunk must have been quiet from one round of the checkpointer to the next, so what is written over and
-//! over stays in memory, in huge pages. The chunk with the superblock stays for ever: the file's copy changes
-//! by itself.
+//! A chunk must be quiet from one round of the checkpointer to the next, so memory that is rewritten again
+//! and again stays, in huge pages. The chunk with the superblock always stays: the file's copy changes by
+//! itself.
 
 use super::Shared;
 use super::chunks::{Announcer, CHUNK, Chunks};
@@ -33,8 +32,8 @@ use std::sync::atomic::Ordering;
 
 /// Bytes compared at a time.
 const SLICE: usize = 128 << 10;
-/// How often chunks may be mapped that have no mapped neighbour. Each makes up to two mappings more, and a
-/// process may have some 65 000.
+/// Limit of mapped chunks without a mapped neighbour. Each adds up to two mappings, and a process may have
+/// some 65 000.
 const ISLANDS_MAX: usize = 8192;
 
 /// See the module text.
@@ -44,25 +43,25 @@ pub(super) struct Memory {
     mapped: Mutex<Mapped>,
 }
 
-/// What comparing needs, kept from chunk to chunk.
+/// Buffers for the comparison, kept from chunk to chunk.
 struct Compared {
     ours: Vec<u8>,
     theirs: Vec<u8>,
-    /// The lines of a slice in which they differ.
+    /// The lines of a slice that differ.
     lines: Content,
 }
 
-/// What the file is mapped over.
+/// The chunks over which the file is mapped.
 struct Mapped {
-    /// For each chunk, whether it is a mapping of the file, and not memory that the image grew by.
+    /// Per chunk: whether it is a mapping of the file, not memory that the image grew by.
     chunks: Vec<bool>,
     islands: usize,
-    /// Something went wrong that would go wrong again: memory is kept from then on.
+    /// A permanent failure: memory is kept from then on.
     refused: bool,
 }
 
 impl Memory {
-    /// `image_bytes` of the file are mapped.
+    /// The first `image_bytes` are mapped from the file.
     pub(super) fn new(reservation: Arc<Reservation>, image_bytes: u64) -> Memory {
         Memory {
             chunks: Arc::new(Chunks::new(reservation.bytes())),
@@ -87,7 +86,7 @@ impl Mapped {
             .is_some_and(|mapped| *mapped)
     }
 
-    /// Whether the file may be mapped over the chunk; if so, it will be.
+    /// Whether the file may be mapped over the chunk. If so, counts it as mapped.
     fn admit(&mut self, chunk: u64) -> bool {
         if self.has(chunk) {
             return true;
@@ -110,19 +109,19 @@ impl Mapped {
 }
 
 impl Shared {
-    /// The chunks that may be given back: whole ones, without the superblock's.
+    /// The chunks that may be given back: all whole ones except the superblock's.
     fn whole_chunks(&self) -> Range<u64> {
         1..(self.options.region.len() / CHUNK).max(1)
     }
 
-    /// Whether there is memory that [`Shared::give_back`] could give back now or later.
+    /// Whether [`Shared::give_back`] could give memory back, now or later.
     pub(super) fn holds_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| {
             !memory.mapped.lock().refused && memory.chunks.any_awake(self.whole_chunks())
         })
     }
 
-    /// Gives the memory back of chunks that were quiet since the call before; returns how many. Comes after a
+    /// Gives back the memory of chunks that were quiet since the last call; returns how many. Call it after a
     /// checkpoint.
     pub(super) fn give_back(&self) -> usize {
         let Some(memory) = &self.memory else { return 0 };
@@ -143,8 +142,8 @@ impl Shared {
                 let given = self.give_back_chunk(memory, &mut mapped, chunk, &mut compared);
                 mapped.refused |= given.is_err();
                 count += usize::from(given == Ok(true));
-                // Writers must not run out of segments meanwhile; a full disk is the checkpoint's to deal
-                // with, and a failure ends the loop at its next turn.
+                // Writers must not run out of segments meanwhile. The checkpoint deals with a full disk, and
+                // the next turn of the loop sees a failure.
                 let _ = self.prepare_what_fits();
             }
         }
@@ -165,9 +164,9 @@ impl Shared {
         }
         memory.chunks.bar(chunk, || {
             let file = self.options.image.inner().as_fd();
-            // SAFETY: memory and file have the same bytes, since they were compared and nobody has stored to
-            // the chunk since before that (`chunks.rs`; the file is ours while we are the checkpointer).
-            // Nobody stores to it before this returns.
+            // SAFETY: memory and file have the same bytes: they were compared, and no lane has stored to the
+            // chunk since before that (`chunks.rs`; the file is ours while we are the checkpointer). No lane
+            // stores to it before this returns.
             unsafe {
                 memory
                     .reservation
@@ -178,8 +177,8 @@ impl Shared {
         })
     }
 
-    /// Whether the file has what memory has. Lines that it has not are appended to the log; or not, if that
-    /// has no room just now, and then they are found again in the next round.
+    /// Whether the file has the bytes of memory. Lines that differ are appended to the log; if the log has no
+    /// room now, the next round finds them again.
     fn is_in_file(&self, bytes: Range<u64>, compared: &mut Compared) -> Result<bool, Errno> {
         let Compared {
             ours,

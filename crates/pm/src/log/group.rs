@@ -1,9 +1,9 @@
 //! What one lane has flushed since its last fence.
 //!
-//! Lines that only this lane writes are copied when they are pushed. Ranges that others may write too are
-//! only remembered, and copied from the image when the group closes, under the log's lock: see rule 1 in
-//! `mod.rs`. A group that gets large is appended early, in parts: to the crash model that is a cache that
-//! evicts lines early, which it may always do. Buffers are kept from group to group.
+//! Lines that only this lane writes are copied at once. Of ranges that other lanes may write, only the
+//! position is kept; the lines are copied from the image when the group closes, under the log's lock: see
+//! rule 1 in `mod.rs`. A large group is appended early, in parts: in the crash model a cache evicts lines
+//! early, which it may always do. Buffers are kept from group to group.
 
 use super::Shared;
 use super::chunks::Announcer;
@@ -13,7 +13,7 @@ use crate::memory::cpu::LINE;
 use crate::memory::lane::Lsn;
 use std::sync::Arc;
 
-/// A group that has this many bytes is appended without being asked.
+/// A group of this size is appended before its fence.
 const SPILL_BYTES: u64 = 256 << 10;
 
 /// Lines of the image: offset of the first byte, bytes; both multiples of 64.
@@ -22,7 +22,7 @@ pub(super) type Lines = (u64, u64);
 /// See the module text.
 pub(crate) struct Group {
     log: Arc<Shared>,
-    /// Where memory is given back while stores go on.
+    /// Announces stores, where memory may be given back meanwhile.
     announcer: Option<Announcer>,
     content: Content,
     /// LSN of the last part appended.
@@ -31,14 +31,14 @@ pub(crate) struct Group {
     spill_bytes: u64,
 }
 
-/// What a group holds.
+/// The contents of a group.
 #[derive(Default)]
 pub(super) struct Content {
     /// Copied lines, one entry after another.
     pub(super) bytes: Vec<u8>,
-    /// Where they belong.
+    /// Their places in the image.
     pub(super) own: Vec<Lines>,
-    /// What to copy when the group closes.
+    /// Ranges to copy when the group closes.
     pub(super) shared: Vec<Lines>,
     /// Bytes of `shared`.
     pub(super) shared_bytes: u64,
@@ -57,7 +57,7 @@ impl Group {
         }
     }
 
-    /// Lets a store to memory happen while nobody takes that memory away.
+    /// Runs a store to memory; that memory is not given back meanwhile.
     #[inline]
     pub(crate) fn during<T>(&mut self, at: u64, bytes: u64, store: impl FnOnce() -> T) -> T {
         match &mut self.announcer {
@@ -66,7 +66,7 @@ impl Group {
         }
     }
 
-    /// Whole lines that only this lane writes before its next fence.
+    /// Adds whole lines that only this lane writes before its next fence.
     ///
     /// # Panics
     /// If offset or length is no multiple of 64.
@@ -86,7 +86,7 @@ impl Group {
         }
     }
 
-    /// A range that others may write too: its lines are copied from the image when the group closes.
+    /// Adds a range that other lanes may write: its lines are copied from the image when the group closes.
     #[inline]
     pub(crate) fn push_shared(&mut self, at: u64, bytes: u64) {
         let end = (at + bytes).next_multiple_of(LINE);
@@ -106,7 +106,7 @@ impl Group {
         }
     }
 
-    /// Appends the group; returns the position that covers all this lane ever flushed.
+    /// Appends the group; returns the position that covers everything this lane ever flushed.
     #[inline]
     pub(crate) fn close(&mut self) -> Lsn {
         if self.content.line_bytes() > 0 {
@@ -141,7 +141,7 @@ impl Content {
         self.bytes.len() as u64 + self.shared_bytes
     }
 
-    /// Bytes that it takes in the log at most.
+    /// Upper bound of its bytes in the log.
     #[inline]
     pub(super) fn footprint(&self) -> u64 {
         let entries = (self.own.len() + self.shared.len()) as u64;

@@ -1,10 +1,10 @@
-//! What the two threads of a log do, a round at a time, for whoever schedules them: the crash lab.
+//! The work of a log's two threads, a round at a time, for the crash lab, which schedules them.
 
 use super::Log;
 use crate::error::Error;
 
 impl Log {
-    /// One round of the flusher: makes durable what was appended until now.
+    /// One round of the flusher: makes all appended groups durable.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -12,7 +12,7 @@ impl Log {
         self.shared.flush_to(self.shared.end())
     }
 
-    /// One round of the checkpointer, as after a calm: copies what changed to the image and gives memory
+    /// One round of the checkpointer, as after a calm: copies changed pages to the image and gives memory
     /// back.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! The redo log of the `file` medium: what makes ordinary files behave as persistent memory.
+//! The redo log of the `file` medium: it makes ordinary files behave as persistent memory.
 //!
-//! The image is mapped privately, so stores reach no file by themselves. What a lane flushes is collected
-//! in a [`Group`]; the fence appends the group to the log and gets its position, the LSN; it is durable
-//! once an `fdatasync` of the log covers that position. A checkpoint copies changed pages to the image
-//! file now and then, so that the log can be used again from its start.
+//! The image is mapped privately, so stores reach no file by themselves. A lane collects the lines it flushes
+//! in a [`Group`]. The fence appends the group to the log and gets its position, the LSN. The group is
+//! durable once an `fdatasync` of the log covers that position. From time to time a checkpoint copies changed
+//! pages to the image file, and frees the log before it.
 //!
 //! ```text
 //!  lanes ── Group::close ──> Pending ── whoever waits leads: write + fdatasync ──> segments `log-NNNNNN`
@@ -11,25 +11,26 @@
 //!      stores ──> private pages ── checkpoint, after the log is durable ──> image   recovery
 //! ```
 //!
-//! What must hold, for the crash model of `docs/persistence.md`:
+//! Rules for the crash model of `docs/persistence.md`:
 //! 1. Log entries are whole lines. Lines that several lanes may write are copied from the image under the
-//!    log's lock, in LSN order: a later copy of a line holds all that an earlier one had, and a racing
+//!    log's lock, in LSN order. So a later copy of a line holds all that an earlier one had, and a racing
 //!    store that is copied early is an eviction, whose own dependencies have smaller LSNs.
 //! 2. A page reaches the image file only after the log is durable up to an LSN taken after the page was
 //!    copied. Otherwise a crash could show a store without what was fenced before it.
-//! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log is the one
-//!    that stays, and nothing in the image depends on more than the durable log holds.
+//! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log wins, and
+//!    nothing in the image depends on more than the durable log holds.
 //! 4. Acknowledged bytes are never written again: each batch starts and ends on a 4 KiB block.
-//! 5. The first failed write or sync is the last, of whichever of the pool's files: the pool is poisoned,
-//!    waiters are told, nothing is retried. So is a panic of whoever writes for the others (`watch.rs`).
-//! 6. No page goes to the image but those that a group at or behind the recorded checkpoint touches; and
-//!    opening makes certain what of them it is about to show (`checkpoint.rs`).
-//! 7. Memory is given back to the page cache only where the synced image has the same bytes, and nobody
-//!    stores to it meanwhile (`give_back.rs`, `chunks.rs`).
+//! 5. The first failed write or sync of any of the pool's files is the last: it poisons the pool and wakes
+//!    the waiters, and nothing is retried. A panic of a thread that writes for others does the same
+//!    (`watch.rs`).
+//! 6. A page goes to the image only if a group at or after the recorded checkpoint touches it; and opening
+//!    makes those pages durable before it shows them (`checkpoint.rs`).
+//! 7. Memory is given back to the page cache only where the synced image has the same bytes, and while no
+//!    lane stores to it (`give_back.rs`, `chunks.rs`).
 //!
-//! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter),
-//! and the *checkpointer* prepares segments, writes checkpoints and gives memory back. They are two because
-//! a checkpoint takes seconds and a request must not wait for it.
+//! Two threads serve a log: the *flusher* makes requested positions durable (it leads like any waiter), and
+//! the *checkpointer* prepares segments, writes checkpoints and gives memory back. They are two because a
+//! checkpoint takes seconds, and a request must not wait for it.
 
 mod append;
 mod background;
@@ -84,7 +85,7 @@ const SEGMENT_BYTES: u64 = 4 << 20;
 /// Called for each advance of durability, or failure.
 type Subscriber = Arc<dyn Fn() + Send + Sync>;
 
-/// What a log is opened with.
+/// Options and parts of a log.
 pub(crate) struct LogOptions {
     /// Where the segments are.
     pub(crate) directory: Directory,
@@ -92,8 +93,7 @@ pub(crate) struct LogOptions {
     pub(crate) image: Arc<File>,
     /// The private mapping of the image; recovery applies the log to it.
     pub(crate) region: Arc<Region>,
-    /// The address space of that mapping, if memory is to be given back to the page cache when nobody stores
-    /// to it.
+    /// The address space of that mapping, if unused memory is to be given back to the page cache.
     pub(crate) reservation: Option<Arc<Reservation>>,
     /// The pool's checksum key.
     pub(crate) secret: Secret,
@@ -113,13 +113,13 @@ pub(crate) struct LogOptions {
     pub(crate) record_checkpoint: Box<dyn Fn(u64) -> Result<(), Error> + Send + Sync>,
 }
 
-/// What of a log is not for a pool to choose, but for tests and the lab.
+/// Settings that a pool does not choose, but tests and the lab do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     /// Bytes of a segment, a multiple of 4096.
     pub(crate) segment_bytes: u64,
-    /// Whether threads serve the log. Without them whoever waits, or finds no room, does their work, and in
-    /// one thread the same calls always lead to the same writes.
+    /// Whether threads serve the log. Without them the waiter, or the append that finds no room, does their
+    /// work; in one thread the same calls then always lead to the same writes.
     #[cfg(feature = "lab")]
     pub(crate) background: bool,
     /// Whether the write-ahead rule is in force (rule 2).
@@ -128,7 +128,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Every log of a real pool.
+    /// The setup of every real pool.
     pub(crate) const REAL: Setup = Setup {
         segment_bytes: SEGMENT_BYTES,
         #[cfg(feature = "lab")]
@@ -162,9 +162,9 @@ pub(crate) struct Log {
 /// What lanes, waiters and the two threads share.
 struct Shared {
     options: LogOptions,
-    /// The groups that no batch has taken yet. Held for a copy of a few lines, never across a system call.
+    /// Groups that no batch has taken yet. Locked for a copy of a few lines, never across a system call.
     pending: Mutex<Pending>,
-    /// The role of the log writer; whoever holds it is the only one to write and sync segments in use.
+    /// The role of the log writer; only its holder writes and syncs segments in use.
     writer: Mutex<Writer>,
     segments: Mutex<Segments>,
     /// One past the last position that has a segment; appends stay below it. Written under `segments`.
@@ -179,13 +179,13 @@ struct Shared {
     completed: AtomicU32,
     /// Pages stored to since they were last copied to the image.
     dirty: DirtyPages,
-    /// What of the image is memory, if any is given back.
+    /// The chunks of the image that are memory, if memory is given back.
     memory: Option<Memory>,
     /// The image holds everything before this position.
     checkpoint_lsn: AtomicU64,
-    /// Held by whoever writes a checkpoint.
+    /// Held during a checkpoint.
     checkpointing: Mutex<()>,
-    /// What the flusher was asked to make durable.
+    /// The position that the flusher was asked to make durable.
     requested: AtomicU64,
     flusher: Bell,
     checkpointer: Bell,
@@ -196,16 +196,16 @@ struct Shared {
 }
 
 impl Log {
-    /// Recovers: applies the log's longest unbroken run of groups to the region, makes the log ready, and
-    /// makes certain in the image what the region shows. The log is empty then.
+    /// Recovers: applies the log's longest unbroken run of groups to the region, prepares the log, and makes
+    /// the region's contents durable in the image. The log is then empty.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are as
-    /// they were then); [`Error::Io`], [`Error::NoSpace`], [`Error::Options`].
+    /// [`Error::Corrupt`] if acknowledged groups are damaged or lead outside the image (the files are then
+    /// unchanged); [`Error::Io`], [`Error::NoSpace`], [`Error::Options`].
     pub(crate) fn open(options: LogOptions) -> Result<Log, Error> {
         let setup = options.setup;
         let dirty = DirtyPages::default();
-        // A process that died while it prepared a segment leaves a file that only caches know to be there.
+        // A process that died while preparing a segment may leave a file whose name exists only in caches.
         options.directory.sync()?;
         let recovered = recover::recover(&options, &dirty)?;
         let mut segments = Segments::new(&options, &recovered);
@@ -254,8 +254,8 @@ impl Log {
         })
     }
 
-    /// Applies the log to the region as [`Log::open`] does, and changes no file: nothing is written again,
-    /// wiped or prepared, and no thread starts.
+    /// Applies the log to the region as [`Log::open`] does, and changes no file: it rewrites, wipes and
+    /// prepares nothing, and starts no thread.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -263,16 +263,16 @@ impl Log {
         recover::replay(options)
     }
 
-    /// As [`Log::replay`]; where the log is damaged, what is sound in front of that is applied, and the
-    /// damage is returned.
+    /// As [`Log::replay`]. If the log is damaged, applies the intact part before the damage and returns the
+    /// damage.
     ///
     /// # Errors
-    /// As [`Log::open`], but for damage.
+    /// As [`Log::open`], except for damage.
     pub(crate) fn salvage(options: &LogOptions) -> Result<Option<Damage>, Error> {
         recover::salvage(options)
     }
 
-    /// A lane's collector.
+    /// A collector for one lane.
     pub(crate) fn group(&self) -> Group {
         Group::new(Arc::clone(&self.shared))
     }
@@ -283,7 +283,7 @@ impl Log {
     /// [`Error::Poisoned`].
     #[inline]
     pub(crate) fn wait(&self, lsn: Lsn) -> Result<(), Error> {
-        self.shared.tend_without_thread();
+        self.shared.serve_without_thread();
         match self.shared.options.durability {
             Durability::Always => self.shared.wait_durable(lsn.0),
             Durability::EverySec | Durability::None => self.shared.healthy(),
@@ -295,11 +295,12 @@ impl Log {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.shared.tend_without_thread();
+        self.shared.serve_without_thread();
         self.shared.wait_durable(self.shared.end())
     }
 
-    /// Asks the flusher to make `lsn` durable; subscribers hear of it. Without threads whoever waits does it.
+    /// Asks the flusher to make `lsn` durable and to tell the subscribers. Without threads the waiter does
+    /// it.
     #[inline]
     pub(crate) fn request(&self, lsn: Lsn) {
         let shared = &self.shared;
@@ -312,8 +313,8 @@ impl Log {
         }
     }
 
-    /// Registers a callback that runs, on the thread that wrote the batch, each time more has become durable
-    /// or the log has failed. It must be short and must not call the log; if it panics, the log fails.
+    /// Registers a callback for each advance of durability and for the failure of the log. It runs on the
+    /// thread that wrote the batch. It must be short and must not call the log; a panic fails the log.
     pub(crate) fn subscribe(&self, advanced: Subscriber) {
         self.shared.subscribers.write().push(advanced);
     }
@@ -339,7 +340,7 @@ impl Log {
         Lsn(self.shared.end())
     }
 
-    /// As [`Log::end`]; `Lsn(u64::MAX)` once the log has failed, and groups are dropped.
+    /// As [`Log::end`]; `Lsn(u64::MAX)` once the log has failed, and drops groups.
     pub(crate) fn fenced(&self) -> Lsn {
         match self.shared.is_healthy() {
             true => self.end(),
@@ -356,12 +357,12 @@ impl Log {
         self.shared.healthy()
     }
 
-    /// Copies every changed page to the image and frees the log before it. Writers go on meanwhile.
+    /// Copies every changed page to the image and frees the log before it. Writers continue meanwhile.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn checkpoint(&self) -> Result<(), Error> {
-        self.shared.tend_without_thread();
+        self.shared.serve_without_thread();
         self.shared.checkpoint()
     }
 
@@ -374,7 +375,7 @@ impl Log {
         (used, self.shared.segments.lock().bytes())
     }
 
-    /// Moving average of one write and sync; measured at open before there was any.
+    /// Moving average of one write and sync; at first the value measured at open.
     pub(crate) fn sync_latency(&self) -> Duration {
         Duration::from_nanos(self.shared.sync_ns.load(Ordering::Relaxed))
     }
@@ -406,7 +407,7 @@ impl Shared {
         self.options.poison.healthy()
     }
 
-    /// As [`Shared::healthy`], where nobody is to be told why not.
+    /// [`Shared::healthy`] without the reason.
     #[inline]
     fn is_healthy(&self) -> bool {
         self.options.poison.is_healthy()

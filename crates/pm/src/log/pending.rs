@@ -1,14 +1,14 @@
-//! The groups that no batch has taken yet, already laid out as they will lie in the segments.
+//! Groups that no batch has taken yet, already laid out as in the segments.
 //!
 //! Invariants: `bytes[0]` is at position `start`, a multiple of 4096; frames begin where `frames` says and
-//! never cross a segment; headers are zero but for the length of closed frames, which the log writer
+//! never cross a segment. Headers are zero, except that closed frames have their length, which the log writer
 //! reads when it seals them.
 
 use super::frame::{BLOCK, ENTRY, FRAME_MAX, FRAME_MIN, HEADER, entry_header};
 use crate::memory::cpu::LINE;
 use crate::memory::region::Region;
 
-/// A recycled buffer: bytes of a batch, and where in it frames start and end.
+/// A reusable buffer: bytes of a batch, and where in it frames start and end.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Position behind the last frame.
+    /// Position after the last frame.
     pub(super) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -35,7 +35,7 @@ pub(super) struct Pending {
     number: u32,
     /// Groups to wait for before the batch is written.
     expected: u32,
-    /// Somebody keeps the clock of the batch that is being filled.
+    /// Whether a waiter keeps the clock of the batch that is being filled.
     clocked: bool,
 }
 
@@ -59,12 +59,12 @@ impl Pending {
         self.batch.end()
     }
 
-    /// Where the batch being filled starts; what is before it is durable or on its way.
+    /// Where the batch being filled starts; everything before it is durable or being written.
     pub(super) fn start(&self) -> u64 {
         self.batch.start
     }
 
-    /// Bytes that wait.
+    /// Bytes not yet taken.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.batch.bytes.len()
@@ -75,18 +75,18 @@ impl Pending {
         number == self.number && self.batch.groups < self.expected
     }
 
-    /// Gives the clock of the batch being filled to the first who asks.
+    /// Gives the clock of the batch being filled to the first caller.
     pub(super) fn take_clock(&mut self) -> bool {
         !std::mem::replace(&mut self.clocked, true)
     }
 
-    /// A batch of `groups` groups is durable. Who waited for it comes again soon, and who waits already is
-    /// there: the next batch is expected to have them all.
+    /// A batch of `groups` groups is durable. Its waiters will soon append again, and others wait already:
+    /// the next batch expects a group from each.
     pub(super) fn expect_again(&mut self, groups: u32) {
         self.expected = groups.saturating_add(self.batch.groups);
     }
 
-    /// Number of the batch that has `lsn` in it, for everything that is not durable.
+    /// Number of the batch with `lsn` in it, if `lsn` is not durable yet.
     pub(super) fn number_of(&self, lsn: u64) -> u32 {
         if lsn > self.batch.start {
             self.number
@@ -102,13 +102,13 @@ impl Pending {
         self.end()
     }
 
-    /// Bytes that `bytes` bytes of lines in `entries` entries take at most, with the padding of the batch.
+    /// Upper bound for `bytes` bytes of lines in `entries` entries, with the padding of the batch.
     pub(super) fn footprint(bytes: u64, entries: u64) -> u64 {
         let frames = bytes / (FRAME_MAX / 2) as u64 + 3;
         bytes + ENTRY as u64 * (entries + frames) + (HEADER + FRAME_MIN) as u64 * frames + 2 * BLOCK
     }
 
-    /// Appends lines that are at `at` in the image.
+    /// Appends lines for offset `at` in the image.
     #[inline]
     pub(super) fn push_lines(&mut self, mut at: u64, mut lines: &[u8]) {
         while !lines.is_empty() {
@@ -120,7 +120,7 @@ impl Pending {
         }
     }
 
-    /// Appends what the image has now at `at`.
+    /// Appends a copy of the image at `at`.
     #[inline]
     pub(super) fn push_image(&mut self, mut at: u64, mut bytes: u64, region: &Region) {
         while bytes > 0 {
@@ -156,7 +156,7 @@ impl Pending {
         let Some(&(from, _)) = self.batch.frames.last() else {
             return 0;
         };
-        // From the frame's start: a frame that fills its segment to the last byte ends there.
+        // Computed from the frame's start: a frame may fill its segment to the last byte.
         let start = self.batch.start + from as u64;
         let segment_end = (start / self.segment_bytes + 1) * self.segment_bytes;
         let frame_end = (start + FRAME_MAX as u64).min(segment_end);
@@ -187,8 +187,8 @@ impl Pending {
         }
     }
 
-    /// Hands over the batch and goes on behind it, with the recycled buffer in `into`. Returns the batch's
-    /// number; `None`: nothing waits.
+    /// Moves the batch into `into`, whose buffer is reused for the next one. Returns the batch's number;
+    /// `None`: nothing waits.
     pub(super) fn take(&mut self, into: &mut Batch) -> Option<u32> {
         if self.batch.groups == 0 {
             return None;

@@ -1,23 +1,23 @@
 //! Recovery: applies the longest unbroken run of frames from the checkpoint on to the image's private pages.
 //!
-//! Where the run ends there is either a torn tail (the batch that was being written; normal) or damage.
-//! It is damage if any frame behind it says that the log was durable beyond this point: the writer had
-//! seen the sync succeed. Then nothing is changed and the error names the place.
+//! The run ends at a torn tail (the batch that was being written; normal) or at damage. It is damage if any
+//! later frame says that the log was durable beyond this point: the writer had seen the sync succeed. Then
+//! recovery changes nothing, and its error names the place.
 //!
-//! Recovery can be broken off and repeated at any point. What it writes to files is:
+//! Recovery can be interrupted and repeated at any point. It writes to files only
 //! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
-//!   its sync had succeeded, and what is about to be shown to readers must not vanish in the next crash
-//!   (also after a failed sync, where the page cache has what the disk has not);
+//!   its sync had succeeded, and what readers are about to see must not vanish in the next crash (also after
+//!   a failed sync, when the page cache has what the disk lacks);
 //! - zeros over the checksum and the magic of each frame outside the run, so that a later run, which may
-//!   start at any block, never takes a leftover for its own. Also of a torn one: what it lacks may be what
-//!   the next batch writes there, and if the beginning of that batch is lost, the frame is whole.
+//!   start at any block, never takes a leftover for its own. This includes torn frames: the next batch may
+//!   write the very bytes that such a frame lacks, and if the beginning of that batch is lost, the frame
+//!   verifies.
 //!
-//! What recovery leaves in memory is written to the image before anybody sees it (`checkpoint.rs`). That is
-//! not its business, but for the marks: it marks each page that the run touches.
+//! The recovered memory is written to the image before any reader sees it (`checkpoint.rs`). Recovery only
+//! marks each page that the run touches.
 //!
-//! A pool that is opened to be looked at only is replayed: the same run, and neither of the two writes. To
-//! salvage what a damaged pool still has, the run counts as far as it goes, and the damage behind it is told
-//! instead of refused.
+//! A read-only open replays the same run, without these two writes. To salvage a damaged pool, it applies the
+//! run as far as it goes, and reports the damage after it instead of refusing.
 
 use super::LogOptions;
 use super::dirty::DirtyPages;
@@ -31,17 +31,17 @@ use crate::pool::superblock::ROOT_AT;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The bytes that make a frame one: its checksum and its magic. Frames start at multiples of them.
+/// Bytes that identify a frame: its checksum and its magic. Frames start at multiples of this.
 const NAME: usize = 16;
 
 const REMEDY: &str =
     "Restore the pool from a copy, or save what is sound with `everdram export --salvage`";
 
-/// What the log goes on from.
+/// Where the log continues.
 pub(super) struct Recovered {
     /// Position of the next batch.
     pub(super) start: u64,
-    /// Position behind the last frame.
+    /// Position after the last frame.
     pub(super) end: u64,
     /// Checksum of the last frame; 0 if there is none.
     pub(super) chain: u64,
@@ -59,7 +59,7 @@ struct Reader<'a> {
     files: Vec<Segment>,
     loaded: Option<usize>,
     buffer: Vec<u8>,
-    /// Bytes of the log behind the run that are known to have been durable.
+    /// Bytes of the log after the run that are known to have been durable.
     lost: u64,
 }
 
@@ -74,20 +74,21 @@ pub(super) fn recover(options: &LogOptions, dirty: &DirtyPages) -> Result<Recove
     Ok(reader.finish(&run, start))
 }
 
-/// Applies the run and leaves every file as it is; they are open for reading only.
+/// Applies the run and changes no file; they are open for reading only.
 pub(super) fn replay(options: &LogOptions) -> Result<(), Error> {
     let files = list(options, Directory::open_to_read)?;
     Reader::new(options, files).apply_run(&DirtyPages::default())?;
     Ok(())
 }
 
-/// As [`replay`], as far as the log is sound: also returns the damage where the run ends, if there is any.
+/// As [`replay`], for a damaged log, too: applies its intact part and returns the damage at the end of the
+/// run, if any.
 pub(super) fn salvage(options: &LogOptions) -> Result<Option<Damage>, Error> {
     let files = list(options, Directory::open_to_read)?;
     let mut reader = Reader::new(options, files);
     match reader.apply_run(&DirtyPages::default()) {
         Ok(_) => Ok(None),
-        // Whatever the run had until then has been applied.
+        // Everything before the damage has been applied.
         Err(Error::Corrupt {
             path, offset, what, ..
         }) => Ok(Some(Damage {
@@ -140,8 +141,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Applies the run to the region; returns it with all valid frames, and writes to no file. Frames that
-    /// should be in the run and are not make an error.
+    /// Applies the run to the region; returns it with all valid frames, and writes to no file. Missing frames
+    /// of the run are an error.
     fn apply_run(&mut self, dirty: &DirtyPages) -> Result<(Run, Vec<Found>), Error> {
         let (mut found, buried) = self.scan()?;
         let checkpoint = self.options.checkpoint_lsn;
@@ -168,7 +169,7 @@ impl<'a> Reader<'a> {
         Ok((run, found))
     }
 
-    /// What looks like a frame inside of a frame that is left over, and would count once that one is wiped.
+    /// What looks like a frame inside a leftover frame, and would count once that frame is wiped.
     fn inside_leftovers(&mut self, found: &[Found]) -> Result<Vec<Found>, Error> {
         let mut inside = Vec::new();
         for leftover in found.iter().filter(|frame| !frame.accepted) {
@@ -179,8 +180,8 @@ impl<'a> Reader<'a> {
         Ok(inside)
     }
 
-    /// What looks like a frame at or behind the checkpoint, inside of the frame of so many bytes that begins
-    /// at an offset of the file that is loaded.
+    /// What looks like a frame at or after the checkpoint, inside the frame of `bytes` bytes at offset
+    /// `begins` of the loaded file.
     fn inside(&self, file: usize, begins: u64, bytes: u64) -> impl Iterator<Item = Found> {
         let segment_bytes = self.options.setup.segment_bytes;
         let first = (begins / BLOCK + 1) * BLOCK;
@@ -199,7 +200,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The frame that was torn in the block where the run ends.
+    /// The torn frame in the block where the run ends.
     fn behind(&mut self, run: &Run) -> Result<Option<Found>, Error> {
         let (lsn, Some(&file)) = (run.end, run.files.last()) else {
             return Ok(None);
@@ -220,7 +221,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Reads a file into the buffer; what it lacks to a whole segment is zero.
+    /// Reads a file into the buffer; missing bytes of a segment are zero.
     fn load(&mut self, index: usize) -> Result<(), Error> {
         if self.loaded == Some(index) {
             return Ok(());
@@ -248,10 +249,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All frames at block boundaries at or behind the checkpoint, in every file, the torn ones too. What
-    /// lies inside of a frame that verifies is none, wherever that frame is: a group may store what looks
-    /// like a frame, because it was one once. Second: what looks so inside of a frame before the checkpoint,
-    /// and would count once a later segment is written over the beginning of that one.
+    /// All frames at block boundaries at or after the checkpoint, in every file, torn ones included. Bytes
+    /// inside a frame that verifies, anywhere, are no frame: a group may store old frames as its data. The
+    /// second list has what looks like a frame inside a frame before the checkpoint: it would count once a
+    /// later segment overwrites the beginning of that frame.
     fn scan(&mut self) -> Result<(Vec<Found>, Vec<Found>), Error> {
         let (mut found, mut buried) = (Vec::new(), Vec::new());
         let LogOptions {
@@ -319,7 +320,7 @@ impl<'a> Reader<'a> {
         Ok(false)
     }
 
-    /// Applies the frame at `lsn` in a file, if it is one that continues the run.
+    /// Applies the frame at `lsn` in a file, if it continues the run.
     fn accept(
         &mut self,
         run: &mut Run,
@@ -362,7 +363,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Writes what no later frame confirms once more, and syncs it.
+    /// Writes the tail that no later frame confirms once more, and syncs it.
     fn write_tail_again(&mut self, run: &Run, start: u64) -> Result<(), Error> {
         let segment_bytes = self.options.setup.segment_bytes;
         let doubtful = run.durable.next_multiple_of(BLOCK);
@@ -385,7 +386,8 @@ impl<'a> Reader<'a> {
     fn wipe_leftovers(&self, found: &[Found]) -> Result<(), Error> {
         for leftover in found.iter().filter(|frame| !frame.accepted) {
             let offset = leftover.lsn % self.options.setup.segment_bytes;
-            // No more than that, which lies in one sector: zeros in another one may be what the frame lacks.
+            // Zero only these bytes, which lie in one sector: zeros in another sector may be what the frame
+            // lacks.
             self.write(leftover.file, offset, &[0; NAME])?;
         }
         Ok(())
@@ -401,7 +403,7 @@ impl<'a> Reader<'a> {
             .map_err(|source| file.error("writing the tail of the redo log", source))
     }
 
-    /// Sorts the files into those that the run needs and free ones.
+    /// Sorts the files into those of the run and free ones.
     fn finish(mut self, run: &Run, start: u64) -> Recovered {
         let next_number = self.files.last().map_or(0, |segment| segment.number + 1);
         let mut slots: Vec<Option<Segment>> = self.files.drain(..).map(Some).collect();
@@ -423,7 +425,7 @@ impl<'a> Reader<'a> {
     fn damaged(&mut self, run: &Run, later: &Found) -> Error {
         let segment_bytes = self.options.setup.segment_bytes;
         let last = run.files().next_back();
-        // The damaged frame begins right behind the run if something there looks like a frame.
+        // The damaged frame begins right after the run if the bytes there look like a frame.
         let mut at = run.end.next_multiple_of(BLOCK);
         if let Some((_, index)) = last {
             if let Err(error) = self.load(index) {
@@ -470,7 +472,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Applies the entries of a body; an unsound one is an error with its offset in the body.
+/// Applies the entries of a body; a malformed one is an error with its offset in the body.
 fn apply(options: &LogOptions, body: &[u8], dirty: &DirtyPages) -> Result<(), (u64, String)> {
     let mut rest = body;
     while !rest.is_empty() {

@@ -1,15 +1,13 @@
-//! The run of frames that recovery follows, and what it finds on its way.
+//! The run of frames that recovery follows, and the frames it finds.
 //!
-//! A log may have some hundred thousand frames in some hundred files. Frames are sorted once and then passed
-//! in order, and which file holds which segment is found by number: the work grows with the length of the
-//! log, and no faster.
+//! A log may have some hundred thousand frames in some hundred files. Frames are sorted once and then visited
+//! in order, and the file of a segment is found by number: the work grows linearly with the log.
 //!
-//! Invariant: `files` has the segments from `first` on without a gap, and `segments` says the same the other
-//! way round.
+//! Invariant: `files` has the segments from `first` on without a gap, and `segments` is its inverse.
 
 use super::LogOptions;
 
-/// What looks like a frame, at a block boundary at or behind the checkpoint, or right behind the run.
+/// What looks like a frame, at a block boundary at or after the checkpoint, or right after the run.
 pub(super) struct Found {
     pub(super) lsn: u64,
     /// 0 if the frame does not verify.
@@ -18,7 +16,7 @@ pub(super) struct Found {
     pub(super) bytes: u64,
     /// Index of the file.
     pub(super) file: usize,
-    /// Whether the run has it.
+    /// Whether it is part of the run.
     pub(super) accepted: bool,
 }
 
@@ -35,12 +33,12 @@ pub(super) struct Run {
     pub(super) files: Vec<usize>,
     /// The segment of the run that each file holds, by index of the file.
     segments: Vec<Option<u64>>,
-    /// What was found before this index lies before the end of the run.
+    /// Frames found before this index lie before the end of the run.
     passed: usize,
 }
 
 impl Run {
-    /// A run without a frame.
+    /// An empty run.
     pub(super) fn new(options: &LogOptions, files: usize) -> Run {
         Run {
             end: options.checkpoint_lsn,
@@ -60,7 +58,7 @@ impl Run {
     }
 
     /// Whether a file can hold a segment: a file holds one segment, and a segment lies in one file. A frame
-    /// elsewhere went astray, and would be overwritten with what really belongs there.
+    /// anywhere else was misplaced, and the segment's own data would overwrite it.
     pub(super) fn admits(&self, segment: u64, file: usize) -> bool {
         look();
         let known = segment
@@ -72,7 +70,7 @@ impl Run {
         }
     }
 
-    /// Says that a file holds a segment, which is one that the run has or the one behind its last.
+    /// Records that a file holds a segment: one of the run, or the one after its last.
     pub(super) fn admit(&mut self, segment: u64, file: usize) {
         if segment == self.first + self.files.len() as u64 {
             self.files.push(file);
@@ -82,8 +80,8 @@ impl Run {
         }
     }
 
-    /// Passes everything before position `at`; returns what is found there, in one file or several. Positions
-    /// only go up.
+    /// Skips everything before position `at`; returns the frames there, in one file or several. Positions
+    /// never decrease.
     pub(super) fn at<'a>(
         &mut self,
         found: &'a mut [Found],
@@ -103,7 +101,7 @@ impl Run {
     }
 }
 
-/// Notes that one of many frames or files was looked at: tests count that, and no time.
+/// Counts a look at one frame or file: tests measure work by it, not time.
 #[inline]
 fn look() {
     #[cfg(test)]
@@ -112,6 +110,6 @@ fn look() {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has looked.
+    /// Looks of this thread.
     pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

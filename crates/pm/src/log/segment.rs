@@ -1,10 +1,10 @@
-//! The files that the log lies in: `log-000000`, `log-000001` and so on, all of one size, used in turn.
+//! The files of the log: `log-000000`, `log-000001` and so on, all of one size, used in turn.
 //!
-//! A segment is a stretch of positions; a file serves as one segment after another. Which segment a file
-//! holds is not recorded: its frames say so. Files are prepared by writing zeros and syncing, because an
-//! extent that was only allocated costs metadata writes at the first `fdatasync` after each write.
+//! A segment is a range of positions; a file serves as one segment after another. The frames in a file tell
+//! which segment it holds; nothing else records it. Files are prepared by writing zeros and syncing, because
+//! an extent that was only allocated costs metadata writes at the first `fdatasync` after each write.
 //!
-//! Invariants: `live[i]` holds segment `first + i`. A file leaves the front, to be used again or deleted,
+//! Invariants: `live[i]` holds segment `first + i`. A file leaves the front of `live`, for reuse or deletion,
 //! only when the durable checkpoint is past its segment.
 
 use super::frame::BLOCK;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Segments to have prepared beyond the end of the log.
+/// Prepared segments to have after the end of the log.
 pub(super) const AHEAD: u64 = 2;
-/// A log that checkpoints cannot keep small grows to this much at most, unless `log_bytes` is more.
+/// Limit of a log that outgrows its checkpoints, unless `log_bytes` is more.
 const GROWTH_BYTES_MAX: u64 = 1 << 30;
 
-/// What a file is filled with, part by part.
+/// The bytes that files are filled with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// One file of the log.
@@ -41,13 +41,13 @@ pub(super) struct Segments {
     segment_bytes: u64,
     live: VecDeque<Segment>,
     first: u64,
-    /// Files that no position needs yet.
+    /// Files without positions.
     free: Vec<Segment>,
     /// Number of the next new file.
     next_number: u32,
     /// Files to keep.
     keep: u64,
-    /// Files to have at most.
+    /// Most files to have.
     limit: u64,
 }
 
@@ -86,7 +86,8 @@ impl Segments {
             .map(|segment| Arc::clone(&segment.file))
     }
 
-    /// Gives each file before the checkpoint at `lsn` the next segment, or deletes it if there are many.
+    /// Frees each file before the checkpoint at `lsn`: it becomes the next segment, or is deleted if the log
+    /// has many.
     fn release(&mut self, lsn: u64) {
         assert!(lsn <= self.end(), "the log is freed beyond its end");
         while (self.first + 1) * self.segment_bytes <= lsn {
@@ -95,7 +96,7 @@ impl Segments {
             };
             self.first += 1;
             if self.bytes() >= self.keep * self.segment_bytes {
-                // A file that stays behind is found, and used, at the next open.
+                // If that fails, the next open finds the file and uses it.
                 let _ = self.directory.unlink(&name(segment.number));
             } else {
                 self.live.push_back(segment);
@@ -103,8 +104,8 @@ impl Segments {
         }
     }
 
-    /// What to prepare next, if the log ends at `end` and wants more: a free file, or the number of a new
-    /// one.
+    /// The file to prepare next if the log ends at `end` and needs more segments: a free one, or the number
+    /// of a new one.
     fn wanted(&mut self, end: u64) -> Option<Segmental> {
         if self.end() >= end + AHEAD * self.segment_bytes || self.live.len() as u64 >= self.limit {
             return None;
@@ -116,8 +117,8 @@ impl Segments {
         Some(Segmental::New(self.next_number - 1))
     }
 
-    /// Prepares segments so that a log that ends at `end` has some ahead; for a log that nobody uses yet. A
-    /// full disk is no reason not to open a log that still has room: the checkpointer tries again later.
+    /// Prepares segments so that a log that ends at `end` has some ahead; for a log not yet in use. A full
+    /// disk does not fail the open of a log that still has room: the checkpointer tries again later.
     pub(super) fn prepare_ahead(&mut self, end: u64) -> Result<(), Error> {
         for segment in &self.live {
             let file = &segment.file;
@@ -134,8 +135,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Nanoseconds of one write and sync, the median of a few, in the last block of the last segment; 0 if
-    /// a log that ends at `end` reaches into that one.
+    /// Nanoseconds of one write and sync, the median of a few, in the last block of the last segment; 0 if a
+    /// log that ends at `end` uses that segment.
     pub(super) fn measure(&self, end: u64) -> Result<u64, Error> {
         let Some(segment) = self.live.back() else {
             return Ok(0);
@@ -168,13 +169,13 @@ pub(super) fn name(number: u32) -> String {
     format!("log-{number:06}")
 }
 
-/// The number of the file that is called so, if it belongs to a log.
+/// The number in the file name, if it is the name of a log file.
 pub(super) fn number(file: &str) -> Option<u32> {
     let number = file.strip_prefix("log-")?.parse().ok()?;
     (name(number) == file).then_some(number)
 }
 
-/// Makes a file as long as a segment, on disk.
+/// Gives a file the length of a segment, on disk.
 fn prepare(directory: &Directory, segment_bytes: u64, wanted: Segmental) -> Result<Segment, Error> {
     let full = || Error::NoSpace {
         path: directory.path().into(),
@@ -187,7 +188,7 @@ fn prepare(directory: &Directory, segment_bytes: u64, wanted: Segmental) -> Resu
                 let file = Arc::new(file);
                 (Segment { number, file }, true)
             }
-            // A name takes room, too.
+            // A directory entry needs room, too.
             Err(Error::Io {
                 source: Errno::NOSPC | Errno::DQUOT,
                 ..
@@ -199,7 +200,7 @@ fn prepare(directory: &Directory, segment_bytes: u64, wanted: Segmental) -> Resu
         Ok(()) => {}
         Err(source) => {
             if new {
-                // Half a segment is of no use; if it cannot be deleted, the next open fills it.
+                // Half a segment is useless. If deleting it fails, the next open fills it.
                 let _ = directory.unlink(&name(segment.number));
             }
             return Err(match source {
@@ -238,7 +239,7 @@ fn fill(file: &File, segment_bytes: u64) -> Result<(), Errno> {
 }
 
 impl Shared {
-    /// Prepares segments ahead of the end of the log, and says whether all that are wanted are there.
+    /// Prepares segments ahead of the end of the log; returns whether all wanted ones exist.
     pub(super) fn prepare_segments(&self) -> Result<bool, Error> {
         loop {
             let end = self.end();
@@ -258,9 +259,9 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::prepare_segments`], for the checkpointer, whose next checkpoint makes room on a full
-    /// disk: that is no error, but not all are there. Any other poisons the pool: a sync that failed would
-    /// succeed if it was repeated.
+    /// As [`Shared::prepare_segments`], for the checkpointer. A full disk is no error here, since its next
+    /// checkpoint makes room; the answer is then `false`. Any other error poisons the pool: a failed sync
+    /// would wrongly succeed if repeated.
     pub(super) fn prepare_what_fits(&self) -> Result<bool, Error> {
         match self.prepare_segments() {
             Err(Error::NoSpace { .. }) => Ok(false),
@@ -269,7 +270,7 @@ impl Shared {
         }
     }
 
-    /// Frees segments before `lsn`, which the superblock holds durably.
+    /// Frees segments before `lsn`, which the superblock records durably.
     pub(super) fn release_segments(&self, lsn: u64) {
         let mut segments = lock(&self.segments);
         segments.release(lsn);

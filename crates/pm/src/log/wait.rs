@@ -1,18 +1,18 @@
 //! Waiting until a position is durable: who leads the next batch, who sleeps, and for how long.
 //!
-//! Waiters sleep on the count of finished batches, and each batch has a bit of the futex's set, so nobody is
-//! woken for nothing.
+//! Waiters sleep on the count of finished batches. Each batch has a bit of the futex's set, so no waiter is
+//! woken in vain.
 //!
-//! A sync costs about the same for one group as for a hundred. So while nobody leads, a batch *gathers*:
-//! waiters sleep until as many groups have come as the last sync had in it and behind it, and whoever brings
-//! the last one leads. The first waiter of a gathering batch keeps the clock: it leads after half of what a
-//! sync takes, whatever has come until then.
+//! A sync costs about the same for one group as for a hundred. So while no thread leads, a batch *gathers*:
+//! waiters sleep until as many groups have come as the last sync had in it and after it, and the waiter that
+//! brings the last one leads. The first waiter of a gathering batch keeps the clock: it leads after half the
+//! duration of a sync, however many have come.
 //!
-//! Nobody is forgotten:
-//! - A waiter reads the count before it looks at anything else, and sleeps only if the count has not changed.
-//! - The leader gives the role back before it raises the count, and raises it also if it found nothing to
-//!   write: somebody may have found the role taken meanwhile.
-//! - While nobody leads, somebody keeps the clock of the batch that gathers, or is awake.
+//! No waiter is forgotten:
+//! - A waiter reads the count before anything else, and sleeps only if the count has not changed.
+//! - The leader releases the role before it raises the count. It raises the count even if it found nothing to
+//!   write: another waiter may have found the role taken meanwhile.
+//! - While no thread leads, some thread keeps the clock of the batch that gathers, or is awake.
 
 use super::Shared;
 use crate::error::Error;
@@ -23,20 +23,20 @@ use std::sync::atomic::Ordering;
 
 /// What a waiter does next.
 enum Turn {
-    /// Leads, if nobody else does.
+    /// Leads, if no other thread does.
     Lead,
-    /// Sleeps until its batch is finished, or until then.
+    /// Sleeps until its batch is finished, at most until this time.
     Sleep(Option<Timespec>),
 }
 
 impl Shared {
-    /// Blocks until the log is durable up to `lsn`; writes it itself if nobody else does.
+    /// Blocks until the log is durable up to `lsn`; writes it itself if no other thread does.
     pub(super) fn wait_durable(&self, lsn: u64) -> Result<(), Error> {
         self.wait_leading(lsn, self.options.setup.has_threads())
     }
 
-    /// As [`Shared::wait_durable`], for the flusher: those it writes for do not wait in `wait_durable`, so
-    /// there is nobody to gather.
+    /// As [`Shared::wait_durable`], for the flusher. The sessions it writes for do not wait in
+    /// `wait_durable`, so gathering would be useless.
     pub(super) fn flush_to(&self, lsn: u64) -> Result<(), Error> {
         self.wait_leading(lsn, false)
     }
@@ -64,7 +64,7 @@ impl Shared {
             if crate::lab::waiting() {
                 continue;
             }
-            // A changed count, a signal, a wake-up or the end of the time: the loop looks again in each case.
+            // A changed count, a signal, a wake-up or the timeout: the loop checks again in each case.
             let _ = futex::wait_bitset(
                 &self.completed,
                 Flags::PRIVATE,
@@ -75,8 +75,8 @@ impl Shared {
         }
     }
 
-    /// The batch that `lsn` is in, and what its waiter does. `clock` is when this waiter leads at the latest,
-    /// if it keeps the clock of that batch.
+    /// The batch with `lsn` in it, and the waiter's next step. `clock` is the deadline by which this waiter
+    /// leads, if it keeps the clock of that batch.
     fn turn(&self, lsn: u64, gather: bool, clock: &mut Option<Timespec>) -> (u32, Turn) {
         let mut pending = self.pending.lock();
         let number = pending.number_of(lsn);
@@ -97,7 +97,7 @@ impl Shared {
         (number, turn)
     }
 
-    /// When half of what a sync takes will be over; a second at most.
+    /// Half the duration of a sync from now; a second at most.
     fn half_a_sync_from_here(&self) -> Timespec {
         let half_ns = self.sync_ns.load(Ordering::Relaxed) / 2;
         clock_gettime(ClockId::Monotonic)
@@ -107,17 +107,17 @@ impl Shared {
             }
     }
 
-    /// Wakes those who wait for a batch that is finished, after one who waits for the next: that one leads it
-    /// while the others are still being woken.
+    /// Wakes the waiters of a finished batch, after one waiter of the next: that one leads while the others
+    /// are still being woken.
     pub(super) fn wake_after(&self, number: u32) {
         self.completed.fetch_add(1, Ordering::AcqRel);
         for (count, number) in [(1, number.wrapping_add(1)), (i32::MAX as u32, number)] {
-            // Waking nobody is fine, and the call has no other way to fail on a valid address.
+            // If no thread waits, nothing happens; on a valid address the call has no other way to fail.
             let _ = futex::wake_bitset(&self.completed, Flags::PRIVATE, count, bit(number));
         }
     }
 
-    /// Wakes everybody who waits, for whatever.
+    /// Wakes every waiter.
     pub(super) fn wake_all(&self) {
         self.completed.fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(&self.completed, Flags::PRIVATE, i32::MAX as u32);

@@ -1,12 +1,12 @@
-//! What if one of those panics who write the log for all others?
+//! What happens if a thread panics that writes the log for all others.
 //!
-//! Nobody else would do its work, and those who wait for it would wait for ever; a checkpoint that is broken
-//! off has forgotten which pages it was to write, and behind a batch that is broken off there is a gap. So a
-//! panic poisons the pool before it goes on, and before it gives back what it had locked for the work.
+//! Without this the waiters would wait forever: no other thread does its work. An interrupted checkpoint has
+//! forgotten which pages it was to write, and an interrupted batch leaves a gap. So a panic poisons the pool,
+//! before it unwinds further and before it releases the locks of that work.
 
 use super::Shared;
 
-/// Poisons the pool when it is dropped, unless the work is over.
+/// Poisons the pool when dropped, unless the work is over.
 pub(super) struct Watch<'a> {
     log: &'a Shared,
     who: &'static str,
@@ -28,7 +28,7 @@ impl Watch<'_> {
 }
 
 impl Shared {
-    /// Watches what follows, which others depend on. To be taken after the locks that the work needs.
+    /// Watches work that others depend on. Take it after the locks of that work.
     #[inline]
     pub(super) fn watch(&self, who: &'static str) -> Watch<'_> {
         Watch { log: self, who }

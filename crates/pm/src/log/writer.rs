@@ -1,7 +1,7 @@
-//! The log writer: a role that whoever waits takes over, so that a single session pays no hand-over.
+//! The log writer: a role that a waiter takes over, so that a single session pays no hand-over.
 //!
 //! The leader takes what is pending, seals its frames, writes them, syncs, publishes the new durable
-//! position and wakes those who waited for it. How the others wait, and who leads next, is in `wait.rs`.
+//! position and wakes its waiters. `wait.rs` has how the others wait, and who leads next.
 
 use super::Shared;
 use super::frame::{BLOCK, Header};
@@ -17,13 +17,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What the leader owns.
+/// The leader's state.
 pub(super) struct Writer {
     /// The buffer that is not being filled.
     batch: Batch,
     /// Checksum of the last frame written.
     chain: u64,
-    /// Position behind the last frame that is durable.
+    /// Position after the last durable frame.
     end: u64,
 }
 
@@ -70,7 +70,7 @@ impl Shared {
                     resume_unwind(panic);
                 }
             }
-            // The role is given back afterwards: whoever takes it next sees the failure first.
+            // The role is released afterwards: its next holder sees the failure first.
             Err((path, source)) => {
                 self.fail(&path, source);
             }
@@ -106,18 +106,18 @@ impl Shared {
         self.options.poison.fail(path, source)
     }
 
-    /// Tells everybody who waits that the pool is poisoned.
+    /// Wakes every waiter of a poisoned pool.
     pub(super) fn tell_of_failure(&self) {
         self.wake_all();
-        // Under the lock, so that nobody is between its look at the poison and its sleep.
+        // Take the lock: otherwise a waiter could be between its check of the poison and its sleep.
         let segments = lock(&self.segments);
         self.room.notify_all();
         drop(segments);
-        // One that panics now cannot make it worse.
+        // A panic of a subscriber cannot make it worse now.
         let _ = self.tell_subscribers();
     }
 
-    /// Calls all subscribers, also if one of them panics.
+    /// Calls all subscribers, even if one of them panics.
     fn tell_subscribers(&self) -> std::thread::Result<()> {
         let mut told = Ok(());
         for subscriber in self.subscribers.read().iter() {
@@ -128,7 +128,7 @@ impl Shared {
 }
 
 impl Batch {
-    /// Position behind the last frame, without the padding.
+    /// Position after the last frame, without the padding.
     fn end_of_frames(&self) -> u64 {
         self.start + self.frames.last().map_or(0, |&(_, end)| end as u64)
     }

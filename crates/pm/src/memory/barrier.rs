@@ -1,14 +1,13 @@
-//! A memory barrier with two ends: nearly free for those who pass it all the time, dear for the one who
-//! passes it rarely.
+//! A memory barrier with two ends: nearly free on the frequent side, costly on the rare one.
 //!
-//! Two threads that each store one thing and then load the other's need a full fence between store and load,
-//! on both sides. A full fence waits for every store before it, streamed records among them: on the way of
-//! each read and write of a store it would cost more than everything else. Linux can put that fence into the
-//! other running threads on demand (`membarrier`), so that only the rare side pays: [`Barrier::light`] keeps
-//! the compiler from moving accesses, and [`Barrier::heavy`] makes the processors follow.
+//! Two threads that each store one word and then load the other's need a full fence between store and load,
+//! on both sides. A full fence waits for every store before it, streamed records among them: in each read and
+//! write of a store it would cost more than everything else. Linux can execute that fence on the other
+//! running threads on demand (`membarrier`), so that only the rare side pays: [`Barrier::light`] keeps the
+//! compiler from moving accesses, and [`Barrier::heavy`] fences all processors.
 //!
-//! Where the system does not offer that, under Miri, and in the crash lab, which recovers thousands of images
-//! a second and reads little of each, both ends are full fences.
+//! Both ends are full fences where the system lacks `membarrier`, under Miri, and in the crash lab, which
+//! recovers thousands of images a second and reads little of each.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
@@ -19,7 +18,8 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Asks the system. The answer is the same for the life of the process, but for threads of the crash lab.
+    /// Asks the system. Except for threads of the crash lab, the answer is the same for the life of the
+    /// process.
     #[must_use]
     pub fn new() -> Barrier {
         #[cfg(all(feature = "lab", not(miri)))]
@@ -31,8 +31,8 @@ impl Barrier {
         }
     }
 
-    /// The cheap end: everything before it and everything after it, as a [`Barrier::heavy`] of another thread
-    /// sees them, are in this order.
+    /// The cheap end. A [`Barrier::heavy`] of another thread sees the accesses before and after it in this
+    /// order.
     #[inline]
     pub fn light(self) {
         if self.asymmetric {
@@ -42,9 +42,9 @@ impl Barrier {
         }
     }
 
-    /// The dear end (some microseconds). For each [`Barrier::light`] of another thread either all that was
-    /// before that one is seen by what follows here, or all that was before this one is seen by what follows
-    /// there. `false`: the system refused (out of memory), and nothing is promised.
+    /// The costly end (some microseconds). It is totally ordered with each [`Barrier::light`] of another
+    /// thread: the later side sees everything before the earlier one. `false`: the system refused (out of
+    /// memory), and nothing is promised.
     #[must_use]
     pub fn heavy(self) -> bool {
         fence(Ordering::SeqCst);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
-    /// Each side stores its word and loads the other's: never do both miss.
+    /// Each side stores its word and loads the other's: at least one sees the other's store.
     #[test]
     fn one_of_two_sides_sees_the_other() {
         let barrier = Barrier::new();

@@ -6,12 +6,12 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How ticks relate to nanoseconds, and what waiting itself costs.
+/// Ticks per nanosecond, and what waiting itself costs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     counter: bool,
     ticks_per_ns: f64,
-    /// Ticks that a wait of no time takes; taken off each wait.
+    /// Ticks that an empty wait takes; subtracted from each wait.
     overhead: u64,
 }
 
@@ -29,18 +29,18 @@ impl Clock {
             overhead: 0,
         };
         if clock.counter {
-            // The median of a few short runs is not moved by one that was interrupted.
+            // One interrupted run does not move the median.
             let mut rates: Vec<f64> = (0..5).map(|_| counter_rate()).collect();
             rates.sort_by(f64::total_cmp);
             clock.ticks_per_ns = rates.get(rates.len() / 2).copied().unwrap_or(1.0);
         }
-        // The least of many runs: a busy machine makes them longer, and waits must not get shorter for that.
+        // The least of many runs: a busy machine lengthens runs, and that must not shorten waits.
         let cost = (0..101).map(|_| {
             let from = clock.now();
             clock.wait_until(clock.now());
             clock.now().saturating_sub(from)
         });
-        // Three looks at the clock were paid for, and a wait pays for two.
+        // This measured three readings of the clock, and a wait takes two.
         clock.overhead = cost.min().unwrap_or(0) * 2 / 3;
         clock
     }

@@ -1,15 +1,14 @@
 //! The instructions that move bytes towards persistence, and how one is chosen.
 //!
-//! x86-64: `clwb` where CPUID has it (keeps the line cached), else `clflushopt`, else `clflush`; `sfence`
-//! orders them; `movntps` writes whole lines past the cache. aarch64: `dc cvap` and `dsb ish`.
-//! Under Miri and on other processors these do nothing: memory is then as persistent as the process.
+//! orders them; `movntps` writes whole lines past the cache. aarch64: `dc cvap` and `dsb ish`. Under Miri and
+//! on other processors these do nothing: memory is then as persistent as the process.
 
 use std::fmt;
 
 /// Bytes of a cache line, the unit of flushing.
 pub const LINE: u64 = 64;
 
-/// How a line leaves the cache.
+/// The instruction that writes a line back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushKind {
     /// `clwb`: writes back, keeps the line.
@@ -20,7 +19,7 @@ pub enum FlushKind {
     Clflush,
     /// `dc cvap` (aarch64): cleans to the point of persistence.
     DcCvap,
-    /// Nothing: the caches are inside the persistence domain (eADR), or there is no persistence.
+    /// Nothing: the caches are inside the persistence domain (eADR), or nothing persists.
     Nothing,
 }
 
@@ -36,7 +35,7 @@ impl fmt::Display for FlushKind {
     }
 }
 
-/// What [`fence`] is called here.
+/// The name of [`fence`]'s instruction.
 pub(crate) const FENCE: &str = if cfg!(target_arch = "x86_64") {
     "sfence"
 } else if cfg!(target_arch = "aarch64") {
@@ -55,7 +54,7 @@ impl FlushKind {
             .unwrap_or(FlushKind::Nothing)
     }
 
-    /// All that this processor has, best first.
+    /// All kinds of this processor, best first.
     #[must_use]
     pub fn available() -> Vec<FlushKind> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -114,7 +113,7 @@ pub(crate) unsafe fn flush_line(kind: FlushKind, line: *const u8) {
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     if kind == FlushKind::DcCvap {
         // SAFETY: the line is mapped (caller). `dc cvap` is `sys #3, c7, c12, #1`, and the processor has it:
-        // `detect` asked. Where it lacks it, persistent memory is refused when a pool is opened.
+        // `detect` asked. Opening a pool on persistent memory fails on processors without it.
         unsafe {
             std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags));
         }
@@ -178,13 +177,14 @@ pub(crate) unsafe fn stream_lines(into: *mut u8, from: &[[u8; 64]]) {
     }
 }
 
-/// Copies words that others may be storing to: each aligned 8-byte word arrives whole, as it was before or
+/// Copies words that other threads may be storing to: each aligned 8-byte word arrives whole, from before or
 /// after a store.
 ///
 /// # Safety
 /// `from` is 8-byte aligned and points at `bytes` mapped bytes, a multiple of 8, that the program writes
 /// through atomics only. (The loads are 16 bytes wide; processors load each aligned half of one whole.)
-/// `into` points at as many bytes that nobody else has; they need not be initialised, and are afterwards.
+/// `into` points at as many bytes that belong to the caller alone; they need not be initialised, and are
+/// afterwards.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
@@ -235,7 +235,7 @@ pub(crate) unsafe fn copy_words(from: *const u8, into: *mut u8, bytes: usize) {
     }
 }
 
-/// Starts fetching a line. A hint: any address will do.
+/// Prefetches a line. A hint: any address is allowed.
 #[inline]
 #[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_variables))]
 pub(crate) fn prefetch_line(line: *const u8) {
@@ -252,7 +252,7 @@ pub(crate) fn prefetch_line(line: *const u8) {
 pub(crate) fn prefetch_line_to_write(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch neither faults nor changes anything the program can see; processors without this
-    // hint take it for one that does nothing.
+    // hint treat it as a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }

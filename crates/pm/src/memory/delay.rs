@@ -1,12 +1,11 @@
 //! Emulated latency and bandwidth for the `emulated` medium. Off by default, at the cost of one branch.
 //!
-//! Latency is spun off where it arises: at the read, the flush, the fence. Bandwidth is a bucket of tokens
-//! for all threads together; so that they do not fight over it, a thread takes tokens for [`GRAIN`] bytes at
-//! a time and spends them by itself. Written bytes are paid for at the fence, as a real device makes the
-//! writer wait when its queue is full.
+//! Latency is spun off where it arises: at the read, the flush, the fence. Bandwidth is a token bucket for
+//! all threads together. To avoid contention a thread takes tokens for [`GRAIN`] bytes at a time. Written
+//! bytes are paid for at the fence, as a real device makes the writer wait when its queue is full.
 //!
-//! The model changes time, never behaviour. Single words ([`crate::Region::load_word`]) are taken to be in
-//! the cache and cost nothing.
+//! The model changes time, never behaviour. It takes single words ([`crate::Region::load_word`]) to be in the
+//! cache, at no cost.
 
 use super::clock::Clock;
 use super::cpu::LINE;
@@ -15,9 +14,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of bandwidth a thread takes at once.
+/// Bytes of bandwidth a thread takes from the bucket at once.
 const GRAIN: u64 = 16 << 10;
-/// Unused bandwidth is kept for this long, so that a burst after a pause does not wait.
+/// Unused bandwidth is kept this long, so that a burst after a pause does not wait.
 const BURST_NS: f64 = 10_000.0;
 
 /// Adds modelled time to flushes, fences and reads.
@@ -35,7 +34,7 @@ struct Model {
     write: Option<Bucket>,
 }
 
-/// Bandwidth that is left, as the tick at which everything handed out will have been transferred.
+/// Remaining bandwidth, as the tick at which everything handed out will have been transferred.
 #[derive(Debug)]
 struct Bucket {
     grain_ticks: u64,
@@ -75,7 +74,7 @@ impl Delay {
         self.0.preset
     }
 
-    /// A copy of `bytes` out of the pool, taken to miss the caches.
+    /// A copy of `bytes` out of the pool; the model assumes it misses the caches.
     #[inline]
     pub(crate) fn read(&self, bytes: u64) {
         let model = &*self.0;
@@ -86,11 +85,11 @@ impl Delay {
         }
     }
 
-    /// Reads of so many lines that do not depend on each other: their latencies overlap as far as a core can
-    /// have misses under way.
+    /// Reads of `lines` independent lines: their latencies overlap up to the number of misses a core can have
+    /// in flight.
     #[inline]
     pub(crate) fn read_each(&self, lines: u64) {
-        /// Line fill buffers of a core; those of today have 10 to 16.
+        /// Line fill buffers of a core; current ones have 10 to 16.
         const AT_ONCE: u64 = 10;
         (0..lines.div_ceil(AT_ONCE)).for_each(|_| self.read(AT_ONCE.min(lines) * LINE));
     }
@@ -118,8 +117,8 @@ impl Delay {
 }
 
 impl Bucket {
-    /// Pays for `bytes` from `credit`, and with grains from the bucket when that is used up. Returns the
-    /// tick at which the transfer is done, 0 if it was paid for before.
+    /// Pays for `bytes` from `credit`, and from the bucket when that is used up. Returns the tick at which
+    /// the transfer is done, 0 if `credit` covered it.
     fn take(&self, clock: &Clock, credit: &Cell<u64>, bytes: u64) -> u64 {
         if let Some(rest) = credit.get().checked_sub(bytes) {
             credit.set(rest);
@@ -153,8 +152,8 @@ mod tests {
     use crate::memory::preset::PRESETS;
     use std::time::{Duration, Instant};
 
-    /// Best of 50 runs, or of three and more once one took no longer than `enough`: a machine that is busy
-    /// makes things slower, never faster.
+    /// Best of 50 runs, or of fewer (at least three) once one took at most `enough`: a busy machine makes
+    /// runs slower, never faster.
     fn best(enough: Duration, mut run: impl FnMut()) -> Duration {
         let mut best = Duration::MAX;
         for number in 1..=50 {

@@ -1,14 +1,14 @@
-//! Volatile memory for what is looked up at random: one range of addresses, on huge pages, that never moves.
+//! Volatile memory for random look-ups: one range of addresses, on huge pages, that never moves.
 //!
-//! A look-up in a large table is a miss of the caches, and on small pages a miss of the page tables too,
-//! which in a virtual machine costs more than the first. So the memory consists of pages of 2 MiB, where the
-//! kernel gives them, as soon as it is too large for the processor to remember where its small pages are.
+//! A look-up in a large table misses the caches. On small pages it misses the TLB too, which in a virtual
+//! machine costs even more. So memory beyond the reach of the TLB with small pages lies on pages of 2 MiB,
+//! where the kernel has them.
 //!
 //! Invariants:
-//! - Addresses for all there may ever be are reserved at the start and cost nothing; [`Dram::grow_to`] makes
-//!   more of them usable, and what is usable stays so. A line's number is therefore as good as a pointer.
-//! - The bytes are zero at first and accessed as atomic words only, so there is no order of calls that
-//!   commits undefined behaviour.
+//! - All addresses it may ever use are reserved at the start, at no cost. [`Dram::grow_to`] makes more of
+//!   them usable, and none becomes unusable. A line's number is therefore as good as a pointer.
+//! - The bytes are zero at first and accessed as atomic words only, so no order of calls causes undefined
+//!   behaviour.
 //! - An access to a line that is not usable is a bug of the caller and panics.
 
 use super::cpu;
@@ -28,19 +28,19 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What the kernel gives at once, where it can, and the step of growth.
+/// Size of a huge page, and the step of growth.
 const HUGE_PAGE: u64 = 2 << 20;
-/// Memory that is no larger than this lies on small pages and grows in small steps.
+/// Memory up to this size lies on small pages and grows in small steps.
 const SMALL: u64 = 2 * HUGE_PAGE;
 const SMALL_STEP: u64 = 128 << 10;
 /// Words of a line.
 const WORDS: usize = 8;
 
-/// The system has not as much memory as was asked for.
+/// The system has too little memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory for {bytes} bytes: {source}; give the process more")]
 pub struct DramRefused {
-    /// Bytes there would have been in all.
+    /// Total bytes that were asked for.
     pub bytes: u64,
     /// The system's answer.
     pub source: Errno,
@@ -70,17 +70,17 @@ impl DramLine {
         self.0.each_ref().map(|word| word.load(Ordering::Acquire))
     }
 
-    /// The words that are `wanted` in the bits of `mask`, each as by a load with acquire ordering.
+    /// The words equal to `wanted` in the bits of `mask`, each as by a load with acquire ordering.
     #[inline]
     #[must_use]
     pub fn equal(&self, mask: u64, wanted: u64) -> Matches {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
-            // Atomic loads cannot be joined by the compiler, so the loads are written out. SAFETY: SSE2 is
-            // part of x86-64. The 64 bytes are those of a live reference and aligned to 64. Whoever stores to
-            // them stores whole aligned words, and a load of two of them tears neither; loads are in order on
-            // this processor, and the compiler moves none across this.
+            // The compiler cannot join atomic loads, so the loads are written out. SAFETY: SSE2 is part of
+            // x86-64. The 64 bytes are those of a live reference and aligned to 64. Writers store whole
+            // aligned words, and a load of two of them tears neither; loads are in order on this processor,
+            // and the compiler moves none across this.
             unsafe {
                 std::arch::asm!(
                     "movdqa {a}, [{line}]",
@@ -106,7 +106,7 @@ impl DramLine {
     }
 }
 
-/// The words, two in each vector, that are `wanted` in the bits of `mask`: the bits of a [`Matches`].
+/// The words, two in each vector, equal to `wanted` in the bits of `mask`: the bits of a [`Matches`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 #[target_feature(enable = "sse2")]
@@ -124,16 +124,16 @@ fn equal_words([a, b, c, d]: [__m128i; 4], mask: u64, wanted: u64) -> u32 {
         _mm_packs_epi32(equal(c), equal(d)),
     );
     let halves = _mm_movemask_epi8(halves).cast_unsigned();
-    // Both halves, under the bit of the lower one.
+    // A word matches if both halves do; keep the bit of the lower one.
     halves & halves >> 1 & 0x5555
 }
 
-/// Words of a line that matched: their numbers, in order. A word's bit is that of twice its number.
+/// Numbers of the words of a line that matched, in order. Word `n` has bit `2 * n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matches(u32);
 
 impl Matches {
-    /// The first of them.
+    /// The lowest number.
     #[inline]
     #[must_use]
     pub fn first(self) -> Option<usize> {
@@ -154,15 +154,15 @@ impl Iterator for Matches {
 
 /// See the module text.
 pub struct Dram {
-    /// The first line; aligned to a huge page, where there are such.
+    /// The first line; aligned to a huge page, where the machine has them.
     base: NonNull<DramLine>,
     /// Lines that can be accessed; only grows.
     lines: AtomicUsize,
-    /// Bytes there are addresses for.
+    /// Bytes of reserved addresses.
     bytes_max: u64,
-    /// Held by who grows it.
+    /// Held while it grows.
     growing: Mutex<()>,
-    /// Unmapped, or freed, in the end.
+    /// Unmapped, or freed, on drop.
     #[cfg_attr(miri, expect(dead_code))]
     memory: Memory,
 }
@@ -173,11 +173,11 @@ unsafe impl Send for Dram {}
 unsafe impl Sync for Dram {}
 
 impl Dram {
-    /// Addresses for at most `bytes_max` bytes, or for as many as the machine has; fewer where the system
-    /// limits address space. None of it is usable yet.
+    /// Reserves addresses for at most `bytes_max` bytes, by default for the memory of the machine; for fewer
+    /// where the system limits address space. None of it is usable yet.
     ///
     /// # Errors
-    /// If not even a few addresses can be had.
+    /// If the system refuses even a small range.
     pub fn reserve(bytes_max: Option<u64>) -> Result<Dram, DramRefused> {
         let wanted = bytes_max.unwrap_or_else(machine_bytes);
         let refused = |source| DramRefused {
@@ -196,11 +196,10 @@ impl Dram {
         })
     }
 
-    /// Makes at least the first `bytes` usable. What was not usable before is zero, and becomes memory when
-    /// it is touched.
+    /// Makes at least the first `bytes` usable. New bytes are zero, and become memory at the first access.
     ///
     /// # Errors
-    /// If there are not as many addresses, or the system refuses. Nothing has changed then.
+    /// If `bytes` exceeds the reserved addresses, or the system refuses. Nothing has changed then.
     pub fn grow_to(&self, bytes: u64) -> Result<(), DramRefused> {
         let _growing = self.growing.lock();
         if bytes <= self.bytes() {
@@ -219,7 +218,7 @@ impl Dram {
         #[cfg(not(miri))]
         self.memory.fill_with_zeros(usable).map_err(refused)?;
         if !small && self.bytes() <= SMALL {
-            // What is on small pages the kernel moves in its own time.
+            // The kernel moves the memory that lies on small pages when it likes.
             self.advise_huge_pages();
         }
         self.lines
@@ -233,13 +232,13 @@ impl Dram {
         {
             let (base, bytes) = (self.base.as_ptr().cast(), self.bytes_max as usize);
             let advice = rustix::mm::Advice::LinuxHugepage;
-            // A kernel without huge pages refuses, and small ones do as well.
+            // A kernel without huge pages refuses, and small ones work as well.
             // SAFETY: the addresses are ours; the advice changes how they are backed, not what they hold.
             let _refused = unsafe { rustix::mm::madvise(base, bytes, advice) };
         }
     }
 
-    /// Usable bytes: what this holds of the machine's memory, at most.
+    /// Usable bytes: the most that this holds of the machine's memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.lines.load(Ordering::Acquire) * size_of::<DramLine>()) as u64
@@ -313,7 +312,7 @@ impl Dram {
         words::copy_in(self.words(at, bytes.len() as u64), bytes);
     }
 
-    /// Starts loading a line into the caches, if there is such a line.
+    /// Starts loading a line into the caches. Any number is allowed.
     #[inline]
     pub fn prefetch(&self, number: usize) {
         cpu::prefetch_line(self.base.as_ptr().wrapping_add(number).cast());
@@ -338,7 +337,7 @@ impl std::fmt::Debug for Dram {
     }
 }
 
-/// Apart, so that a look-up carries nothing for it.
+/// Separate, so that a look-up does not carry this code.
 #[cold]
 fn no_line(number: usize) -> ! {
     panic!("line {number} is not usable")
@@ -455,7 +454,7 @@ mod tests {
         assert_eq!(dram.line(0).load(), [0; 8]);
     }
 
-    /// Words that a search compares while they are stored are old ones or new ones.
+    /// A search sees each word that is being stored as it was before or after the store.
     #[test]
     fn a_search_never_sees_a_torn_word() {
         let dram = Dram::reserve(Some(1)).unwrap();

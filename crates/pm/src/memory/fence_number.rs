@@ -1,6 +1,6 @@
-//! Numbers of fences, by which debug builds tell that something is published before its fence.
+//! Numbers of fences: debug builds detect a publication before its fence by them.
 
-/// Which fence of which lane. Nothing, but in debug builds.
+/// Which fence of which lane. Empty except in debug builds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FenceNumber {
     #[cfg(debug_assertions)]
@@ -10,7 +10,7 @@ pub(crate) struct FenceNumber {
 }
 
 impl FenceNumber {
-    /// Of a new lane, which has not fenced anything.
+    /// Of a new lane, before its first fence.
     pub(crate) fn first() -> FenceNumber {
         #[cfg(debug_assertions)]
         static LANES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);

@@ -7,19 +7,19 @@
 //!
 //! - [`Dirty`]: stored, in the cache; a crash may keep it or lose it, line by line.
 //! - [`Flushed`]: on its way; not ordered with anything yet.
-//! - [`Ordered`]: everything flushed before the fence will be there after a crash if anything stored after
-//!   the fence is. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on memory
-//!   that is persistent itself it is durable already.
+//! - [`Ordered`]: if anything stored after the fence survives a crash, then so does everything flushed before
+//!   it. It carries the log position ([`Lsn`]) that [`crate::Pool::wait`] waits for; on persistent memory it
+//!   is durable already.
 //! - [`Durable`]: survives. Only [`crate::Pool`] makes it.
-//! - [`Written`]: what the next fence will cover. Whoever publishes something in DRAM shows an [`Ordered`],
-//!   and debug builds check that it is of a fence that came after that was written.
+//! - [`Written`]: what the next fence will cover. Code that publishes something in DRAM shows an [`Ordered`],
+//!   and debug builds check that its fence came after the stores.
 //!
-//! The tokens cannot be made outside this crate, so code that publishes before its fence, or answers before
+//! No code outside this crate can make these tokens. Code that publishes before its fence, or answers before
 //! durability, does not compile.
 //!
 //! Every store, flush and fence of the product passes through this file (those of the superblock through
-//! `carrier.rs`): it is the seam where the crash lab listens. With feature `lab` each call costs one branch
-//! more; without it there is no trace of that.
+//! `carrier.rs`). The crash lab listens here. With feature `lab` each call costs one more branch; without the
+//! feature that code does not exist.
 
 use super::cpu;
 use super::cpu::{FlushKind, LINE};
@@ -49,12 +49,12 @@ pub struct Dirty {
 pub struct Flushed(());
 
 impl Flushed {
-    /// Both: one fence covers them.
+    /// Joins two flushes: one fence covers both.
     pub fn and(self, _other: Flushed) -> Flushed {
         self
     }
 
-    /// Adds this to what the next fence covers, if there is anything yet.
+    /// Joins this to what the next fence covers.
     #[inline]
     pub fn join(self, before: &mut Option<Flushed>) {
         *before = Some(match before.take() {
@@ -73,14 +73,14 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// What to wait for.
+    /// The log position to wait for.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// Says of something that was found when the pool was opened, and that nobody else sees before whoever
-    /// found it has fenced it, that no fence of this process has to come first.
+    /// For something that was found when the pool was opened, and that the finder fences before anyone else
+    /// sees it: no earlier fence of this process is needed.
     pub const fn when_found() -> Ordered {
         Ordered {
             lsn: Lsn(0),
@@ -88,10 +88,10 @@ impl Ordered {
         }
     }
 
-    /// Relies on this fence covering what a lane had written: for whoever is about to publish it.
+    /// Checks that this fence covers what a lane had written; call it before publishing that.
     ///
     /// # Panics
-    /// In debug builds, if the fence came before that, or on another lane. Others do not know.
+    /// In debug builds, if the fence came before that, or on another lane. Release builds do not check.
     #[inline(always)]
     #[track_caller]
     pub fn assert_covers(&self, written: Written) {
@@ -99,8 +99,8 @@ impl Ordered {
     }
 }
 
-/// What a lane has stored, streamed or gathered for its next fence, as far as debug builds keep count of
-/// that: see [`Ordered::assert_covers`].
+/// What a lane has stored, streamed or gathered for its next fence. Only debug builds track it: see
+/// [`Ordered::assert_covers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Written(FenceNumber);
 
@@ -123,7 +123,7 @@ enum Persist {
 }
 
 impl Persist {
-    /// Lets a store to memory happen; on files while nobody replaces that memory.
+    /// Performs a store to memory. On files it first locks out the replacement of that memory.
     #[inline]
     fn during<T>(&mut self, at: u64, bytes: u64, store: impl FnOnce() -> T) -> T {
         match self {
@@ -133,7 +133,7 @@ impl Persist {
     }
 }
 
-/// What tells the lab's tap of this lane's events, if there is one.
+/// Reports this lane's events to the lab's tap, if there is one.
 #[cfg(feature = "lab")]
 struct Voice {
     tap: Option<crate::lab::TapRef>,
@@ -148,7 +148,7 @@ impl Voice {
         Voice { tap, actor }
     }
 
-    /// Lets an event happen and tells of it; the answer is the tap's, or the event's own.
+    /// Performs an event and reports it; returns the tap's answer, or the event's own.
     #[inline]
     #[track_caller]
     fn tell(
@@ -169,7 +169,7 @@ impl Voice {
     }
 }
 
-/// Lets an event happen, and tells the lab of it where there is a lab.
+/// Performs an event, and reports it to the lab where there is one.
 macro_rules! told {
     ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
         #[cfg(feature = "lab")]
@@ -190,7 +190,7 @@ pub(crate) fn lines_of(at: u64, bytes: u64) -> Range<u64> {
     at / LINE * LINE..(at + bytes).next_multiple_of(LINE)
 }
 
-/// One thread's way to write. Not shared; a session owns one.
+/// One thread's way to write persistent memory. Not shared; a session owns one.
 pub struct Lane {
     pool: Arc<Pool>,
     persist: Persist,
@@ -220,7 +220,7 @@ impl Lane {
         }
     }
 
-    /// What will have been stored when the next fence comes.
+    /// What the next fence will cover.
     #[inline(always)]
     #[must_use]
     pub fn written(&self) -> Written {
@@ -310,10 +310,9 @@ impl Lane {
         .ok_or(found)
     }
 
-    /// As [`Lane::exchange_word`], for a word that may be lost in a crash although what it belongs to was
-    /// acknowledged. It stays in the cache; whoever needs it to be durable some day uses
-    /// [`Lane::flush_range`]. The crash lab asks of every other store that it is durable when an answer is
-    /// given.
+    /// As [`Lane::exchange_word`], for a word whose loss in a crash is harmless even after an
+    /// acknowledgement. It stays in the cache; [`Lane::flush_range`] makes it durable later. The crash lab
+    /// demands of every other store that it is durable when an answer is given.
     ///
     /// # Errors
     /// As [`Lane::exchange_word`].
@@ -349,8 +348,8 @@ impl Lane {
         self.store_word(at, word)
     }
 
-    /// Writes whole lines past the cache (non-temporal); `at` and the length are multiples of 64. The
-    /// caller owns these lines: nobody else writes them until they are fenced.
+    /// Writes whole lines past the cache (non-temporal); `at` and the length are multiples of 64. The caller
+    /// owns these lines: no other thread writes them until they are fenced.
     ///
     /// # Panics
     /// As [`Lane::store`].
@@ -423,7 +422,7 @@ impl Lane {
         Flushed(())
     }
 
-    /// Flushes a range again, whoever stored it.
+    /// Flushes a range again, whichever thread stored it.
     ///
     /// # Panics
     /// If the range is outside the pool.
@@ -433,9 +432,9 @@ impl Lane {
         self.flush(Dirty { at, bytes })
     }
 
-    /// Flushes what was there when the pool was opened. A process that was killed leaves stores that can be
-    /// read and are in caches only; whoever relies on them makes them durable first. Without the delay model:
-    /// lines that are clean cost nothing. On files there is nothing to do, since memory was read from what is
+    /// Flushes what was there when the pool was opened. A killed process leaves stores that can be read but
+    /// exist only in caches; recovery must make them durable before relying on them. The delay model does not
+    /// count this: clean lines cost nothing. On files this does nothing, since memory was read from what is
     /// durable.
     ///
     /// # Panics
@@ -490,7 +489,7 @@ impl Lane {
     }
 }
 
-/// Replaces `found` by `new` where it stands; otherwise `found` becomes what stands there.
+/// Replaces `found` by `new`; on failure `found` becomes the actual word.
 #[inline]
 fn exchange(region: &Region, at: u64, found: &mut u64, new: u64) -> bool {
     match region.exchange_word(at, *found, new) {
@@ -526,7 +525,7 @@ mod tests {
         assert_eq!(found, [9; 128]);
     }
 
-    /// Publishing something before its own fence, or after another lane's, is found in debug builds.
+    /// Debug builds detect a publication before its own fence, or after another lane's.
     #[test]
     #[cfg(debug_assertions)]
     fn a_fence_covers_what_its_lane_wrote_before_it() {

@@ -1,13 +1,12 @@
 //! Address space for a pool: reserved once, filled in as the image grows.
 //!
 //! Invariants:
-//! - The whole range is reserved (inaccessible, costing nothing) when the pool is opened, so growth never
-//!   moves a byte and an address that was valid stays valid until the pool is dropped.
+//! - Opening the pool reserves the whole range (inaccessible, at no cost). So growth never moves a byte, and
+//!   an address that was valid stays valid until the pool is dropped.
 //! - The image is mapped over the front of the reservation, without gaps.
-//! - Only bytes that the medium has room for are mapped: the file is allocated before, so that no later
-//!   access finds the disk full (which would be a signal, not an error).
-//! - Pages are replaced under somebody's feet only by pages with the same bytes, and only while nobody
-//!   stores.
+//! - Only bytes that the medium has room for are mapped. The file is allocated first: otherwise a later
+//!   access could find the disk full, which is a signal and not an error.
+//! - A mapped page is replaced only by a page with the same bytes, and only while no thread stores to it.
 
 use super::region::Backing;
 use crate::pool::superblock::PAGE;
@@ -41,7 +40,7 @@ impl Sharing {
 
 /// Address space reserved for one pool.
 pub(crate) struct Reservation {
-    /// What the kernel gave, for unmapping.
+    /// The whole mapping, to unmap it.
     whole: NonNull<c_void>,
     whole_bytes: usize,
     /// First byte at the wanted alignment, inside `whole`.
@@ -52,12 +51,13 @@ pub(crate) struct Reservation {
 
 // SAFETY: the range belongs to this value alone, and is accessed through the region's atomics only.
 unsafe impl Send for Reservation {}
-// SAFETY: as for `Send`; `map` changes pages only that nobody accesses yet, and `give_back` only puts the
-// same bytes in the place of pages that nobody stores to (their contracts).
+// SAFETY: as for `Send`; `map` changes only pages that no thread accesses yet, and `give_back` replaces pages
+// only by the same bytes while no thread stores to them (their contracts).
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves `wanted` bytes, or as much as the system gives, at least `needed`. `align` is a power of two.
+    /// Reserves `wanted` bytes, or as much as the system allows, at least `needed`. `align` is a power of
+    /// two.
     pub(crate) fn new(needed: u64, wanted: u64, align: u64) -> Result<Reservation, Errno> {
         assert!(align.is_power_of_two() && align >= PAGE);
         let mut bytes = wanted
@@ -88,7 +88,7 @@ impl Reservation {
         let whole = NonNull::new(raw).ok_or(Errno::NOMEM)?;
         let skip =
             (whole.as_ptr() as usize).next_multiple_of(align as usize) - whole.as_ptr() as usize;
-        // SAFETY: `skip < align`, and the mapping has `align` bytes more than `bytes`.
+        // SAFETY: `skip < align`, and the mapping is `align` bytes longer than `bytes`.
         let base = unsafe { whole.cast::<u8>().add(skip) };
         Ok(Reservation {
             whole,
@@ -103,7 +103,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Whether it begins at such an address.
+    /// Whether the base has this alignment.
     #[cfg(all(feature = "lab", not(miri)))]
     pub(crate) fn is_aligned(&self, align: u64) -> bool {
         (self.base.as_ptr() as u64).is_multiple_of(align)
@@ -112,7 +112,7 @@ impl Reservation {
     /// Maps `from .. to` of the file at the same offsets of the reservation.
     ///
     /// # Safety
-    /// Nobody accesses `from ..` yet: the region's length is at most `from`. The file has these bytes.
+    /// No thread accesses `from ..` yet: the region's length is at most `from`. The file has these bytes.
     pub(crate) unsafe fn map(
         &self,
         file: BorrowedFd<'_>,
@@ -126,7 +126,7 @@ impl Reservation {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = self.address(from);
         let bytes = (to - from) as usize;
-        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), which nobody
+        // SAFETY: MAP_FIXED replaces pages of our own reservation only (bounds asserted), which no thread
         // accesses yet (caller).
         unsafe {
             rustix::mm::mmap(
@@ -146,39 +146,38 @@ impl Reservation {
         Ok(())
     }
 
-    /// Makes the first `bytes`, over which nothing was mapped, usable as private zeros.
+    /// Makes the first `bytes`, where nothing was mapped, usable as private zeros.
     pub(crate) fn fill_with_zeros(&self, bytes: u64) -> Result<(), Errno> {
         assert!(bytes <= self.bytes);
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: inside our own reservation; allowing access to its pages invalidates nobody's reference.
+        // SAFETY: inside our own reservation; allowing access to its pages invalidates no reference.
         unsafe { rustix::mm::mprotect(self.address(0), bytes as usize, access) }
     }
 
-    /// Makes `from .. to`, over which nothing was mapped, usable as private zeros, in huge pages where there
-    /// are any. That is what a private mapping of a file with zeros there would be; but then the first store
-    /// to a page would read the page into the page cache and copy it.
+    /// Makes `from .. to`, where nothing was mapped, usable as private zeros, in huge pages where possible. A
+    /// private mapping of the file would hold the same zeros, but the first store to each page would read it
+    /// into the page cache and copy it.
     pub(crate) fn add_zeros(&self, from: u64, to: u64) -> Result<(), Errno> {
         assert!(from.is_multiple_of(PAGE) && from <= to && to <= self.bytes);
         let (at, bytes) = (self.address(from), (to - from) as usize);
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: inside our own reservation; allowing access to its pages invalidates nobody's reference.
+        // SAFETY: inside our own reservation; allowing access to its pages invalidates no reference.
         unsafe { rustix::mm::mprotect(at, bytes, access) }?;
         // SAFETY: as above; the advice changes how pages are backed, not what they hold.
         let _refused = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
         Ok(())
     }
 
-    /// Takes the memory of `from .. to` away, and lets the file's own pages show in its place, privately as
-    /// before. `mapped`: the whole range is a private mapping of the file already, of which stores made
-    /// copies.
+    /// Frees the memory of `from .. to` and shows the file's own pages in its place, privately as before.
+    /// `mapped`: the whole range is already a private mapping of the file, of which stores made copies.
     ///
     /// # Errors
-    /// What the system said; everything is as before then.
+    /// The system's error; nothing has changed then.
     ///
     /// # Safety
-    /// The file has the bytes that memory has. Nobody stores to the range during the call. Loads are welcome:
-    /// the system changes mappings under a lock that a load of a missing page takes, too, so each finds the
-    /// bytes of one mapping or the other, which are the same.
+    /// The file has the same bytes as memory. No thread stores to the range during the call. Loads are
+    /// allowed: the system changes mappings under a lock that a page fault takes, too, so each load finds one
+    /// mapping or the other, with the same bytes.
     pub(crate) unsafe fn give_back(
         &self,
         file: BorrowedFd<'_>,
@@ -191,7 +190,7 @@ impl Reservation {
         );
         let (at, bytes) = (self.address(from), (to - from) as usize);
         if mapped {
-            // SAFETY: inside our own reservation; loads find the file's bytes afterwards, which are the same
+            // SAFETY: inside our own reservation; loads then find the file's bytes, which are the same
             // (caller).
             return unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxDontNeed) };
         }
@@ -202,7 +201,7 @@ impl Reservation {
         let replaced = unsafe { rustix::mm::mmap(at, bytes, access, flags, file, from) };
         replaced.map(drop).inspect_err(|_| {
             let unchanged = MprotectFlags::READ | MprotectFlags::WRITE;
-            // The manual allows a call that fails to have removed what was there.
+            // According to the manual a failed call may have removed the old mapping.
             // SAFETY: inside our own reservation; the pages have this protection already, if they are there.
             if unsafe { rustix::mm::mprotect(at, bytes, unchanged) }.is_err() {
                 eprintln!("everdram: a pool's memory is gone, and its file could not be mapped: {bytes} bytes");
@@ -211,8 +210,7 @@ impl Reservation {
         })
     }
 
-    /// Makes the pages of `from .. to`, which must be mapped, present and writable before somebody needs
-    /// them.
+    /// Makes the pages of `from .. to`, which must be mapped, present and writable ahead of their use.
     pub(crate) fn populate(&self, from: u64, to: u64) -> Result<(), Errno> {
         let from = from / PAGE * PAGE;
         let to = to.next_multiple_of(PAGE).min(self.bytes);
@@ -239,7 +237,7 @@ unsafe impl Backing for Reservation {
     }
 }
 
-// SAFETY: what the shared reservation promises, it promises for as long as anybody shares it.
+// SAFETY: `Reservation` keeps these promises for as long as any owner of the `Arc` lives.
 unsafe impl Backing for Arc<Reservation> {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -248,13 +246,13 @@ unsafe impl Backing for Arc<Reservation> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever accessed it held the region that owned us.
+        // SAFETY: the range is ours, and every access goes through a region that owns us.
         let unmapped = unsafe { rustix::mm::munmap(self.whole.as_ptr(), self.whole_bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-/// Whether a file takes a synchronous shared mapping, which only DAX file systems on persistent memory do.
+/// Whether a file accepts a synchronous shared mapping; only DAX file systems on persistent memory do.
 pub(crate) fn takes_map_sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = Sharing::Sync.flags();
     // SAFETY: no address is asked for, so no existing mapping is touched.
@@ -268,7 +266,7 @@ pub(crate) fn takes_map_sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
             0,
         )
     }?;
-    // SAFETY: just mapped, and nobody else knows of it.
+    // SAFETY: just mapped, and nothing else uses it.
     unsafe { rustix::mm::munmap(raw, PAGE as usize) }
 }
 

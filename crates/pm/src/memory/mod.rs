@@ -1,5 +1,5 @@
-//! Memory that keeps what it holds: the instructions, the order of persistence as types, mappings, and what
-//! it takes to wait like a slower medium.
+//! Memory that persists: the instructions, the order of persistence as types, mappings, and delays that
+//! emulate slower media.
 
 pub(super) mod barrier;
 pub(super) mod clock;

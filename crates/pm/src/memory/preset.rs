@@ -1,19 +1,19 @@
 //! Named delay models, with the figures of the papers they come from.
 //!
-//! Every figure is *added* to what the machine's own memory costs, because that is how the papers
-//! emulated. The exception is `optane`: its source measured DRAM in the same table, so the preset adds the
-//! difference to that row.
+//! Every figure is *added* to the cost of the machine's own memory, because the papers emulated in this way.
+//! The exception is `optane`: its source measured DRAM in the same table, so the preset adds the difference
+//! to that row.
 
-/// What a modelled device costs beyond DRAM.
+/// The cost of a modelled device beyond DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// What options call it.
+    /// Its name in options.
     pub name: &'static str,
     /// Where the figures come from.
     pub source: &'static str,
-    /// Added to each copy out of the pool (one miss, however many bytes).
+    /// Added to each copy out of the pool (one miss, whatever its size).
     pub read_ns: u64,
-    /// Added to each flush or streaming write (however many lines: they travel together).
+    /// Added to each flush or streaming write (whatever its size: the lines travel together).
     pub write_ns: u64,
     /// Added to each fence.
     pub fence_ns: u64,
@@ -35,7 +35,7 @@ const NOTHING: Preset = Preset {
 
 const GB: u64 = 1_000_000_000;
 
-/// All of them.
+/// All presets.
 pub const PRESETS: [Preset; 7] = [
     Preset {
         name: "bullet",
@@ -81,7 +81,7 @@ impl Preset {
     /// The preset of that name.
     ///
     /// # Errors
-    /// A sentence that lists the names there are.
+    /// A sentence that lists the names.
     pub fn by_name(name: &str) -> Result<&'static Preset, String> {
         PRESETS
             .iter()

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The bytes are accessed word by word through atomics only (or by the line-wide instructions of `cpu`,
-//!   which never tear a word). So a reader that races with a writer reads old or new words, and never
-//!   commits undefined behaviour; what it read is judged by a checksum on the private copy.
+//!   which never tear a word). So a reader that races with a writer reads old or new words, without undefined
+//!   behaviour. The reader copies them and verifies the checksum of the copy.
 //! - No reference into the mapping ever leaves this file.
 //! - The address range is reserved once, up to the pool's maximum; growth maps more of it and only then
 //!   raises `len`, so an offset that was valid stays valid, at the same address.
@@ -26,14 +26,14 @@ pub struct Region {
     base: NonNull<u8>,
     /// Mapped bytes; only grows; a multiple of 64.
     len: AtomicU64,
-    /// What is freed or unmapped in the end.
+    /// Frees or unmaps the bytes on drop.
     _backing: Box<dyn Backing>,
     /// Latency to add to reads (`emulated` only).
     delay: Option<Delay>,
-    /// Who hears of what happens here, in the crash lab.
+    /// The lab's tap, which records events here.
     #[cfg(feature = "lab")]
     tap: Option<TapRef>,
-    /// Whether this is plain memory of the crash lab, which nothing is flushed from.
+    /// Whether this is plain memory of the crash lab, which needs no flushes.
     #[cfg(feature = "lab")]
     simulated: bool,
 }
@@ -41,13 +41,13 @@ pub struct Region {
 /// Keeps the bytes behind a [`Region`] alive; unmaps or frees them when dropped.
 ///
 /// # Safety
-/// `base` is 4096-aligned and stays valid for reads and writes of the region's `len` bytes, never accessed
-/// but through the region, until the backing is dropped.
+/// `base` is 4096-aligned and stays valid for reads and writes of the region's `len` bytes until the backing
+/// is dropped. Only the region accesses them.
 pub(crate) unsafe trait Backing: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
 
-    /// Makes the bytes from `from` on zero, where the backing is longer than its region.
+    /// Zeroes the bytes from `from` on, where the backing is longer than its region.
     #[cfg(feature = "lab")]
     fn blank_behind(&self, _from: u64) {}
 }
@@ -83,13 +83,13 @@ impl Region {
         }
     }
 
-    /// Whether nothing has to be flushed here but what a tap records.
+    /// Whether this is memory of the crash lab: flushes matter only to its tap.
     #[cfg(feature = "lab")]
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulated
     }
 
-    /// Who listens.
+    /// The lab's tap.
     #[cfg(feature = "lab")]
     pub(crate) fn tap(&self) -> Option<&TapRef> {
         self.tap.as_ref()
@@ -104,8 +104,7 @@ impl Region {
         }
     }
 
-    /// Puts bytes of an image into memory without telling anybody: what they are is decided by a crash, not
-    /// by a store.
+    /// Writes bytes of an image without reporting a store: a crash decided these bytes, not a program.
     ///
     /// # Panics
     /// If the range is not mapped or not aligned.
@@ -114,7 +113,8 @@ impl Region {
         self.store_untold(at, bytes);
     }
 
-    /// Every byte, without telling anybody: what a dying process leaves is no read of its own.
+    /// Every byte, without reporting a read: the copy that a killed process leaves is not a read of the
+    /// program.
     #[cfg(feature = "lab")]
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
@@ -123,7 +123,7 @@ impl Region {
         bytes
     }
 
-    /// Tells the tap of a store to come.
+    /// Tells the tap of a store before it happens.
     #[inline]
     fn tell_store(&self, _at: u64, _bytes: u64) {
         #[cfg(feature = "lab")]
@@ -132,7 +132,7 @@ impl Region {
         }
     }
 
-    /// Makes what lies behind `from` zero, up to the end of the backing.
+    /// Zeroes the bytes from `from` to the end of the backing.
     #[cfg(feature = "lab")]
     pub(crate) fn blank_behind(&self, from: u64) {
         self._backing.blank_behind(from);
@@ -197,8 +197,8 @@ impl Region {
         }
     }
 
-    /// As [`Region::load`], of `bytes` bytes to the end of `into`: large values go where the caller wants
-    /// them, and that place is not made zero first.
+    /// As [`Region::load`], appending `bytes` bytes to `into`. Large values go where the caller wants them,
+    /// without zeroing that memory first.
     ///
     /// # Panics
     /// As [`Region::load`].
@@ -210,15 +210,14 @@ impl Region {
         }
     }
 
-    /// As [`Region::load`], for the redo log: what a cache would write back is no read of the program, so no
-    /// tap hears of it.
+    /// As [`Region::load`], for the redo log. A copy that stands for a cache's write-back is not a read of
+    /// the program, so the tap does not record it.
     #[inline]
     pub(crate) fn copy_out(&self, at: u64, into: &mut [u8]) {
         words::copy_out(self.words(at, into.len() as u64), into);
     }
 
-    /// Starts fetching `LINES` lines from the one of `at` on into the caches: a hint, which changes nothing
-    /// and is ignored outside of the pool.
+    /// Prefetches `LINES` lines from the one of `at` on: a hint, ignored outside the pool.
     #[inline]
     pub fn prefetch<const LINES: usize>(&self, at: u64) {
         if !self.contains(at, 8) {
@@ -226,12 +225,12 @@ impl Region {
         }
         let first = self.base.as_ptr().wrapping_add(at as usize);
         for line in 0..LINES {
-            // The last ones may lie outside of the mapping: a hint needs no valid address.
+            // The last lines may lie outside the mapping: a hint needs no valid address.
             cpu::prefetch_line(first.wrapping_add(line * LINE as usize));
         }
     }
 
-    /// As [`Region::prefetch`], of the lines that all these words are in.
+    /// As [`Region::prefetch`], for the lines of all these words.
     pub fn prefetch_each(&self, words: &[u64]) {
         let (base, len) = (self.base.as_ptr(), self.len());
         for &at in words.iter().filter(|&&at| at < len) {
@@ -239,7 +238,7 @@ impl Region {
         }
     }
 
-    /// As [`Region::prefetch`], of one line that is to be written.
+    /// As [`Region::prefetch`], for one line that is to be written.
     #[inline]
     pub fn prefetch_to_write(&self, at: u64) {
         if self.contains(at, 8) {
@@ -247,7 +246,7 @@ impl Region {
         }
     }
 
-    /// As [`Region::prefetch_each`], of lines that are to be written.
+    /// As [`Region::prefetch_each`], for lines that are to be written.
     pub fn prefetch_each_to_write(&self, words: &[u64]) {
         let (base, len) = (self.base.as_ptr(), self.len());
         for &at in words.iter().filter(|&&at| at < len) {
@@ -255,8 +254,8 @@ impl Region {
         }
     }
 
-    /// Fetches the lines that all these words are in, which are going to be read word by word, and written.
-    /// Their latencies overlap, and so does what the delay model makes of them.
+    /// Fetches the lines of all these words, which the caller is about to read word by word and write. Their
+    /// latencies overlap, also in the delay model.
     pub fn fetch_each_to_write(&self, words: &[u64]) {
         self.prefetch_each_to_write(words);
         if let Some(delay) = &self.delay {
@@ -305,8 +304,8 @@ impl Region {
         }
     }
 
-    /// Writes whole lines past the cache, or through it where there are no streaming stores; `at` and the
-    /// length are multiples of 64.
+    /// Writes whole lines past the cache, or through it where the processor has no streaming stores; `at` and
+    /// the length are multiples of 64.
     #[inline]
     #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(unused_variables))]
     pub(crate) fn stream(&self, kind: FlushKind, at: u64, lines: &[u8]) {
@@ -315,8 +314,8 @@ impl Region {
         {
             let words = self.words(at, lines.len() as u64);
             let into = words.as_ptr().cast::<u8>().cast_mut();
-            // SAFETY: as many mapped bytes at a line boundary (asserted above), accessed through atomics
-            // only (region invariant); `AtomicU64` allows writes through a shared reference.
+            // SAFETY: `into` has as many mapped bytes at a line boundary (asserted above), accessed through
+            // atomics only (region invariant); `AtomicU64` allows writes through a shared reference.
             unsafe { cpu::stream_lines(into, lines.as_chunks::<64>().0) };
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -326,7 +325,7 @@ impl Region {
         }
     }
 
-    /// Makes whole pages zero, durably on memory that is persistent.
+    /// Zeroes whole pages, durably on persistent memory.
     pub(crate) fn clear(&self, kind: FlushKind, at: u64, bytes: u64) {
         const ZEROS: [u8; 4096] = [0; 4096];
         assert!(bytes.is_multiple_of(ZEROS.len() as u64));
@@ -337,7 +336,7 @@ impl Region {
     }
 }
 
-/// An access outside of the pool, or not to whole words.
+/// An access outside the pool, or not to whole words.
 #[cold]
 #[inline(never)]
 fn refuse(at: u64, bytes: u64) -> ! {
@@ -363,8 +362,8 @@ pub(crate) struct Heap {
 
 #[cfg(feature = "lab")]
 thread_local! {
-    /// Memory that copies of images had. Giving it back to the system and getting it again, page by page,
-    /// would take longer than the recovery of a small pool.
+    /// Memory of an earlier copy of an image. To free it and allocate it again page by page would take longer
+    /// than the recovery of a small pool.
     static SPARE: std::cell::RefCell<Option<Heap>> = const { std::cell::RefCell::new(None) };
 }
 
@@ -401,7 +400,7 @@ impl Heap {
         let spare = SPARE.take().filter(|heap| heap.layout.size() == bytes);
         let mut heap = spare.unwrap_or_else(|| Heap::new(bytes));
         heap.kept = true;
-        // SAFETY: the allocation has `bytes` bytes, all of them initialised, and nobody else has it.
+        // SAFETY: the allocation has `bytes` initialised bytes, and no other owner.
         let memory = unsafe { std::slice::from_raw_parts_mut(heap.base.as_ptr(), bytes) };
         let (front, behind) = memory.split_at_mut(image.len());
         front.copy_from_slice(image);
@@ -434,7 +433,7 @@ impl Drop for Heap {
         if std::mem::take(&mut self.kept) {
             let (base, layout, kept) = (self.base, self.layout, false);
             let mut spare = Some(Heap { base, layout, kept });
-            // What was kept before is freed here, and everything when the thread ends.
+            // This frees the heap kept before; the end of the thread frees the last one.
             let _ = SPARE.try_with(|slot| spare = slot.replace(spare.take()));
             return;
         }

@@ -1,8 +1,8 @@
-//! What was flushed and waits for a fence, gathered, so that one fence covers all of it.
+//! Flushes that wait for a fence, gathered so that one fence covers all of them.
 
 use super::lane::{Flushed, Lane, Ordered, Written};
 
-/// Gathers what the next fence of a lane has to cover, and keeps the last fence.
+/// Gathers what the next fence of a lane must cover, and keeps the last fence.
 pub struct Unfenced {
     flushed: Option<Flushed>,
     ordered: Ordered,
@@ -18,13 +18,13 @@ impl Default for Unfenced {
 }
 
 impl Unfenced {
-    /// Adds what was flushed: the next [`Unfenced::fence`] covers it.
+    /// Adds a flush: the next [`Unfenced::fence`] covers it.
     #[inline]
     pub fn add(&mut self, flushed: Flushed) {
         flushed.join(&mut self.flushed);
     }
 
-    /// When the last of what was gathered had been flushed; `None` if there is nothing.
+    /// What a fence now would cover; `None` if nothing was gathered.
     pub fn written(&self, lane: &Lane) -> Option<Written> {
         self.flushed.as_ref().map(|_| lane.written())
     }
@@ -35,7 +35,7 @@ impl Unfenced {
         self.ordered
     }
 
-    /// Fences what was gathered, if there is anything. Returns the fence that covers all that ever was.
+    /// Fences what was gathered, if anything. The returned fence covers everything ever added.
     #[inline]
     #[cfg_attr(feature = "lab", track_caller)]
     pub fn fence(&mut self, lane: &mut Lane) -> Ordered {

@@ -1,7 +1,7 @@
 //! A device mapped for reading only, to copy its bytes out.
 //!
-//! Invariant: the mapping is readable and nothing else, so a store to it cannot even be made by mistake. The
-//! kernel maps devdax devices shared or not at all; that is why a view of one is a copy.
+//! Invariant: the mapping is readable only, so even a bug cannot store to it. The kernel maps devdax devices
+//! shared or not at all; that is why a view of one is a copy.
 
 use crate::pool::header::Carrier;
 use crate::pool::superblock::{Block, PAGE};
@@ -38,7 +38,7 @@ impl Window {
 
     /// A copy of the page at `at`.
     ///
-    /// # Panics
+    /// If that page is not inside the mapping.
     /// If there is no whole page.
     pub(crate) fn page(&self, at: u64) -> Block {
         assert!(at.is_multiple_of(PAGE));

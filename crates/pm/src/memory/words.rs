@@ -1,7 +1,6 @@
-//! Copies between atomic words and private bytes: what memory that others may be writing is read and written
-//! with.
+//! Copies between atomic words and private bytes, for memory that other threads may be writing.
 //!
-//! A word is never torn; which words of a copy are old and which are new is for the caller to find out.
+//! A word is never torn. The caller finds out which words of a copy are old and which are new.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::cpu;
@@ -10,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Copies all words; `into` has 8 bytes for each.
 ///
 /// # Panics
-/// If it has not.
+/// If it has not that length.
 #[inline]
 pub(crate) fn copy_out(words: &[AtomicU64], into: &mut [u8]) {
     assert!(into.len() == size_of_val(words));
@@ -25,7 +24,7 @@ pub(crate) fn copy_out(words: &[AtomicU64], into: &mut [u8]) {
     }
 }
 
-/// Copies all words to the end of `into`, which is not made zero there first.
+/// Appends all words to `into`, without zeroing that memory first.
 #[inline]
 pub(crate) fn copy_behind(words: &[AtomicU64], into: &mut Vec<u8>) {
     let before = into.len();
@@ -34,7 +33,7 @@ pub(crate) fn copy_behind(words: &[AtomicU64], into: &mut Vec<u8>) {
         into.reserve(size_of_val(words));
         let room = into.spare_capacity_mut().as_mut_ptr().cast();
         // SAFETY: `words` are live, aligned to 8 and accessed through atomics only; `room` has as many bytes
-        // (reserved above), which are the vector's and nobody else's.
+        // (reserved above), which belong to the vector alone.
         unsafe { cpu::copy_words(words.as_ptr().cast(), room, size_of_val(words)) };
         // SAFETY: within the capacity (reserved above), and initialised by the copy.
         unsafe { into.set_len(before + size_of_val(words)) };

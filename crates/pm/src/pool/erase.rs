@@ -1,7 +1,7 @@
-//! Making a devdax device blank, so that the next open may create a pool there.
+//! Erases a devdax device, so that the next open may create a pool there.
 //!
-//! A pool of files is removed with its directory; a device has no other way to be given back, since the
-//! kernel lets nobody `write` to it.
+//! A pool of files is removed with its directory. A device has no other way to be freed, since the kernel
+//! does not support `write` on it.
 
 use super::PoolOptions;
 use super::opening;
@@ -14,12 +14,12 @@ use crate::memory::region::Region;
 use rustix::fd::AsFd;
 use std::path::Path;
 
-/// Erases what makes the devdax device at `path` a pool, durably. All that the pool held is lost. Nothing
-/// else needs to be erased: room is overwritten with zeros when a pool hands it out.
+/// Erases what makes the devdax device at `path` a pool, durably. All data of the pool is lost. The rest need
+/// not be erased: a pool zeroes room before it hands it out.
 ///
 /// # Errors
-/// [`Error::Locked`] if the pool is open, [`Error::Options`] if `path` is no devdax device or too small to have
-/// been a pool, [`Error::Io`] if it cannot be mapped.
+/// [`Error::Locked`] if the pool is open, [`Error::Options`] if `path` is not a devdax device or too small to
+/// have been a pool, [`Error::Io`] if it cannot be mapped.
 pub fn erase(path: &Path) -> Result<(), Error> {
     let place = place::open(
         path,

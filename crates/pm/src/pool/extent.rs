@@ -1,8 +1,8 @@
 //! The extent table: which ranges of the image belong to whom.
 //!
 //! Invariants: sorted by offset, no two overlap, all inside `DATA_AT .. image_bytes`, offsets and lengths
-//! are multiples of 4096, at most [`EXTENTS_MAX`] of them. Neighbours of one owner that touch are one
-//! extent, so steady growth by one owner uses one entry. Extents are only ever added.
+//! are multiples of 4096, at most [`EXTENTS_MAX`] of them. Adjacent extents of one owner merge into one, so
+//! steady growth by one owner uses one entry. Extents are only ever added.
 
 use super::superblock::{DATA_AT, PAGE};
 
@@ -12,7 +12,7 @@ pub(crate) const EXTENTS_MAX: usize = 100;
 /// A range of the image that belongs to one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Whose it is; engines number their uses.
+    /// The owner; engines number their uses.
     pub owner: u32,
     /// First byte in the image.
     pub at: u64,
@@ -21,7 +21,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// One past the last byte. Never overflows for an extent that is in a table.
+    /// One past the last byte. Never overflows for an extent in a table.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.at + self.bytes
@@ -33,7 +33,7 @@ impl Extent {
 pub(crate) struct Extents(Vec<Extent>);
 
 impl Extents {
-    /// All of them, by offset.
+    /// All extents, by offset.
     pub(crate) fn as_slice(&self) -> &[Extent] {
         &self.0
     }
@@ -43,7 +43,7 @@ impl Extents {
         self.0.last().map_or(DATA_AT, Extent::end)
     }
 
-    /// Adds an extent behind all others. `false` if the table is full.
+    /// Adds an extent after all others. `false` if the table is full.
     pub(crate) fn push(&mut self, extent: Extent) -> bool {
         assert!(
             extent.at >= self.end(),
@@ -60,7 +60,7 @@ impl Extents {
         true
     }
 
-    /// Builds a table from entries found in a pool, or says which entry cannot be and why.
+    /// Builds a table from entries found in a pool, or returns the first invalid entry and the reason.
     pub(crate) fn check(
         entries: Vec<Extent>,
         image_bytes: u64,

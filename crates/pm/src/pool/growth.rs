@@ -1,9 +1,14 @@
-//! How an image grows by an extent, and how room inside it goes back to the file system for a while.
+//! How an image grows by an extent, and how it lends room inside it to the file system.
 //!
-//! The order is what makes it safe to crash anywhere: room on the medium, made durable; then the mapping;
-//! then the superblock, which is the moment the extent exists; then the length that offsets are checked
-//! against. A crash before the superblock leaves a file that is longer than the superblock says, and the
-//! next open cuts the surplus off, so that bytes of an extent are always zero at first.
+//! The order makes a crash safe at any point:
+//!
+//! 1. room on the medium, made durable;
+//! 2. the mapping;
+//! 3. the superblock: from here on the extent exists;
+//! 4. the length that offsets are checked against.
+//!
+//! A crash before step 3 leaves a file longer than the superblock says. The next open cuts the surplus off,
+//! so that the bytes of a new extent are always zero.
 
 use super::extent::Extent;
 use super::header::Header;
@@ -24,7 +29,7 @@ use std::sync::Arc;
 
 /// What an image grows in.
 pub(crate) enum Ground {
-    /// Memory that is all there from the start: a heap pool, or a view of a pool.
+    /// Memory that has its full size from the start: a heap pool, or a view of a pool.
     Fixed,
     /// A file, mapped into a reservation.
     File {
@@ -32,15 +37,15 @@ pub(crate) enum Ground {
         reservation: Arc<Reservation>,
         sharing: Sharing,
     },
-    /// Memory of the crash lab, zero behind the image.
+    /// Memory of the crash lab, zero after the image.
     #[cfg(feature = "lab")]
     Memory { capacity: u64 },
-    /// A file of the lab's disk; `capacity` bytes of memory are there from the start.
+    /// A file of the lab's disk; all `capacity` bytes of memory exist from the start.
     #[cfg(feature = "lab")]
     Simulated { file: Arc<File>, capacity: u64 },
-    /// A device, mapped whole; what was on it before is overwritten with zeros when it is handed out.
+    /// A device, mapped whole. Its old bytes are zeroed when room is handed out.
     Device {
-        /// Nothing is read or written through it: it holds the lock as long as the pool lives.
+        /// Holds the lock as long as the pool lives; nothing is read or written through it.
         _lock: Arc<File>,
         device: DaxDevice,
         kind: FlushKind,
@@ -48,7 +53,8 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
-    /// The address space, where stores reach no medium through it and memory can be had again from the file.
+    /// The address space, if stores through it reach no medium, so that its memory can be read again from the
+    /// file.
     pub(crate) fn private_memory(&self) -> Option<Arc<Reservation>> {
         match self {
             Ground::File {
@@ -128,7 +134,7 @@ impl Growth {
         }
     }
 
-    /// The image cannot end beyond this.
+    /// The image cannot grow beyond this.
     fn limit(&self, region: &Region) -> u64 {
         match &self.ground {
             Ground::Fixed => region.len(),
@@ -155,7 +161,8 @@ impl Growth {
                 sharing,
             } => {
                 self.back(header, file, from, end)?;
-                // What nothing was written to is zero, and stores never reach the file through the mapping.
+                // Unwritten bytes of the file are zero, and stores through a private mapping never reach the
+                // file.
                 if *sharing == Sharing::Private {
                     return reservation
                         .add_zeros(from, end)
@@ -184,7 +191,7 @@ impl Growth {
         }
     }
 
-    /// Gives `from .. end` of the image room on the medium, durably.
+    /// Allocates `from .. end` of the image on the medium, durably.
     fn back(&self, header: &Header, file: &File, from: u64, end: u64) -> Result<(), Error> {
         place::back(file, from, end).map_err(Error::io(&self.path, "grow the pool"))?;
         header.guard(|| file.sync())
@@ -214,7 +221,7 @@ impl Growth {
         };
         for &(at, bytes) in ranges {
             match file.allocate(at, bytes) {
-                // Then nothing was ever given back.
+                // Without support no room was ever given back.
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(Error::io(&self.path, "grow the pool")(errno)),
             }
@@ -222,7 +229,7 @@ impl Growth {
         header.guard(|| file.sync())
     }
 
-    /// The file to which stores go without a log between.
+    /// The file that stores reach directly, without a log.
     fn direct_file(&self) -> Option<&File> {
         match &self.ground {
             Ground::File { file, sharing, .. } if *sharing != Sharing::Private => Some(file),
@@ -242,7 +249,7 @@ impl Growth {
     /// See [`crate::Pool::prefault`].
     pub(crate) fn prefault(&self, at: u64, bytes: u64) {
         if let Ground::File { reservation, .. } = &self.ground {
-            // Kernels before 5.14 do not have the call; pages then come when they are touched.
+            // Kernels before 5.14 lack the call; pages then appear at their first access.
             let _refused = reservation.populate(at, at + bytes);
         }
     }

@@ -1,12 +1,12 @@
-//! The two copies of the superblock on their medium: which one to believe, and how to change them.
+//! The two copies of the superblock on their medium: which one counts, and how to change them.
 //!
 //! Invariants:
-//! - At every moment at least one copy is valid and durable: the copies are written one after the other, each
-//!   durable before the next is touched, and a copy that is invalid or older is written first.
+//! - At every moment at least one copy is valid and durable. The copies are written one after the other, each
+//!   durable before the next is touched; an invalid or older copy is written first.
 //! - After [`Header::update`] both copies carry the new state, so one damaged copy never loses an update.
-//! - After a failed write nobody knows what the medium holds; every later update is refused, and so is
-//!   everything else that shares the header's [`Poison`]: the redo log, whose files these writes could have
-//!   failed for as well.
+//! - After a failed write the contents of the medium are unknown. The header refuses every later update, and
+//!   so does everything else that shares its [`Poison`]: the redo log, whose files the failure may concern as
+//!   well.
 
 use super::superblock::{Block, COPIES_AT, Flaw, PAGE, Superblock, VERSION};
 use crate::error::Error;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Gets superblock copies in and out of a medium.
+/// Reads and writes superblock copies on a medium.
 pub(crate) trait Carrier: Send + Sync {
     /// Reads the copy at image offset `at`.
     fn read(&self, at: u64) -> Result<Block, Errno>;
@@ -25,11 +25,11 @@ pub(crate) trait Carrier: Send + Sync {
     fn write(&self, at: u64, block: &Block) -> Result<(), Errno>;
 }
 
-/// What a look at both copies found.
+/// The state of both copies.
 pub(crate) struct Found {
     /// The newest valid state.
     pub(crate) superblock: Superblock,
-    /// The copies that do not carry it, and why.
+    /// The copies that do not carry it.
     pub(crate) stale: Vec<Stale>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Found {
 pub(crate) struct Stale {
     /// Where it is.
     pub(crate) at: u64,
-    /// Why it does not.
+    /// Why it does not count.
     pub(crate) why: String,
-    /// It does not verify; otherwise it is only older.
+    /// It does not verify; otherwise it is merely older.
     pub(crate) is_damaged: bool,
 }
 
@@ -117,7 +117,7 @@ fn describe(flaw: &Flaw) -> String {
     }
 }
 
-/// Without a superblock nothing says what the rest of the bytes are.
+/// Without a superblock the rest of the bytes have no meaning.
 const REMEDY: &str = "Nothing was changed; restore the pool from a backup: without a superblock there is nothing to salvage either";
 
 fn corrupt(path: &Path, offset: u64, what: String) -> Error {
@@ -151,17 +151,17 @@ fn unreadable(path: &Path, flaws: &[(u64, Flaw)]) -> Error {
 pub(crate) struct Header {
     path: PathBuf,
     carrier: Box<dyn Carrier>,
-    /// What both copies hold. Held while they are written, so updates are one after another.
+    /// The contents of both copies. Locked while they are written, so updates are one after another.
     current: Mutex<Superblock>,
     /// The pool's.
     poison: Arc<Poison>,
 }
 
 impl Header {
-    /// Takes over what [`read`] found, and first makes both copies carry it, durably. What was read may not
-    /// be what the medium has: a process that died before its sync, or whose sync failed, leaves in caches
-    /// what a power loss takes. So the copies that were good are written again, the same bytes to the same
-    /// place, before the others are touched.
+    /// Adopts the state that [`read`] found, and first makes both copies carry it, durably. What was read may
+    /// exist only in caches: a process that died before its sync, or whose sync failed, leaves there what a
+    /// power loss takes. So this writes the good copies again, the same bytes to the same place, before it
+    /// touches the others.
     pub(crate) fn adopt(
         carrier: Box<dyn Carrier>,
         path: &Path,
@@ -178,7 +178,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Takes over what [`read`] found as it is; nothing is written unless [`Header::update`] is called.
+    /// Adopts the state that [`read`] found as it is; only [`Header::update`] writes.
     pub(crate) fn view(carrier: Box<dyn Carrier>, path: &Path, found: Found) -> Header {
         Self::new(carrier, path, found.superblock)
     }
@@ -228,8 +228,8 @@ impl Header {
         Ok(())
     }
 
-    /// Runs a sync of the image file in turn with the superblock's own, and treats its failure like theirs:
-    /// the kernel reports a failed write-back once, so whoever sees it must stop everybody.
+    /// Runs a sync of the image file in turn with the superblock's own, and treats its failure alike. The
+    /// kernel reports a failed write-back once, so the thread that sees it must stop all others.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if it fails, or something failed earlier.
@@ -239,7 +239,7 @@ impl Header {
         sync().map_err(|source| self.poison.fail(&self.path, source))
     }
 
-    /// Whether every write and sync of the pool has succeeded so far; to be shared by whoever makes some.
+    /// Whether every write and sync of the pool has succeeded so far; shared by all parts that write or sync.
     #[inline]
     pub(crate) fn poison(&self) -> &Arc<Poison> {
         &self.poison
@@ -268,7 +268,7 @@ mod tests {
     use crate::medium::Medium;
     use crate::pool::superblock::DATA_AT;
 
-    /// Two copies in memory, on a device that tears one write and takes none after it.
+    /// Two copies in memory, on a device that tears one write and fails every later one.
     struct Fragile {
         copies: Mutex<[Block; 2]>,
         /// Writes that still succeed.
@@ -330,8 +330,8 @@ mod tests {
             .count() as u64
     }
 
-    /// Whichever copy is bad at first, and wherever the device fails: the state is the one confirmed last
-    /// or the one after it.
+    /// Whichever copy is bad at first, and wherever the device fails: the next open finds the last confirmed
+    /// state or the one after it.
     #[test]
     fn no_confirmed_update_is_lost_wherever_the_device_fails() {
         let superblock = start();

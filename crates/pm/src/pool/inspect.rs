@@ -1,4 +1,4 @@
-//! A look at a pool without opening it: nothing is written, nothing is recovered.
+//! Reads the state of a pool without opening it: it writes nothing and recovers nothing.
 
 use super::Pool;
 use super::extent::Extent;
@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// What the superblock of a pool says.
+/// The superblock's contents.
 #[derive(Clone, Debug)]
 pub struct PoolInfo {
     /// Medium the pool was last opened on.
@@ -28,13 +28,13 @@ pub struct PoolInfo {
     pub image_bytes: u64,
     /// Closed cleanly, and not open.
     pub clean: bool,
-    /// Somebody has the pool open; what is said here may change meanwhile.
+    /// Some process has the pool open, so this may be out of date.
     pub open: bool,
-    /// Who owns which range.
+    /// The owner of each range.
     pub extents: Vec<Extent>,
-    /// Every field by name, for people to read.
+    /// Every field by name, for display.
     pub fields: Vec<(&'static str, String)>,
-    /// What is wrong but will be repaired at the next open: copies that do not verify or are older.
+    /// Faults that the next open repairs: copies that do not verify or are older.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Carrier for ReadOnly {
 }
 
 impl Pool {
-    /// Reads the superblock of the pool at `path`, also while somebody has it open. Changes nothing.
+    /// Reads the superblock of the pool at `path`, even while it is open elsewhere. Changes nothing.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -70,8 +70,7 @@ impl Pool {
         let (file, bytes, is_device) = open_image(path)?;
         let open = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared).is_err();
         if !open {
-            // Given back at once, so that nobody who opens the pool meanwhile finds it locked by a look at
-            // it.
+            // Unlock at once: a process that opens the pool now must not find it locked by this inspection.
             rustix::fs::flock(file.as_fd(), FlockOperation::Unlock)
                 .map_err(Error::io(path, "unlocking"))?;
         }
@@ -83,7 +82,7 @@ impl Pool {
             });
         }
         let found = if is_device {
-            // The kernel lets nobody `read` a devdax device; it can only be mapped.
+            // The kernel does not support `read` on a devdax device; it can only be mapped.
             let window =
                 Window::new(file.as_fd(), bytes).map_err(Error::io(path, "mapping the device"))?;
             header::read(&window, path)?
@@ -180,7 +179,7 @@ fn open_image(path: &Path) -> Result<(OwnedFd, u64, bool), Error> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::NotAPool {
             path: name,
-            what: "the image is no regular file".into(),
+            what: "the image is not a regular file".into(),
         });
     }
     Ok((file, u64::try_from(stat.st_size).unwrap_or(0), false))

@@ -1,12 +1,12 @@
 //! A pool: one image of persistent bytes, its superblock, its medium.
 //!
 //! Invariants:
-//! - While a pool is open to write the superblock says "not clean"; only [`Pool::close`] says otherwise,
-//!   after all else is durable. Dropping a pool without closing it is a crash, on purpose: recovery is the
-//!   only way to start, so it had better be used.
-//! - Every open raises the incarnation durably before anything else is written; an open with `read_only`
+//! - While a pool is open to write the superblock says "not clean". Only [`Pool::close`] changes that, after
+//!   all else is durable. Dropping a pool without closing it counts as a crash, on purpose: recovery is the
+//!   only way to start, so it is exercised.
+//! - Every open raises the incarnation durably before it writes anything else; an open with `read_only`
 //!   writes nothing at all (`view.rs`).
-//! - The image only grows, by extents; the superblock knows an extent before its owner does.
+//! - The image only grows, by extents; the superblock records an extent before its owner uses it.
 
 pub(super) mod carrier;
 pub(super) mod erase;
@@ -39,19 +39,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How to open or create a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Medium; `auto` picks for a new pool, and means the recorded one for a pool that is there.
+    /// Medium. `auto` chooses for a new pool, and means the recorded one for an existing pool.
     pub medium: MediumChoice,
-    /// Create a pool where there is none.
+    /// Create a pool if there is none.
     pub create: bool,
-    /// Open a pool that is there.
+    /// Open an existing pool.
     pub open: bool,
-    /// Open the pool that is there in private memory, to look at it: nothing of it changes on the medium,
-    /// whatever is done with the open pool. It cannot grow, acknowledges nothing, and `create` does not
-    /// count. `auto` then also means `emulated`. Several may look at once, but not while somebody has the
-    /// pool open to write.
+    /// Open the existing pool in private memory, to look at it: whatever the caller does, nothing changes on
+    /// the medium. It cannot grow, acknowledges nothing, and ignores `create`. `auto` then also means
+    /// `emulated`. Several readers may look at once, but not while a process has the pool open to write.
     pub read_only: bool,
-    /// With `read_only`: damage that ends what can be recovered does not fail the open. What is sound is
-    /// there, and [`Pool::damage`] says what is not.
+    /// With `read_only`: damage that ends what can be recovered does not fail the open. The intact part is
+    /// readable, and [`Pool::damage`] lists the rest.
     pub salvage: bool,
     /// Acknowledgement class on the `file` medium.
     pub durability: Durability,
@@ -65,7 +64,7 @@ pub struct PoolOptions {
     pub engine: u32,
     /// New pools: the engine's geometry words.
     pub geometry: [u64; 8],
-    /// Pools that are there: numbers of the engines that they may have. Empty: any.
+    /// Existing pools: numbers of the engines to accept. Empty: any.
     pub engines: Vec<u32>,
 }
 
@@ -88,7 +87,7 @@ impl Default for PoolOptions {
     }
 }
 
-/// Damage that an open with [`PoolOptions::salvage`] went on behind.
+/// Damage that an open with [`PoolOptions::salvage`] skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
@@ -96,9 +95,9 @@ pub struct Damage {
     pub file: PathBuf,
     /// Byte offset in that file.
     pub offset: u64,
-    /// Bytes from there on that were left out, as far as that is known.
+    /// Bytes left out from there on, as far as that is known.
     pub bytes: u64,
-    /// Whether acknowledged writes may be missing for it.
+    /// Whether acknowledged writes may be missing because of it.
     pub is_loss: bool,
     /// What was found there.
     pub what: String,
@@ -127,10 +126,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool in heap memory, for tests. Nothing of it survives.
+    /// A pool in heap memory, for tests. Nothing survives.
     ///
     /// # Panics
-    /// If `bytes` is no multiple of 4096, or has no room for the first extent.
+    /// If `bytes` is not a multiple of 4096, or leaves no room for the first extent.
     #[must_use]
     pub fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         crate::pool::opening::heap(bytes, engine, geometry)
@@ -140,12 +139,12 @@ impl Pool {
     /// last handle is dropped.
     ///
     /// # Errors
-    /// See [`Error`]; the pool is left untouched then.
+    /// See [`Error`]; the pool is unchanged then.
     pub fn open(path: &Path, options: &PoolOptions) -> Result<Arc<Pool>, Error> {
         crate::pool::opening::open(path, options)
     }
 
-    /// Where the pool is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -157,14 +156,14 @@ impl Pool {
         self.created
     }
 
-    /// Whether the pool was there and had been closed cleanly.
+    /// Whether the pool existed and had been closed cleanly.
     #[must_use]
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    /// How often the pool was opened, this time included. No two openings that wrote anything have the same
-    /// number.
+    /// How often the pool was opened, this time included. Each opening that writes anything has a number of
+    /// its own.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.header.get().incarnation
@@ -228,13 +227,13 @@ impl Pool {
             .collect()
     }
 
-    /// Grows the image by an extent of `bytes` (a multiple of 4096), starting at a multiple of `align`
-    /// bytes (a multiple of 4096, or a divisor of it). The bytes are zero and backed by the medium; the
-    /// extent is durable on return, and returned without the neighbours it was merged with.
+    /// Grows the image by an extent of `bytes` (a multiple of 4096), aligned to `align` bytes (a multiple of
+    /// 4096, or a divisor of it). The bytes are zero and backed by the medium. The extent is durable on
+    /// return, and returned without the neighbours it was merged with.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: nothing changed. [`Error::Poisoned`]: the medium failed. [`Error::Options`]: the
-    /// pool is open read-only, or the numbers are no whole pages.
+    /// pool is open read-only, or the numbers are not whole pages.
     pub fn allocate(&self, owner: u32, bytes: u64, align: u64) -> Result<Extent, Error> {
         self.healthy()?;
         if self.read_only {
@@ -248,19 +247,19 @@ impl Pool {
             .allocate(&self.header, &self.region, owner, bytes, align)
     }
 
-    /// Whether room can be given back: the image is a file that stores reach directly, and the file system
-    /// may take it.
+    /// Whether [`Pool::give_back`] can work: the image is a file that stores reach directly, and the file
+    /// system may support it.
     #[must_use]
     pub fn gives_back(&self) -> bool {
         self.growth.gives_back() && !self.read_only
     }
 
-    /// Gives the room of `at .. at + bytes` (whole pages of 4096 bytes) back to the medium; `false` if the
-    /// medium keeps it. The range reads as zeros then, and nobody may store to it before [`Pool::take_back`].
-    /// A crash may leave any part of it as it was.
+    /// Returns the room of `at .. at + bytes` (whole pages of 4096 bytes) to the medium; `false` if the
+    /// medium keeps it. The range then reads as zeros, and must not be stored to before [`Pool::take_back`].
+    /// A crash may bring back any part of the old contents.
     ///
     /// # Errors
-    /// [`Error::Io`]; parts may have been given back.
+    /// [`Error::Io`]; part of the room may have been returned.
     ///
     /// # Panics
     /// If the range is outside the pool.
@@ -270,10 +269,10 @@ impl Pool {
         self.growth.give_back(at, bytes)
     }
 
-    /// Gives ranges (offset, bytes) room on the medium that they may lack, durably. Changes no byte.
+    /// Allocates ranges (offset, bytes) on the medium where they lack room, durably. Changes no byte.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: some may have room. [`Error::Poisoned`]: the medium failed.
+    /// [`Error::NoSpace`]: some ranges may have room. [`Error::Poisoned`]: the medium failed.
     pub fn take_back(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
         self.healthy()?;
         self.growth.take_back(&self.header, ranges)
@@ -285,8 +284,8 @@ impl Pool {
         self.growth.backed_bytes(&self.region)
     }
 
-    /// Makes the memory of `at .. at + bytes` present before somebody writes there, so that no writer pays
-    /// for first touches. Takes a while; meant for a background thread. Changes no byte.
+    /// Makes the memory of `at .. at + bytes` present before writers use it, so that they take no page
+    /// faults. Slow; meant for a background thread. Changes no byte.
     ///
     /// # Panics
     /// If the range is outside the pool.
@@ -295,16 +294,17 @@ impl Pool {
         self.growth.prefault(at, bytes);
     }
 
-    /// Up to where writes may be acknowledged; `Lsn(u64::MAX)` on media that are durable at the fence.
+    /// The position up to which writes may be acknowledged; `Lsn(u64::MAX)` on media that are durable at the
+    /// fence.
     #[inline]
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.log.as_ref().map_or(Lsn(u64::MAX), Log::acknowledged)
     }
 
-    /// Whoever waits for this waits for everything that any lane has fenced until now; `Lsn(0)` on media that
-    /// are durable at the fence. `Lsn(u64::MAX)`, which never comes, once the log has failed: what was fenced
-    /// since was dropped. Takes a lock that all writers share.
+    /// A position that covers everything that any lane has fenced until now; `Lsn(0)` on media that are
+    /// durable at the fence. `Lsn(u64::MAX)`, which never comes, once the log has failed: it dropped later
+    /// fences. Takes a lock that all writers share.
     #[must_use]
     pub fn fenced(&self) -> Lsn {
         self.log.as_ref().map_or(Lsn(0), Log::fenced)
@@ -360,14 +360,14 @@ impl Pool {
         self.header.healthy()
     }
 
-    /// Whether [`Pool::healthy`] has nothing to say.
+    /// Whether [`Pool::healthy`] returns `Ok`.
     #[inline]
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.header.poison().is_healthy()
     }
 
-    /// Medium, latency, meaning of an acknowledgement. The latency follows the log as it runs.
+    /// Medium, latency, meaning of an acknowledgement. The latency is updated as the log runs.
     #[must_use]
     pub fn report(&self) -> Report {
         let mut report = self.report.clone();
@@ -377,14 +377,14 @@ impl Pool {
         report
     }
 
-    /// Bytes of redo log that recovery would read, and bytes of its segments; zeros without a log.
+    /// Bytes of redo log that recovery would read, and bytes of its segments; both zero without a log.
     #[must_use]
     pub fn log_usage(&self) -> (u64, u64) {
         self.log.as_ref().map_or((0, 0), Log::usage)
     }
 
-    /// Copies what changed to the image file, so that recovery has less of the redo log to read. Writers go
-    /// on meanwhile. Nothing to do without a log.
+    /// Copies changed pages to the image file, so that recovery reads less of the redo log. Writers continue
+    /// meanwhile. Does nothing without a log.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -392,8 +392,7 @@ impl Pool {
         self.log.as_ref().map_or(Ok(()), Log::checkpoint)
     }
 
-    /// What the flusher of the redo log does in one round, for a lab that schedules it; nothing on other
-    /// media.
+    /// One round of the redo log's flusher, for a lab that schedules it; does nothing on other media.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -402,8 +401,7 @@ impl Pool {
         self.log.as_ref().map_or(Ok(()), Log::flush_once)
     }
 
-    /// What the checkpointer of the redo log does in one round, for a lab that schedules it; nothing on other
-    /// media.
+    /// One round of the redo log's checkpointer, for a lab that schedules it; does nothing on other media.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -412,9 +410,9 @@ impl Pool {
         self.log.as_ref().map_or(Ok(()), Log::checkpoint_once)
     }
 
-    /// Makes everything durable, checkpoints, marks the pool clean. Lanes must be idle, and stay so. The
-    /// pool remains locked and readable until the last handle is dropped. Closing again does nothing, and
-    /// neither does closing a pool that is open read-only.
+    /// Makes everything durable, checkpoints, and marks the pool clean. Lanes must be idle, and stay so. The
+    /// pool remains locked and readable until the last handle is dropped. A second call does nothing, and so
+    /// does a call on a pool that is open read-only.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Io`]. The pool then opens as after a crash.

@@ -1,9 +1,8 @@
-//! The story of opening a pool, from a path to mapped, recovered bytes.
+//! Opening a pool, from a path to mapped, recovered bytes.
 //!
-//! Lock, read the superblock, decide on the medium, map, raise the incarnation, recover. Everything up to
-//! the incarnation only reads, apart from cutting off bytes that an interrupted growth left behind the
-//! image; so a pool that is refused is left as it was. With `read_only` the way parts after the lock, and
-//! leads to `view.rs`.
+//! Lock, read the superblock, decide on the medium, map, raise the incarnation, recover. The steps up to the
+//! incarnation only read, except that they cut off bytes that an interrupted growth left after the image. So
+//! a refused pool is unchanged. With `read_only` the path continues in `view.rs` after the lock.
 
 use super::carrier::{ThroughFile, ThroughRegion};
 use super::growth::{Ground, Growth};
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Huge pages want this alignment.
+/// Alignment for huge pages.
 const ALIGN: u64 = 2 << 20;
 
 /// See [`Pool::heap`].
@@ -199,7 +198,7 @@ pub(crate) fn read_file(path: &Path, file: &Arc<File>) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// Makes the file exactly as long as the superblock says, without holes.
+/// Gives the file exactly the length in the superblock, without holes.
 pub(crate) fn fit_file(
     path: &Path,
     file: &File,
@@ -209,14 +208,14 @@ pub(crate) fn fit_file(
     let io = |what| Error::io(path, what);
     let image_bytes = superblock.image_bytes;
     if medium != superblock.medium {
-        // The medium that takes over may only rely on what really is in the file.
+        // The new medium may rely only on what is really in the file.
         file.sync().map_err(io("syncing the image"))?;
     }
     if file.len().map_err(io("looking at the image"))? > image_bytes {
         file.set_len(image_bytes)
             .map_err(io("cutting off what an interrupted growth left"))?;
     }
-    // Somebody may have copied the pool and left out its zeros. To look takes a quarter of the time on tmpfs.
+    // A copy of the pool may have left out its zeros. On tmpfs this check takes a quarter of the time.
     if file.is_whole(image_bytes) {
         return Ok(());
     }
@@ -295,7 +294,7 @@ fn open_device(
     })
 }
 
-/// Refuses a device without room for a superblock and the root.
+/// Refuses a device without room for a superblock and the first extent.
 pub(crate) fn check_room(path: &Path, device: probe::DaxDevice) -> Result<(), Error> {
     if device.bytes > DATA_AT {
         return Ok(());
@@ -325,7 +324,7 @@ pub(crate) fn check_length(
     })
 }
 
-/// Refuses what a device cannot be.
+/// Refuses options that a device cannot satisfy.
 pub(crate) fn check_pmem(
     path: &Path,
     medium: Medium,
@@ -341,12 +340,12 @@ pub(crate) fn check_pmem(
     })
 }
 
-/// Whether a device may be taken for a new pool: what would be the superblock is all zeros.
+/// Whether a device may become a new pool: the bytes of the superblock are all zeros.
 fn is_blank(region: &Region) -> bool {
     (0..DATA_AT / 8).all(|word| region.load_word(word * 8) == 0)
 }
 
-/// Refuses a pool that has another engine than those that are asked for.
+/// Refuses a pool whose engine the options do not allow.
 fn check_engine(path: &Path, options: &PoolOptions, superblock: &Superblock) -> Result<(), Error> {
     let engine = superblock.engine;
     if options.engines.is_empty() || options.engines.contains(&engine) {
@@ -358,9 +357,9 @@ fn check_engine(path: &Path, options: &PoolOptions, superblock: &Superblock) -> 
     })
 }
 
-/// Which medium an existing pool is opened on, if its engine is one that is asked for. The recorded one,
-/// unless another is asked for by name and the pool was closed cleanly: only then does the image alone hold
-/// everything. A pool that is only looked at persists nothing, so that the recorded medium need not be there.
+/// Chooses the medium for an existing pool, if the options allow its engine. That is the recorded medium,
+/// unless the options name another and the pool was closed cleanly: only then does the image alone hold
+/// everything. A read-only open persists nothing, so the recorded medium need not exist.
 pub(crate) fn choose(
     path: &Path,
     options: &PoolOptions,
@@ -433,7 +432,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) setup: Setup,
 }
 
-/// Raises the incarnation, recovers, and puts the pool together.
+/// Raises the incarnation, recovers, and assembles the pool.
 pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     let Parts {
         path,
@@ -496,7 +495,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     }))
 }
 
-/// How the log of a pool is opened.
+/// The options of a pool's log.
 pub(crate) fn log_options(
     directory: Directory,
     options: &PoolOptions,
@@ -532,9 +531,9 @@ mod tests {
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::Errno;
 
-    /// A pool on a devdax device let go of its lock as soon as it was open: the mapping kept the device's
-    /// bytes, and nothing kept the open device, which the lock belongs to. A second server could then open,
-    /// and ruin, the same pool. Nobody has a device at hand; a file is locked and mapped by the same calls.
+    /// A pool on a devdax device released its lock as soon as it was open: the mapping kept the device's
+    /// bytes, but nothing kept the open file, which owns the lock. A second server could then open, and ruin,
+    /// the same pool. Test machines have no such device; a file is locked and mapped by the same calls.
     #[test]
     fn a_device_stays_locked_while_its_pool_is_open() {
         let named = tempfile::NamedTempFile::new().unwrap();

@@ -1,14 +1,14 @@
-//! Finding, checking, locking and creating the image that a pool's path names.
+//! Finds, checks, locks and creates the image that a pool's path names.
 //!
 //! Invariants:
-//! - An image is used only while this process holds a `flock` on it: an exclusive one to write, a shared one
-//!   to look. The lock belongs to the open file, so a second open is refused in the same process, too, and a
-//!   dead process leaves no lock behind.
+//! - An image is used only while this process holds a `flock` on it: exclusive to write, shared to look. The
+//!   lock belongs to the open file, so a second open is refused even in the same process, and a dead process
+//!   leaves no lock behind.
 //! - With `read_only` nothing is created, and the image is open for reading only.
 //! - A new image appears under its name only when it is complete: it is built as `image.new`, made durable,
 //!   and renamed. A crash in between leaves no half pool.
-//! - No symbolic link is followed to the image; it must be a regular file of the user who runs us, in a
-//!   directory that not everybody can write.
+//! - Symbolic links to the image are not followed. It must be a regular file of the user who runs this
+//!   process, in a directory that is not world-writable.
 
 use super::PoolOptions;
 use super::carrier::ThroughFile;
@@ -33,11 +33,11 @@ const IMAGE_NEW: &str = "image.new";
 pub(crate) struct Place {
     /// The image file, or the device.
     pub(crate) file: Arc<File>,
-    /// Whether it was created just now.
+    /// Whether this call created it.
     pub(crate) created: bool,
     /// The numbers of the device, if it is one.
     pub(crate) device: Option<DaxDevice>,
-    /// What its path gives.
+    /// The medium that the path offers.
     pub(crate) probe: Probe,
 }
 
@@ -68,7 +68,7 @@ fn may_create(options: &PoolOptions) -> bool {
     options.create && !options.read_only
 }
 
-/// How the image is opened.
+/// The flags to open the image with.
 fn access(options: &PoolOptions) -> OFlags {
     if options.read_only {
         OFlags::RDONLY
@@ -81,8 +81,8 @@ fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Creates the directory, and those above it that are not there. Each name is durable before anything is
-/// created below it, so only the lowest that is found there may be one that an interrupted creation left: its
+/// Creates the directory and its missing ancestors. Each name is durable before anything is created below it.
+/// So only the lowest existing directory may have a name that an interrupted creation left un-synced; that
 /// name is synced first.
 fn create_directory(path: &Path) -> Result<(), Error> {
     let is_there = |path: &&Path| *path == Path::new("") || path.exists();
@@ -94,7 +94,7 @@ fn create_directory(path: &Path) -> Result<(), Error> {
         .take_while(|path| !is_there(path))
         .collect();
     while let Some(level) = lacking.pop() {
-        // Somebody else may create it at the same time.
+        // Another process may create it at the same time.
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -109,14 +109,14 @@ fn create_directory(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the name of a directory durable that is there.
+/// Makes the name of an existing directory durable.
 fn sync_name(path: &Path) -> Result<(), Error> {
     if path == Path::new("") {
         return Ok(());
     }
     match sync_parent(path) {
-        // A folder above that may not be opened, or is on a file system that has nothing to sync, was there
-        // before the pool.
+        // The directory above cannot be opened, or its file system needs no sync: then it existed before the
+        // pool.
         Err(Error::Io {
             source: Errno::ACCESS | Errno::PERM | Errno::INVAL | Errno::ROFS,
             ..
@@ -155,7 +155,7 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
         .map_err(Error::io(path, "opening the pool's directory"))?;
-    // Two processes that create or open at once take turns here; whoever comes second finds the image locked.
+    // Two processes that create or open at once take turns here; the second finds the image locked.
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)
         .map_err(Error::io(path, "locking the pool's directory"))?;
     let stat =
@@ -175,7 +175,7 @@ fn open_directory(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
             lock(&file, path, options)?;
             check_file(&file, &name)?;
             if !options.read_only {
-                // Whoever made the pool may have died before its name was durable.
+                // The process that created the pool may have died before its name was durable.
                 sync_names(path)?;
             }
             let file = Arc::new(File::wrap(fs::File::from(file), &name));
@@ -209,13 +209,13 @@ fn lock(file: impl AsFd, path: &Path, options: &PoolOptions) -> Result<(), Error
     }
 }
 
-/// Refuses what is no regular file, or not ours.
+/// Refuses a file that is not regular, or belongs to another user.
 fn check_file(file: impl AsFd, name: &Path) -> Result<(), Error> {
     let stat = rustix::fs::fstat(file).map_err(Error::io(name, "looking at the image"))?;
     if file_type(&stat) != FileType::RegularFile {
         return Err(Error::NotAPool {
             path: name.into(),
-            what: "the image is no regular file".into(),
+            what: "the image is not a regular file".into(),
         });
     }
     let user = rustix::process::geteuid().as_raw();
@@ -268,7 +268,7 @@ fn create_image(path: &Path, options: &PoolOptions) -> Result<Place, Error> {
     })
 }
 
-/// Refuses persistent memory where there is none.
+/// Refuses `pmem` on a path without persistent memory.
 pub(crate) fn check_possible(path: &Path, medium: Medium, probe: &Probe) -> Result<(), Error> {
     if medium == Medium::Pmem && probe.medium != Medium::Pmem {
         let what = format!(
@@ -283,18 +283,18 @@ pub(crate) fn check_possible(path: &Path, medium: Medium, probe: &Probe) -> Resu
     Ok(())
 }
 
-/// Gives `from .. to` of the image room on the medium. On error the file is as long as it was.
+/// Allocates `from .. to` of the image on the medium. On error the file keeps its length.
 #[cfg_attr(feature = "lab", track_caller)]
 pub(crate) fn back(file: &File, from: u64, to: u64) -> Result<(), Errno> {
     let before = file.len()?;
     let backed = match file.allocate(from, to - from) {
-        // Some file systems cannot reserve; zeros written from the end of the file take the room as well.
+        // Some file systems cannot allocate; writing zeros from the end of the file takes the room as well.
         Err(Errno::OPNOTSUPP) => write_zeros(file, from.max(before), to),
         other => other,
     };
     if backed.is_err() {
-        // Some file systems keep the part that still fitted. Cutting it off again is all that can be done:
-        // if that fails too, the surplus is cut off at the next open.
+        // Some file systems keep the part that still fitted. If this truncation fails too, the next open cuts
+        // the surplus off.
         let _surplus_stays = file.set_len(before);
     }
     backed
@@ -316,8 +316,8 @@ mod tests {
     use super::*;
     use crate::io::faults::Faults;
 
-    /// Several levels were created at once, and only the folder of the lowest was synced: a power loss could
-    /// take the whole branch, with a pool whose writes had been acknowledged.
+    /// Creation made several levels at once and synced only the lowest one's parent: a power loss could take
+    /// the whole branch, with a pool whose writes had been acknowledged.
     #[test]
     fn each_level_that_is_created_is_durable() {
         let top = tempfile::tempdir().unwrap();
@@ -329,7 +329,7 @@ mod tests {
         create_directory(&levels[3]).unwrap();
         let syncs = || faults.each_ref().map(|faults| faults.directory_syncs());
         assert_eq!(syncs(), [1, 1, 1, 0]);
-        // A creation that was interrupted before the sync of what it created last is gone on with.
+        // A creation that was interrupted before its last sync is continued.
         std::fs::remove_dir(&levels[3]).unwrap();
         create_directory(&levels[3]).unwrap();
         assert_eq!(syncs(), [1, 2, 2, 0]);

@@ -1,9 +1,9 @@
-//! Which medium a path gives, and why.
+//! Which medium a path offers, and why.
 //!
 //! The only proof of persistent memory on a file system is a mapping with MAP_SYNC: the kernel grants it
-//! where stores reach the medium past the page cache and metadata follows in time. Whatever refuses it,
+//! where stores reach the medium past the page cache and metadata follows in time. A path that refuses it,
 //! virtio-pmem and tmpfs included, is `file`. A character device counts if it belongs to the dax subsystem.
-//! Nothing here is ever `emulated`: that is chosen, not found.
+//! No probe returns `emulated`: the user chooses that.
 
 use crate::error::Error;
 use crate::medium::Medium;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Name of the image inside a pool directory.
 pub(crate) const IMAGE: &str = "image";
 
-/// What a path gives.
+/// The medium that a path offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// [`Medium::Pmem`] or [`Medium::File`].
@@ -28,10 +28,10 @@ pub struct Probe {
     pub volatile: bool,
 }
 
-/// Finds out which medium a pool at `path` would live on. The path need not exist yet.
+/// Finds the medium for a pool at `path`. The path need not exist yet.
 ///
 /// # Errors
-/// [`Error::Io`] if the path cannot be looked at, [`Error::Options`] if no pool can be there.
+/// [`Error::Io`] if the path cannot be examined, [`Error::Options`] if it cannot hold a pool.
 pub fn probe(path: &Path) -> Result<Probe, Error> {
     let Some(existing) = nearest_existing(path) else {
         return Err(Error::io(
@@ -90,7 +90,8 @@ fn probe_directory(directory: &Path) -> Result<Probe, Error> {
     })
 }
 
-/// A file without a name, so that nothing stays behind; with a name for a moment where that is not supported.
+/// A file without a name, so that nothing stays behind; where that is not supported, a named file, unlinked
+/// at once.
 fn scratch_file(directory: &Path) -> Result<OwnedFd, Error> {
     let failed = Error::io(directory, "creating a file to probe the file system");
     let mode = Mode::RUSR | Mode::WUSR;
@@ -186,8 +187,8 @@ fn number_in(path: &Path) -> Option<u64> {
     }
 }
 
-/// Whether the processor's caches are inside the persistence domain (eADR): the firmware has to say so for
-/// every region of persistent memory there is.
+/// Whether the processor's caches are inside the persistence domain (eADR): the firmware must say so for
+/// every region of persistent memory.
 pub(crate) fn caches_persist(sysfs: &Path) -> bool {
     let Ok(devices) = fs::read_dir(sysfs.join("bus/nd/devices")) else {
         return false;
@@ -245,7 +246,7 @@ mod tests {
         ));
     }
 
-    /// Nobody has a dax device at hand, but sysfs is only files.
+    /// Test machines have no dax device, but sysfs is only files.
     #[test]
     fn dax_devices_are_read_from_sysfs() {
         let sysfs = tempfile::tempdir().unwrap();

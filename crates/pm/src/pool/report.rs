@@ -1,4 +1,4 @@
-//! What a pool says about itself: medium, cost of durability, meaning of an acknowledgement.
+//! What a pool reports: medium, cost of durability, meaning of an acknowledgement.
 
 use super::probe::Probe;
 use super::superblock::SPARE_AT;
@@ -87,7 +87,7 @@ fn why(medium: Medium, probe: &Probe) -> String {
     }
 }
 
-/// What a caller may rely on.
+/// What an acknowledgement promises.
 fn acknowledgement(medium: Medium, durability: Durability, volatile: bool) -> &'static str {
     match (medium, durability) {
         (Medium::Pmem, _) => {

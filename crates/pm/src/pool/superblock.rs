@@ -1,4 +1,4 @@
-//! The superblock: what a pool is, in 4096 bytes, kept in two copies.
+//! The superblock: the identity and state of a pool, in 4096 bytes, kept in two copies.
 //!
 //! ```text
 //!  image offset 0      superblock, copy A
@@ -8,13 +8,13 @@
 //!            65536     extents
 //! ```
 //!
-//! This file turns a superblock into bytes and back, and trusts none of them: the checksum covers every byte
-//! and the offset of the copy, so a copy that was moved does not verify; then every field is checked for
-//! itself, because a checksum with a known key stops accidents, not forgers. Where the copies live and
-//! in which order they are written is `header.rs`.
+//! This file encodes and decodes a superblock, and trusts no byte. The checksum covers every byte and the
+//! offset of the copy, so a copy that was moved does not verify. Each field is then checked by itself,
+//! because a checksum with a known key stops accidents, not forgers. `header.rs` decides where the copies
+//! live and in which order they are written.
 //!
-//! Every format version keeps magic, version and checksum where they are here, so that an older everdram
-//! tells a newer pool from a damaged one.
+//! Every format version keeps magic, version and checksum at these offsets, so that an older everdram can
+//! tell a newer pool from a damaged one.
 
 use super::extent::{EXTENTS_MAX, Extent, Extents};
 use crate::assert_layout;
@@ -24,7 +24,7 @@ use std::mem::offset_of;
 
 /// Bytes of a page, and of one copy of the superblock.
 pub(crate) const PAGE: u64 = 4096;
-/// Where the copies are.
+/// Offsets of the copies.
 pub(crate) const COPIES_AT: [u64; 2] = [0, PAGE];
 /// Where the engine's root page starts; 4096 bytes that belong to the engine, zero in a new pool.
 pub const ROOT_AT: u64 = 8192;
@@ -36,15 +36,15 @@ pub(crate) const SPARE_AT: u64 = ROOT_AT + ROOT_BYTES;
 pub const DATA_AT: u64 = 65_536;
 /// The format version. Version 1 had other checksums, and was never released.
 pub(crate) const VERSION: u32 = 2;
-/// No count or position of a pool gets beyond this, however long it is used: what is above was forged, and
-/// would overflow.
+/// Upper bound of every count and position, which no amount of use reaches. A greater number was forged, and
+/// could overflow.
 const COUNT_MAX: u64 = 1 << 62;
 /// Largest image: what a signed file offset can address, in whole pages.
 pub(crate) const IMAGE_BYTES_MAX: u64 = i64::MAX as u64 / PAGE * PAGE;
 
 const MAGIC: [u8; 8] = *b"everdram";
 const FLAG_CLEAN: u32 = 1;
-/// The superblock's checksum is keyed too, but with a key everybody knows: the pool's own is inside.
+/// The superblock's checksum has a public key: the pool's own key is inside.
 const KEY: [u8; 32] = *b"everdram superblock checksum key";
 
 /// One copy, byte for byte; all numbers little-endian.
@@ -102,7 +102,7 @@ pub(crate) type Block = [u8; PAGE as usize];
 pub(crate) struct Superblock {
     /// Medium the pool was last opened on; another one may only take over a pool that was closed cleanly.
     pub(crate) medium: Medium,
-    /// Names the pool.
+    /// Identifies the pool.
     pub(crate) uuid: [u8; 16],
     /// Expands to the pool's checksum key.
     pub(crate) seed: [u8; 32],
@@ -118,20 +118,20 @@ pub(crate) struct Superblock {
     pub(crate) clean: bool,
     /// Mapped length of the image.
     pub(crate) image_bytes: u64,
-    /// The image holds everything that the redo log had up to here (`file` medium).
+    /// The image holds all groups of the redo log before this position (`file` medium).
     pub(crate) checkpoint_lsn: u64,
-    /// Who owns what.
+    /// The owner of each range.
     pub(crate) extents: Extents,
 }
 
-/// Why a copy is no superblock.
+/// Why a block is not a valid superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// No magic.
     Foreign,
-    /// It verifies, and a newer everdram wrote it.
+    /// It verifies, but a newer everdram wrote it.
     Newer(u32),
-    /// It does not verify, or says what cannot be. Offset inside the copy.
+    /// It does not verify, or a field is impossible. Offset inside the copy.
     Damaged {
         /// Byte offset in the copy.
         at: usize,
@@ -147,15 +147,15 @@ fn damaged(at: usize, what: impl Into<String>) -> Flaw {
     }
 }
 
-/// The checksum of a copy that lies at image offset `at`: over all its bytes, with the offset in place of
-/// the checksum itself.
+/// The checksum of a copy at image offset `at`: over all its bytes, with the offset in place of the checksum
+/// itself.
 fn checksum(block: &Block, at: u64) -> u64 {
     let mut block = *block;
     put(&mut block, offset_of!(Layout, checksum), &at.to_le_bytes());
     fixed_sum(&KEY, &block)
 }
 
-/// Makes the checksum of a copy hold, whatever the copy says.
+/// Recomputes the checksum of a copy, whatever the copy says.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn seal(block: &mut Block, at: u64) {
     let sum = checksum(block, at);
@@ -198,13 +198,13 @@ const fn medium_code(medium: Medium) -> u32 {
 }
 
 impl Superblock {
-    /// Says that a process has the pool open from now on, which may end without closing it.
+    /// Records that a process opens the pool, and may die without closing it.
     pub(crate) fn begin(&mut self) {
         self.incarnation += 1;
         self.clean = false;
     }
 
-    /// The superblock of a pool that is being created.
+    /// The superblock of a new pool.
     pub(crate) fn new(
         medium: Medium,
         engine: u32,
@@ -226,7 +226,7 @@ impl Superblock {
         }
     }
 
-    /// The bytes of the copy that lies at image offset `at`.
+    /// The bytes of the copy at image offset `at`.
     pub(crate) fn encode(&self, at: u64) -> Block {
         let mut block = [0; PAGE as usize];
         let mut field = |at: usize, bytes: &[u8]| put(&mut block, at, bytes);
@@ -288,7 +288,7 @@ impl Superblock {
         block
     }
 
-    /// Reads the copy that lies at image offset `at`.
+    /// Decodes the copy at image offset `at`.
     pub(crate) fn decode(block: &Block, at: u64) -> Result<Superblock, Flaw> {
         if array::<8>(block, offset_of!(Layout, magic)) != MAGIC {
             return Err(Flaw::Foreign);
@@ -310,7 +310,7 @@ impl Superblock {
         let image_bytes = u64_at(block, offset_of!(Layout, image_bytes));
         if !image_bytes.is_multiple_of(PAGE) || !(DATA_AT..=IMAGE_BYTES_MAX).contains(&image_bytes)
         {
-            let what = format!("an image of {image_bytes} bytes cannot be");
+            let what = format!("an image cannot have {image_bytes} bytes");
             return Err(damaged(offset_of!(Layout, image_bytes), what));
         }
         if block[offset_of!(Layout, reserved)..offset_of!(Layout, extents)]
@@ -444,7 +444,7 @@ mod tests {
         superblock
     }
 
-    /// Changes bytes and makes the checksum right again, as somebody who knows the format could.
+    /// Changes bytes and recomputes the checksum, as a forger who knows the format could.
     fn forge(at: usize, bytes: &[u8]) -> Result<Superblock, Flaw> {
         let mut block = sample().encode(0);
         put(&mut block, at, bytes);
@@ -487,9 +487,9 @@ mod tests {
         ));
     }
 
-    /// Opening raises generation and incarnation: a pool whose superblock said that it had been opened 2^64 -
-    /// 1 times, found by fuzzing, overflowed there (a panic, or a count that starts over); a position of the
-    /// redo log that large did so in recovery.
+    /// Opening raises generation and incarnation. A superblock with an incarnation of 2^64 - 1, found by
+    /// fuzzing, overflowed there (a panic, or a count that starts over); an equally large position of the
+    /// redo log overflowed in recovery.
     #[test]
     fn counts_that_would_overflow_are_refused() {
         for at in [

@@ -1,12 +1,13 @@
 //! A view of a pool: opened to be looked at, in private memory.
 //!
 //! Invariants:
-//! - Nothing of the pool changes on the medium, whatever is done with the view. The image is open for reading
-//!   only and mapped privately, so the kernel, too, refuses what this file never asks for: no superblock is
-//!   repaired or raised, no redo segment written, no file made, cut or backed with space, no thread started.
-//! - What is seen is what a normal open would recover, by the same checks and with the same errors.
-//! - Stores stay in the view. They are neither flushed nor logged, and a view makes no acknowledgement.
-//! - The lock is shared: several may look at once, but not while the pool is open to write.
+//! - Whatever a caller does with the view, nothing of the pool changes on the medium. The image is open for
+//!   reading only and mapped privately, so the kernel also refuses what this file never asks for: it repairs
+//!   or raises no superblock, writes no redo segment, creates, truncates or allocates no file, starts no
+//!   thread.
+//! - A view shows what a normal open would recover, by the same checks and with the same errors.
+//! - Stores stay in the view. They are neither flushed nor logged, and a view acknowledges nothing.
+//! - The lock is shared: several views may exist at once, but not while the pool is open to write.
 
 use super::carrier::ThroughFile;
 use super::growth::{Ground, Growth};
@@ -32,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a pool was found to be, with its image in private memory.
+/// A pool's superblock and medium, with its image in private memory.
 struct Image {
     found: Found,
     medium: Medium,
@@ -90,7 +91,7 @@ pub(crate) fn open(
     }))
 }
 
-/// Copies of the superblock that do not verify. One that is only older was being written.
+/// Copies of the superblock that do not verify. A merely older copy is normal: its write was interrupted.
 fn damaged_copies(place: &Place, found: &Found) -> Vec<Damage> {
     let copies = found.stale.iter().filter(|stale| stale.is_damaged);
     let damage = copies.map(|stale| Damage {
@@ -112,7 +113,7 @@ fn reserve(path: &Path, image_bytes: u64) -> Result<Reservation, Error> {
         .map_err(Error::io(path, "reserving address space"))
 }
 
-/// Maps an image file privately: pages are read when they are looked at, and copied when they are stored to.
+/// Maps an image file privately: a page is read at its first access, and copied at its first store.
 fn map_file(
     path: &Path,
     options: &PoolOptions,
@@ -166,7 +167,7 @@ fn copy_device(
     })
 }
 
-/// Copies what a region has room for; pages of zeros take no memory.
+/// Copies as much as the region has room for; pages of zeros take no memory.
 fn copy(window: &Window, region: &Region) {
     const ZEROS: Block = [0; PAGE as usize];
     for at in (0..region.len()).step_by(PAGE as usize) {
@@ -228,7 +229,7 @@ mod tests {
         assert!(std::fs::read(directory.join(IMAGE)).unwrap() == before);
     }
 
-    /// A backup on ordinary files can be looked at where there is no persistent memory.
+    /// A backup on ordinary files can be opened on a machine without persistent memory.
     #[test]
     fn persistent_memory_need_not_be_there() {
         let directory = pmem_image();
@@ -236,7 +237,7 @@ mod tests {
         check(&pool, directory.path());
     }
 
-    /// Nobody has a device at hand; a file is mapped and copied by the same calls.
+    /// Test machines have no device; a file is mapped and copied by the same calls.
     #[test]
     fn a_device_is_copied() {
         let directory = pmem_image();

@@ -1,5 +1,4 @@
-//! Pools on a simulated disk: they do what pools on files do, call by call, and the disk's tap hears all of
-//! it.
+//! Pools on a simulated disk make the same calls as pools on files, and the disk's tap sees each one.
 #![cfg(feature = "lab")]
 
 mod medium;
@@ -150,7 +149,7 @@ fn one_snapshot_opens_to_the_same_bytes_by_the_same_calls() {
     assert_eq!(first.2, second.2, "by the same calls");
 }
 
-/// Whichever sync fails, nothing is acknowledged after it, and nothing that was acknowledged before is lost.
+/// Whichever sync fails, nothing is acknowledged after it, and nothing acknowledged before is lost.
 #[test]
 fn a_failed_sync_is_the_last() {
     for failing in 0..60 {
@@ -210,8 +209,9 @@ fn a_call_that_is_skipped_does_nothing() {
     assert_eq!(found(recorder.durable()), 0, "the medium never got it");
 }
 
-/// The disk is full from some moment on: growth is refused and changes nothing, the log goes on with what it
-/// has. It used to be poisoned when there was no room for the name of a segment, rather than for its bytes.
+/// The disk fills up at some point: growth is refused and changes nothing, and the log continues in its
+/// segments. It used to be poisoned when there was no room for the name of a segment, rather than for its
+/// bytes.
 #[test]
 fn a_full_disk_stops_growth_and_not_the_log() {
     let files = new_pool();
@@ -238,7 +238,7 @@ fn a_full_disk_stops_growth_and_not_the_log() {
     assert_eq!(after.region().load_word(DATA_AT), 300);
 }
 
-/// A log that writers filled without waiting is written by checkpoints, and gets small again.
+/// A log that writers filled without waiting is shortened by checkpoints.
 #[test]
 fn a_log_that_grew_is_cut() {
     let files = new_pool();
@@ -263,8 +263,8 @@ fn a_log_that_grew_is_cut() {
 }
 
 /// A checkpoint copies a page with a store whose cause, fenced by another lane meanwhile, waits to be
-/// written; of the two pages that it writes, the disk loses the one with the cause. Says whether the effect
-/// is then there alone.
+/// written. Of the two pages that it writes, the disk loses the one with the cause. Returns whether the
+/// effect then shows without its cause.
 fn effect_without_cause(break_write_ahead: bool) -> bool {
     const CAUSE: u64 = DATA_AT;
     const EFFECT: u64 = DATA_AT + 2 * PAGE;
@@ -272,7 +272,7 @@ fn effect_without_cause(break_write_ahead: bool) -> bool {
     let writer: Arc<Mutex<Option<Lane>>> = Arc::default();
     let meanwhile = Arc::clone(&writer);
     let recorder = Recorder::new(&files, move |event: DiskEvent<'_>, file: &str| {
-        // The sync of a batch; one that prepares a segment is of the whole file.
+        // The sync of a batch; preparing a segment syncs the whole file.
         let batch = |event| matches!(event, DiskEvent::Sync { data_only, .. } if data_only);
         if batch(event) && file.starts_with("log") {
             let lane = meanwhile.lock().unwrap().take();
@@ -313,7 +313,7 @@ fn the_write_ahead_rule_can_be_left_out_and_is_needed() {
 /// Lets two threads run in turns.
 #[derive(Default)]
 struct Turns {
-    /// Whose turn it is, and who is done.
+    /// Whose turn it is, and which threads are done.
     state: Mutex<(usize, [bool; 2])>,
     passed: Condvar,
 }
@@ -342,8 +342,8 @@ impl Waiter for Turn {
 }
 
 /// Two threads that are stopped at every call on the disk, with the log's and the superblock's locks held:
-/// neither may block on the other. The log is too small for what they write, so both also make room, and both
-/// grow.
+/// neither may block on the other. The log is too small for their writes, so both also make room, and both
+/// grow the image.
 #[test]
 fn scheduled_threads_never_block_each_other() {
     let (report, result) = channel();
@@ -380,7 +380,7 @@ fn scheduled_threads_never_block_each_other() {
     }
 }
 
-/// What one of two threads does: it waits for some of what it writes, and lets the log fill up with the rest.
+/// The work of one of two threads: it waits for some of its writes, and lets the log fill up with the rest.
 fn work(pool: &Arc<Pool>, me: u64) {
     waiting();
     let mut lane = pool.lane();
@@ -423,7 +423,7 @@ fn sites_name_the_code_that_asked() {
     assert!(!sites.iter().any(|site| is_seam(site.file())), "{files:?}");
 }
 
-/// What this thread has computed so far, whatever else the machine does.
+/// Processor time of this thread.
 fn processor_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

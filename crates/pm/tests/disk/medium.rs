@@ -1,4 +1,4 @@
-//! What a disk's tap makes of what it hears: the medium below a simulated disk, and what crashes leave of it.
+//! The medium below a simulated disk, as its tap sees it, and what crashes leave of it.
 
 use everdram_pm::lab::{Answer, DiskEvent, DiskTap, FileId, Site};
 use rand::rngs::StdRng;
@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// A medium that loses all that it may: a file has what its last sync covered, the directory what its last
-/// had.
+/// A medium that loses all that it may: a file has the state of its last sync, and so has the directory.
 #[derive(Default)]
 pub(super) struct Medium {
-    /// What the process wrote; what is durable of it.
+    /// What the process wrote, and what of it is durable.
     pub(super) files: BTreeMap<FileId, (Vec<u8>, Vec<u8>)>,
     /// Names, as the process sees them; as they are durable.
     names: (BTreeMap<FileId, String>, BTreeMap<FileId, String>),
@@ -61,12 +60,13 @@ impl Medium {
         seen
     }
 
-    /// What a crash leaves at least.
+    /// The least that a crash leaves.
     pub(super) fn durable(&self) -> Files {
         self.crash(|| false)
     }
 
-    /// What a crash leaves: `keep` says whether it is more than it must, for each sector and each length.
+    /// What a crash leaves: `keep` decides, for each sector and each length, whether it is more than the
+    /// least.
     pub(super) fn crash(&self, mut keep: impl FnMut() -> bool) -> Files {
         let mut mix = |seen: &[u8], durable: &[u8]| {
             let length = if keep() { seen.len() } else { durable.len() };
@@ -91,7 +91,7 @@ impl Medium {
     }
 }
 
-/// Hears everything; asks `judge` what is to happen before it takes it for done.
+/// Records every event after asking `judge` for the answer.
 pub(super) struct Recorder<J> {
     medium: Mutex<Medium>,
     /// Kind of event and file, in order.
@@ -117,7 +117,7 @@ impl<J: Fn(DiskEvent<'_>, &str) -> Answer> Recorder<J> {
         self.medium.lock().unwrap().durable()
     }
 
-    /// How many events of this kind there were on files whose name starts so.
+    /// Counts events of this kind on files whose name starts with `file`.
     pub(super) fn count(&self, kind: &str, file: &str) -> usize {
         let heard = self.heard.lock().unwrap();
         heard
@@ -154,12 +154,12 @@ impl<J: Fn(DiskEvent<'_>, &str) -> Answer + Send + Sync> DiskTap for Recorder<J>
     }
 }
 
-/// Plays a crash before each call on the disk: half of them keep what was synced and nothing else, half of
-/// them any of the other sectors too.
+/// Plays a crash before each call on the disk: half of them keep only what was synced, half also keep a
+/// random set of the other sectors.
 pub(super) struct Crasher {
     pub(super) medium: Mutex<Medium>,
     random: Mutex<StdRng>,
-    /// What was confirmed so far, by line.
+    /// The confirmed values, by line.
     pub(super) told: Mutex<Vec<u64>>,
     /// What each crash left, and what was confirmed by then.
     pub(super) crashes: Mutex<Vec<(Files, Vec<u64>)>>,

@@ -1,7 +1,7 @@
-//! Random scripts, a power loss at any call, and a model of what may be there afterwards.
+//! Random scripts, a power loss at any call, and a model of the images allowed afterwards.
 //!
-//! The model is the crash model of the media: a line shows one of its versions; if it shows one that was
-//! stored after a fence, everything fenced by then is there; what was waited for is there.
+//! The model is the crash model of the media. A line shows one of its versions. If it shows one stored after
+//! a fence, everything fenced before that is there. Everything that was waited for is there.
 
 use super::{Bench, DATA, Open, SEGMENT};
 use crate::memory::lane::Lsn;
@@ -11,17 +11,17 @@ use rand::{RngExt, SeedableRng};
 const LINES: u64 = 2048;
 const LANES: usize = 3;
 
-/// One content a line has had. A fence has a number; 0 is what was recovered.
+/// One version of a line. Fences are numbered; 0 is the recovered state.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     value: u64,
     /// The last fence before the store.
     after_fence: u64,
-    /// The fence that covers it; `u64::MAX` while there is none.
+    /// The fence that covers it; `u64::MAX` before that.
     fence: u64,
 }
 
-/// What the pool may look like.
+/// The allowed images.
 struct Model {
     lines: Vec<Vec<Version>>,
     fences: u64,
@@ -56,9 +56,8 @@ impl Model {
         value
     }
 
-    /// A fence of one lane over what it flushed: (line, value then). What another lane stored there later is
-    /// not covered, even though a group that is copied only now would hold it: one that was large was
-    /// appended before.
+    /// A fence of one lane over what it flushed: (line, value then). It does not cover what another lane
+    /// stored there later, even if the group happens to copy it: a large group was appended earlier.
     fn fence(&mut self, flushed: &mut Vec<(u64, u64)>) -> u64 {
         self.fences += 1;
         for (line, value) in flushed.drain(..) {
@@ -72,7 +71,7 @@ impl Model {
         self.fences
     }
 
-    /// Says what is wrong with the recovered image, or takes it as the new base.
+    /// Returns the fault of the recovered image, or makes it the new base.
     fn check(&mut self, open: &Open) -> Result<(), String> {
         let mut must = self.acknowledged;
         let mut shown = Vec::new();
@@ -110,7 +109,7 @@ impl Model {
     }
 }
 
-/// Runs random steps until the machine goes off, or there were enough.
+/// Runs random steps until the machine goes off, or a limit is reached.
 fn run_script(open: &Open, model: &mut Model, random: &mut StdRng) {
     let mut groups: Vec<_> = (0..LANES).map(|_| open.log.group()).collect();
     let mut touched: Vec<Vec<(u64, u64)>> = vec![Vec::new(); LANES];
@@ -149,7 +148,7 @@ fn run_script(open: &Open, model: &mut Model, random: &mut StdRng) {
             }
             54..80 => {
                 let closed = (groups[lane].close(), model.fence(&mut touched[lane]));
-                // A fence with nothing to order covers only what its own lane did before.
+                // A fence of an empty group covers only the earlier groups of its lane.
                 last = if closed.0 > last.0 { closed } else { last };
             }
             80..95 => {
@@ -164,14 +163,14 @@ fn run_script(open: &Open, model: &mut Model, random: &mut StdRng) {
     }
 }
 
-/// Power losses in a row on one pool; says what went wrong.
+/// A series of power losses on one pool; returns the first fault.
 fn campaign(seed: u64, rounds: u32) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let bench = Bench::new(DATA + LINES * 64);
     let mut model = Model::new();
     for round in 0..rounds {
         let at = |error: String| format!("seed {seed}, round {round}: {error}");
-        // Now and then the machine goes off during recovery, too.
+        // Sometimes the machine goes off during recovery, too.
         if random.random_range(0..3) == 0 {
             bench.faults.off_after(random.random_range(0..30));
             drop(bench.open());
@@ -185,7 +184,7 @@ fn campaign(seed: u64, rounds: u32) -> Result<(), String> {
             model.acknowledged = model.fences;
         }
         drop(open);
-        // After a killed process everything can be read, but what no sync covered may go in the next crash.
+        // After a killed process everything can be read, but the next crash may lose what no sync covered.
         if random.random_range(0..3) == 0 {
             bench.faults.on();
         } else {

@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::log::frame::{Header, entry_header};
 use crate::log::run::LOOKS;
 
-/// As many as one segment of the tests has blocks for.
+/// As many batches as a segment of the tests has blocks.
 const BATCHES: u64 = 4;
 
-/// A small log, each batch synced before the next; returns the files' bytes.
+/// Writes a small log, each batch synced before the next; returns the files' bytes.
 fn write_log(bench: &Bench) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let open = bench.open().unwrap();
     let mut group = open.log.group();
@@ -28,7 +28,7 @@ fn write_log(bench: &Bench) -> Vec<(std::path::PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// How many batches the image shows; it must show exactly those.
+/// The number of batches that the image shows; it must show exactly those.
 fn batches(open: &super::Open) -> u64 {
     let shown = open.region.load_word(DATA);
     for value in 1..=BATCHES {
@@ -93,7 +93,7 @@ fn frame(lsn: u64, chain: u64, at: u64, value: u64) -> (Vec<u8>, u64) {
     frame_of(1, lsn, chain, at, value)
 }
 
-/// As [`frame`], written when the pool was opened for time `incarnation`.
+/// As [`frame`], of incarnation `incarnation`.
 fn frame_of(incarnation: u64, lsn: u64, chain: u64, at: u64, value: u64) -> (Vec<u8>, u64) {
     let mut bytes = vec![0; 64];
     bytes.extend(entry_header(at, 64));
@@ -110,7 +110,7 @@ fn frame_of(incarnation: u64, lsn: u64, chain: u64, at: u64, value: u64) -> (Vec
     (bytes, sum)
 }
 
-/// What the image shows after recovery of a log with one frame at position 0 and this one at 4096.
+/// The image after recovery of a log with one frame at position 0 and this one at 4096.
 fn recovered_with(second: impl Fn(u64) -> Vec<u8>) -> Result<[u64; 2], Error> {
     let bench = Bench::new(64 << 10);
     let (mut bytes, sum) = frame(0, 0, DATA, 1);
@@ -140,7 +140,7 @@ fn only_a_frame_that_continues_the_chain_is_applied() {
     );
 }
 
-/// A batch was torn so that a later frame of it lay ready where the next checkpoint would end.
+/// A batch was torn such that one of its later frames lay where the next checkpoint would end.
 #[test]
 fn a_leftover_of_a_torn_batch_never_comes_back() {
     let bench = Bench::new(64 << 10);
@@ -172,9 +172,9 @@ fn a_leftover_of_a_torn_batch_never_comes_back() {
     );
 }
 
-/// A sector of a frame was lost, found by the crash lab: the next process wrote its first batch over that
-/// frame, the same bytes where the sector was missing (zeros, as a rule), and of that batch the first sector
-/// was lost. The frame was whole then, and what recovery had said never happened came back.
+/// A crash lost a sector of a frame (found by the crash lab). The next process wrote its first batch over
+/// that frame, with the same bytes (mostly zeros) in that sector, and lost the first sector of its batch. The
+/// frame was then complete, and writes came back that recovery had ruled out.
 #[test]
 fn what_a_torn_frame_lacks_may_come_later() {
     let (first, sum) = frame(0, 0, DATA, 1);
@@ -222,10 +222,9 @@ fn an_entry_that_leads_outside_the_image_is_an_error() {
     }
 }
 
-/// An older image beside a newer log, as a careless restore leaves them, found by fuzzing with a forged
-/// frame: the groups of a later incarnation were applied, and then everything that was acknowledged
-/// afterwards was passed over in silence by the next recovery, since a run never goes on with an earlier
-/// incarnation.
+/// An older image beside a newer log, as a careless restore leaves them; found by fuzzing with a forged
+/// frame. Recovery applied groups of a later incarnation. The next recovery then silently skipped everything
+/// acknowledged afterwards, since a run never continues with an earlier incarnation.
 #[test]
 fn groups_of_an_incarnation_that_never_was_are_an_error() {
     let outcome = recovered_with(|sum| frame_of(2, 4096, sum, DATA + 64, 2).0);
@@ -235,8 +234,8 @@ fn groups_of_an_incarnation_that_never_was_are_an_error() {
     );
 }
 
-/// A frame that verifies and says that the log was durable far behind itself, found by fuzzing: recovery
-/// rounded that position up, past the end of all numbers.
+/// A frame that verifies and says that the log was durable far beyond it, found by fuzzing: recovery rounded
+/// that position up and overflowed.
 #[test]
 fn a_frame_from_before_its_own_time_is_none() {
     let outcome = recovered_with(|sum| {
@@ -251,8 +250,8 @@ fn a_frame_from_before_its_own_time_is_none() {
     assert_eq!(outcome.unwrap(), [1, 0]);
 }
 
-/// A block that was written to the wrong file, found by fuzzing: recovery took a frame of the first segment
-/// from the file of the second, and the log, which went on in that file, wrote over an acknowledged group.
+/// A block that was written to the wrong file, found by fuzzing. Recovery took a frame of the first segment
+/// from the file of the second. The log continued in that file, and wrote over an acknowledged group.
 #[test]
 fn a_segment_does_not_lie_in_two_files() {
     let bench = Bench::new(64 << 10);
@@ -266,9 +265,9 @@ fn a_segment_does_not_lie_in_two_files() {
     assert_eq!(shown, [1, 0]);
 }
 
-/// A value that is itself a piece of the log, found by fuzzing: where a block of a group began with the bytes
-/// of a frame, recovery took that for a leftover and wiped it, so that the next recovery refused the log. A
-/// frame that said that more had been durable was an error at once.
+/// A value that is itself a piece of the log, found by fuzzing. A block of a group began with the bytes of a
+/// frame; recovery took it for a leftover and wiped it, so that the next recovery refused the log. If that
+/// frame said that more had been durable, the first recovery failed.
 #[test]
 fn what_a_group_stores_is_no_frame() {
     let bench = Bench::new(64 << 10);
@@ -329,7 +328,7 @@ fn a_missing_segment_with_acknowledged_groups_is_an_error() {
     assert_eq!(bench.open().unwrap().region.load_word(DATA), 12);
 }
 
-/// How often recovery looks at a frame or a file of a log of so many batches.
+/// How often recovery looks at a frame or a file of a log of `batches` batches.
 fn looks(batches: u64) -> u64 {
     let bench = Bench::new(64 << 10);
     let mut chain = 0;
@@ -350,8 +349,8 @@ fn looks(batches: u64) -> u64 {
     LOOKS.get() - before
 }
 
-/// Each batch was looked for among all frames, and each frame's file among all files: to open a log of 124
-/// 000 batches took 5.6 s, and half as many a quarter of that.
+/// Recovery searched each batch among all frames, and each frame's file among all files: a log of 124 000
+/// batches took 5.6 s to open, and half as many took a quarter of that.
 #[test]
 fn opening_is_linear_in_log_batches() {
     for batches in [10, 100, 1000] {

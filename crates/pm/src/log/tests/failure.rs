@@ -31,8 +31,8 @@ fn the_first_failed_sync_is_the_last() {
         Lsn(u64::MAX),
         "what is fenced now is dropped"
     );
-    // The threads of the log stop, so that what is counted next is only what follows the failure. Whichever
-    // of them met it first has told by then; what else fails is no news.
+    // Stop the log's threads, so that only calls after the failure are counted. By then the first thread to
+    // meet it has told; later failures are not told again.
     assert!(matches!(open.log.close(), Err(Error::Poisoned { .. })));
     open.log.shared.fail(bench.path(), Errno::IO);
     assert_eq!(told.load(Ordering::SeqCst), 1);
@@ -159,9 +159,9 @@ fn weaker_classes_do_not_wait_and_still_sync() {
     }
 }
 
-/// While a checkpoint was written, and while memory was given back, the sync of the directory that was to
-/// keep a new segment's name failed, and nobody cared: the next one succeeded, and groups were acknowledged
-/// in a file that a power loss could take.
+/// During a checkpoint, and while memory was given back, the sync of the directory failed that was to make a
+/// new segment's name durable, and the error was ignored. The next sync succeeded, and groups were
+/// acknowledged in a file that a power loss could take.
 #[test]
 fn a_segment_whose_name_may_be_lost_is_a_failure() {
     let bench = Bench::new(8 << 20);
@@ -180,7 +180,7 @@ fn a_segment_whose_name_may_be_lost_is_a_failure() {
     }
     open.log.wait(last).unwrap();
     bench.faults.fail_directory_syncs(true);
-    // The segments that were prepared ahead are used up, so that new ones are wanted.
+    // Use up the segments that were prepared ahead, so that new ones are needed.
     let end = shared.segments.lock().end();
     while open.log.end().0 + bench.segment_bytes < end {
         open.line(&mut group, DATA, 2);

@@ -1,6 +1,6 @@
-//! Memory that is given back to the page cache, while lanes store and readers read: nobody must notice.
+//! Memory is given back to the page cache while lanes store and readers read, without any effect on them.
 //!
-//! Where rounds are counted, the threads of the log are stopped and the test does their work.
+//! Tests that count rounds stop the log's threads and do their work.
 
 use crate::io::faults::Faults;
 use crate::log::{Log, Shared};
@@ -23,7 +23,7 @@ fn open(path: &Path) -> Arc<Pool> {
     Pool::open(path, &options).unwrap()
 }
 
-/// Opens a pool whose log no thread serves.
+/// Opens a pool and stops the threads of its log.
 fn open_alone(path: &Path) -> Arc<Pool> {
     let pool = open(path);
     let log = log(&pool);
@@ -43,14 +43,14 @@ fn round(log: &Shared) -> usize {
     log.give_back()
 }
 
-/// In memory where that is possible: nothing here is about the disk.
+/// In memory where possible: no test here depends on the disk.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
 }
 
-/// Memory of `at .. at + bytes` that is no page of a file, and how many mappings there are.
+/// Anonymous memory in `at .. at + bytes`, and the number of mappings.
 fn anonymous(pool: &Pool, at: u64, bytes: u64) -> (u64, usize) {
     let memory = log(pool).shared.memory.as_ref().unwrap();
     let from = memory.reservation.base().as_ptr() as u64 + at;
@@ -107,7 +107,7 @@ fn what_nobody_stores_to_is_memory_of_the_page_cache() {
     check(&pool, at, bytes, 7);
     assert!(!shared.holds_memory());
 
-    // A store that nobody flushes makes a page of memory. It is written like any other, and given back.
+    // A store without a flush makes a page of memory. It is written like any other, and given back.
     lane.exchange_word_late(at + CHUNK, 7, 8).unwrap();
     assert_eq!(anonymous(&pool, at, bytes), (4096, 1));
     assert!(shared.holds_memory());
@@ -142,9 +142,9 @@ fn what_recovery_applied_is_given_back_too() {
     check(&pool, at, bytes, 9);
 }
 
-/// A late store that was found while memory was given back had its page marked, and no group of the log: the
+/// A late store that was found while memory was given back had its page marked, but no group of the log. The
 /// next checkpoint wrote a page that no recovery knew of. If its sync failed, the page cache had it and the
-/// disk had not.
+/// disk did not.
 #[test]
 fn what_is_found_while_memory_is_given_back_is_logged() {
     let directory = directory();
@@ -176,7 +176,7 @@ fn a_poisoned_pool_keeps_everything() {
     fill(&mut lane, at, bytes, 3);
     let shared = &log(&pool).shared;
     assert_eq!(round(shared), 0);
-    // The log's sync succeeds, the image's fails: what was written may be anything on the disk.
+    // The log's sync succeeds, the image's fails: the disk may hold anything of what was written.
     lane.exchange_word_late(at + CHUNK, 3, 4).unwrap();
     assert_eq!(round(shared), 3, "all but the chunk with the late store");
     assert_eq!(round(shared), 0, "the late store is found, and logged");
@@ -187,19 +187,19 @@ fn a_poisoned_pool_keeps_everything() {
     assert_eq!(pool.region().load_word(at + CHUNK), 4);
 }
 
-/// What one writer of the stress has done.
+/// The state of one writer of the stress test.
 struct Writer {
     lane: Lane,
     random: StdRng,
-    /// What each of its lines has.
+    /// The contents of its lines.
     lines: Vec<u64>,
-    /// How often it raised each of the words that all writers share.
+    /// How often it raised each of the shared words.
     raised: Vec<u64>,
 }
 
 const CHUNKS: u64 = 8;
 const WRITERS: u64 = 2;
-/// One shared word, then a line for each writer, side by side on the same pages all over the image.
+/// One shared word, then a line for each writer, side by side on the same pages across the whole image.
 const GROUP: u64 = LINE * (1 + WRITERS);
 const GROUPS: u64 = CHUNKS * CHUNK / GROUP;
 
@@ -208,8 +208,8 @@ fn line_at(base: u64, group: u64, writer: u64) -> u64 {
 }
 
 impl Writer {
-    /// Stores here and there, in one chunk for a while and then in another, so that the others become quiet;
-    /// and not so fast that rounds take for ever.
+    /// Stores at random, in one chunk for a while and then in another, so that the others become quiet. It is
+    /// slow enough for rounds to end.
     fn run(&mut self, base: u64, number: u64, stop: &AtomicBool) {
         let mut chunk = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -228,7 +228,7 @@ impl Writer {
         }
     }
 
-    /// Any chunk, but rather one that is about to be given back.
+    /// Any chunk, but preferably one that is about to be given back.
     fn next_chunk(&mut self, base: u64) -> u64 {
         let chunk = self.random.random_range(0..CHUNKS);
         let memory = log(self.lane.pool()).shared.memory.as_ref().unwrap();
@@ -237,7 +237,7 @@ impl Writer {
             .unwrap_or(chunk)
     }
 
-    /// Raises a shared word; nobody flushes it.
+    /// Raises a shared word, without a flush.
     fn raise(&mut self, at: u64, group: u64) {
         let mut found = self.lane.pool().region().load_word(at);
         while let Err(other) = self.lane.exchange_word_late(at, found, found + 1) {
@@ -262,7 +262,7 @@ impl Writer {
     }
 }
 
-/// Reads lines of everybody: no word ever goes back to what it was.
+/// Reads lines of all writers: no word ever decreases.
 fn read(pool: &Pool, base: u64, seed: u64, stop: &AtomicBool) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = vec![0; GROUPS as usize];
@@ -293,7 +293,7 @@ fn check_all(pool: &Pool, base: u64, writers: &[Writer], late: bool) {
     }
 }
 
-/// `EVERDRAM_SEED` repeats the stores of a run, though not how the threads took turns.
+/// `EVERDRAM_SEED` repeats the stores of a run, but not the schedule of its threads.
 fn seed() -> u64 {
     let seed = std::env::var("EVERDRAM_SEED").ok();
     let seed = seed.map_or_else(rand::random, |seed| seed.parse().unwrap());
@@ -342,7 +342,7 @@ fn no_store_is_lost_while_memory_is_given_back() {
     assert_eq!(anonymous(&pool, base, CHUNKS * CHUNK).0, 0);
     check_all(&pool, base, &writers, true);
     for writer in &mut writers {
-        // Nothing keeps the pool open but what is needed to compare.
+        // Drop the lanes, so that only the data for the comparison remains.
         writer.lane = Pool::heap(1 << 20, 0, [0; 8]).lane();
     }
     drop(pool);
@@ -395,7 +395,7 @@ fn opening_after_a_kill() {
         }
         let _durable = pool.sync().unwrap();
         let used = pool.log_usage().0 >> 20;
-        // What a killed process leaves, before it can clean up.
+        // The files of a killed process, copied before it can clean up.
         let killed = tempfile::tempdir_in(&place).unwrap();
         for file in std::fs::read_dir(directory.path()).unwrap() {
             let file = file.unwrap();

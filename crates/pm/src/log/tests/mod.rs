@@ -1,8 +1,8 @@
 //! The log under crashes, damage, full disks and failing syncs.
 //!
 //! [`Bench`] is a pool reduced to what the log needs: an image file whose first page holds the checkpoint,
-//! and heap memory in place of the private mapping. Its files are lossy: what no sync covered is at the
-//! mercy of [`Faults::crash`].
+//! and heap memory instead of the private mapping. Its files are lossy: [`Faults::crash`] may take back
+//! everything that no sync covered.
 
 mod crash;
 mod damage;
@@ -39,7 +39,7 @@ pub(super) struct Bench {
     pub(super) write_ahead: bool,
 }
 
-/// The pool, open.
+/// The open pool.
 pub(super) struct Open {
     pub(super) log: Log,
     pub(super) region: Arc<Region>,
@@ -66,7 +66,7 @@ impl Bench {
         self.directory.path()
     }
 
-    /// Opens the pool as after any end of the one before: recovery included.
+    /// Opens the pool as after any end of the last run: recovery included.
     pub(super) fn open(&self) -> Result<Open, Error> {
         let image = Arc::new(File::open(&self.path().join("image"), false)?);
         let failed = |source| image.error("testing", source);

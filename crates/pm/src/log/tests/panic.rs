@@ -1,5 +1,5 @@
-//! Whoever works for the others panics, and nobody waits for ever: not for the flusher's answer, not for
-//! room, not for the batch that somebody else is writing.
+//! A thread that works for others panics, and no thread waits forever: for the flusher's answer, for room, or
+//! for a batch of another thread.
 
 use super::{Bench, DATA, Open};
 use crate::error::Error;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long nobody needs, and who waits for ever does.
+/// More time than any thread needs, unless it waits forever.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The file that batches go to at first. It is there already, so the checkpointer does not write to it.
+/// The first file of batches. It already exists, so the checkpointer does not write to it.
 const FIRST: &str = "log-000000";
 
-/// Whether everybody is told the same: what panicked.
+/// Checks that every caller is told what panicked.
 #[track_caller]
 fn check(open: &Open, who: &str) {
     let failure = open.log.healthy();
@@ -29,7 +29,7 @@ fn check(open: &Open, who: &str) {
     assert!(matches!(open.log.close(), Err(Error::Panicked { .. })));
 }
 
-/// Runs in a thread of its own; tells when it is over, however it ends.
+/// Runs `work` in its own thread; the channel reports its end, even after a panic.
 fn run(work: impl FnOnce() + Send + 'static) -> Receiver<()> {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
@@ -61,7 +61,7 @@ fn subscribers_hear_that_the_flusher_panicked() {
     open.line(&mut group, DATA, 1);
     open.log.request(group.close());
     told.recv_timeout(LONG).unwrap();
-    // It leads like any waiter, so the batch is where it dies.
+    // It leads like any waiter, so it dies in the batch.
     check(&open, "log writer");
 }
 
@@ -103,7 +103,7 @@ fn nobody_waits_for_room_that_no_checkpoint_will_make() {
     check(&open, "writer of a checkpoint");
 }
 
-/// Segments are prepared by the checkpointer alone.
+/// Only the checkpointer prepares segments.
 #[test]
 fn nobody_waits_for_room_that_no_thread_will_prepare() {
     let bench = Bench::new(4 << 20);
@@ -132,7 +132,7 @@ fn those_who_wait_for_a_leader_that_panicked_are_told() {
     let bench = Bench::new(1 << 20);
     let open = Arc::new(bench.open().unwrap());
     bench.faults.panic_at_writes_of(FIRST);
-    // Whoever leads panics in its own call; the others get an error.
+    // The leader panics in its own call; the others get an error.
     let waiters: Vec<_> = (0..6)
         .map(|lane| {
             let open = Arc::clone(&open);
@@ -148,7 +148,7 @@ fn those_who_wait_for_a_leader_that_panicked_are_told() {
     check(&open, "log writer");
 }
 
-/// What it has appended so far would be taken for the beginning of the next group.
+/// A partial group would be taken for the beginning of the next group.
 #[test]
 fn nothing_follows_a_group_that_was_broken_off() {
     let bench = Bench::new(1 << 20);
@@ -157,7 +157,7 @@ fn nothing_follows_a_group_that_was_broken_off() {
     let written = run(move || {
         let mut group = writer.log.group();
         writer.line(&mut group, DATA, 1);
-        // There is no such place.
+        // No such place exists.
         group.push_shared(1 << 50, 64);
         group.close();
     });

@@ -1,5 +1,5 @@
-//! One pool, one poison: whichever of its files fails, nothing of it takes a write any more, and nobody waits
-//! on.
+//! One pool, one poison: if any of its files fails, the pool takes no more writes, and no thread keeps
+//! waiting.
 
 use super::super::Shared;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long nobody needs, and who waits for ever does.
+/// More time than any thread needs, unless it waits forever.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Bench {
@@ -41,8 +41,7 @@ impl Bench {
         &self.pool.log().unwrap().shared
     }
 
-    /// Calls on the files until now, once a background thread that was in the middle of one has come to its
-    /// end.
+    /// File calls until now, after any call of a background thread has ended.
     fn calls_when_quiet(&self) -> u64 {
         const QUIET: Duration = Duration::from_millis(100);
         let mut calls = self.faults.calls();
@@ -55,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// Stores something and waits for it in a thread of its own; tells how that went.
+    /// Stores something and waits for it in its own thread; the channel reports the result.
     fn waiter(&self) -> Receiver<Result<(), Error>> {
         let (send, receive) = channel();
         let pool = Arc::clone(&self.pool);
@@ -69,12 +68,12 @@ impl Bench {
     }
 }
 
-/// The superblock and the log each had a flag of their own. When the image failed while it grew, those who
-/// waited for the log went on waiting, and a checkpoint took the next sync of that file for a success.
+/// The superblock and the log each had their own flag. When the image failed during growth, waiters for the
+/// log kept waiting, and a checkpoint took the next sync of that file for a success.
 #[test]
 fn those_who_wait_for_the_log_hear_that_the_image_failed() {
     let bench = bench();
-    // Nobody else can lead, so the waiter sleeps until it is woken.
+    // No other thread can lead, so the waiter sleeps until it is woken.
     let role = bench.shared().writer.lock();
     let waiter = bench.waiter();
     let log = bench.pool.log().unwrap();
@@ -109,9 +108,9 @@ fn the_superblock_takes_nothing_after_the_log_failed() {
     assert_eq!(bench.faults.calls(), calls, "something was tried again");
 }
 
-/// A checkpoint's sync of the image failed, and with it went what the superblock had just written to the same
-/// file. The kernel told the checkpoint, and nobody else: the superblock's own sync succeeded, so the other
-/// copy was written over, too, and a power failure left none.
+/// A checkpoint's sync of the image failed, and lost what the superblock had just written to the same file.
+/// The kernel told the checkpoint alone. So the superblock's own sync succeeded, it overwrote the other copy,
+/// too, and a power failure left none.
 #[test]
 fn a_sync_that_has_failed_fails_for_all_of_the_file() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Many lanes at once, checkpoints in between, and a power loss: each lane's stores survive as a prefix.
 //!
-//! A lane stores step after step, one fence each, over lines on many pages, and each step depends on a
-//! shared counter that it raised and fenced before. So after a crash the lane's lines must be exactly
-//! those of some step, at least the acknowledged one, and the counter must be at least what they say.
+//! A lane stores step after step, one fence each, to lines on many pages. Each step depends on a shared
+//! counter that the lane raised and fenced before. So after a crash the lane's lines must be exactly those of
+//! some step, at least the acknowledged one, and the counter must be at least what they say.
 
 use super::{Bench, DATA, Open};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ fn line_at(lane: u64, step: u64) -> u64 {
     DATA + PAGE + (step % LINES * LANES + lane) * PAGE
 }
 
-/// Runs one lane until the log fails; returns the last step it was told is durable.
+/// Runs one lane until the log fails; returns its last acknowledged step.
 fn run_lane(open: &Open, lane: u64, from: u64) -> u64 {
     let mut group = open.log.group();
     let mut acknowledged = from;
@@ -49,7 +49,7 @@ fn run_lane(open: &Open, lane: u64, from: u64) -> u64 {
     acknowledged
 }
 
-/// The step that a lane's lines show, if they show one.
+/// The step that a lane's lines show, if they agree.
 fn check_lane(open: &Open, lane: u64, acknowledged: u64) -> Result<u64, String> {
     let step_of = |index: u64| open.region.load_word(line_at(lane, index));
     let last = (0..LINES).map(step_of).max().unwrap();
@@ -75,7 +75,7 @@ fn check_lane(open: &Open, lane: u64, acknowledged: u64) -> Result<u64, String> 
     Ok(last)
 }
 
-/// Power losses in a row; says what went wrong.
+/// A series of power losses; returns the first fault.
 fn campaign(seed: u64, rounds: u64, write_ahead: bool) -> Result<(), String> {
     let mut bench = Bench::new(DATA + PAGE + LINES * LANES * PAGE);
     bench.write_ahead = write_ahead;

@@ -1,4 +1,4 @@
-//! What a recovery has shown is there after the next one, whatever became of it in the page cache meanwhile.
+//! What one recovery shows is there after the next, whatever happened to the page cache meanwhile.
 
 use super::{Bench, DATA, Open};
 use crate::error::Error;
@@ -13,7 +13,7 @@ fn put(open: &Open, at: u64, value: u64) {
     open.log.wait(group.close()).unwrap();
 }
 
-/// A pool that died because the sync of its image failed. The page that a checkpoint wrote has a store that
+/// A pool that died because the sync of its image failed. A checkpoint had written a page with a store that
 /// no group of the log has: it was submitted, and never fenced. The page cache shows it, and no sync will
 /// ever write it.
 fn after_a_failed_sync() -> Bench {
@@ -28,8 +28,8 @@ fn after_a_failed_sync() -> Bench {
     bench
 }
 
-/// The second process showed the store, and built on it: what it wrote to the same page was durable in the
-/// log. Then power failed, and the store that the rest stood on was gone.
+/// The second process showed the store and built on it: its own writes to the same page were durable in the
+/// log. Then power failed, and the store under them was gone.
 #[test]
 fn what_was_shown_after_a_failed_sync_survives() {
     for seed in 0..12 {
@@ -45,9 +45,8 @@ fn what_was_shown_after_a_failed_sync_survives() {
     }
 }
 
-/// An open that cannot make certain what it would show fails; nobody was shown anything, and the next one
-/// goes on from the same files. Whatever survives of the store that nobody fenced, the groups of the log are
-/// there.
+/// An open fails if it cannot make durable what it would show. No reader saw anything, and the next open
+/// continues from the same files. Whatever survives of the unfenced store, the groups of the log are there.
 #[test]
 fn an_open_that_cannot_write_the_image_fails_and_can_be_repeated() {
     for syncs in 0..20 {

@@ -1,10 +1,10 @@
-//! Waiters: they gather, one of them leads, and nobody is forgotten.
+//! Waiters gather, one of them leads, and none is forgotten.
 
 use super::{Bench, DATA, Open};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 
-/// Longer than a test takes: half of it, a second at most, is how long a batch gathers.
+/// Longer than a test takes: a batch gathers for half of it, at most a second.
 const SLOW_SYNC_NS: u64 = 10_000_000_000;
 
 impl Open {
@@ -12,7 +12,7 @@ impl Open {
         self.log.shared.completed.load(Ordering::Acquire)
     }
 
-    /// As if a sync took that long, and the last one had covered so many groups.
+    /// As if a sync took `sync_ns`, and the last one had covered `groups` groups.
     fn expect(&self, groups: u32, sync_ns: u64) {
         let shared = &self.log.shared;
         shared.pending.lock().expect_again(groups);
@@ -56,8 +56,8 @@ fn a_batch_does_not_wait_for_ever() {
     }
 }
 
-/// A leader may find that another has just written what it wanted. Whoever saw the role taken meanwhile
-/// slept, and nobody was left to wake it.
+/// A leader may find that another has just written its batch. A waiter that saw the role taken meanwhile
+/// slept, and no thread was left to wake it.
 #[test]
 fn a_leader_that_finds_nothing_wakes_those_who_saw_it() {
     let bench = Bench::new(1 << 20);
