@@ -1,10 +1,10 @@
-//! [`Batch`]: puts and removals put together one by one, to be applied all or none.
+//! [`Batch`]: puts and removals, collected one by one and applied atomically.
 
 use crate::engine::BatchOp;
 
 /// Puts and removals that [`Session::apply`](crate::Session::apply) applies all or none, also across a crash.
-/// It has copies of its keys and values, one after the other in one buffer; of two operations on a key the
-/// later one counts.
+/// The batch owns copies of its keys and values, in one buffer. If it has several operations on a key, the
+/// last one counts.
 ///
 /// ```
 /// # fn main() -> Result<(), everdram::Error> {
@@ -23,21 +23,21 @@ use crate::engine::BatchOp;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Keys and values, as operations came.
+    /// Keys and values, in the order of the operations.
     bytes: Vec<u8>,
     ops: Vec<Op>,
 }
 
-/// An operation, its key and value being the next so many bytes.
+/// An operation. Its key and value are the next bytes of the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Op {
     key: usize,
-    /// Bytes of the value, and expiry; `None`: a removal.
+    /// Bytes of the value, and expiry; `None` = a removal.
     put: Option<(usize, u64)>,
 }
 
 impl Batch {
-    /// Without operations.
+    /// An empty batch.
     #[must_use]
     pub fn new() -> Batch {
         Batch::default()
@@ -48,7 +48,7 @@ impl Batch {
         self.put_expiring(key, value, 0)
     }
 
-    /// Adds a put of a key that is absent again from `expires_at_ms` on (Unix milliseconds; 0 = never).
+    /// Adds a put of a key that expires at `expires_at_ms` (Unix milliseconds; 0 = never).
     pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> &mut Batch {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
@@ -60,7 +60,7 @@ impl Batch {
         self
     }
 
-    /// Adds a removal, if the key is there by then.
+    /// Adds a removal; it does nothing if the key is absent then.
     pub fn delete(&mut self, key: &[u8]) -> &mut Batch {
         self.bytes.extend_from_slice(key);
         self.ops.push(Op {
@@ -76,19 +76,19 @@ impl Batch {
         self.ops.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Forgets the operations, and keeps the memory for the next ones.
+    /// Removes all operations and keeps the memory for new ones.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
     }
 
-    /// The operations, as engines take them.
+    /// The operations in the form that engines take.
     pub(crate) fn to_ops(&self) -> Vec<BatchOp<'_>> {
         let mut rest = &self.bytes[..];
         let mut take = |bytes| {

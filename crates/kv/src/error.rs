@@ -1,4 +1,4 @@
-//! What can go wrong, for callers: bad input, a full or failing medium, damaged bytes. Bugs are assertions.
+//! Errors of the library: bad input, a full or failing medium, damaged bytes. Bugs are assertions.
 
 use crate::engine::kind::{EngineKind, refusal};
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -14,21 +14,23 @@ pub enum Error {
     /// Values have up to 512 MiB.
     #[error("value of {0} bytes: values have at most {VALUE_BYTES_MAX} bytes")]
     ValueLength(usize),
-    /// `update_word` outside the value.
-    #[error("no aligned 8-byte word at byte {at} of a value of {len} bytes")]
+    /// `update_word` or `increment` outside the value.
+    #[error(
+        "no aligned 8-byte word at byte {at} of a value of {len} bytes; give a multiple of 8 that leaves 8 bytes of it"
+    )]
     WordOutside {
-        /// Where the word was asked for.
+        /// Byte offset of the word in the value.
         at: usize,
         /// Length of the value.
         len: usize,
     },
-    /// A transaction touched a key that its scope does not name.
-    #[error("the transaction did not declare this key")]
+    /// A transaction used a key outside its scope.
+    #[error("the transaction did not declare this key; name it in the scope")]
     KeyNotLocked,
-    /// A conditional write found another state than it asked for.
-    #[error("the condition of the write does not hold")]
+    /// The condition of a conditional write does not hold.
+    #[error("the condition of the write does not hold; read the key and decide again")]
     Condition,
-    /// No room in the pool, and it cannot grow.
+    /// The pool is full and cannot grow.
     #[error("the pool is full: {0}")]
     NoSpace(String),
     /// All session slots are taken.
@@ -41,32 +43,33 @@ pub enum Error {
         path: PathBuf,
         /// Byte offset in the pool's image.
         offset: u64,
-        /// What was found there.
+        /// What is wrong there.
         what: String,
-        /// What to do about it.
+        /// What to do.
         remedy: &'static str,
     },
-    /// Other sessions have submitted writes and do not commit them, and so keep what this one needs.
+    /// No log is free for this write: sessions with submitted writes hold all of them. Commit in those
+    /// sessions.
     #[error(
-        "no room for a write: all {0} logs are kept by sessions that have submitted writes and do not commit them"
+        "no log is free for a write: sessions with submitted writes hold all {0}; commit those, or give a new pool more logs"
     )]
     Uncommitted(usize),
-    /// Something failed half-way, so the store takes no more writes. Reads go on.
+    /// A step failed half-way, so the store takes no more writes. Reads go on.
     #[error(
         "the store stopped taking writes after a failure ({0}); reopen it: recovery finishes or undoes what was half done"
     )]
     Halted(String),
-    /// The store was opened to be read.
-    #[error("the store is open read-only")]
+    /// The store was opened read-only.
+    #[error("the store is open read-only; to write, open it without `read_only` and `salvage`")]
     ReadOnly,
-    /// The pool has another engine than was asked for, or one that this everdram does not have.
+    /// The pool belongs to another engine than asked for, or to one that this everdram lacks.
     #[error("{path}: {why}", path = .path.display(), why = refusal(*.number, *.asked))]
     Engine {
         /// The pool.
         path: PathBuf,
         /// Number of its engine in the superblock.
         number: u32,
-        /// The engine that was asked for; `None` = any.
+        /// The engine asked for; `None` = any.
         asked: Option<EngineKind>,
     },
     /// The options do not fit the pool or each other.
@@ -87,7 +90,7 @@ impl Error {
         )
     }
 
-    /// Puts the pool's path into an error of those that do not know it.
+    /// Fills in the pool's path where the error was made without it.
     #[cold]
     pub(crate) fn at_path(self, at: &Path) -> Error {
         match self {
@@ -111,7 +114,7 @@ impl Error {
 pub(crate) const REMEDY: &str = "`everdram check` lists all damage; restore the pool from a copy, or save what verifies: \
      `everdram export --salvage POOL FILE` writes it to a file, `everdram serve --salvage --pool POOL` serves it read-only";
 
-/// Damage, without the path.
+/// A damage error without the path; [`Error::at_path`] fills it in.
 #[cold]
 pub(crate) fn corrupt(offset: u64, what: impl Into<String>) -> Error {
     Error::Corrupt {

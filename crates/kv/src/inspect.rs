@@ -1,6 +1,5 @@
-//! `inspect` and `check`: what a pool holds, and whether it is sound, without starting it: what its
-//! superblock says, and what its engine makes of the rest. A journal has a pool and no engine
-//! ([`crate::crl`]).
+//! `inspect` and `check`: the contents of a pool and whether it is sound, without starting the store. The
+//! superblock describes the pool, its engine the rest. A journal has a pool but no engine ([`crate::crl`]).
 
 use crate::crl;
 use crate::engine::kind::JOURNAL;
@@ -11,14 +10,14 @@ use crate::stats::{CheckReport, Finding, Inspection};
 use everdram_pm::Pool;
 use std::path::Path;
 
-/// Reads the pool at `path` as recovery would, into private memory: nothing in it changes.
+/// Reads the pool at `path` as recovery would, into private memory. The pool does not change.
 ///
 /// # Errors
-/// As opening it; a damaged pool says where.
+/// As opening the store; the error for a damaged pool names the place.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     let info = Pool::inspect(path)?;
     let number = info.engine;
-    // The geometry is words that only the engine can read.
+    // Only the engine can read the geometry words.
     let named = info.fields.into_iter();
     let named = named.filter(|(name, _)| !name.starts_with("geometry"));
     let mut inspection = Inspection {
@@ -51,12 +50,13 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     Ok(inspection)
 }
 
-/// Walks all of the pool at `path`, in private memory, and verifies every checksum and invariant. Returns
-/// what it is of, an engine or a journal, by name. `progress` hears how far recovery is. A pool that is too
-/// damaged to be opened is opened as [`Options::salvage`] opens it, so that all damage is found.
+/// Walks the whole pool at `path`, in private memory, and verifies every checksum and invariant. Returns the
+/// name of its engine, or that of a journal, and the report. `progress` is called as recovery proceeds. A
+/// pool that is too damaged to open is opened as with [`Options::salvage`], so that the report lists all
+/// damage.
 ///
 /// # Errors
-/// The pool cannot be read, or not even what it is can be told.
+/// The pool cannot be read, or its damage hides even which engine it has.
 pub fn check(
     path: &Path,
     progress: Option<Progress>,
@@ -80,7 +80,7 @@ pub fn check(
     }
 }
 
-/// As [`check`], of a pool that does not open, for this reason.
+/// As [`check`], for a pool that failed to open with `error`.
 fn check_damaged(
     path: &Path,
     options: Options,
@@ -98,7 +98,7 @@ fn check_damaged(
     Ok((engine.name(), report))
 }
 
-/// Options of who looks at a pool that is there.
+/// Options that open an existing pool to look at it.
 fn to_look() -> Options {
     Options {
         create: Create::Never,

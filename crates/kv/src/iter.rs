@@ -3,15 +3,15 @@
 use crate::error::Error;
 use crate::store::Session;
 
-/// Keys that are fetched together.
+/// Keys per scan.
 const KEYS_AT_ONCE: usize = 256;
 
 /// See [`Session::keys`].
 pub struct Keys<'s> {
     session: &'s mut Session,
-    /// Where to go on; `None`: there are no more.
+    /// Where the scan continues; `None` at the end.
     cursor: Option<u64>,
-    /// Fetched, and not handed out yet.
+    /// Fetched, but not returned yet.
     fetched: std::vec::IntoIter<Vec<u8>>,
 }
 
@@ -42,7 +42,7 @@ impl Iterator for Keys<'_> {
             if let Some(key) = self.fetched.next() {
                 return Some(Ok(key));
             }
-            // After an error there are no more, so nobody meets it for ever.
+            // An error ends the iteration. Otherwise a caller could get the same error forever.
             let cursor = self.cursor.take()?;
             if let Err(error) = self.fetch(cursor) {
                 return Some(Err(error));
@@ -71,7 +71,7 @@ impl Iterator for Iter<'_> {
             };
             match self.0.session.get(&key) {
                 Ok(Some(value)) => return Some(Ok((key, value))),
-                // Removed since it was met.
+                // Removed since the scan.
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }

@@ -1,6 +1,6 @@
-//! The crash lab's way into the engines (feature `lab`): engines over pools that the lab made, without
-//! background threads, and with the smallest pages that the layout allows, so that a few operations reach
-//! every border.
+//! The crash lab's access to the engines (feature `lab`): engines over pools that the lab made, without
+//! background threads and with the smallest pages of the layout, so that a few operations reach every edge
+//! case.
 
 use crate::engine::Engine;
 pub use crate::engine::jobs::{Job, Space};
@@ -11,7 +11,7 @@ use everdram_pm::Pool;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the superblock of a new pool says of its engine: number and geometry words.
+/// Engine number and geometry words in the superblock of a new pool.
 ///
 /// # Errors
 /// As opening a store with these options.
@@ -19,7 +19,7 @@ pub fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
     open::identity(options)
 }
 
-/// An engine whose background work is done when it is asked for.
+/// An engine that does its background work only on request.
 pub struct Opened {
     engine: Arc<dyn Recovered>,
     cursor: u64,
@@ -32,35 +32,34 @@ impl Opened {
         Arc::clone(&self.engine) as _
     }
 
-    /// One round of what the background thread does: growth ahead of need, reclamation, the sweep of expired
-    /// keys.
+    /// One round of the background thread: growth ahead of need, reclamation, the sweep of expired keys.
     ///
     /// # Errors
-    /// What the thread would have met.
+    /// The error that would have stopped the thread.
     pub fn tend(&mut self) -> Result<(), Error> {
         Arc::clone(&self.engine).tend(&mut self.cursor)
     }
 
-    /// The engine's background work, each kind by itself, for threads that are scheduled from outside.
+    /// The engine's background work, each kind by itself, for threads under an outside scheduler.
     #[must_use]
     pub fn jobs(&self) -> Vec<Job> {
         Arc::clone(&self.engine).jobs()
     }
 
-    /// Looks at the clock: what has expired by then stays expired, if the clock goes back or not.
+    /// Reads the clock: keys that have expired by then stay expired, even if the clock goes back.
     pub fn see_clock(&self) {
         self.engine.see_clock();
     }
 
-    /// How the engine uses the pool's room.
+    /// How the engine uses the pool's bytes.
     #[must_use]
     pub fn space(&self) -> Space {
         self.engine.space()
     }
 }
 
-/// Recovers the engine of a pool. Nothing runs in the background, whoever waits for durability works for it,
-/// and what is random otherwise is decided by the pool's secret and how often it was opened.
+/// Recovers the engine of a pool. Nothing runs in the background, and a session that waits for durability
+/// writes the log itself. The pool's secret and incarnation replace random choices.
 ///
 /// # Errors
 /// As opening a store.

@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! [`Store`], [`Session`], [`Batch`] and [`Options`] are all that most programs need. [`engine`] is what doors are
-//! built on: submit, commit and wait by oneself, transactions, and what an engine is.
+//! Most programs need only [`Store`], [`Session`], [`Batch`] and [`Options`]. Doors such as a server build on
+//! [`engine`]: it separates submit, commit and wait, and has transactions.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -8,7 +8,7 @@ use everdram_pm::{Durability, MediumChoice};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to do about a pool that is not there, or is.
+/// What to do if the pool is missing, or exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Create {
     /// Open it, or create it if there is none.
@@ -20,17 +20,17 @@ pub enum Create {
     New,
 }
 
-/// Wall clock in Unix milliseconds; tests put their own in its place.
+/// Wall clock in Unix milliseconds; tests replace it.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Progress of recovery: blocks done, blocks in all.
+/// Progress of recovery: blocks done, blocks in total.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// What the engine `bullet` is made of.
+/// Settings of the engine `bullet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulletOptions {
-    /// Cross-referencing logs: sessions that can have submitted writes at once. 1 to 128.
+    /// Cross-referencing logs: how many sessions can have submitted writes at once. 1 to 128.
     pub logs: u32,
     /// Bytes of each log; a multiple of 4 KiB, 4 KiB to 1 GiB.
     pub log_bytes: u64,
@@ -38,14 +38,14 @@ pub struct BulletOptions {
     pub transaction_bytes: u64,
     /// Bytes of a chunk of the persistent heap; a multiple of 4 KiB, 4 KiB to 256 KiB.
     pub chunk_bytes: u64,
-    /// The first array of either table has 2 to the power of this many buckets. 1 to 24.
+    /// The first array of each table has 2 to the power of `depth` buckets. 1 to 24.
     pub depth: u32,
-    /// Which of the paper's systems it is; everything but the default is there to be measured.
+    /// Which of the paper's systems to run; all but the default exist only to be measured.
     pub system: BulletSystem,
-    /// DRAM budget of the front in bytes; `None` keeps all keys in DRAM. It may differ at each opening. Keys
-    /// that are read often stay, others are read from the back. The budget counts keys, values and tables;
-    /// fragmentation adds up to a third. Unapplied writes are never evicted, so use more than twice `logs`
-    /// times `log_bytes`.
+    /// DRAM budget of the front in bytes; `None` keeps all keys in DRAM. It may differ at each open.
+    /// Frequently read keys stay in DRAM; the others are read from the back. The budget counts keys, values
+    /// and tables; fragmentation adds up to a third. Unapplied writes are never evicted, so use more than
+    /// twice `logs` times `log_bytes`.
     pub front_bytes: Option<u64>,
 }
 
@@ -63,68 +63,68 @@ impl Default for BulletOptions {
     }
 }
 
-/// Options of a store; `Options::default()` suits an ordinary directory.
+/// Options of a store. The defaults suit an ordinary directory.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Engine. `None`: the one that an existing pool has, and the default one for a new pool.
+    /// Engine. `None`: that of an existing pool, or the default for a new one.
     pub engine: Option<EngineKind>,
-    /// Medium; `auto` picks and says what it picked.
+    /// Medium; `auto` chooses, and [`crate::Store::report`] says what it chose.
     pub medium: MediumChoice,
-    /// Create, open or either.
+    /// Whether to create the pool, to open it, or either.
     pub create: Create,
-    /// Open into private memory: nothing of the pool changes, whatever is done (for `check`, `inspect`).
+    /// Opens the pool in private memory: whatever the caller does, the pool does not change (for `check`,
+    /// `inspect`).
     pub read_only: bool,
-    /// As `read_only`, of a damaged pool: what does not verify is skipped instead of failing the open, and
-    /// listed ([`crate::Store::damage`]). A read of a key that is known to be damaged is an error, never
-    /// "absent".
+    /// As `read_only`, for a damaged pool: the open skips and lists damage ([`crate::Store::damage`]) instead
+    /// of failing. A read of a key that is known to be damaged is an error, never "absent".
     pub salvage: bool,
     /// When a write is acknowledged on the `file` medium.
     pub durability: Durability,
     /// Bytes of the image at creation (rounded up to whole blocks).
     pub initial_bytes: u64,
-    /// Bytes the image may grow to.
+    /// Limit of the image in bytes.
     pub max_bytes: u64,
-    /// Bytes the image grows by each time, at most; a small pool grows by less.
+    /// Most bytes the image grows by at once; a small pool grows by less.
     pub chunk_bytes: u64,
-    /// DIMMs a block spans = pages of a block (Viper section 3.2.1). New pools only.
+    /// DIMMs that a block spans, one page each (Viper section 3.2.1). New pools only.
     pub dimms: u32,
     /// Bytes of a page; a multiple of 4 KiB. New pools only.
     pub page_bytes: u32,
-    /// Key and value length in bytes that get fixed-size pages (Viper section 3.2.2); records of
-    /// other sizes go to variable-size pages. New pools only.
+    /// Lengths of key and value in bytes for fixed-size pages (Viper section 3.2.2); records of other sizes
+    /// go to variable-size pages. New pools only.
     pub fixed: Option<(u32, u32)>,
-    /// Whether to touch every page of the pool when it is opened, so that no later call pays for a first
-    /// touch (some 0.1 ms for each MiB; `pmem` and `emulated` only). Growth ahead of the writers touches its
-    /// pages anyway.
+    /// Whether to touch every page of the pool at open, so that no later call takes a page fault (some 0.1 ms
+    /// per MiB; `pmem` and `emulated` only). Growth ahead of the writers always touches its pages.
     pub prefault: bool,
-    /// Share of the pool that may be free or garbage before compaction, instead of growth, has to make room
-    /// for writers; and share of a block that must be garbage for it to be compacted on request. 0.05 to 1.
-    /// Half of it costs twice as many moves.
+    /// Share of the pool that may be free or garbage before compaction, instead of growth, must make room for
+    /// writers. Also the share of garbage at which a requested reclamation compacts a block. 0.05 to 1.
+    /// Halving it doubles the records moved.
     pub reclaim_threshold: f64,
-    /// Whether reclamation runs in the background. (Bullet: gleaning; without it, those glean who need room.)
+    /// Whether reclamation runs in the background. (Bullet: gleaning. Without it, a session that needs room
+    /// gleans.)
     pub reclaim_background: bool,
     /// Bytes of redo log to keep preallocated (`file` medium).
     pub log_bytes: u64,
-    /// Bytes of pool that are written, at least, between two checkpoints of the index, which a restart begins
-    /// with; 0 = none are written. A checkpoint takes 11 bytes a key.
+    /// Bytes written to the pool between two checkpoints of the index, at least; 0 = no checkpoints. A
+    /// restart begins with the last one. A checkpoint takes 11 bytes per key.
     pub checkpoint_bytes: u64,
-    /// What the engine `bullet` is made of. New pools only, but for `system` and `front_bytes`.
+    /// Settings of the engine `bullet`. New pools only, except `system` and `front_bytes`.
     pub bullet: BulletOptions,
-    /// Delay model preset (`emulated` medium); see `everdram_pm::delay`.
+    /// Delay model preset (`emulated` medium); see `everdram_pm::PRESETS`.
     pub delay: Option<String>,
-    /// Sessions that may exist at once.
+    /// Most sessions at once.
     pub sessions_max: usize,
-    /// Locks that keys share, 16 bytes each: 1 to 8192, rounded up to a power of two. Fewer make a small
-    /// store smaller.
+    /// Locks for all keys, 16 bytes each: 1 to 8192, rounded up to a power of two. Fewer make a small store
+    /// smaller.
     pub stripes: usize,
-    /// Threads that recover; 0 = one for each core.
+    /// Threads for recovery; 0 = one per core.
     pub recovery_threads: usize,
-    /// Wall clock.
+    /// Wall clock; `None` = that of the system.
     pub clock: Option<Clock>,
-    /// Called during recovery.
+    /// Called as recovery proceeds.
     pub progress: Option<Progress>,
-    /// Decides what is otherwise drawn at random, so that a run can be repeated.
+    /// Replaces random choices, so that a run can be repeated.
     #[cfg(feature = "lab")]
     #[doc(hidden)]
     pub seed: Option<u64>,
@@ -164,7 +164,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Threads that recover, one at least.
+    /// Threads for recovery, at least one.
     pub(crate) fn recoverers(&self) -> usize {
         match self.recovery_threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -172,7 +172,7 @@ impl Options {
         }
     }
 
-    /// Where random words come from.
+    /// The source of random words.
     pub(crate) fn chance(&self) -> Random {
         #[cfg(feature = "lab")]
         if let Some(seed) = self.seed {
@@ -181,7 +181,7 @@ impl Options {
         Random::default()
     }
 
-    /// Between two looks at who should glean. The crash lab has no time.
+    /// Time between two decisions about roles. The crash lab has no time.
     pub(crate) fn role_period(&self) -> Duration {
         #[cfg(feature = "lab")]
         if self.seed.is_some() {
@@ -190,8 +190,8 @@ impl Options {
         Duration::from_millis(2)
     }
 
-    /// Depth of an empty index. The crash lab makes one for each of a million images, and to touch its memory
-    /// would take longer than everything else.
+    /// Depth of an empty index. The crash lab makes one for each of a million images, and touching its memory
+    /// would dominate the run.
     pub(crate) fn index_depth(&self) -> u32 {
         #[cfg(feature = "lab")]
         if self.seed.is_some() {
@@ -200,54 +200,57 @@ impl Options {
         crate::index::DEPTH_FIRST
     }
 
-    /// Refuses what cannot work, before anything is touched.
+    /// Refuses options that cannot work, before anything is touched.
     ///
     /// # Errors
-    /// [`Error::Options`] says which option and what it may be.
+    /// [`Error::Options`] names the option and its allowed values.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Options(what));
         if !(1..=64).contains(&self.dimms) {
-            return refuse(format!("dimms = {}: 1 to 64", self.dimms));
+            return refuse(format!("dimms = {}: give 1 to 64", self.dimms));
         }
         if !self.page_bytes.is_multiple_of(4096) || !(4096..=1 << 20).contains(&self.page_bytes) {
             return refuse(format!(
-                "page_bytes = {}: a multiple of 4096 up to 1 MiB",
+                "page_bytes = {}: give a multiple of 4096, up to 1 MiB",
                 self.page_bytes
             ));
         }
         if !(0.05..=1.0).contains(&self.reclaim_threshold) {
             return refuse(format!(
-                "reclaim_threshold = {}: 0.05 to 1",
+                "reclaim_threshold = {}: give 0.05 to 1",
                 self.reclaim_threshold
             ));
         }
         if self.max_bytes < self.initial_bytes {
             return refuse(format!(
-                "max_bytes = {} is below initial_bytes = {}",
+                "max_bytes = {} is below initial_bytes = {}; raise it",
                 self.max_bytes, self.initial_bytes
             ));
         }
         if self.bullet.front_bytes.is_some() && !self.bullet.system.is_logged() {
             return refuse(format!(
-                "bullet.front_bytes: the system `{}` has no front that may be part of the data",
+                "bullet.front_bytes: the system `{}` has no front with a budget; leave the option out",
                 self.bullet.system
             ));
         }
         const MAX: usize = 32_000;
         if !(1..=MAX).contains(&self.sessions_max) {
-            return refuse(format!("sessions_max = {}: 1 to {MAX}", self.sessions_max));
+            return refuse(format!(
+                "sessions_max = {}: give 1 to {MAX}",
+                self.sessions_max
+            ));
         }
         Ok(())
     }
 }
 
-/// Which of the paper's systems a pool is. Anything but [`BulletSystem::Wrc`] exists to be measured.
+/// Which of the paper's systems a pool runs. All but [`BulletSystem::Wrc`] exist to be measured.
 ///
-/// The first three are bounds. `Volatile` keeps nothing: its pool is as empty after a restart as before.
-/// `HikvHt` writes so that its table would survive, but not which memory is in use; so its pools are not
-/// opened twice. Nor are those of `Phash`.
+/// The first three are bounds, and their pools are never opened twice. `Volatile` keeps nothing: its pool
+/// stays empty. `HikvHt` writes its table such that it would survive, but does not persist which memory is in
+/// use. `Phash` is the lower bound.
 ///
-/// The others are Bullet's ladder, each with all of what those before it have; their pools are ordinary ones.
+/// The others are Bullet's ladder: each adds one technique to the one before it. Their pools are ordinary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum BulletSystem {
@@ -257,23 +260,23 @@ pub enum BulletSystem {
     Phash,
     /// The persistent table as HiKV's hash table writes one: an object, a fence, its slot, a fence.
     HikvHt,
-    /// The base: gets take locks; a transaction in the path of each write; workers either answer or glean,
-    /// for ever.
+    /// The base of the ladder: gets take locks, each write runs a transaction, and each worker either answers
+    /// or gleans, permanently.
     Static,
-    /// And gets take no lock (section 4.2).
+    /// `Static`, and gets take no lock (section 4.2).
     Lfr,
-    /// And no transaction in the path of a write (section 4.1).
+    /// `Lfr`, and writes run no transaction (section 4.1).
     Opt,
-    /// And workers change between answering and gleaning (section 4.3).
+    /// `Opt`, and workers switch between answering and gleaning (section 4.3).
     Dyn,
-    /// And writes collapse: a gleaner applies what a key has now, not each record of it (section 4.4). All of
-    /// Bullet.
+    /// `Dyn`, and writes collapse: a gleaner applies a key's current state, not each of its records (section
+    /// 4.4). All of Bullet.
     #[default]
     Wrc,
 }
 
 impl BulletSystem {
-    /// All eight: the bounds, and the ladder upwards.
+    /// All eight: the bounds, then the ladder upwards.
     pub const ALL: &[BulletSystem] = &[
         BulletSystem::Volatile,
         BulletSystem::Phash,
@@ -285,7 +288,7 @@ impl BulletSystem {
         BulletSystem::Wrc,
     ];
 
-    /// The number in the superblock of a system whose pools are opened once; 0: its pools are ordinary ones.
+    /// The superblock's number for a system whose pools are opened once; 0 for ordinary pools.
     pub(crate) const fn bound(self) -> u32 {
         match self {
             BulletSystem::Volatile => 1,
@@ -295,7 +298,7 @@ impl BulletSystem {
         }
     }
 
-    /// Whether writes are logged: they are durable then, and gleaned.
+    /// Whether writes are logged, and so durable, and gleaned.
     pub(crate) const fn is_logged(self) -> bool {
         !matches!(
             self,
@@ -313,12 +316,12 @@ impl BulletSystem {
         matches!(self, BulletSystem::Static)
     }
 
-    /// Whether a write finds its key's object in the back and changes it, in a transaction.
+    /// Whether a write changes its key's object in the back, in a transaction.
     pub(crate) const fn has_transaction(self) -> bool {
         matches!(self, BulletSystem::Static | BulletSystem::Lfr)
     }
 
-    /// Whether workers keep the role they have.
+    /// Whether workers keep their first role.
     pub(crate) const fn has_fixed_roles(self) -> bool {
         matches!(
             self,
@@ -326,7 +329,7 @@ impl BulletSystem {
         )
     }
 
-    /// Whether each record is applied, and not only what a key has now.
+    /// Whether a gleaner applies each record, not only a key's current state.
     pub(crate) const fn applies_each(self) -> bool {
         self.is_logged() && !matches!(self, BulletSystem::Wrc)
     }
@@ -362,7 +365,7 @@ impl std::str::FromStr for BulletSystem {
                 .iter()
                 .map(|system| system.name())
                 .collect();
-            format!("system `{name}`: there are {}", names.join(", "))
+            format!("system `{name}`: use one of {}", names.join(", "))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Counters every engine fills, and the report of a check: one snapshot type each.
+//! Counters that every engine fills, and the report of a check: one snapshot type each.
 
 use crate::error::{Error, corrupt};
 pub use everdram_pm::Report;
@@ -20,7 +20,7 @@ pub struct Stats {
     pub index_bytes: u64,
     /// Bytes of blocks in use that hold the checkpoint of the index.
     pub checkpoint_bytes: u64,
-    /// Blocks by state.
+    /// Free blocks.
     pub blocks_free: u64,
     /// Blocks that a session writes into.
     pub blocks_open: u64,
@@ -46,33 +46,33 @@ pub struct Stats {
     pub recovered_records: u64,
     /// Older copies that recovery found and invalidated at open.
     pub recovered_losers: u64,
-    /// After a restart that began with a checkpoint of the index: blocks verified since, and how many there
-    /// are to verify in all. `None` when everything has been.
+    /// After a restart that began with a checkpoint of the index: blocks verified since, and blocks to verify
+    /// in total. `None` once all are verified.
     pub verification: Option<(u64, u64)>,
-    /// Of engine `bullet`: its table in DRAM.
+    /// Engine `bullet` only: its table in DRAM.
     pub front: Option<FrontStats>,
-    /// What the store lacks, if it was opened with [`crate::Options::salvage`].
+    /// What is missing, if the store was opened with [`crate::Options::salvage`].
     pub salvage: Option<SalvageStats>,
 }
 
-/// What the front of engine `bullet` holds and does.
+/// The front of engine `bullet`: size and activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrontStats {
-    /// Bytes of DRAM that nodes and tables use: what is held against the budget. [`Stats::index_bytes`] is
-    /// what the front has, free room between nodes included.
+    /// Bytes of DRAM that nodes and tables use; the budget limits these. [`Stats::index_bytes`] is all memory
+    /// of the front, free room between nodes included.
     pub used_bytes: u64,
-    /// Bytes it may use; `None`: all that the data need.
+    /// The budget in bytes; `None`: as much as the data need.
     pub budget_bytes: Option<u64>,
-    /// Gets since open that the front could not answer by itself: they looked into the back.
+    /// Gets since open that the front alone could not answer: they read the back.
     pub misses: u64,
-    /// Nodes since open that such a get brought into the front.
+    /// Nodes since open that such gets loaded into the front.
     pub filled: u64,
-    /// Nodes since open that made room.
+    /// Nodes since open that were evicted.
     pub evicted: u64,
 }
 
-/// What a check walked and found.
+/// The extent and result of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -92,24 +92,24 @@ pub struct CheckReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The file that it is in; `None`: the pool's image.
+    /// The damaged file; `None`: the pool's image.
     pub file: Option<PathBuf>,
     /// Byte offset in that file.
     pub offset: u64,
-    /// Bytes from there on that are of no use; 0 if that is not known.
+    /// Bytes from there on that are unusable; 0 if unknown.
     pub bytes: u64,
-    /// The key that it belongs to, as far as it can be read; `what` says if it may be wrong.
+    /// The key concerned, as far as it can be read; `what` says if it may be wrong.
     pub key: Option<Vec<u8>>,
-    /// Records that are missing for it, as far as they can be counted.
+    /// Records missing because of it, as far as they can be counted.
     pub missing: u64,
-    /// Records that had been replaced or removed may count again for it.
+    /// Whether replaced or removed records may count again because of it.
     pub stale: bool,
     /// What is wrong there.
     pub what: String,
 }
 
 impl Finding {
-    /// Damage at byte `offset` of the image, for which nothing is known to be missing.
+    /// Damage at byte `offset` of the image, with nothing known to be missing.
     pub(crate) fn new(offset: u64, what: impl Into<String>) -> Finding {
         Finding {
             offset,
@@ -118,23 +118,23 @@ impl Finding {
         }
     }
 
-    /// The same, as an error.
+    /// The finding as an error.
     pub(crate) fn into_error(self) -> Error {
         corrupt(self.offset, &self.what)
     }
 }
 
-/// What a salvaged store ([`crate::Options::salvage`]) lacks, in numbers.
+/// Losses of a salvaged store ([`crate::Options::salvage`]), in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageStats {
-    /// Places that are damaged.
+    /// Damaged places.
     pub findings: u64,
-    /// Records that are missing for them: at least so many, since what cannot be read cannot be counted.
+    /// Records missing, at least: unreadable ones cannot be counted.
     pub missing_records: u64,
     /// Bytes that were skipped.
     pub skipped_bytes: u64,
-    /// Keys for which an error answers.
+    /// Keys whose reads return an error.
     pub doubtful_keys: u64,
 }
 
@@ -142,17 +142,17 @@ pub struct SalvageStats {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KindCount {
-    /// What the engine calls them.
+    /// The engine's name for them.
     pub kind: &'static str,
     /// Blocks.
     pub blocks: u64,
-    /// Bytes of what is stored in them.
+    /// Bytes stored in them.
     pub filled_bytes: u64,
-    /// Bytes of what is not live any more, or cannot be used before it is compacted.
+    /// Bytes that are not live any more, or unusable before compaction.
     pub garbage_bytes: u64,
 }
 
-/// What [`inspect`](crate::inspect::inspect) found.
+/// The result of [`inspect`](crate::inspect::inspect).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -162,8 +162,8 @@ pub struct Inspection {
     pub extents: Vec<(u32, u64, u64)>,
     /// Blocks by kind.
     pub kinds: Vec<KindCount>,
-    /// One byte for each block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has
-    /// no such map.
+    /// One byte per block, in order: share of live bytes, 0 to 100; 255 = free. Empty if the engine has no
+    /// such map.
     pub space_map: Vec<u8>,
     /// Totals.
     pub stats: Stats,

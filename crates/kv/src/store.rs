@@ -1,8 +1,8 @@
 //! `Store` and `Session`: what a program that embeds everdram holds.
 //!
-//! A [`Session`] answers only what is durable (at the pool's durability class): its writes wait, its
-//! reads wait for what they depend on. The ticket form (`submit_*`, [`Session::commit`],
-//! [`Session::wait`]) gives the waiting into the caller's hands.
+//! A [`Session`] returns only durable results (in the pool's durability class): its writes wait, and its
+//! reads wait for what they depend on. With tickets (`submit_*`, [`Session::commit`], [`Session::wait`]) the
+//! caller decides when to wait.
 
 use crate::batch::Batch;
 use crate::engine::damage::Damage;
@@ -18,7 +18,7 @@ use everdram_pm::Report;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open store. Cheap to clone; the pool is closed cleanly when the last clone and session are gone.
+/// An open store. Cheap to clone. Dropping the last clone and session closes the pool cleanly.
 #[derive(Clone)]
 pub struct Store {
     open: Arc<Open>,
@@ -33,7 +33,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // Nobody is left to tell. What could not be finished here, the next open recovers.
+        // No caller is left to get the error. The next open recovers what could not be finished.
         let _ = self.engine.close();
     }
 }
@@ -42,8 +42,8 @@ impl Store {
     /// Opens (or creates, see [`Options::create`]) the pool at `path`: a directory, or a devdax device.
     ///
     /// # Errors
-    /// Bad options, a pool that is busy, damaged, too new, not ours or of another engine: see [`Error`]. The
-    /// pool is left untouched then.
+    /// Bad options, or a pool that is busy, damaged, too new, foreign or of another engine: see [`Error`].
+    /// The pool is unchanged then.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Store, Error> {
         options.validate()?;
         let opened = open::open(path.as_ref(), options)?;
@@ -56,8 +56,8 @@ impl Store {
         })
     }
 
-    /// What an open with [`Options::salvage`] left out, by place; empty for any other store. Of very much
-    /// damage it is the first hundred thousand places, and [`Stats::salvage`] counts all.
+    /// What an open with [`Options::salvage`] left out, by place; empty for any other store. The list ends
+    /// after a hundred thousand places; [`Stats::salvage`] counts all.
     #[must_use]
     pub fn damage(&self) -> Vec<Finding> {
         let damage = self.open.damage.as_ref();
@@ -77,7 +77,7 @@ impl Store {
         })
     }
 
-    /// The engine: what doors are built on.
+    /// The engine, for doors such as a server.
     #[must_use]
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.open.engine
@@ -89,11 +89,12 @@ impl Store {
         &self.open.report
     }
 
-    /// Live keys. Shortly after a restart it waits until what the restart has not read is verified
-    /// ([`Stats::verification`]); [`Stats::keys`] does not wait. Not to be called with submitted writes.
+    /// Live keys. Shortly after a restart this waits until the whole pool is verified
+    /// ([`Stats::verification`]); [`Stats::keys`] does not wait. Do not call it while one of the caller's
+    /// sessions has submitted writes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        // On damage the store takes no more writes, and the keys that are known are all there are.
+        // On damage the store takes no more writes, and the known keys are the count.
         let _ = self.open.engine.verify();
         self.open.engine.len()
     }
@@ -104,11 +105,12 @@ impl Store {
         self.len() == 0
     }
 
-    /// Writes a checkpoint of the index, which a restart begins with: it reads only what was written since.
-    /// Also done in the background ([`Options::checkpoint_bytes`]). Not to be called with submitted writes.
+    /// Writes a checkpoint of the index. A restart begins with the last one and reads only what was written
+    /// since. Background work also writes them ([`Options::checkpoint_bytes`]). Do not call it while one of
+    /// the caller's sessions has submitted writes.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on, and a restart takes longer.
+    /// [`Error::NoSpace`], [`Error::Pool`]; the store stays usable, and a restart takes longer.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.open.engine.checkpoint()
     }
@@ -135,7 +137,7 @@ impl Store {
         self.open.engine.check()
     }
 
-    /// Stops background work, makes everything durable and marks the pool clean. Sessions must be gone.
+    /// Stops background work, makes everything durable and marks the pool clean. Drop all sessions first.
     ///
     /// # Errors
     /// [`Error::Pool`].
@@ -148,7 +150,7 @@ impl Store {
 pub struct Session {
     /// Dropped first: the store closes only after its sessions.
     inner: Box<dyn EngineSession>,
-    /// What the answers depend on of what was submitted since the last commit.
+    /// Ticket for the answers given since the last commit.
     seen: Ticket,
     _open: Arc<Open>,
 }
@@ -197,7 +199,7 @@ impl Session {
         self.inner.get_durable(key, into)
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` exists.
     ///
     /// # Errors
     /// See [`EngineSession::probe`].
@@ -226,7 +228,8 @@ impl Session {
         self.put_expiring(key, value, 0)
     }
 
-    /// As [`Session::put`], absent again from `expires_at_ms` (Unix milliseconds; 0 = never).
+    /// As [`Session::put`], with an expiry: `key` is absent from `expires_at_ms` on (Unix milliseconds; 0 =
+    /// never).
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -274,7 +277,7 @@ impl Session {
         self.put_when(key, value, |current| current.is_none())
     }
 
-    /// Stores only if `key` is there; returns whether it did. Durable on return.
+    /// Stores only if `key` exists; returns whether it did. Durable on return.
     ///
     /// # Errors
     /// See [`EngineSession::modify`].
@@ -282,7 +285,8 @@ impl Session {
         self.put_when(key, value, |current| current.is_some())
     }
 
-    /// Stores only if `key` has this version (see [`Found::version`]); returns whether it did.
+    /// Stores only if `key` has this version (see [`Found::version`]); returns whether it did. Durable on
+    /// return.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -327,7 +331,7 @@ impl Session {
         Ok(done)
     }
 
-    /// Removes `key`; durable on return. Returns whether it was there.
+    /// Removes `key`; durable on return. Returns whether it existed.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -349,7 +353,7 @@ impl Session {
         Ok(was)
     }
 
-    /// Read-modify-write; durable on return.
+    /// Reads a key and replaces, removes or keeps it, as `decide` says, atomically; durable on return.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -392,7 +396,7 @@ impl Session {
         self.finish_word(before)
     }
 
-    /// Puts `suffix` at the end of a value; durable on return. Returns its length in bytes after that. See
+    /// Appends `suffix` to a value; durable on return. Returns the new length in bytes. See
     /// [`EngineSession::append`].
     ///
     /// ```
@@ -414,8 +418,8 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the word after
-    /// that. See [`EngineSession::increment`].
+    /// Adds to one aligned 8-byte word of a value, wrapping around; durable on return. Returns the new word.
+    /// See [`EngineSession::increment`].
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -444,7 +448,7 @@ impl Session {
         self.batch(&batch.to_ops())
     }
 
-    /// As [`Session::apply`], of keys and values that the caller has.
+    /// As [`Session::apply`], for keys and values that the caller owns.
     ///
     /// # Errors
     /// See [`EngineSession::batch`].
@@ -486,7 +490,7 @@ impl Session {
         self.inner.wait(ticket)
     }
 
-    /// Visits live keys from `cursor`; see [`EngineSession::scan`]. What was visited is durable on return.
+    /// Visits live keys from `cursor`; see [`EngineSession::scan`]. The visited state is durable on return.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -510,9 +514,9 @@ impl Session {
         Ok(next)
     }
 
-    /// Every live key with its value, in no order. A key that is there all the while is met at least once
-    /// (the store may grow meanwhile), one that comes or goes meanwhile perhaps; each value is durable, and
-    /// of the moment when it is handed out.
+    /// Every live key with its value, in no order. A key that exists during the whole iteration appears at
+    /// least once, since the store may grow meanwhile. A key that is added or removed meanwhile may appear.
+    /// Each value is durable, and current when it is returned.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -529,12 +533,12 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// Of items: see [`EngineSession::scan`], after which there are no more, and [`EngineSession::get`].
+    /// In items: see [`EngineSession::scan`], whose errors end the iteration, and [`EngineSession::get`].
     pub fn iter(&mut self) -> Iter<'_> {
         Iter::new(self)
     }
 
-    /// Every live key, without its value; otherwise as [`Session::iter`].
+    /// Every live key without its value; otherwise as [`Session::iter`].
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -550,12 +554,12 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// Of items: see [`EngineSession::scan`], after which there are no more.
+    /// In items: see [`EngineSession::scan`], whose errors end the iteration.
     pub fn keys(&mut self) -> Keys<'_> {
         Keys::new(self)
     }
 
-    /// Submits a put without waiting; [`Session::commit`] makes it visible and gives its ticket.
+    /// Submits a put without waiting; [`Session::commit`] makes it visible and returns its ticket.
     ///
     /// # Errors
     /// See [`EngineSession::put`].
@@ -563,8 +567,8 @@ impl Session {
         self.inner.put(key, value, 0)
     }
 
-    /// Submits a removal without waiting. Whether the key was there is to be shown to nobody before the next
-    /// commit's ticket is durable.
+    /// Submits a removal without waiting; returns whether the key existed. Do not act on the answer before
+    /// the next commit's ticket is durable.
     ///
     /// # Errors
     /// See [`EngineSession::delete`].
@@ -574,8 +578,8 @@ impl Session {
         Ok(was)
     }
 
-    /// Commits what was submitted under one fence. Whoever waits for the ticket waits for what the answers
-    /// were about, too: a key that was not there may have been removed by another session just before.
+    /// Commits all submitted writes under one fence. The ticket also covers the answers of `submit_delete`: a
+    /// key that was absent may have been removed by another session just before.
     ///
     /// ```
     /// # fn main() -> Result<(), everdram::Error> {
@@ -614,12 +618,12 @@ impl Session {
         self.inner.turn()
     }
 
-    /// The engine's session, with every operation a door needs.
+    /// The engine's session, with every operation that a door needs.
     pub fn engine(&mut self) -> &mut dyn EngineSession {
         &mut *self.inner
     }
 
-    /// As [`Session::finish`], also if the answer is that the value is too short.
+    /// As [`Session::finish`], also if the answer is that the word lies outside the value.
     fn finish_word(&mut self, said: Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
         if let Ok(_) | Err(Error::WordOutside { .. }) = &said {
             self.finish()?;
@@ -629,7 +633,7 @@ impl Session {
 
     fn finish(&mut self) -> Result<(), Error> {
         let ticket = self.inner.commit()?;
-        // What the operation saw may be another session's write that is not durable yet.
+        // The operation may have seen another session's write that is not durable yet.
         self.inner.wait(ticket.max(self.inner.last_read()))
     }
 }
