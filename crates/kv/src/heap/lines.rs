@@ -1,8 +1,8 @@
-//! Who has which line: runs of 64-byte lines, handed out of chunks, in DRAM or in a pool. The books are
-//! volatile.
+//! Which 64-byte lines are taken: runs of lines, allocated from chunks, in DRAM or in a pool. This
+//! bookkeeping is volatile.
 //!
-//! Whoever allocates *claims* a chunk and takes lines from it without asking anybody; anybody gives lines
-//! back. A chunk goes through these states:
+//! An allocator *claims* a chunk and takes lines from it without any lock; every thread may give lines back.
+//! A chunk goes through these states:
 //!
 //! ```text
 //!   absent ─ add ─▶ pool ─ claim ─▶ owned ─ let go ─▶ full ─ enough given back ─▶ listed ─ claim ─▶ owned ...
@@ -12,11 +12,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A bit of `taken` is set by the owner of its chunk alone; anybody may clear it, once, for lines that were
-//!   taken.
-//! - `free` is the number of clear bits, but for a moment in which it is less.
-//! - A chunk is in `ready` once if its state is `LISTED`, and its number is in `pool` exactly if its state is
-//!   `POOL`.
+//! - Only the owner of a chunk sets bits of its `taken`. Any thread may clear a bit, once, for a line that
+//!   was taken.
+//! - `free` is the number of clear bits; for a moment it may be less.
+//! - A chunk is in `ready` exactly once if its state is `LISTED`, and its number is in `pool` exactly if its
+//!   state is `POOL`.
 
 use everdram_pm::lock::lock;
 use parking_lot::Mutex;
@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Chunks of the first leaf of the table; each leaf has twice as many as the one before.
 const LEAF_FIRST: usize = 16;
 const LEAVES: usize = 24;
-/// A chunk is worth claiming again when one line in so many is free.
+/// A chunk is worth claiming again once this share of its lines is free.
 const READY_ONE_IN: u32 = 4;
-/// Listed chunks that are tried before a wholly free one is taken.
+/// Listed chunks to try before taking a wholly free one.
 const LISTED_TRIES: usize = 2;
 
 const ABSENT: u32 = 0;
@@ -41,17 +41,17 @@ const RUN: u32 = 5;
 
 struct Chunk<'a> {
     state: &'a AtomicU32,
-    /// Free lines; of the first chunk of a run: chunks of the run.
+    /// Free lines; in the first chunk of a run: the number of its chunks.
     free: &'a AtomicU32,
     /// A bit for each line.
     taken: &'a [AtomicU64],
 }
 
-/// Chunks with neighbouring numbers.
+/// Chunks with consecutive numbers.
 struct Leaf {
-    /// State, and free lines, of each.
+    /// State and free lines of each chunk.
     chunks: Box<[[AtomicU32; 2]]>,
-    /// The bits of each, one chunk after another.
+    /// The bits of all chunks, one chunk after another.
     taken: Box<[AtomicU64]>,
 }
 
@@ -68,12 +68,12 @@ pub(crate) struct Lines {
 struct Stock {
     /// Listed chunks.
     ready: VecDeque<u32>,
-    /// Runs of chunks that are wholly free: the first one, and how many.
+    /// Runs of wholly free chunks: first chunk and length.
     pool: BTreeMap<u32, u32>,
     chunks: u64,
 }
 
-/// A chunk that one allocator has for itself, and how far it has come in it.
+/// A chunk that one allocator owns, and the position it has reached.
 #[derive(Debug)]
 pub(crate) struct Claim {
     chunk: u32,
@@ -81,7 +81,7 @@ pub(crate) struct Claim {
 }
 
 impl Lines {
-    /// `chunk_lines`: a multiple of 64. `header_lines` of each chunk stay free for the caller's own use.
+    /// `chunk_lines`: a multiple of 64. The caller uses the first `header_lines` lines of each chunk itself.
     pub(crate) fn new(chunk_lines: u32, header_lines: u32) -> Lines {
         assert!(chunk_lines.is_multiple_of(64) && header_lines < chunk_lines);
         Lines {
@@ -92,22 +92,22 @@ impl Lines {
         }
     }
 
-    /// Lines of a chunk that can be handed out: the longest run that is taken with [`Lines::take`].
+    /// Usable lines of a chunk: the longest run that [`Lines::take`] can return.
     pub(crate) fn usable(&self) -> u32 {
         self.chunk_lines - self.header_lines
     }
 
-    /// Lines at the start of each chunk that are not handed out.
+    /// Lines at the start of each chunk that are never handed out.
     pub(crate) fn header(&self) -> u32 {
         self.header_lines
     }
 
-    /// Chunks there are.
+    /// Number of chunks.
     pub(crate) fn chunks(&self) -> u64 {
         lock(&self.stock).chunks
     }
 
-    /// Lines that are taken, those of headers and of whole runs included.
+    /// Taken lines, including headers and whole runs.
     pub(crate) fn taken(&self) -> u64 {
         let mut taken = 0;
         for [state, free] in self
@@ -125,7 +125,7 @@ impl Lines {
         taken
     }
 
-    /// Lines that can be handed out.
+    /// Free lines outside headers.
     pub(crate) fn free(&self) -> u64 {
         let leaves = self.leaves.iter().filter_map(OnceLock::get);
         let free = leaves.flat_map(|leaf| &leaf.chunks).map(|[state, free]| {
@@ -138,8 +138,8 @@ impl Lines {
         free.map(u64::from).sum()
     }
 
-    /// As [`Lines::free`], of chunks that are wholly free: of theirs, any run can be had that is not longer
-    /// than a chunk.
+    /// As [`Lines::free`], counting wholly free chunks alone: their lines can serve any run up to the length
+    /// of a chunk.
     pub(crate) fn free_whole(&self) -> u64 {
         let leaves = self.leaves.iter().filter_map(OnceLock::get);
         let whole = leaves
@@ -162,7 +162,7 @@ impl Lines {
         Some(Chunk { state, free, taken })
     }
 
-    /// The chunk, which the caller knows to be there.
+    /// The chunk; the caller knows that it exists.
     fn known(&self, number: u32) -> Chunk<'_> {
         match self.chunk(number) {
             Some(chunk) => chunk,
@@ -170,7 +170,7 @@ impl Lines {
         }
     }
 
-    /// Adds chunks, all of them free. They were absent. `false`: numbers of chunks end before.
+    /// Adds absent chunks, all free. `false`: the number space of chunks is exhausted.
     pub(crate) fn add(&self, first: u32, count: u32) -> bool {
         if leaf_of(first + count).0 >= LEAVES {
             return false;
@@ -204,8 +204,8 @@ impl Lines {
         }
     }
 
-    /// Marks lines as taken that a pool says are: `words` has a bit for each line of a chunk that is in the
-    /// pool. Before anything is taken. Bits of the header count as set.
+    /// Marks the lines as taken that a pool has in use: `words` has a bit for each line of a chunk in state
+    /// `POOL`. Call it before anything is taken. Header bits count as set.
     pub(crate) fn adopt(&self, number: u32, words: impl Iterator<Item = u64>) {
         let chunk = self.known(number);
         for (taken, word) in chunk.taken.iter().zip(words) {
@@ -222,7 +222,7 @@ impl Lines {
         }
     }
 
-    /// As [`Lines::adopt`], of `count` chunks that are one run. `false`: one of them is not wholly free.
+    /// As [`Lines::adopt`], for `count` chunks that are one run. `false`: one of them is not wholly free.
     pub(crate) fn adopt_run(&self, first: u32, count: u32) -> bool {
         let mut stock = lock(&self.stock);
         let carved = stock.carve(first, count);
@@ -232,7 +232,7 @@ impl Lines {
         carved
     }
 
-    /// As [`Lines::adopt`], of some lines. `false`: they are taken, or do not lie in one chunk.
+    /// As [`Lines::adopt`], for some lines. `false`: they are taken, or do not lie in one chunk.
     pub(crate) fn adopt_lines(&self, line: u64, lines: u32) -> bool {
         let (number, from) = self.place_of(line);
         let inside = from >= self.header_lines && lines <= self.chunk_lines - from;
@@ -258,26 +258,26 @@ impl Lines {
         let mut stock = lock(&self.stock);
         let was_there = stock.carve(number, 1);
         assert!(was_there, "chunk {number} is not in the pool");
-        self.turn(number, POOL, FULL);
+        self.change_state(number, POOL, FULL);
         drop(stock);
         self.list_if_ready(number);
     }
 
-    /// As [`Lines::take`], from the claimed chunk only.
+    /// As [`Lines::take`], from the claimed chunk alone.
     ///
     /// # Panics
-    /// If a chunk has not as many.
+    /// If `lines` is 0, or more than a chunk has.
     #[inline]
     pub(crate) fn take_claimed(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
         assert!((1..=self.usable()).contains(&lines));
         self.take_of(claim.as_mut()?, lines)
     }
 
-    /// The number of the first of `lines` lines, which are the caller's from now on: from the claimed chunk,
-    /// or from another one, which is claimed instead. `None`: chunks must be added.
+    /// Takes `lines` adjacent lines and returns the number of the first: from the claimed chunk, or from
+    /// another one, which is then claimed instead. `None`: chunks must be added.
     ///
     /// # Panics
-    /// If a chunk has not as many.
+    /// If `lines` is 0, or more than a chunk has.
     pub(crate) fn take(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
         if let Some(line) = self.take_claimed(claim, lines) {
             return Some(line);
@@ -285,8 +285,8 @@ impl Lines {
         if let Some(claim) = claim.take() {
             self.let_go(claim);
         }
-        // What is free in a listed chunk may lie in pieces. Those that were let go just now are the last in
-        // the list.
+        // The free lines of a listed chunk may be scattered. Chunks released just now are at the end of the
+        // list.
         for _ in 0..LISTED_TRIES {
             let Some(number) = self.next_listed() else {
                 break;
@@ -303,7 +303,7 @@ impl Lines {
         let mut stock = lock(&self.stock);
         let (&first, _) = stock.pool.first_key_value()?;
         stock.carve(first, 1);
-        self.turn(first, POOL, OWNED);
+        self.change_state(first, POOL, OWNED);
         drop(stock);
         let mut whole = self.claim_of(first);
         let line = self.take_of(&mut whole, lines);
@@ -311,8 +311,8 @@ impl Lines {
         line
     }
 
-    /// As [`Lines::take`], from any chunk that nobody has claimed: for when there will be no more of them.
-    /// Looks at all.
+    /// As [`Lines::take`], from any unclaimed chunk, for a heap that cannot grow any more. Searches all
+    /// chunks.
     pub(crate) fn take_anywhere(&self, claim: &mut Option<Claim>, lines: u32) -> Option<u64> {
         if let Some(claim) = claim.take() {
             self.let_go(claim);
@@ -381,13 +381,13 @@ impl Lines {
         Some(u64::from(claim.chunk) * u64::from(self.chunk_lines) + u64::from(at))
     }
 
-    /// Gives a claimed chunk back.
+    /// Releases a claimed chunk.
     pub(crate) fn let_go(&self, claim: Claim) {
-        self.turn(claim.chunk, OWNED, FULL);
+        self.change_state(claim.chunk, OWNED, FULL);
         self.list_if_ready(claim.chunk);
     }
 
-    /// Gives lines back that were taken in one piece. Nobody looks at them any more.
+    /// Gives lines back that were taken in one piece. No reader may still access them.
     pub(crate) fn give_back(&self, line: u64, lines: u32) {
         let (number, from) = self.place_of(line);
         assert!(
@@ -412,7 +412,8 @@ impl Lines {
         }
     }
 
-    /// So many neighbouring chunks, wholly free: the number of the first one. `None`: more must be added.
+    /// Takes `count` adjacent, wholly free chunks; returns the number of the first. `None`: more must be
+    /// added.
     pub(crate) fn take_run(&self, count: u32) -> Option<u32> {
         let mut stock = lock(&self.stock);
         let mut first = stock.find(count);
@@ -426,33 +427,33 @@ impl Lines {
         Some(first)
     }
 
-    /// Changes the state of a chunk that nobody else changes now.
-    fn turn(&self, number: u32, from: u32, to: u32) {
+    /// Changes the state of a chunk; no other thread may change it now.
+    fn change_state(&self, number: u32, from: u32, to: u32) {
         let before = self.known(number).state.swap(to, Ordering::SeqCst);
         assert_eq!(before, from, "chunk {number} belongs to somebody else");
     }
 
     fn make_run(&self, first: u32, count: u32) {
         for number in first..first + count {
-            self.turn(number, POOL, RUN);
+            self.change_state(number, POOL, RUN);
         }
         self.known(first).free.store(count, Ordering::SeqCst);
     }
 
-    /// Gives a run back; returns how many chunks it had.
+    /// Gives a run back; returns its number of chunks.
     pub(crate) fn give_back_run(&self, first: u32) -> u32 {
         let mut stock = lock(&self.stock);
         let chunk = self.known(first);
         assert_eq!(chunk.state.load(Ordering::SeqCst), RUN);
         let count = chunk.free.swap(self.usable(), Ordering::SeqCst);
         for number in first..first + count {
-            self.turn(number, RUN, POOL);
+            self.change_state(number, RUN, POOL);
         }
         stock.put(first, count);
         count
     }
 
-    /// Moves listed chunks that are wholly free into the pool.
+    /// Moves wholly free listed chunks into the pool.
     fn pool_what_is_free(&self, stock: &mut Stock) {
         let mut kept = VecDeque::with_capacity(stock.ready.len());
         for number in std::mem::take(&mut stock.ready) {
@@ -464,8 +465,8 @@ impl Lines {
                         .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
                 done.is_ok()
             };
-            // Whoever looked for lines anywhere may have claimed it, and it is listed again when it is let
-            // go.
+            // A thread that takes lines anywhere may have claimed the chunk; it lists the chunk again when it
+            // releases it.
             if !exchange(LISTED, OWNED) {
                 continue;
             }
@@ -485,7 +486,7 @@ impl Lines {
         stock.ready = kept;
     }
 
-    /// Whether somebody has these lines, or had them and has not given them back.
+    /// Whether these lines are taken.
     pub(crate) fn are_taken(&self, line: u64, lines: u32) -> bool {
         let (number, from) = self.place_of(line);
         let inside = from >= self.header_lines && lines <= self.chunk_lines - from;
@@ -499,7 +500,7 @@ impl Lines {
 }
 
 impl Stock {
-    /// Adds a run to the pool, joined with its neighbours.
+    /// Adds a run to the pool and joins it with its neighbours.
     fn put(&mut self, mut first: u32, mut count: u32) {
         let before = self.pool.range(..first + count).next_back();
         assert!(
@@ -518,14 +519,14 @@ impl Stock {
         self.pool.insert(first, count);
     }
 
-    /// The first of the shortest run that is long enough.
+    /// The first chunk of the shortest run that is long enough.
     fn find(&self, count: u32) -> Option<u32> {
         let long = self.pool.iter().filter(|(_, length)| **length >= count);
         long.min_by_key(|(_, length)| **length)
             .map(|(&first, _)| first)
     }
 
-    /// Takes these chunks out of the pool. `false`: they are not all in it.
+    /// Removes these chunks from the pool. `false`: some of them are not in it.
     fn carve(&mut self, first: u32, count: u32) -> bool {
         let Some((&start, &length)) = self.pool.range(..=first).next_back() else {
             return false;
@@ -545,7 +546,7 @@ impl Stock {
     }
 }
 
-/// Which leaf a chunk is in, and where.
+/// The leaf of a chunk, and its index there.
 #[inline]
 fn leaf_of(number: u32) -> (usize, usize) {
     let number = number as usize + LEAF_FIRST;
@@ -560,7 +561,7 @@ fn low_bits(count: u32) -> u64 {
     }
 }
 
-/// Calls `each` with the words that `lines` lines from `from` on are in, and their bits.
+/// Calls `each` with the words that hold `lines` lines from `from` on, and their bits.
 pub(super) fn masks(from: u32, lines: u32, mut each: impl FnMut(usize, u64)) {
     let end = from + lines;
     let mut at = from;
@@ -580,14 +581,14 @@ fn mark(taken: &[AtomicU64], from: u32, lines: u32) {
 
 fn clear(taken: &[AtomicU64], from: u32, lines: u32) {
     masks(from, lines, |word, bits| {
-        // Whoever takes them next must see that nobody looks at them any more.
+        // Release: the next owner must see that all readers are done.
         let before = taken[word].fetch_and(!bits, Ordering::Release);
         assert_eq!(before & bits, bits, "lines that are free");
     });
 }
 
-/// Free lines that a chunk counts. Lines that are given back may be taken again before they are counted: the
-/// count is less than none for that moment.
+/// The count of free lines, at least 0. Lines that were given back may be taken again before they are
+/// counted, so the counter is briefly negative.
 fn count_of(free: &AtomicU32) -> u32 {
     free.load(Ordering::SeqCst)
         .cast_signed()
@@ -595,7 +596,7 @@ fn count_of(free: &AtomicU32) -> u32 {
         .cast_unsigned()
 }
 
-/// The first run of `lines` free lines at `from` or behind.
+/// The first run of `lines` free lines at or after `from`.
 fn find(taken: &[AtomicU64], from: u32, lines: u32) -> Option<u32> {
     let all = taken.len() as u32 * 64;
     let mut at = from;
@@ -612,7 +613,7 @@ fn find(taken: &[AtomicU64], from: u32, lines: u32) -> Option<u32> {
     }
 }
 
-/// The first free line at `from` or behind; the number of lines if there is none.
+/// The first free line at or after `from`; the number of lines if there is none.
 fn next_free(taken: &[AtomicU64], from: u32) -> u32 {
     let all = taken.len() as u32 * 64;
     let mut at = from;
@@ -627,7 +628,7 @@ fn next_free(taken: &[AtomicU64], from: u32) -> u32 {
     all
 }
 
-/// The first taken line at `from` or behind, at most `end`.
+/// The first taken line at or after `from`, at most `end`.
 fn next_taken(taken: &[AtomicU64], from: u32, end: u32) -> u32 {
     let mut at = from;
     while at < end {

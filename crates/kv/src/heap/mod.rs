@@ -7,18 +7,18 @@
 //! +------------+--------------+-------+-------+- - -     +------------+---------------------------- - -
 //! ```
 //!
-//! Whoever wants to put something into the pool *takes* lines, writes them, and lets a transaction *publish*
-//! them together with the word that makes them reachable. Taking is volatile: a crash before that transaction
-//! leaves nothing behind. What a transaction *retracts* is *given back* when nobody can be reading it any
-//! more. So no crash leaks and none frees what is in use, and there is nothing to search for after one (B12).
+//! A writer *takes* lines, fills them, and lets a transaction *publish* them together with the word that
+//! makes them reachable. Taking is volatile: a crash before that transaction leaves nothing behind. Lines
+//! that a transaction *retracts* are *given back* once no reader can access them. So a crash neither leaks
+//! lines nor frees lines in use, and recovery has nothing to search for (B12).
 //!
 //! Invariants:
-//! - The persistent bit of a line is set exactly if a committed transaction published it and none retracted
-//!   it since.
-//! - The volatile books ([`Lines`]) have every persistent bit, and besides them what is taken and what is not
-//!   given back.
-//! - Headers of later chunks of a run are data. So a run's descriptor says that there is one before any of
-//!   them is overwritten, and stops saying so after all of them are headers again.
+//! - The persistent bit of a line is set exactly if a committed transaction published it and none has
+//!   retracted it since.
+//! - The volatile bookkeeping ([`Lines`]) marks every line with a persistent bit, and also lines that are
+//!   taken or not yet given back.
+//! - Headers of later chunks of a run are data. So the run's descriptor exists before any of them is
+//!   overwritten, and disappears after all of them are headers again.
 
 mod lines;
 #[cfg(test)]
@@ -36,19 +36,19 @@ use std::sync::Arc;
 pub(crate) use lines::{Claim, Lines as FreeMap};
 pub(crate) use txn::{Redo, Txn};
 
-/// Bytes of a run in front of its object.
+/// Bytes of a run before its object.
 const RUN_HEAD: u64 = LINE;
-/// Lines of a chunk, unless a pool is to be small.
+/// Lines of a chunk by default; small pools use fewer.
 pub(crate) const CHUNK_LINES: u32 = 4096;
 
-/// What a chunk is, as its first word says.
+/// The kind of a chunk, in its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Descriptor {
-    /// Lines and their bits. An extent is all zeros at first, and so is this word.
+    /// Lines and their bits. A new extent is all zeros, and so is this word.
     Lines,
-    /// The first of so many chunks that somebody has taken; nothing in the pool refers to the object.
+    /// The first of this many chunks, taken; nothing in the pool refers to the object.
     Taken(u32),
-    /// The first of so many chunks of a published object.
+    /// The first of this many chunks of a published object.
     Run(u32),
 }
 
@@ -90,26 +90,26 @@ impl Descriptor {
 /// See the module text.
 pub(crate) struct Heap {
     pool: Arc<Pool>,
-    /// Whose extents it is made of.
+    /// The owner of its extents.
     owner: u32,
     lines: Lines,
     chunk_bytes: u64,
-    /// Bytes it grows by, at most.
+    /// Limit of growth at one time.
     step_bytes: u64,
     bytes_max: u64,
-    /// Held by who adds chunks.
+    /// Held while chunks are added.
     growth: Mutex<()>,
-    /// Runs that were found taken when the pool was opened, and that nobody has adopted: the first chunk of
-    /// each.
+    /// First chunks of the runs that were taken when the pool was opened and that nothing has adopted.
     found: Mutex<Vec<u32>>,
 }
 
 impl Heap {
-    /// The heap in the extents of `owner`. `chunk_lines` is the same each time, a multiple of 64. It grows by
-    /// so many bytes at once, to so many.
+    /// Opens the heap in the extents of `owner`. `chunk_lines` must be the same at each open, a multiple of
+    /// 64. The heap grows by up to `step_bytes` at once, to at most `bytes_max`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], without the path. Not if `tolerate` takes it: then nothing is known of a chunk, and all of it counts as taken.
+    /// [`Error::Corrupt`], without the path, unless `tolerate` accepts it: the chunk's contents are then
+    /// unknown, and all of it counts as taken.
     pub(crate) fn open(
         pool: Arc<Pool>,
         found: &mut ReadFlusher,
@@ -192,8 +192,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Keeps what is taken although nothing published refers to it: an object that a log record names. Before
-    /// anything else is taken. `false`: there cannot be such an object.
+    /// Marks an object as taken that nothing published refers to, but a log record does. Call it before
+    /// anything else is taken. `false`: no such object can exist.
     pub(crate) fn adopt(&self, at: u64, bytes: u64) -> bool {
         if !at.is_multiple_of(LINE) || bytes == 0 {
             return false;
@@ -216,15 +216,16 @@ impl Heap {
         self.lines.adopt_lines(at / LINE, lines_for(bytes))
     }
 
-    /// Frees the runs that a crash left taken and nobody adopted.
+    /// Frees the runs that a crash left taken and that nothing adopted.
     pub(crate) fn sweep(&self, lane: &mut Lane) {
         for number in std::mem::take(&mut *self.found.lock()) {
             self.free_run(lane, number);
         }
     }
 
-    /// Room for an object of `bytes` bytes, in a pool that grows if it must: the offset of its first byte, a
-    /// multiple of 64. The bytes up to the next multiple of 64 belong to it. Its content is undefined.
+    /// Takes room for an object of `bytes` bytes, growing the pool if necessary; returns the offset of its
+    /// first byte, a multiple of 64. The object owns the bytes up to the next multiple of 64. Its content is
+    /// undefined.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; [`Error::Pool`].
@@ -270,14 +271,14 @@ impl Heap {
         Ok(at + RUN_HEAD)
     }
 
-    /// Lets go of a claim: somebody else may go on in its chunk.
+    /// Releases a claim: another allocator may continue in its chunk.
     pub(crate) fn let_go(&self, claim: &mut Option<Claim>) {
         if let Some(claim) = claim.take() {
             self.lines.let_go(claim);
         }
     }
 
-    /// Bytes of lines that are free, however they lie.
+    /// Bytes of free lines, even scattered ones.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.lines.free() * LINE
     }
@@ -286,12 +287,12 @@ impl Heap {
         self.chunk_bytes
     }
 
-    /// Bytes of lines in chunks that are wholly free.
+    /// Bytes of lines in wholly free chunks.
     pub(crate) fn free_whole_bytes(&self) -> u64 {
         self.lines.free_whole() * LINE
     }
 
-    /// Grows the pool until so many bytes are free, in chunks that are wholly so.
+    /// Grows the pool until `bytes` bytes are free in wholly free chunks.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Pool`].
@@ -310,7 +311,7 @@ impl Heap {
         let before = self.lines.chunks();
         let _growth = lock(&self.growth);
         if self.lines.chunks() != before {
-            // Somebody else has grown it meanwhile: look again first.
+            // Another thread has grown it meanwhile: retry first.
             return Ok(());
         }
         let needed = u64::from(chunks) * self.chunk_bytes;
@@ -347,7 +348,7 @@ impl Heap {
         }
     }
 
-    /// Lets a transaction make an object permanent, whose bytes are flushed before it commits.
+    /// Adds to a transaction that an object becomes permanent. Flush its bytes before the commit.
     #[inline]
     pub(crate) fn publish(&self, txn: &mut Txn, at: u64, bytes: u64) {
         match self.is_run(bytes) {
@@ -362,8 +363,8 @@ impl Heap {
         }
     }
 
-    /// Lets a transaction free an object; it is to be given back after that has committed and nobody can be
-    /// reading it.
+    /// Adds to a transaction that an object is freed. Give it back after the commit, once no reader can
+    /// access it.
     #[inline]
     pub(crate) fn retract(&self, txn: &mut Txn, at: u64, bytes: u64) {
         match self.is_run(bytes) {
@@ -372,7 +373,7 @@ impl Heap {
         }
     }
 
-    /// Starts fetching what [`Heap::retract`] is going to change.
+    /// Prefetches the words that [`Heap::retract`] is going to change.
     #[inline]
     pub(crate) fn prefetch(&self, at: u64, bytes: u64) {
         if !self.is_run(bytes) {
@@ -391,7 +392,7 @@ impl Heap {
         txn.set(at, descriptor.word(self.pool.secret(), at));
     }
 
-    /// Calls `each` with the offsets of the words that have the object's bits, and those bits.
+    /// Calls `each` with the offset and the bits of each word that holds bits of the object.
     fn bits(&self, at: u64, bytes: u64, mut each: impl FnMut(u64, u64)) {
         let header = self.at_of(self.chunk_of(at)) + 8;
         let first = (at % self.chunk_bytes / LINE) as u32;
@@ -400,7 +401,7 @@ impl Heap {
         });
     }
 
-    /// Gives an object back that was taken and is not published.
+    /// Gives back an object that was taken and is not published.
     #[inline]
     pub(crate) fn give_back(&self, lane: &mut Lane, at: u64, bytes: u64) {
         match self.is_run(bytes) {
@@ -409,20 +410,20 @@ impl Heap {
         }
     }
 
-    /// Makes headers of all chunks of a run, then says that it is none any more.
+    /// Writes the headers of all chunks of a run, then ends the run.
     fn free_run(&self, lane: &mut Lane, number: u32) {
         let at = self.at_of(number);
         let header = (u64::from(self.lines.header()) * LINE) as usize;
         let zeros = vec![0; header];
         let word = self.pool.region().load_word(at);
         let chunks = (word >> 8) as u32;
-        // What else is in the descriptor's line is stored before it, and no later than it in the pool: it
-        // needs no flush of its own.
+        // The rest of the descriptor's line is stored before it, and reaches the pool no later: it needs no
+        // flush of its own.
         let (line, rest) = zeros.split_at(LINE as usize);
         let with_descriptor = lane.store(at + 8, &line[8..]);
         let others =
             (1..u64::from(chunks)).map(|chunk| (at + chunk * self.chunk_bytes, &zeros[..]));
-        // A run of one chunk has a longer header.
+        // A run of one chunk must clear a longer header.
         let headers = std::iter::once((at + LINE, rest)).chain(others);
         let streamed = headers
             .filter(|(_, zeros)| !zeros.is_empty())
@@ -437,7 +438,7 @@ impl Heap {
         self.lines.give_back_run(number);
     }
 
-    /// Whether the pool says that every line of the object is in use.
+    /// Whether the pool has every line of the object in use.
     pub(crate) fn is_published(&self, at: u64, bytes: u64) -> bool {
         let region = self.pool.region();
         let inside = region.contains(at, bytes) && at.is_multiple_of(LINE);
@@ -461,7 +462,7 @@ impl Heap {
         all
     }
 
-    /// Bytes of its chunks, and those that are taken.
+    /// Bytes of all chunks, and bytes taken.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (
             self.lines.chunks() * self.chunk_bytes,

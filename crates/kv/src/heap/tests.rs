@@ -1,4 +1,4 @@
-//! What must hold of [`Lines`], whoever takes and gives back in whatever order.
+//! Invariants of [`Lines`], in any order of taking and giving back.
 
 use super::lines::{Claim, Lines};
 use rand::rngs::StdRng;
@@ -118,8 +118,8 @@ fn threads_that_take_and_give_back_share_no_line() {
     });
 }
 
-/// A chunk that one had found among all of a full pool was still in the list of those that anybody may claim,
-/// and another claimed it.
+/// A thread searched all chunks of a full pool and claimed one, which stayed in the list of claimable chunks;
+/// another thread claimed it, too.
 #[test]
 fn a_chunk_has_one_owner() {
     let lines = Lines::new(64, 1);
@@ -156,11 +156,11 @@ mod records {
 
     const BYTES: usize = 128 << 10;
     const OWNER: u32 = 1;
-    /// Areas that the transactions of a process have.
+    /// Start of the areas for a process's transactions.
     const AREAS: u64 = 4096;
 
-    /// A process that has recovered what it found, and where its areas are. Words for transactions to change
-    /// lie behind these.
+    /// A process that has recovered its pool, and where its areas are. Words for transactions to change
+    /// follow them.
     fn process(memory: &Arc<Memory>) -> (Arc<Pool>, Arc<Redo>, u64) {
         let pool = open(&memory.stored(), BYTES as u64, Some(memory.clone())).unwrap();
         let extents = pool.extents(OWNER);
@@ -185,10 +185,10 @@ mod records {
         Arc::new(Memory::new(image, BYTES))
     }
 
-    /// What a kill and a power loss leave, as [`Memory::stored`] and [`Memory::durable`].
+    /// The images after a kill and after a power loss, as [`Memory::stored`] and [`Memory::durable`].
     type Left = (Vec<u8>, Vec<u8>);
 
-    /// What crashes at each fence of `work` leave.
+    /// The images after crashes at each fence of `work`.
     fn at_fences(memory: &Arc<Memory>, work: impl FnOnce()) -> Vec<Left> {
         let left = Arc::new(Mutex::new(Vec::new()));
         let (here, into) = (memory.clone(), left.clone());
@@ -200,9 +200,9 @@ mod records {
         std::mem::take(&mut *left.lock().unwrap())
     }
 
-    /// A process was killed after it had marked a transaction's record as done, and before that was durable.
-    /// The next one saw the mark in the caches, and changed the same words by transactions of another area; a
-    /// power loss took the mark, and the old record was in force again.
+    /// A process was killed after it had marked a transaction's record as retired, and before that was
+    /// durable. The next one saw the mark in the caches, and changed the same words by transactions of
+    /// another area. A power loss took the mark, and the old record was in force again.
     #[test]
     fn a_record_that_a_dead_process_retired_stays_retired() {
         let new = new_memory();
@@ -211,7 +211,7 @@ mod records {
         let (_first, mut second) = (redo.txn().unwrap(), redo.txn().unwrap());
         second.set(word, 1);
         let mut left = at_fences(&new, || second.commit(&mut pool.lane(), None));
-        // The last fence is that behind the mark.
+        // The last fence is the one after the mark.
         let (stored, durable) = left.pop().unwrap();
         let found = Arc::new(Memory::found(stored, durable, BYTES));
         let (pool, redo, _) = process(&found);
@@ -223,12 +223,12 @@ mod records {
         assert_eq!(pool.region().load_word(word), 2);
     }
 
-    /// Of a transaction's record all but one word was durable when the power failed. The next process wrote
-    /// another one in its place, of which nothing but that word was durable when the power failed again; the
-    /// first record was whole then.
+    /// A power failure left all but one word of a transaction's record durable. The next process wrote
+    /// another record in its place, and a second power failure left only that word of it durable. The first
+    /// record then verified.
     #[test]
     fn two_torn_records_do_not_make_one() {
-        /// Bytes of the record in which the second edit's operand is.
+        /// Bytes of the record that hold the second edit's operand.
         const OPERAND: Range<usize> = 48..56;
         let torn = |memory: &Arc<Memory>, first: u64, lost: bool| {
             let (pool, redo, at) = process(memory);
@@ -238,7 +238,7 @@ mod records {
             txn.set(word, first);
             txn.set(word + 8, 5);
             let left = at_fences(memory, || txn.commit(&mut pool.lane(), None));
-            // The first fence is that behind the record.
+            // The first fence is the one after the record.
             let (stored, mut durable) = left.into_iter().next().unwrap();
             let record = (at + LINE) as usize;
             for byte in 0..LINE as usize {
@@ -254,8 +254,8 @@ mod records {
         assert_eq!(pool.region().load_word(at + AREAS), 0);
     }
 
-    /// Headers of real chunks are longer than those of the lab, and a run may be one chunk: what lay in the
-    /// lines of its header is gone before it is none any more.
+    /// Headers of real chunks are longer than those of the lab, and a run may be one chunk: old data in the
+    /// lines of its header must be gone before the run ends.
     #[test]
     fn a_run_of_one_chunk_becomes_a_chunk_without_objects() {
         const HEAP: u32 = 2;
@@ -273,7 +273,7 @@ mod records {
         let new = Arc::new(Memory::new(create(Seed(7), 2, [0; 8]).unwrap(), CAPACITY));
         let (pool, heap) = open_heap(&new);
         let mut lane = pool.lane();
-        // All lines of a chunk but that of the descriptor, and one.
+        // All lines of a chunk except the descriptor's, and one more.
         let bytes = u64::from(LINES - 2) * LINE;
         let at = heap.take(&mut lane, &mut None, bytes).unwrap();
         assert_eq!(
@@ -289,7 +289,7 @@ mod records {
             open_heap(&memory).1.bytes().1
         });
         let taken: Vec<u64> = taken.collect();
-        // A run, a run, and a chunk of which nothing is taken.
+        // A run, another run, and a chunk without taken lines.
         let run = u64::from(LINES) * LINE;
         assert_eq!(taken, [run, run, 0]);
     }

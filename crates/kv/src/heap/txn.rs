@@ -9,16 +9,21 @@
 //! retired            0..48 the number | 48..64 check
 //! ```
 //!
-//! A commit runs in four steps, with a fence behind each: what was written for it elsewhere (new objects) is
-//! durable; its record is written, and from here on recovery does what it says; its words are changed where
-//! they are; the record is retired. Recovery applies a record that verifies and is not retired once more,
-//! which changes nothing if it was applied. It ends any other one by its check, which is never 0: otherwise
-//! the next one, torn, too, could be just what it lacks.
+//! A commit takes four steps, with a fence after each:
 //!
-//! Whoever commits holds locks on the words it sets until the commit is over, so no other transaction has
-//! changed a word that a record still in force sets. Bits are raised and lowered under no lock: two
-//! transactions in flight never name the same bit, and a bit has its own history. The area is used again only
-//! after the record in it was retired (B12).
+//! 1. everything written for it elsewhere (new objects) is durable;
+//! 2. its record is written; from here on recovery applies it;
+//! 3. its words are changed in place;
+//! 4. the record is retired.
+//!
+//! Recovery applies a record again that verifies and is not retired; applying it twice changes nothing. It
+//! invalidates any other record by its check, which is never 0. Otherwise the next torn record could supply
+//! the very bytes that this one lacks.
+//!
+//! The committing thread holds locks on the words it sets until the commit is over, so no other transaction
+//! has changed a word that a record still in force sets. Bits are raised and lowered without a lock: two
+//! transactions in flight never name the same bit, and each bit has its own history. An area is reused only
+//! after its record was retired (B12).
 
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
@@ -26,24 +31,24 @@ use everdram_pm::{Flushed, LINE, Lane, Pool, ROOT_AT, Secret};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Bytes in front of the edits of a record.
+/// Bytes before the edits of a record.
 const HEAD: usize = 24;
 /// Bytes of an edit.
 const EDIT: usize = 16;
 
-// What is done with the operand, in the low bits of the place, which is a multiple of 8.
+// What to do with the operand: the low bits of the place, which is a multiple of 8.
 const SET: u64 = 0;
 const RAISE: u64 = 1;
 const LOWER: u64 = 2;
 
-/// Numbers are less than this.
+/// Upper bound of numbers.
 const NUMBER_END: u64 = 1 << 48;
 const SALT: u64 = 0x74;
 
 const _: () = {
     // check, number, count; place, operand
     assert!(HEAD == 3 * 8 && EDIT == 2 * 8);
-    // What is done is said in the low bits of a place, which is a multiple of 8.
+    // The operation is in the low bits of a place, which is a multiple of 8.
     assert!(SET < 8 && RAISE < 8 && LOWER < 8 && SET != RAISE && RAISE != LOWER && SET != LOWER);
     assert!(
         NUMBER_END == 1 << 48,
@@ -51,25 +56,25 @@ const _: () = {
     );
 };
 
-/// The word that says up to which number an area's transactions are retired. It is checked, since a record
-/// that is in force again undoes what others did since.
+/// The word with the number up to which an area's transactions are retired. It has a check: without it,
+/// damage could put a record in force again, which undoes later changes.
 fn retired_word(secret: &Secret, area: u64, number: u64) -> u64 {
     number | secret.sum_words([area, number, SALT]) >> 48 << 48
 }
 
-/// The areas in which transactions are recorded.
+/// The areas that record transactions.
 pub(crate) struct Redo {
     pool: Arc<Pool>,
     at: u64,
     area_bytes: u64,
     count: u32,
-    /// Areas that no [`Txn`] has.
+    /// Areas without a [`Txn`].
     free: Mutex<Vec<u32>>,
 }
 
 impl Redo {
-    /// `areas` areas of `area_bytes` bytes each, from `at` on; everything a multiple of 64. New ones are
-    /// zero, and to be formatted.
+    /// `areas` areas of `area_bytes` bytes each, from `at` on; all multiples of 64. New areas are zero and
+    /// must be formatted.
     pub(crate) fn new(pool: Arc<Pool>, at: u64, areas: u32, area_bytes: u64) -> Redo {
         assert!((at | area_bytes).is_multiple_of(LINE) && area_bytes >= 4 * LINE);
         Redo {
@@ -81,7 +86,7 @@ impl Redo {
         }
     }
 
-    /// Edits that a transaction can have whose area has so many bytes.
+    /// Most edits of a transaction in an area of `area_bytes` bytes.
     pub(crate) fn edits(area_bytes: u64) -> usize {
         most_edits(area_bytes)
     }
@@ -90,8 +95,8 @@ impl Redo {
         self.at + u64::from(number) * self.area_bytes
     }
 
-    /// Whether no transaction was ever committed here, and the areas may not even be formatted. While nobody
-    /// has one.
+    /// Whether no transaction was ever committed here; the areas may not even be formatted. Call it while no
+    /// `Txn` exists.
     pub(crate) fn is_blank(&self) -> bool {
         let secret = self.pool.secret();
         self.areas().all(|area| {
@@ -105,7 +110,7 @@ impl Redo {
         self.areas().any(|area| self.retired(area) != Some(0))
     }
 
-    /// Makes areas of what is zero; durable on return.
+    /// Formats zeroed areas; durable on return.
     pub(crate) fn format(&self, lane: &mut Lane) {
         for area in self.areas() {
             retire(lane, area, 0);
@@ -116,26 +121,26 @@ impl Redo {
         (0..self.count).map(|number| self.area(number))
     }
 
-    /// The number up to which an area's transactions are retired, if that can be told.
+    /// The number up to which an area's transactions are retired; `None` if the word is damaged.
     fn retired(&self, area: u64) -> Option<u64> {
         let word = self.pool.region().load_word(area);
         let number = word % NUMBER_END;
         (retired_word(self.pool.secret(), area, number) == word).then_some(number)
     }
 
-    /// Does what committed transactions left to do; what it finds is to be settled. Before anything else
-    /// reads the pool; can be repeated at any point.
+    /// Completes committed transactions; the caller settles `found` afterwards. Runs before anything else
+    /// reads the pool, and can be repeated at any point.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], without the path: a record that names places it cannot have. Not if `tolerate` takes it: then the area is as new,
-    /// and a transaction that was in the middle stays there.
+    /// [`Error::Corrupt`], without the path: a record names impossible places. If `tolerate` accepts that,
+    /// the area becomes as new, and its transaction stays half applied.
     pub(crate) fn recover(
         &self,
         found: &mut ReadFlusher,
         tolerate: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // A process that was killed may have left in the caches that a record is retired. If that were lost
-        // after others had changed the same words, the record would be in force again.
+        // A killed process may have left a retirement in the caches only. If that were lost after other
+        // transactions had changed the same words, the record would be in force again.
         for area in self.areas() {
             found.keep(area, LINE);
         }
@@ -158,7 +163,7 @@ impl Redo {
             }
             return Ok(());
         };
-        // The next one is not begun before this one is retired.
+        // A transaction begins only after the one before it was retired.
         if number != retired + 1 || number == NUMBER_END {
             return Err(damaged());
         }
@@ -172,8 +177,8 @@ impl Redo {
                 "a transaction's record names places outside of the pool",
             ));
         }
-        // A process that was killed may have left the record in the caches; part of what it says must not
-        // outlive it.
+        // A killed process may have left the record in the caches only. Without this flush, a power loss
+        // could keep a part of its changes and lose the record.
         let bytes = LINE + (HEAD + edits.len() * EDIT) as u64;
         found.keep(area, bytes.next_multiple_of(LINE));
         found.settle();
@@ -182,8 +187,8 @@ impl Redo {
         Ok(())
     }
 
-    /// The record that is in force in an area, where those up to a number are retired: its number and what it
-    /// does.
+    /// The record in force in an area whose transactions up to `retired` are retired: its number and its
+    /// edits.
     fn committed(&self, area: u64, retired: u64) -> Option<(u64, Vec<Edit>)> {
         let region = self.pool.region();
         let record = area + LINE;
@@ -214,7 +219,7 @@ impl Redo {
         secret.sum_words([secret.sum(body), area, SALT]).max(1)
     }
 
-    /// Room to commit transactions in, for one thread. `None`: all areas are taken.
+    /// A transaction area for one thread. `None`: all areas are taken.
     pub(crate) fn txn(self: &Arc<Self>) -> Option<Txn> {
         let number = self.free.lock().pop()?;
         let area = self.area(number);
@@ -238,40 +243,40 @@ struct Edit {
     operand: u64,
 }
 
-/// A transaction being put together.
+/// A transaction under construction.
 pub(crate) struct Txn {
     redo: Arc<Redo>,
     area: u32,
-    /// Of the transaction committed last.
+    /// Number of the last committed transaction.
     number: u64,
     edits: Vec<Edit>,
     record: Vec<u8>,
 }
 
 impl Txn {
-    /// Whether nothing is put together that was neither committed nor forgotten.
+    /// Whether it has no edits since the last commit or [`Txn::forget`].
     pub(crate) fn is_empty(&self) -> bool {
         self.edits.is_empty()
     }
 
-    /// How many words may still be named.
+    /// How many more words it can name.
     pub(crate) fn room(&self) -> usize {
         most_edits(self.redo.area_bytes) - self.edits.len()
     }
 
-    /// Sets a word, on which the caller holds a lock until the commit is over.
+    /// Sets a word; the caller holds a lock on it until the commit is over.
     #[inline]
     pub(crate) fn set(&mut self, at: u64, word: u64) {
         self.edit(at | SET, word);
     }
 
-    /// Sets bits that nobody else changes.
+    /// Sets bits that no other transaction changes.
     #[inline]
     pub(crate) fn raise(&mut self, at: u64, bits: u64) {
         self.edit(at | RAISE, bits);
     }
 
-    /// Clears bits that nobody else changes.
+    /// Clears bits that no other transaction changes.
     #[inline]
     pub(crate) fn lower(&mut self, at: u64, bits: u64) {
         self.edit(at | LOWER, bits);
@@ -279,7 +284,7 @@ impl Txn {
 
     #[inline]
     fn edit(&mut self, place: u64, operand: u64) {
-        // Where recovery would refuse to go on.
+        // Recovery would refuse such a place.
         debug_assert!(
             place & !7 >= ROOT_AT && self.redo.pool.region().contains(place & !7, 8),
             "a transaction names a place outside of the pool"
@@ -289,7 +294,7 @@ impl Txn {
             place % 8 != RAISE || !self.edits.iter().any(raises),
             "a transaction publishes lines twice"
         );
-        // Objects made one after another lie side by side, and so do their bits.
+        // Objects made one after another are neighbours, and so are their bits.
         if let Some(last) = self
             .edits
             .iter_mut()
@@ -310,12 +315,12 @@ impl Txn {
         self.edits.clear();
     }
 
-    /// All or nothing: the edits, and what `flushed` stands for, which was written elsewhere for them.
-    /// Durable, where a fence makes it so, from the fence behind the record on; done on return. On files it
-    /// is ordered like everything else.
+    /// Applies the edits atomically, together with the writes behind `flushed`. On return they are applied.
+    /// Where fences make writes durable, they are durable from the fence after the record on; on files they
+    /// are ordered like everything else.
     pub(crate) fn commit(&mut self, lane: &mut Lane, flushed: Option<Flushed>) {
         if let Some(flushed) = flushed {
-            // The record vouches for objects that it does not contain.
+            // The record vouches for objects that it does not contain, so they come first.
             let _ordered = lane.fence(flushed);
         }
         if self.edits.is_empty() {
@@ -375,7 +380,7 @@ fn apply(lane: &mut Lane, edits: &[Edit]) {
                 }
             },
         };
-        // A slot and the check of its line, the words of the root: what lies in one line is flushed together.
+        // Edits of one line (a slot and its line's check, the words of the root) share a flush.
         let next = edits.get(nth + 1);
         let goes_on =
             |next: &Edit| kind == SET && next.place % 8 == SET && next.place / LINE == at / LINE;
