@@ -1,9 +1,9 @@
-//! The pages that segments and the directory are made of, in one range of memory that never moves.
+//! The pages of segments and of the directory, in one range of memory that never moves.
 //!
-//! A page is 32 buckets of that range, so its number is as good as its address and always good to follow;
-//! what a page means can change only after an epoch has passed. A page is in one of four
-//! states: never used, in a segment, retired (out of the directory, but a pinned reader may still
-//! read it), or free. The arrays of the directory are pages too, which are never taken back.
+//! A page is 32 buckets of that range, so its number is as good as its address, and always safe to follow;
+//! its meaning can change only after an epoch has passed. A page is in one of four states: never used, in a
+//! segment, retired (out of the directory, but a pinned reader may still read it), or free. The arrays of the
+//! directory are pages too, which are never reclaimed.
 
 use super::IndexError;
 use super::entry::Bucket;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const PAGE_BYTES: u64 = PAGE_BUCKETS as u64 * size_of::<DramLine>() as u64;
 
-/// Of so many pages one may be waiting for readers, although there may be none.
+/// One in this many pages may wait for readers that have already left.
 const WAITING_ONE_IN: usize = 64;
 
 /// Page numbers of one segment.
@@ -36,7 +36,7 @@ impl Pages {
         }
     }
 
-    /// Adds a page; there are [`PAGES_MAX`] at most.
+    /// Adds a page; at most [`PAGES_MAX`].
     pub(crate) fn push(&mut self, number: u32) {
         let Some(place) = self.numbers.get_mut(self.count) else {
             panic!("a segment of more pages than a line has words");
@@ -57,14 +57,14 @@ pub(crate) struct Arena {
     stock: Mutex<Stock>,
 }
 
-/// What can be handed out.
+/// The pages not in use.
 struct Stock {
     /// Pages from here on were never used.
     fresh: u32,
-    /// Pages that the directory has.
+    /// Pages of the directory.
     lent: u32,
     free: Vec<u32>,
-    /// With the stamp after which they are free, in the order of stamps.
+    /// With the stamp after which they are free, by stamp.
     retired: VecDeque<(u64, Pages)>,
 }
 
@@ -98,19 +98,19 @@ impl Arena {
         page as usize * PAGE_BUCKETS as usize + (bucket % PAGE_BUCKETS) as usize
     }
 
-    /// Numbers of the lines of a page.
+    /// Line numbers of a page.
     pub(crate) fn lines_of(page: u32) -> Range<usize> {
         let first = Arena::line_of(page, 0);
         first..first + PAGE_BUCKETS as usize
     }
 
-    /// A line of memory, in a page that was handed out.
+    /// A line of memory in a page that is in use.
     #[inline]
     pub(crate) fn line(&self, number: usize) -> &DramLine {
         self.memory.line(number)
     }
 
-    /// Starts loading a line.
+    /// Prefetches a line.
     #[inline]
     pub(crate) fn prefetch(&self, number: usize) {
         self.memory.prefetch(number);
@@ -127,12 +127,11 @@ impl Arena {
         (0..PAGE_BUCKETS).map(move |number| self.bucket(page, number))
     }
 
-    /// `count` pages with arbitrary contents, which nobody else can see.
+    /// `count` pages with arbitrary contents, invisible to readers.
     pub(crate) fn allocate(&self, count: u32) -> Result<Pages, IndexError> {
         let mut stock = self.stock.lock();
         let waiting = stock.retired.len() * PAGES_MAX;
-        // To find out whether readers are gone costs every core a moment, so it is asked for many pages at a
-        // time.
+        // Asking whether readers are gone interrupts every core, so this asks for many pages at a time.
         let many = waiting * WAITING_ONE_IN >= stock.fresh as usize;
         self.take_back(&mut stock, count, many);
         match self.take(&mut stock, count) {
@@ -144,8 +143,8 @@ impl Arena {
         }
     }
 
-    /// Takes pages back that no reader can see any more, until there are `count` free ones; those of which
-    /// that is not known only if it may be `asked`.
+    /// Frees retired pages that no reader can see any more, until `count` are free. `asked`: it may ask
+    /// whether readers are gone, not only use what is known.
     fn take_back(&self, stock: &mut Stock, count: u32, asked: bool) {
         let has_passed = |stamp| match asked {
             true => self.epochs.passed(stamp),
@@ -174,7 +173,7 @@ impl Arena {
         Ok(pages)
     }
 
-    /// Pages side by side that were never used.
+    /// Adjacent pages that were never used.
     fn run(&self, stock: &mut Stock, count: u32) -> Result<u32, IndexError> {
         let first = stock.fresh;
         let end = first.checked_add(count).ok_or(IndexError::Skewed)?;
@@ -184,7 +183,7 @@ impl Arena {
         Ok(first)
     }
 
-    /// `count` zeroed lines side by side, for ever: the number of the first.
+    /// `count` zeroed adjacent lines, never freed: the number of the first.
     pub(crate) fn lines(&self, count: u64) -> Result<usize, IndexError> {
         let pages = count.div_ceil(u64::from(PAGE_BUCKETS));
         let pages = u32::try_from(pages).map_err(|_| IndexError::Skewed)?;
@@ -194,14 +193,14 @@ impl Arena {
         Ok(Arena::line_of(first, 0))
     }
 
-    /// Takes back pages that no reader has ever been able to see.
+    /// Frees pages that no reader was ever able to see.
     pub(crate) fn give_back(&self, pages: Pages) {
         let mut stock = self.stock.lock();
         stock.assert_handed_out(&pages);
         stock.free.extend_from_slice(pages.as_slice());
     }
 
-    /// Takes back pages that the caller has just removed from the directory.
+    /// Retires pages that the caller has just removed from the directory.
     pub(crate) fn retire(&self, pages: Pages) {
         let mut stock = self.stock.lock();
         // Stamped under the lock, so that the queue is in the order of stamps.
@@ -220,7 +219,7 @@ impl Arena {
         stock.fresh - stock.lent
     }
 
-    /// Pages that no segment uses: free ones and retired ones.
+    /// Pages without a segment: free ones and retired ones.
     #[cfg(test)]
     pub(crate) fn pages_spare(&self) -> usize {
         let stock = self.stock.lock();
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(arena.pages_used(), 16);
     }
 
-    /// Of many pages a few wait, until there is nothing else.
+    /// A few of many pages keep waiting, until nothing else is left.
     #[test]
     fn pages_that_wait_are_asked_for_before_memory_is_refused() {
         let epochs = Epochs::new(1);

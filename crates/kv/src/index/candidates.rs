@@ -1,8 +1,8 @@
 //! One search through the index, candidate by candidate.
 //!
-//! A bucket's words are loaded once, for all tags; a candidate's word is loaded again when it is its turn,
-//! and offered if it still has the tag. So an entry that is there during the whole search is offered, under
-//! its location of the moment.
+//! The words of a bucket are loaded once, for all tags. A candidate's word is loaded again at its turn, and
+//! offered if it still has the tag. So an entry that exists during the whole search is offered, with its
+//! location at that moment.
 
 use super::entry::Bucket;
 use super::hash::KeyHash;
@@ -16,10 +16,10 @@ pub(crate) struct Candidates<'a> {
     index: &'a Index,
     hash: KeyHash,
     line: Line<'a>,
-    /// The present bucket, and how far it is from the home.
+    /// The current bucket.
     bucket: Bucket<'a>,
     step: u32,
-    /// Its slots that are to be offered.
+    /// Its slots still to be offered.
     slots: Matches,
     home: Home,
 }
@@ -41,8 +41,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Goes to the next bucket, or back to the start if the segment has just been rebuilt; `false` if there
-    /// is none.
+    /// Goes to the next bucket, or back to the start if the segment has just been rebuilt; `false` at the
+    /// end.
     #[cold]
     fn advance(&mut self) -> bool {
         self.step += 1;

@@ -1,7 +1,7 @@
-//! A copy of the index in words, and an index made of such a copy.
+//! A copy of the index in words, and an index made from such a copy.
 //!
-//! A copy is a row of entries, segment after segment in the order of hashes. Beside it there is one word for
-//! each segment, which says how it reads hashes and how many of the entries are its own:
+//! A copy is a sequence of entries, segment after segment in the order of hashes. Each segment also has a
+//! word that says how it reads hashes and how many entries it has:
 //!
 //! ```text
 //!  63                    32   31     24   23     16   15      8   7       0
@@ -9,18 +9,18 @@
 //! ```
 //!
 //! # What a copy shows
-//! Each segment is copied under its lock, so it shows the entries of one moment; another segment shows those
-//! of another moment. A split only divides the range of a segment, so the ranges of all that were copied are
-//! the range of all hashes, without gap or overlap: a key whose entry stands still during the copy is in it
-//! exactly once.
+//! Each segment is copied under its lock, so it shows the entries of one moment; different segments show
+//! different moments. A split only divides the range of a segment. So the ranges of all copied segments cover
+//! all hashes, without gap or overlap, and a key whose entry does not change during the copy is in it exactly
+//! once.
 //!
-//! A copy is only good for an index with the same hash secret ([`super::hash`]).
+//! A copy is useful only to an index with the same hash secret ([`super::hash`]).
 //!
 //! # Why the entries fit again
-//! They are laid out in the order in which they lay, each in the first bucket from its home on that has room.
-//! So each comes to lie no further from home than it did: what fills the bucket where it lay, lay there too.
-//! That holds for an order that begins with a bucket which no entry has passed. There hardly is a segment
-//! without one, and it gets a page more.
+//! Entries are placed in their old order, each in the first bucket from its home on that has room. So no
+//! entry ends farther from its home than before: only entries that were there before fill the bucket where it
+//! was. This needs an order that begins at a bucket which no entry has passed. Nearly every segment has one;
+//! a segment without one gets a page more.
 
 use super::Index;
 use super::entry::{BUCKET_ENTRIES, Entry, Location};
@@ -34,7 +34,7 @@ use std::sync::OnceLock;
 const BUCKETS_MAX: usize = PAGES_MAX * PAGE_BUCKETS as usize;
 
 impl Index {
-    /// Copies the index: `take` gets each segment's word and entries, in order. Writers go on meanwhile.
+    /// Copies the index: `take` gets each segment's word and entries, in order. Writers continue meanwhile.
     ///
     /// # Errors
     /// What `take` returns.
@@ -58,7 +58,7 @@ impl Index {
         Ok(())
     }
 
-    /// The entries of a segment, bucket after bucket, from one on that no entry has passed.
+    /// The entries of a segment, bucket after bucket, beginning at one that no entry has passed.
     fn entries_in_order(&self, segment: &Segment, into: &mut Vec<u64>) {
         let buckets = segment.shape.buckets() as usize;
         let mut passed = [false; BUCKETS_MAX];
@@ -87,8 +87,8 @@ impl Index {
         }
     }
 
-    /// Makes room for a copy with these segments. Nothing of the index changes before [`Restoring::finish`].
-    /// `None`: the words are not those of a whole index.
+    /// Prepares to restore a copy with these segments. The index does not change before
+    /// [`Restoring::finish`]. `None`: the words do not describe a whole index.
     pub(crate) fn restore(&self, segments: &[u64]) -> Option<Restoring<'_>> {
         let shapes = shapes_of_all(segments)?;
         Some(Restoring {
@@ -99,7 +99,7 @@ impl Index {
     }
 }
 
-/// Room for a copy, which several threads may fill.
+/// A copy being restored; several threads may fill it.
 pub(crate) struct Restoring<'a> {
     index: &'a Index,
     shapes: Vec<Shape>,
@@ -107,8 +107,8 @@ pub(crate) struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// Fills a segment with those of its entries that `keep` wants. Returns how many that are; `None` if
-    /// there is no room for them, or no such segment.
+    /// Fills a segment with those entries that `keep` accepts. Returns their number; `None` if they do not
+    /// fit, or there is no such segment.
     pub(crate) fn fill(
         &self,
         number: usize,
@@ -142,16 +142,15 @@ impl Restoring<'_> {
         None
     }
 
-    /// Gives the room back.
-    pub(crate) fn give_up(self) {
+    /// Frees its pages.
+    pub(crate) fn discard(self) {
         for segment in self.made.into_iter().filter_map(OnceLock::into_inner) {
             self.index.arena.give_back(segment.pages);
         }
     }
 
-    /// Puts the copy, whose segments were all filled, in the place of everything that the index has. Nobody
-    /// else uses the index meanwhile. `false`: a segment is missing, or there is no memory; the index is as
-    /// it was.
+    /// Replaces the contents of the index by the copy, whose segments were all filled. No other thread uses
+    /// the index meanwhile. `false`: a segment is missing, or memory is; the index is unchanged.
     pub(crate) fn finish(self) -> bool {
         let index = self.index;
         let _locks = index.locks.all();
@@ -161,7 +160,7 @@ impl Restoring<'_> {
         let restored =
             made.is_some_and(|made| index.directory.restore(&index.arena, &made).is_ok());
         if !restored {
-            self.give_up();
+            self.discard();
             return false;
         }
         old.iter()
@@ -170,7 +169,7 @@ impl Restoring<'_> {
     }
 }
 
-/// How many entries a segment has, by its word.
+/// The number of entries in a segment's word.
 pub(crate) fn entries_of(segment: u64) -> u64 {
     segment >> 32
 }
@@ -180,7 +179,7 @@ fn segment_word(shape: Shape, entries: usize) -> u64 {
     shape | (entries as u64) << 32
 }
 
-/// The shapes that segment words say, if they can be and fill the range of hashes.
+/// The shapes in segment words, if they are valid and cover all hashes.
 fn shapes_of_all(words: &[u64]) -> Option<Vec<Shape>> {
     let mut shapes = Vec::with_capacity(words.len());
     let mut end = 0_u128;
@@ -275,7 +274,7 @@ mod tests {
                 other.insert(hash, wanted, &mut again, &FOUND).unwrap();
             }
         }
-        // It grows like any other, and can be emptied.
+        // It grows like any other, and can be cleared.
         for number in COUNT + 1..=2 * COUNT {
             let hash = other.hash(&number.to_le_bytes());
             other
@@ -289,8 +288,7 @@ mod tests {
         other.clear(&FOUND).unwrap();
     }
 
-    /// Segments that are as full as they can be, and that had other entries before, fit into as many pages
-    /// again.
+    /// Full segments that had other entries before fit into the same number of pages again.
     #[test]
     #[cfg_attr(miri, ignore = "thousands of entries in each of many segments")]
     fn full_segments_fit_again() {
@@ -316,7 +314,7 @@ mod tests {
             assert_eq!(u64::from(made.shape.pages), segment & 0xff);
             from = end;
         }
-        restoring.give_up();
+        restoring.discard();
     }
 
     #[test]
@@ -332,8 +330,8 @@ mod tests {
             for at in [0, segments.len() / 2] {
                 let mut words = segments.clone();
                 words[at] ^= 1 << bit;
-                // Another number of pages is a segment, too; so is an anchor elsewhere in the hash. Who reads
-                // the entries counts them.
+                // Another number of pages is valid, too, and so is another anchor in the hash. The reader of
+                // the entries checks their number.
                 let pages = words[at] & 0xff;
                 let could_be = bit < 4 && (1..=8).contains(&pages);
                 let could_be = could_be || (16..24).contains(&bit) || bit >= 32;

@@ -19,7 +19,7 @@ fn hash_of(index: &Index, number: u64) -> KeyHash {
     index.hash(&number.to_le_bytes())
 }
 
-/// Nanoseconds of each lookup of a key that is there, or is not, in random order.
+/// Nanoseconds per lookup of a key that exists, or not, in random order.
 fn lookup_ns(index: &Index, first: u64, count: u64, hit: bool) -> f64 {
     let slot = index.epochs.register().unwrap();
     let start = Instant::now();
@@ -32,7 +32,7 @@ fn lookup_ns(index: &Index, first: u64, count: u64, hit: bool) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
 }
 
-/// Nanoseconds of each look-up and replacement of a key, in random order.
+/// Nanoseconds per look-up and replacement of a key, in random order.
 fn replace_ns(index: &Index, count: u64) -> f64 {
     let slot = index.epochs.register().unwrap();
     let start = Instant::now();

@@ -1,15 +1,14 @@
-//! From the top bits of a hash to the line of its segment.
+//! Maps the top bits of a hash to the line of its segment.
 //!
 //! A directory of depth `d` is an array of `2^d` lines of 64 bytes ([`super::line`]); a segment of depth
 //! `s <= d` fills `2^(d-s)` lines with the same words.
 //!
 //! # Growing
-//! Each depth has its own array in the arena, never freed (together the older ones are as large as the
-//! present one). The *root*, one word, says where the present one begins and how deep it is, so the way to a
-//! bucket is: root (cached, as everybody reads it), line, bucket. A reader may go on in the array it began
-//! with: its words stay as they were, and an entry that was there when the search began is found in them. All
-//! stores to words and to the root happen under `changing`, a leaf lock: nobody waits for anything of his own
-//! while holding it.
+//! Each depth has its own array in the arena, which is never freed (all older arrays together are as large as
+//! the current one). The *root*, one word, holds the start and depth of the current array. So the way to a
+//! bucket is: root (always cached), line, bucket. A reader may continue in the array it began with: its words
+//! do not change, and an entry that existed when the search began is found in them. All stores to words and
+//! to the root happen under `changing`, a leaf lock: its holder waits for nothing else.
 
 use super::IndexError;
 use super::arena::Arena;
@@ -19,10 +18,10 @@ use crate::concurrency::seam::publishes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Depth of an empty index, as a rule.
+/// Depth of an empty index by default.
 pub(crate) const DEPTH_FIRST: u32 = if cfg!(miri) { 2 } else { 6 };
 
-/// Where an array of lines is, in one word.
+/// Start and depth of an array of lines, in one word.
 #[derive(Clone, Copy)]
 struct Root(u64);
 
@@ -59,14 +58,14 @@ impl Root {
 
 /// All lines, in one array for each depth.
 pub(crate) struct Directory {
-    /// The present array.
+    /// The current array.
     root: AtomicU64,
-    /// Arrays that were made, from that of an empty index on.
+    /// All arrays, from that of an empty index on.
     changing: Mutex<Vec<Root>>,
 }
 
 impl Directory {
-    /// Without segments: [`Directory::reset`] must follow before anything is looked up.
+    /// A directory without segments: call [`Directory::reset`] before any look-up.
     pub(crate) fn new(arena: &Arena, depth: u32) -> Result<Directory, IndexError> {
         let root = Root::new(arena.lines(1 << depth)?, depth);
         Ok(Directory {
@@ -92,9 +91,9 @@ impl Directory {
         self.root().depth()
     }
 
-    /// Puts segments, which together cover the range of the segment they replace, in its place. `hash` lies
-    /// in the first; the others follow in order. The caller holds the locks of all of them.
-    /// `lines_max` bounds the directory if it must grow; on an error nothing has changed.
+    /// Replaces the segment of `hash` by segments that together cover its range. `hash` lies in the first;
+    /// the others follow in order. The caller holds the locks of all of them. `lines_max` bounds the
+    /// directory if it must grow; on an error nothing has changed.
     pub(crate) fn publish(
         &self,
         arena: &Arena,
@@ -157,13 +156,13 @@ impl Directory {
         Ok(())
     }
 
-    /// Depth of the directory when it is empty.
+    /// Depth of an empty directory.
     pub(crate) fn depth_first(&self) -> u32 {
         let arrays = self.changing.lock();
         arrays.first().map_or(0, |root| root.depth())
     }
 
-    /// Back to the first depth, with these segments. The caller holds all locks.
+    /// Returns to the first depth, with these segments. The caller holds all locks.
     pub(crate) fn reset(&self, arena: &Arena, segments: &[Segment]) {
         let arrays = self.changing.lock();
         if let Some(root) = arrays.first() {
@@ -180,8 +179,8 @@ impl Directory {
         }
     }
 
-    /// Puts segments that fill the range of all hashes, in their order, in the place of everything. The
-    /// caller holds all locks; on an error nothing has changed.
+    /// Replaces everything by segments that cover all hashes, in order. The caller holds all locks; on an
+    /// error nothing has changed.
     pub(crate) fn restore(&self, arena: &Arena, segments: &[Segment]) -> Result<(), IndexError> {
         let mut arrays = self.changing.lock();
         let depths = segments.iter().map(|segment| segment.shape.depth);
@@ -204,7 +203,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The array of a depth, which may be there from before the index was cleared.
+    /// The array of a depth; it may exist from before the index was cleared.
     fn array(arena: &Arena, arrays: &mut Vec<Root>, depth: u32) -> Result<Root, IndexError> {
         if let Some(made) = arrays.iter().find(|array| array.depth() == depth) {
             return Ok(*made);
@@ -214,7 +213,7 @@ impl Directory {
         Ok(made)
     }
 
-    /// Every segment once. The caller holds all locks.
+    /// Each segment once. The caller holds all locks.
     pub(crate) fn segments(&self, arena: &Arena) -> Vec<Segment> {
         let mut segments = Vec::new();
         let root = self.root();
@@ -228,7 +227,7 @@ impl Directory {
     }
 }
 
-/// Lines that segments have in a directory of this depth.
+/// Lines of these segments in a directory of this depth.
 fn width_of(segments: &[Segment], depth: u32) -> u64 {
     let widths = segments
         .iter()

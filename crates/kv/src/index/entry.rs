@@ -5,9 +5,9 @@
 //! [ tag: 23 bits | more | location: 40 bits ]     location 0 = the slot is empty
 //! ```
 //!
-//! `more` belongs to the bucket, not to the entry, and is used in slot 0 only: entries whose home is this
-//! bucket, or that passed it, may lie in the next one. It is set before such an entry is published and
-//! never cleared in a live page. All other stores to slot 0 keep it.
+//! `more` belongs to the bucket, not to the entry, and exists in slot 0 only: entries whose home is this
+//! bucket, or that passed it, may lie in the next one. It is set before such an entry is published and never
+//! cleared in a live page. All other stores to slot 0 keep it.
 
 use everdram_pm::{DramLine, Matches};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ const _: () = {
     assert!(BUCKET_ENTRIES * 8 == size_of::<DramLine>());
 };
 
-/// Where a record is: 1 to 2^40 - 1, in whatever unit the engine chose.
+/// The place of a record: 1 to 2^40 - 1, in the engine's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location(u64);
 
@@ -84,14 +84,13 @@ impl Entry {
     }
 }
 
-/// Eight entries that one memory access fetches. Changes are made under the lock of the segment
-/// ([`super::locks`]) or by the only thread that changes it, so they are plain stores; readers look at any
-/// time.
+/// Eight entries that one memory access fetches. Writers hold the segment's lock ([`super::locks`]) or are
+/// alone with it, so changes are plain stores. Readers load at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket<'a>(pub(crate) &'a DramLine);
 
 impl<'a> Bucket<'a> {
-    /// Slots, in order. What an entry names was written before the entry could be loaded.
+    /// All slots, in order. The record behind an entry was written before the entry could be loaded.
     #[inline]
     pub(crate) fn entries(self) -> [Entry; BUCKET_ENTRIES] {
         self.0.load().map(Entry)
@@ -103,7 +102,7 @@ impl<'a> Bucket<'a> {
         Entry(self.word(slot).load(Ordering::Acquire))
     }
 
-    /// The remainder says to the compiler that the slot is one.
+    /// The remainder proves to the compiler that the slot exists.
     #[inline]
     fn word(self, slot: usize) -> &'a AtomicU64 {
         &self.0[slot % BUCKET_ENTRIES]
@@ -149,7 +148,7 @@ impl<'a> Bucket<'a> {
         self.entry(0).says_more()
     }
 
-    /// Says so, before an entry goes there.
+    /// Sets that flag, before an entry goes there.
     #[inline]
     pub(crate) fn set_more(self) {
         let first = self.entry(0);
@@ -158,7 +157,7 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// Overwrites the whole bucket, in a page that nobody else can see yet.
+    /// Overwrites the whole bucket, in a page that is still private.
     #[inline]
     pub(crate) fn fill(self, words: &[u64; BUCKET_ENTRIES]) {
         for (slot, word) in self.0.iter().zip(words) {

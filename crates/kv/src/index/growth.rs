@@ -1,16 +1,16 @@
-//! Room for one more: a segment is rebuilt into fresh pages.
+//! Growth: a segment is rebuilt into fresh pages.
 //!
-//! An insertion that finds all buckets full that it may use asks for growth. The segment gets one page more,
-//! or, with all 8 pages, is split in two halves of as many pages as they need. The entries are laid out in a
-//! draft first; only a draft that holds them all is copied to pages and published. Nobody writes to the old
-//! pages while the segment's lock is held, nobody finds them afterwards, and who is still reading them finds
-//! there what was true when his search began.
+//! An insertion that finds all its buckets full asks for growth. The segment gets one page more. With all 8
+//! pages it is split into two halves of as many pages as they need. Growth first lays out the entries in a
+//! draft; only a draft that holds them all is copied to pages and published. No writer stores to the old
+//! pages while the segment's lock is held, and no later search finds them. A reader that is still in them
+//! finds what was true when its search began.
 //!
-//! An index that is about to be filled may say how many entries will come ([`Index::make_room`]): growing to
-//! that number costs a handful of moves an entry.
+//! The owner of an index that is about to be filled may announce the number of entries
+//! ([`Index::make_room`]). Growing to that number by itself would cost several moves per entry.
 //!
-//! Tags carry enough of the hash for all this; only when a split leaves too little of it are the keys'
-//! hashes asked for (see [`super::shape`]).
+//! Tags carry enough of the hash for all this. Only when a split leaves too little of it does growth ask for
+//! the keys' hashes (see [`super::shape`]).
 
 use super::arena::{Arena, Pages};
 use super::entry::{BUCKET_ENTRIES, Bucket, Entry, Location, MORE};
@@ -21,23 +21,23 @@ use super::shape::{DEPTH_MAX, PAGES_MAX, Shape};
 use super::{Index, IndexError, PROBE_BUCKETS};
 
 const DRAFT_BUCKETS: usize = PAGES_MAX * PAGE_BUCKETS as usize;
-/// Entries that a half gets a page for: 80 % of its slots. A page of a fuller segment would soon be
-/// followed by the next one, a page of an emptier segment would cost DRAM.
+/// Entries per page of a new half: 80 % of its slots. Fuller segments would soon need the next page, emptier
+/// ones would waste DRAM.
 const HALF_PAGE_ENTRIES: usize = PAGE_BUCKETS as usize * BUCKET_ENTRIES * 8 / 10;
-/// Entries that a page is made for if it is known how many will come: 82 %, since a segment grows where one
-/// part of it is full, at 85 % or so.
+/// Entries per page if their number is known: 82 %, since a segment grows when one part of it is full, at
+/// about 85 %.
 const ROOM_PAGE_ENTRIES: u64 = PAGE_BUCKETS as u64 * BUCKET_ENTRIES as u64 * 82 / 100;
-/// Directory lines allowed for each page ever used. Evenly spread hashes need about a quarter of a line;
-/// a directory that wants more than this is fed hashes that are not random.
+/// Most directory lines per page ever used. Evenly spread hashes need about a quarter of a line; if the
+/// directory needs more than this, the hashes are not random.
 const LINES_PER_PAGE_MAX: u64 = 16;
 
-/// Appends the hashes of the keys of the records at these locations, or says which one cannot be read. It is
-/// asked for many at a time, so that it can have them fetched together. It runs under index locks: it may
-/// only read memory.
+/// Appends the hashes of the keys of the records at these locations, or returns a location that cannot be
+/// read. Growth asks for many at a time, so that they can be fetched together. It runs under index locks: it
+/// may only read memory.
 pub(crate) type Rehash<'a> =
     &'a mut dyn FnMut(&[Location], &mut Vec<KeyHash>) -> Result<(), Location>;
 
-/// A [`Rehash`] that finds each hash by itself, and always.
+/// A [`Rehash`] that computes each hash separately and never fails.
 #[cfg(test)]
 pub(super) fn rehash_by(
     mut hash: impl FnMut(Location) -> KeyHash,
@@ -48,11 +48,11 @@ pub(super) fn rehash_by(
     }
 }
 
-/// Locations that hashes are asked for at once.
+/// Locations per call of a [`Rehash`].
 const REHASHED: usize = 64;
 
 impl Index {
-    /// Makes room in the segment of `hash`, whose lock the caller holds, or which nobody else changes.
+    /// Makes room in the segment of `hash`, whose lock the caller holds, or which no other thread changes.
     #[cold]
     pub(super) fn grow(&self, hash: KeyHash, rehash: Rehash<'_>) -> Result<(), IndexError> {
         let segment = self.line(hash).segment();
@@ -80,10 +80,10 @@ impl Index {
         };
         prefetch(pages.first());
         for (turn, page) in pages.iter().enumerate() {
-            // Pages lie anywhere, and nobody has looked at this one as a whole for long.
+            // Pages lie anywhere, and this one is probably not in the caches.
             prefetch(pages.get(turn + 1));
             for entry in self.arena.buckets(*page).flat_map(Bucket::entries) {
-                // Without a branch, which would be taken as chance has filled the bucket.
+                // Branch-free: the fill of a bucket is random, so a branch would be mispredicted.
                 if let Some(place) = entries.get_mut(count) {
                     *place = entry.bare();
                 }
@@ -102,7 +102,7 @@ impl Index {
         rehash: Rehash<'_>,
     ) -> Result<(), IndexError> {
         let (half, anchored) = segment.shape.half().ok_or(IndexError::Skewed)?;
-        // The bit that decides is in the old tag; the new one may begin below it.
+        // The deciding bit is in the old tag; the new tag may begin below it.
         let upper_half = |entry: &Entry| segment.shape.upper_half(entry.tag());
         let (mut lower, mut upper): (Vec<Entry>, Vec<Entry>) = entries
             .iter()
@@ -169,7 +169,7 @@ impl Index {
         }
     }
 
-    /// Makes room for about `entries` in an index that is empty. Nobody else uses it meanwhile. On an error
+    /// Makes room for about `entries` in an empty index. No other thread uses it meanwhile. On an error
     /// nothing has changed.
     pub(crate) fn make_room(&self, entries: u64) -> Result<(), IndexError> {
         let pages = entries.div_ceil(ROOM_PAGE_ENTRIES);
@@ -194,7 +194,7 @@ impl Index {
         restored
     }
 
-    /// Segments for an empty index, all of one shape, unless memory is refused.
+    /// Segments for an empty index, all of one shape; an error if memory is refused.
     pub(super) fn empty_segments(
         &self,
         depth: u32,
@@ -229,7 +229,7 @@ impl Index {
     }
 }
 
-/// Gives entries the tags that their keys' full hashes have in `half`.
+/// Gives entries the tags of their keys' full hashes in `half`.
 fn anchor(
     place: KeyHash,
     shape: Shape,
@@ -282,7 +282,7 @@ impl Draft {
         })
     }
 
-    /// All entries laid out in `shape`, or `None` if one finds no room.
+    /// All entries laid out in `shape`, or `None` if one does not fit.
     pub(super) fn of(shape: Shape, entries: &[Entry]) -> Option<Box<Draft>> {
         let mut draft = Draft::empty();
         entries

@@ -1,14 +1,14 @@
 //! The key hash, keyed with a secret of the index.
 //!
-//! A client that could predict hashes could send keys that all fall into one segment (hash flooding). The 192
-//! bytes of secret are drawn when the index is made, and nobody outside the process learns them or a hash. A
-//! checkpoint of the index keeps them in the pool, where whoever could read them could read every key; they
-//! live on as long as restarts begin with a checkpoint, and are drawn anew when one does not.
+//! Without a secret, a client could predict hashes and send keys that all fall into one segment (hash
+//! flooding). The 192 bytes of secret are drawn when the index is made, and neither they nor a hash ever
+//! leave the process. A checkpoint of the index keeps them in the pool, whose readers can read every key
+//! anyway. They live as long as restarts begin with a checkpoint; a restart without one draws new ones.
 
 use crate::engine::random::Random;
 use xxhash_rust::xxh3::xxh3_64_with_secret;
 
-/// The secret of XXH3.
+/// Bytes of an XXH3 secret.
 pub(crate) const SECRET_BYTES: usize = 192;
 
 /// A key's hash in one index. All 64 bits are used, the top ones first.
@@ -22,20 +22,20 @@ pub(crate) struct Hasher {
 
 impl Hasher {
     /// Draws a secret.
-    pub(crate) fn new(chance: &Random) -> Hasher {
+    pub(crate) fn new(random: &Random) -> Hasher {
         let mut secret = [0; SECRET_BYTES];
         for bytes in secret.chunks_exact_mut(8) {
-            bytes.copy_from_slice(&chance.word().to_le_bytes());
+            bytes.copy_from_slice(&random.word().to_le_bytes());
         }
         Hasher { secret }
     }
 
-    /// The hasher of an index that was copied.
+    /// The hasher of a copied index.
     pub(crate) fn of(secret: &[u8; SECRET_BYTES]) -> Hasher {
         Hasher { secret: *secret }
     }
 
-    /// What a copy of the index needs to be of use.
+    /// The secret, which a copy of the index must keep.
     pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
         &self.secret
     }

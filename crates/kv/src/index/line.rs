@@ -1,27 +1,25 @@
-//! A line of the directory: what a segment is and where its pages are, in words that describe themselves.
+//! A line of the directory: the shape of a segment and its pages, in self-describing words.
 //!
 //! ```text
 //!  63            32   31         28   27     22   21    16   15          0
 //! [ page: 32 bits | pages: 4 bits | depth: 6 | base: 6 | generation: 16 ]     0 = no such page
 //! ```
 //!
-//! Word `j` of a line names page `j` of the segment and carries, in the same 8 bytes, everything needed to
-//! read it.
+//! Word `j` of a line names page `j` of the segment and carries everything needed to read it, in the same 8
+//! bytes.
 //!
 //! # Reading while it changes
-//! A rebuilt segment replaces its words one by one. A word describes itself, so a reader that holds the
-//! word of the home page holds a true description of a segment that was current a moment ago, whose pages are
-//! intact while the reader is pinned. Only a search that crosses into another page needs two words
-//! of one description: the generations must be equal and the first word still the same. As the reader
-//! is pinned, no page of the first word can have come back meanwhile, so the first word stood all
-//! along; at most the one change that was under way can have touched the second, and that gives it the
-//! next generation.
+//! A rebuild replaces the words of a segment one by one. A word describes itself, so the word of the home
+//! page truly describes a segment that was current a moment ago, and its pages stay intact while the reader
+//! is pinned. Only a search that crosses into another page needs two words of one description: the
+//! generations must be equal and the first word still the same. The reader is pinned, so no page of the first
+//! word can have been reused: the first word stood all along. At most the one change in progress can have
+//! touched the second word, and that gives it the next generation.
 //!
 //! # Writing
 //! A writer reads the word, takes the lock that its depth chooses, and reads the word again
-//! ([`super::Index`]). If it is the same, the segment stands until the lock is given back, for whoever
-//! rebuilds it holds this lock until all words are stored; so does whoever makes halves of it, with the locks
-//! of both.
+//! ([`super::Index`]). If it is the same, the segment stands until the lock is released: a rebuild holds this
+//! lock until all words are stored, and a split holds the locks of both halves.
 
 use super::arena::{Arena, Pages};
 use super::entry::{Entry, Location};
@@ -65,7 +63,7 @@ impl Word {
         self.bits(28, 4)
     }
 
-    /// Top bits of the hash that chose the segment.
+    /// How many top bits of the hash chose the segment.
     #[inline]
     pub(crate) fn depth(self) -> u32 {
         self.bits(22, 6)
@@ -81,7 +79,7 @@ impl Word {
         self.0 as u16
     }
 
-    /// Whether both words describe a segment in the same way; only their pages may differ.
+    /// Whether both words have the same description; only their pages may differ.
     #[inline]
     fn describes_as(self, other: Word) -> bool {
         self.0 as u32 == other.0 as u32
@@ -99,7 +97,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// An entry of the hash.
+    /// The entry of the hash for a location.
     #[inline]
     pub(crate) fn entry(&self, location: Location) -> Entry {
         Entry::new(self.tag, location)
@@ -144,7 +142,7 @@ impl Line<'_> {
         Word(self.0[at as usize % PAGES_MAX].load(Ordering::Acquire))
     }
 
-    /// Finds the home of a hash. Waits only for a change of the line that is half done.
+    /// Finds the home of a hash. Waits only while the line is being changed.
     #[inline]
     pub(crate) fn home(self, hash: KeyHash) -> Home {
         let first = self.word(0);
@@ -159,7 +157,8 @@ impl Line<'_> {
         self.home_in_change(hash)
     }
 
-    /// As [`Line::home`]. Any word will do that describes a segment in which it is the word of the home.
+    /// As [`Line::home`], during a change. Any word works that describes a segment in which it is the home's
+    /// word.
     #[cold]
     fn home_in_change(self, hash: KeyHash) -> Home {
         let backoff = Backoff::new();
@@ -181,7 +180,7 @@ impl Line<'_> {
         }
     }
 
-    /// Whether the segment of `home` is still here.
+    /// Whether the line still holds the segment of `home`.
     #[inline]
     pub(crate) fn is_of(self, home: &Home) -> bool {
         self.word(home.bucket / PAGE_BUCKETS) == home.word
@@ -199,7 +198,7 @@ impl Line<'_> {
         (same && self.word(first) == home.word).then_some(word.page())
     }
 
-    /// All words of one generation. Waits only for a change of the line that is half done.
+    /// The segment, all words of one generation. Waits only while the line is being changed.
     pub(crate) fn segment(self) -> Segment {
         let backoff = Backoff::new();
         loop {
@@ -231,7 +230,7 @@ impl Line<'_> {
         (self.word(0) == first).then_some(segment)
     }
 
-    /// Makes the line that of another segment, word by word.
+    /// Replaces the line by that of another segment, word by word.
     pub(super) fn store(self, segment: &Segment) {
         let pages = segment.pages.as_slice();
         assert!(
@@ -305,7 +304,7 @@ mod tests {
         let home = line.home(hash);
         assert_eq!((home.bucket, home.word.page()), (255, 107));
         assert_eq!(line.page_of(&home, 0), Some(100));
-        // A change to five pages has come as far as word 1.
+        // A change to five pages has reached word 1.
         for at in (1..8).rev() {
             let word = if at < 5 {
                 Word::new(200 + at, Shape { pages: 5, ..shape }, 8).0

@@ -1,13 +1,12 @@
 //! Locks of writers, one for each segment, chosen by the top bits of its hashes.
 //!
-//! Whoever changes an entry holds the lock of its segment (or is alone with it, in recovery); whoever
-//! rebuilds a segment holds its lock and those of the segments that it becomes. So while the lock of a
-//! segment is held and the directory still names it, it stands still, and its entries have one writer.
-//! Segments deeper than [`LOCK_BITS`] share locks with their neighbours.
+//! A writer that changes an entry holds the lock of its segment (or is alone with it, in recovery). A rebuild
+//! holds the locks of the old segment and of the new ones. So while a thread holds the lock of a segment that
+//! the directory names, the segment does not change, and its entries have one writer. Segments deeper than
+//! [`LOCK_BITS`] share locks with their neighbours.
 //!
-//! A lock is a word: one exchange takes it, one store gives it back. It is held for a few instructions, or
-//! for as long as a segment is rebuilt, and who has to wait lets others run. Several are always taken in
-//! ascending order.
+//! A lock is a word: one exchange takes it, one store releases it. It is held for a few instructions, or
+//! during a rebuild; a waiter yields. Several locks are always taken in ascending order.
 
 use super::hash::KeyHash;
 use crossbeam_utils::Backoff;
@@ -15,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const LOCK_BITS: u32 = 12;
 
-/// Sixteen share a cache line: all of them fit the second-level cache, and random keys make neighbours meet
-/// rarely.
+/// Sixteen share a cache line: all of them fit the second-level cache, and random keys rarely contend for
+/// neighbours.
 #[derive(Default)]
 struct Lock(AtomicU32);
 
@@ -60,14 +59,14 @@ impl Locks {
         Locks((0..1 << LOCK_BITS).map(|_| Lock::default()).collect())
     }
 
-    /// The lock of the segment of this depth that `hash` lies in.
+    /// The lock of the segment at this depth that contains `hash`.
     #[inline]
     pub(crate) fn of(&self, hash: KeyHash, depth: u32) -> Held<'_> {
         self.number(number_of(hash, depth)).lock()
     }
 
-    /// The lock of the upper half of that segment, if it is another one. The caller holds that of the
-    /// segment, which the lower half inherits.
+    /// The lock of the upper half of that segment, if it is another one. The caller holds the segment's lock,
+    /// which the lower half inherits.
     pub(crate) fn of_upper_half(&self, hash: KeyHash, depth: u32) -> Option<Held<'_>> {
         let half = (1 << LOCK_BITS) >> depth >> 1;
         (half != 0).then(|| self.number(number_of(hash, depth) + half).lock())
@@ -92,7 +91,7 @@ impl Locks {
     }
 }
 
-/// The number of the lock that all hashes of a segment share.
+/// The number of the lock for all hashes of a segment.
 #[inline]
 fn number_of(hash: KeyHash, depth: u32) -> usize {
     let below = LOCK_BITS.saturating_sub(depth);

@@ -1,38 +1,35 @@
-//! The index: where the record of a key is. Volatile, concurrent, never trusted for truth.
+//! The index: maps a key's hash to the location of its record. Volatile, concurrent, never trusted for truth.
 //!
 //! An entry is 8 bytes: a 23-bit tag of the key's hash and a 40-bit location. The index does not know keys:
 //! a lookup offers the locations whose tags match, and the caller reads the records and decides.
 //!
 //! * [`directory`]: the top bits of the hash choose a [`line`], which names the 1 to 8 pages of a segment.
 //! * [`shape`]: the next bits choose the home bucket, one cache line of eight entries.
-//! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A bucket that was passed says
-//!   so, and a lookup stops at the first bucket that does not.
+//! * [`entry`]: an entry lies in its home or in one of the next nine buckets. A passed bucket has a flag, and
+//!   a lookup stops at the first bucket without it.
 //! * [`candidates`]: a search, location by location.
-//! * [`copy`]: the whole index as a row of entries, for a checkpoint, and back.
-//! * [`growth`]: a segment grows page by page, then splits; one entry costs 10 to 11 bytes as a rule, all
-//!   counted.
-//! * [`arena`]: pages of one range of memory, which is on huge pages; used again when no reader can see them
-//!   any more ([`crate::concurrency::epoch`]).
+//! * [`copy`]: the whole index as a sequence of entries, for a checkpoint, and back.
+//! * [`growth`]: a segment grows page by page, then splits; an entry costs about 10 to 11 bytes in total.
+//! * [`arena`]: pages of one range of memory, which is on huge pages; reused once no reader can see them
+//!   ([`crate::concurrency::epoch`]).
 //!
 //! # What it costs
-//! The way to an entry is three loads, each needing the one before: the directory's root, which stays in the
-//! processor's nearest cache; a line of the directory, 64 bytes for about 1200 entries; the bucket. Only the
-//! last one is a miss, as a rule, and [`Index::prefetch`] starts it early. A change takes one lock more: one
-//! exchange.
+//! An entry is three dependent loads away: the directory's root, which stays in the first-level cache; a line
+//! of the directory, 64 bytes for about 1200 entries; the bucket. Usually only the last one misses, and
+//! [`Index::prefetch`] starts it early. A change also takes one lock: one exchange.
 //!
 //! # What holds for readers
-//! A lookup takes no lock. An entry never moves
-//! within live pages, and old pages stay as they were while a reader is pinned. So an entry that is there
-//! during the whole of a lookup is found. A location that a lookup offers was in the index under this hash's
-//! tag after the reader pinned; if the owner retires records under the same epochs after taking them
-//! out of the index, it is safe to read.
+//! A lookup takes no lock. An entry never moves within live pages, and old pages do not change while a reader
+//! is pinned. So a lookup finds every entry that exists during the whole lookup. An offered location was in
+//! the index under this hash's tag after the reader pinned. If the engine retires records under the same
+//! epochs, after it removed them from the index, that location is safe to read.
 //!
 //! # What callers promise
 //! Two changes of one key never run at once. A record is retired only after its entry is replaced or
 //! removed. A `rehash` callback only reads memory, whatever locks its caller holds.
 //!
 //! # Why nothing deadlocks
-//! There are three kinds of lock, each waited for only by someone who holds none that comes later:
+//! There are three kinds of lock. A thread waits for one only while it holds none of a later kind:
 //!
 //! 1. the locks of segments ([`locks`]): a change takes one; if its segment must be split, that of the upper
 //!    half, a later one, too; `clear` takes all, in ascending order;
@@ -40,7 +37,7 @@
 //! 3. the stock of the arena, taken for a few instructions (growth of the directory takes it under
 //!    `changing`), and the lock under which its memory grows.
 //!
-//! Under none of them is anything of the caller waited for, so callers may hold locks of their own.
+//! No thread waits for anything of the caller under them, so callers may hold locks of their own.
 
 mod arena;
 mod candidates;
@@ -54,7 +51,7 @@ mod locks;
 mod scan;
 mod shape;
 
-/// Tests lead to nothing that a crash could lose.
+/// In tests no entry leads to anything that a crash could lose.
 #[cfg(test)]
 const FOUND: Ordered = Ordered::when_found();
 #[cfg(test)]
@@ -79,27 +76,27 @@ use line::{Home, Line};
 use locks::{Held, Locks};
 use std::sync::Arc;
 
-/// Buckets an entry may lie in: its home and the next nine. Few searches go beyond the second, but
-/// the last ones decide how full a segment is when it must grow: 70 % with 4 buckets, 85 % with 10.
+/// Buckets in which an entry may lie: its home and the next nine. Few searches go past the second, but the
+/// last ones decide how full a segment is when it must grow: 70 % with 4 buckets, 85 % with 10.
 const PROBE_BUCKETS: u32 = 10;
 
-/// Why the index could not take an entry. It is as it was.
+/// Why the index could not take an entry. It is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IndexError {
     /// The system refused memory.
     #[error("no memory for {0} bytes of index: give the process more, or store fewer keys")]
     Memory(u64),
-    /// More keys than chance allows fall together.
+    /// More keys share their hashes' top bits than chance explains.
     #[error(
         "the index cannot spread its entries: their hashes are not random; reopen the store to draw a new secret"
     )]
     Skewed,
-    /// A record that growth had to read is not the one that was indexed.
+    /// A record that growth had to read is not the indexed one.
     #[error("the record at location {} does not have the key that the index knows it by; run `check`", .0.get())]
     Rehash(Location),
 }
 
-/// See the module's description.
+/// See the module text.
 pub(crate) struct Index {
     epochs: Arc<Epochs>,
     hasher: Hasher,
@@ -135,12 +132,12 @@ impl Index {
         self.hasher.hash(key)
     }
 
-    /// What a copy of this index needs beside its words.
+    /// The secret, which a copy of this index must keep.
     pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
         self.hasher.secret()
     }
 
-    /// Offers `is` the locations that may be of the key with this hash until it says yes to one.
+    /// Offers the locations that may belong to the key with this hash, until `is` accepts one.
     #[inline]
     pub(crate) fn lookup(
         &self,
@@ -151,21 +148,21 @@ impl Index {
         self.candidates(hash, pin).find(|location| is(*location))
     }
 
-    /// The locations that may be of the key with this hash, as far as it is asked for more of them.
+    /// The locations that may belong to the key with this hash, found as they are asked for.
     #[inline]
     pub(crate) fn candidates<'a>(&'a self, hash: KeyHash, pin: &'a Pin<'_>) -> Candidates<'a> {
         debug_assert!(pin.is_of(&self.epochs));
         Candidates::new(self, hash)
     }
 
-    /// Starts loading the bucket where the search for this hash will begin, for whoever has something else to
-    /// do first. Needs no pin: nothing is read but the directory.
+    /// Prefetches the bucket where the search for this hash will begin. Needs no pin: it reads only the
+    /// directory.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) {
         self.approach(hash);
     }
 
-    /// As [`Index::prefetch`]: where a change of this key begins.
+    /// As [`Index::prefetch`]; returns where a change of this key begins.
     #[inline]
     fn approach(&self, hash: KeyHash) -> Home {
         let home = self.line(hash).home(hash);
@@ -173,8 +170,8 @@ impl Index {
         home
     }
 
-    /// Adds an entry for a key that has none, after the fence that covers what it leads to. May call `rehash`
-    /// for any entry.
+    /// Adds an entry for a key that has none, after the fence that covers its record. May call `rehash` for
+    /// any entry.
     #[inline]
     pub(crate) fn insert(
         &self,
@@ -185,7 +182,7 @@ impl Index {
     ) -> Result<(), IndexError> {
         let seen = self.approach(hash);
         publishes!();
-        // No run of the lab fills a segment: in some of them each grows before it is full.
+        // No run of the lab fills a segment, so some of its runs grow segments early.
         let mut is_early = few!(2) == 1;
         loop {
             let (_held, line, home) = self.own(hash, seen);
@@ -197,7 +194,7 @@ impl Index {
         }
     }
 
-    /// As [`Index::insert`], for a key of a segment whose entries nobody else changes meanwhile.
+    /// As [`Index::insert`], for a segment whose entries no other thread changes meanwhile.
     #[inline]
     pub(crate) fn insert_alone(
         &self,
@@ -215,8 +212,8 @@ impl Index {
         }
     }
 
-    /// First bits of a hash that choose its segment, whichever it is: those who only change keys with other
-    /// bits never change the same segment.
+    /// The number of first bits of a hash that choose its segment, in any segment: threads that only change
+    /// keys with other bits never change the same segment.
     pub(crate) fn depth_shared(&self) -> u32 {
         let _locks = self.locks.all();
         let segments = self.directory.segments(&self.arena);
@@ -224,8 +221,8 @@ impl Index {
         depths.min().unwrap_or(0)
     }
 
-    /// Points the entry of exactly `old` to `new`, after the fence that covers that; `false`, and no change,
-    /// if there is none.
+    /// Points the entry of exactly `old` to `new`, after the fence that covers `new`; `false`, and no change,
+    /// if there is no such entry.
     #[inline]
     pub(crate) fn replace(
         &self,
@@ -237,8 +234,8 @@ impl Index {
         self.exchange(hash, old, Some(new))
     }
 
-    /// Removes the entry of exactly `old`, after the fence that covers whatever says that it is gone;
-    /// `false`, and no change, if there is none.
+    /// Removes the entry of exactly `old`, after the fence that covers the removal; `false`, and no change,
+    /// if there is no such entry.
     #[inline]
     pub(crate) fn remove(&self, hash: KeyHash, old: Location, _after: &Ordered) -> bool {
         self.exchange(hash, old, None)
@@ -279,8 +276,8 @@ impl Index {
         false
     }
 
-    /// Takes the lock of the segment of a hash, whose home was `home` a moment ago: until it is given back,
-    /// the segment stands still and nobody else changes its entries.
+    /// Takes the lock of the segment of a hash, whose home was `home` a moment ago. Until it is released, the
+    /// segment and its entries have no other writer.
     #[inline(always)]
     fn own(&self, hash: KeyHash, mut home: Home) -> (Held<'_>, Line<'_>, Home) {
         loop {
@@ -315,8 +312,8 @@ impl Index {
         Some(Arena::line_of(page, number))
     }
 
-    /// Removes everything, after the fence that covers whatever says that it is gone. Readers may run; no
-    /// change may. On an error nothing is removed.
+    /// Removes everything, after the fence that covers the removal. Readers may run, writers must not. On an
+    /// error nothing is removed.
     pub(crate) fn clear(&self, _after: &Ordered) -> Result<(), IndexError> {
         publishes!();
         let _locks = self.locks.all();
@@ -328,7 +325,7 @@ impl Index {
         Ok(())
     }
 
-    /// DRAM held: segments, spare pages, directory, locks.
+    /// DRAM used: segments, spare pages, directory, locks.
     pub(crate) fn bytes(&self) -> u64 {
         size_of::<Index>() as u64 + self.arena.bytes() + self.locks.bytes()
     }

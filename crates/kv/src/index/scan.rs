@@ -1,9 +1,9 @@
 //! Walks through the index in the order of hashes.
 //!
-//! A cursor is a hash: everything below it has been visited. It always falls between two home buckets, so
-//! entries that the index cannot tell apart by their hashes are never parted, and it means the same after
-//! any growth. Within a segment the walk reads the pages it found there when it came; an entry that is
-//! there all the time is in them, whatever has become of the segment meanwhile.
+//! A cursor is a hash: everything below it has been visited. It always falls between two home buckets. So
+//! entries with equal known bits are never separated, and the cursor keeps its meaning after any growth.
+//! Within a segment the walk reads the pages it found at first; an entry that exists all the time is in them,
+//! whatever happens to the segment.
 
 use super::entry::{BUCKET_ENTRIES, Entry, Location};
 use super::hash::KeyHash;
@@ -13,13 +13,13 @@ use super::shape::PAGES_MAX;
 use super::{Index, PROBE_BUCKETS};
 use crate::concurrency::epoch::Pin;
 
-/// Draws before a walk to the next entry takes the place of a draw.
+/// Random draws before a walk to the next entry replaces them.
 const DRAWS: u32 = 256;
 
 impl Index {
-    /// Visits entries from `cursor` (0 = the start) on, at least `count` if there are as many, and returns
-    /// where to go on (0 = done). Entries that are there during a whole iteration are visited at least once,
-    /// however the index grows; entries that come or go, or whose segment grows, may be visited twice.
+    /// Visits entries from `cursor` (0 = the start) on, at least `count` if as many remain, and returns the
+    /// next cursor (0 = done). Entries that exist during a whole iteration are visited at least once, however
+    /// the index grows. Entries that come or go, or whose segment grows, may be visited twice.
     pub(crate) fn scan(
         &self,
         cursor: u64,
@@ -38,7 +38,7 @@ impl Index {
         at.unwrap_or(0)
     }
 
-    /// Visits from `from` to the end of its segment or to the end of the bucket that makes `count` full.
+    /// Visits from `from` to the end of its segment, or to the end of the bucket that reaches `count`.
     fn scan_segment(
         &self,
         from: KeyHash,
@@ -91,7 +91,7 @@ impl Index {
         }
     }
 
-    /// An entry picked at random, each with nearly the same chance; `None` if there is none.
+    /// A random entry, each with nearly the same probability; `None` if the index is empty.
     pub(crate) fn random(&self, seed: u64, pin: &Pin<'_>) -> Option<Location> {
         let mut state = seed;
         for _ in 0..DRAWS {
@@ -99,7 +99,7 @@ impl Index {
                 return Some(location);
             }
         }
-        // Nearly empty: the next entry will do, wherever it is.
+        // Nearly empty: take the next entry.
         let start = next_random(&mut state);
         let mut found = None;
         for cursor in [start, 0] {
@@ -113,11 +113,11 @@ impl Index {
         found
     }
 
-    /// Draws a slot such that every slot of the index has the same chance; `None` if it is empty.
+    /// Draws a slot, each with the same probability; `None` if it is empty.
     fn draw(&self, hash: u64, choice: u64) -> Option<Location> {
         let segment = self.line(KeyHash(hash)).segment();
-        // Hashes find a segment by its share of them, not by its pages: draws of small and of shallow
-        // segments are dropped with the chance that evens this out.
+        // A hash finds a segment by its share of all hashes, not by its pages. To even that out, some draws
+        // of small and of shallow segments are rejected.
         let spread = self
             .directory
             .depth()

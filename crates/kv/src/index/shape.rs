@@ -1,4 +1,4 @@
-//! The arithmetic of a segment: which bits of a hash say what.
+//! The arithmetic of a segment: the meaning of the bits of a hash.
 //!
 //! ```text
 //!  hash bit 0 (the top)                                                              63
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The known bits, those of the tag below the depth, place an entry inside its segment: its home bucket is
-//! `known * buckets >> known_bits`, so homes are in the order of hashes for every number of pages.
-//! An entry's tag therefore says all that growth must know, until depth has eaten too much of it; then
-//! the segment is *anchored* anew: `base` moves to `depth` and the keys' hashes are asked for once more.
+//! `known * buckets >> known_bits`, so homes are in the order of hashes for every number of pages. An entry's
+//! tag therefore suffices for growth until the depth has used up too much of it. Then the segment is
+//! *anchored* anew: `base` moves to `depth`, and growth asks for the keys' hashes once more.
 //!
 //! Invariants: `base <= depth <= DEPTH_MAX`, `1 <= pages <= PAGES_MAX`, known bits are at least
 //! [`KNOWN_BITS_MIN`].
@@ -22,9 +22,9 @@ use super::hash::KeyHash;
 pub(crate) const PAGE_BUCKETS: u32 = 32;
 /// Pages of a full segment: one word of a directory line for each.
 pub(crate) const PAGES_MAX: usize = 8;
-/// Deepest segment. With it goes the largest directory, far beyond what memory holds.
+/// Deepest segment. Its directory would be far larger than any memory.
 pub(crate) const DEPTH_MAX: u32 = 40;
-/// Fewest known bits: 8 choose among the 256 buckets of a full segment, 8 tell entries of one bucket apart.
+/// Fewest known bits: 8 choose among the 256 buckets of a full segment, 8 distinguish entries of one bucket.
 pub(crate) const KNOWN_BITS_MIN: u32 = 16;
 
 // Even a tag anchored at the deepest segment ends inside the hash.
@@ -42,7 +42,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Whether there can be such a segment.
+    /// Whether such a segment can exist.
     pub(crate) fn is_sound(self) -> bool {
         (1..=PAGES_MAX as u32).contains(&self.pages)
             && self.base <= self.depth
@@ -86,21 +86,20 @@ impl Shape {
         KeyHash(top(hash.0, self.depth))
     }
 
-    /// The smallest hash in the segment of `hash` whose home is `bucket` or later; `None` beyond the
-    /// last hash of all.
+    /// The smallest hash in the segment of `hash` whose home is `bucket` or later; `None` past the last hash.
     pub(crate) fn hash_of_home(self, hash: KeyHash, bucket: u32) -> Option<u64> {
         let known = (u64::from(bucket) << self.known_bits()).div_ceil(u64::from(self.buckets()));
         let within = u128::from(known) << (64 - TAG_BITS - self.base);
         u64::try_from(u128::from(top(hash.0, self.depth)) + within).ok()
     }
 
-    /// Whether `hash` could be of the entry with this tag in the segment of `place`.
+    /// Whether `hash` could belong to the entry with this tag in the segment of `place`.
     pub(crate) fn agrees(self, place: KeyHash, tag: u64, hash: KeyHash) -> bool {
         top(hash.0, self.depth) == top(place.0, self.depth) && self.tag(hash) == tag
     }
 
-    /// The shape of a half, and whether its tags must be made anew from full hashes. `None` for the
-    /// deepest segment.
+    /// The shape of a half, and whether its tags must be recomputed from full hashes. `None` for the deepest
+    /// segment.
     pub(crate) fn half(self) -> Option<(Shape, bool)> {
         if self.depth >= DEPTH_MAX {
             return None;

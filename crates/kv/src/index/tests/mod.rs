@@ -1,6 +1,6 @@
 //! The index against a model and at its limits.
 //!
-//! Keys are numbers, hashes are made from them, and a location tells its key: `key * 16 + version + 1`.
+//! Keys are numbers, hashes are computed from them, and a location encodes its key: `key * 16 + version + 1`.
 
 mod threads;
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Draws(u64);
 
 impl Draws {
-    /// Seeded from `EVERDRAM_SEED`, or else anew; says which seed, for when the test fails.
+    /// Seeded from `EVERDRAM_SEED`, or at random; prints the seed, to replay a failure.
     fn new() -> Draws {
         let given = std::env::var("EVERDRAM_SEED")
             .ok()
@@ -49,7 +49,7 @@ fn key_of(location: Location) -> u64 {
     (location.get() - 1) / 16
 }
 
-/// Keys that take an index whose hashes share 5 bits beyond depth 13.
+/// Enough keys to take an index beyond depth 13 whose hashes share 5 bits.
 const CROWD: u64 = 500_000;
 
 /// An index of numbers whose hashes begin with the same `shared` bits.
@@ -105,7 +105,7 @@ impl Numbers {
             .lookup(self.hash(key), &slot.pin(), |at| key_of(at) == key)
     }
 
-    /// One whole iteration in steps of `count`; how often each key was visited.
+    /// One whole iteration in steps of `count`: how often it visited each key.
     fn scan_all(&self, slot: &Slot, count: usize) -> HashMap<u64, u32> {
         let mut visits = HashMap::new();
         let mut cursor = 0;
@@ -195,7 +195,7 @@ fn an_entry_costs_at_most_12_bytes() {
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn room_that_was_made_is_enough_and_not_the_end() {
-    // The second fills 8 pages of each segment as far as they are meant to be filled.
+    // The second count fills the 8 pages of each segment to their target.
     for count in [1, 106_700, 1_000_000] {
         let numbers = Numbers::new(1);
         let slot = numbers.slot();
@@ -203,7 +203,7 @@ fn room_that_was_made_is_enough_and_not_the_end() {
         let bytes = numbers.index.bytes();
         assert!(count < 1_000_000 || bytes < 13 * count, "{bytes} bytes");
         (0..count).for_each(|key| numbers.insert(key, 0));
-        // Chance makes a segment too full now and then.
+        // By chance a segment is sometimes too full.
         let grown = numbers.index.bytes() - bytes;
         assert!(grown <= bytes / 8, "{grown} of {bytes} bytes for {count}");
         (count..3 * count).for_each(|key| numbers.insert(key, 0));
@@ -307,7 +307,7 @@ fn pages_are_used_again_when_readers_have_gone() {
     assert_eq!(numbers.index.arena.pages_used(), used);
 }
 
-/// Readers that cross pages tell a new description of a segment from the old one by this alone.
+/// The generation alone tells a reader that crosses pages whether two words belong together.
 #[test]
 fn every_rebuilt_segment_has_a_later_generation() {
     let numbers = Numbers::new(1);
@@ -321,7 +321,7 @@ fn every_rebuilt_segment_has_a_later_generation() {
             assert_eq!(before.generation, after.generation);
         } else {
             rebuilt += 1;
-            // One insertion may have to grow its segment more than once.
+            // One insertion may grow its segment more than once.
             assert!(
                 after.generation > before.generation,
                 "key {key}: {before:?} {after:?}"
@@ -372,7 +372,7 @@ fn random_entries_are_spread_evenly() {
     (0..KEYS)
         .filter(|key| *key != 7)
         .for_each(|key| numbers.insert(key, 0));
-    // Segments have 5 to 8 pages now: without evening out, keys of small ones would be drawn too often.
+    // Segments now have 5 to 8 pages: without rejection, keys of small ones would be drawn too often.
     let mut quarters = [0_u64; 4];
     let mut drawn_pages: HashMap<u32, (u64, u64)> = HashMap::new();
     let pages_of = |key| numbers.index.line(numbers.hash(key)).segment().shape.pages;

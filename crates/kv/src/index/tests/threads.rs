@@ -12,7 +12,7 @@ fn readers_find_what_is_there_while_writers_change_the_rest() {
     const STABLE: u64 = if cfg!(miri) { 30 } else { 20_000 };
     const OWN: u64 = if cfg!(miri) { 40 } else { 150_000 };
     let mut random = Draws::new();
-    // A few keys in one segment make it grow as many keys in many segments do.
+    // A few keys in one segment make it grow like many keys in many segments.
     let numbers = Arc::new(Numbers::crowded(8, if cfg!(miri) { 2 } else { 0 }));
     (0..STABLE).for_each(|key| numbers.insert(key, 0));
     let stop = AtomicBool::new(false);
@@ -49,7 +49,7 @@ fn readers_find_what_is_there_while_writers_change_the_rest() {
     assert!(hits.into_inner() > STABLE / 20, "the readers did run");
 }
 
-/// One writer: overwrites its share of the stable keys, and inserts, replaces and removes keys of its own.
+/// One writer: overwrites its share of the stable keys, and inserts, replaces and removes its own.
 fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own: u64) {
     let (mut random, slot) = (Draws(seed), numbers.slot());
     let mut model = HashMap::new();
@@ -94,12 +94,12 @@ fn write_and_verify(numbers: &Numbers, seed: u64, writer: u64, stable: u64, own:
     }
 }
 
-/// Iterations that run while the index grows many times over visit every key that was there before.
+/// Iterations that run while the index grows many times visit every key that existed before.
 #[test]
 fn a_scan_misses_nothing_while_the_index_grows() {
     const STABLE: u64 = 10_000;
     let mut random = Draws::new();
-    // Crowded, so that splits, doublings and new anchors happen under the scan.
+    // Crowded, so that splits, doublings and new anchors happen during the scan.
     let numbers = Numbers::crowded(4, 5);
     (0..STABLE).for_each(|key| numbers.insert(key, 0));
     let expected: HashSet<u64> = (0..STABLE).collect();

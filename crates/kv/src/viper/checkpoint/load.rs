@@ -245,7 +245,7 @@ pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Op
     let restoring = viper.index.restore(&found.segments)?;
     let mut roles = compare_blocks(viper, found, threads);
     let Some((entries, counting)) = fill(&viper.space, found, &restoring, &roles, threads) else {
-        restoring.give_up();
+        restoring.discard();
         return None;
     };
     roles.counting = counting;
