@@ -1,8 +1,8 @@
-//! Epochs: when may something that readers could still be looking at be used again?
+//! Epochs: when may memory be reused that readers may still be accessing?
 //!
-//! Nothing is freed here and nothing is unsafe. A session *pins* while it reads; whoever takes a
-//! thing out of the readers' sight (unlinks it) stamps it with [`Epochs::advance`] and uses it again
-//! only when [`Epochs::passed`] says that nobody pinned can still hold a reference from before.
+//! This module frees nothing and has no unsafe code. A session *pins* while it reads. A writer that unlinks a
+//! thing stamps it with [`Epochs::advance`], and reuses it only when [`Epochs::passed`] says that no pinned
+//! session can still hold a reference from before.
 //!
 //! ```text
 //!  reader                                writer
@@ -16,17 +16,17 @@
 //! # Why this is enough
 //! Take a slot value that the writer saw and found harmless.
 //!
-//! * It is `e >= stamp`: the reader loaded the epoch (acquire) after the writer's increment, hence after
-//!   the unlinking: it cannot find the thing.
-//! * It is 0 or an old pin's value, and the reader's store of its current pin was not seen: then, by the
-//!   promise of [`Barrier`], everything before the writer's barrier, the unlinking among it, is seen by
-//!   everything the reader does after its own (the other way round, the load would have had to see the
-//!   store).
+//! * It is `e >= stamp`: the reader loaded the epoch (acquire) after the writer's increment, hence after the
+//!   unlinking: it cannot find the thing.
+//! * It is 0 or the value of an old pin, and the writer did not see the reader's store of its current pin.
+//!   Then, by the promise of [`Barrier`], everything before the writer's barrier, the unlinking included, is
+//!   visible to everything the reader does after its own. (In the other order, the writer's load would have
+//!   seen the store.)
 //! * It is 0, stored by an unpin: release and acquire order all the reader's reads before the reuse.
 //!
-//! A reader may store an epoch that is older than the present one, because it slept between load and
-//! store. That only delays reuse. For the same reason an answer `true` stays true for ever, and the
-//! greatest stamp known to have passed is kept, so that most questions cost one load.
+//! A reader that slept between load and store may store an old epoch. That only delays reuse. For the same
+//! reason an answer `true` stays true forever. The greatest stamp known to have passed is kept, so that most
+//! questions cost one load.
 //!
 //! A slot belongs to one session, that is, to one thread at a time: it can be sent, not shared.
 
@@ -38,26 +38,26 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Value of a slot whose session reads nothing.
+/// Slot value of a session that reads nothing.
 const UNPINNED: u64 = 0;
 
-/// The epoch and everyone who may hold references.
+/// The epoch, and all slots whose sessions may hold references.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     epoch: CachePadded<AtomicU64>,
     /// Every stamp up to here has passed.
     passed: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
-    /// Slots that were ever registered: the ones a scan must look at.
+    /// Slots that were ever registered; a scan reads only these.
     slots_used: AtomicUsize,
-    /// Slots given back.
+    /// Released slots.
     slots_free: Mutex<Vec<usize>>,
-    /// Between a pin and what is read under it: readers are many, scans are rare.
+    /// Separates a pin from the reads under it: reads are frequent, scans rare.
     barrier: Barrier,
 }
 
 impl Epochs {
-    /// Room for `slots_max` sessions at once.
+    /// Epochs with slots for `slots_max` sessions at once.
     pub(crate) fn new(slots_max: usize) -> Arc<Epochs> {
         Arc::new(Epochs {
             epoch: CachePadded::new(AtomicU64::new(1)),
@@ -71,7 +71,7 @@ impl Epochs {
         })
     }
 
-    /// A slot for a session, or `None` if all are taken. Dropping it gives it back.
+    /// A slot for a session, or `None` if all are taken. Dropping it releases it.
     pub(crate) fn register(self: &Arc<Epochs>) -> Option<Slot> {
         let mut free = self.slots_free.lock();
         let number = match free.pop() {
@@ -81,7 +81,7 @@ impl Epochs {
                 if number >= self.slots.len() {
                     return None;
                 }
-                // A scan that misses this store also comes, by its barrier, before every pin of the slot.
+                // A scan that misses this store also precedes, by its barrier, every pin of the slot.
                 self.slots_used.store(number + 1, Ordering::Release);
                 number
             }
@@ -93,12 +93,12 @@ impl Epochs {
         })
     }
 
-    /// The present epoch.
+    /// The current epoch.
     pub(crate) fn current(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Slots from this number on were never registered.
+    /// An upper bound of the slot numbers that were ever registered.
     pub(crate) fn slots_used(&self) -> usize {
         self.slots_used.load(Ordering::Acquire)
     }
@@ -109,25 +109,25 @@ impl Epochs {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. Unless that
-    /// is known, it interrupts every core that runs a thread of the process.
+    /// Whether no pinned slot can still hold a reference taken before `advance` returned `epoch`. If that is
+    /// not known yet, this interrupts every core that runs a thread of the process.
     pub(crate) fn passed(&self, epoch: u64) -> bool {
         self.is_known_to_have_passed(epoch) || epoch <= self.scan()
     }
 
-    /// Finds out about everything that was stamped up to here, for whoever has many stamps.
+    /// Asks once about all stamps up to `newest`, for a caller that has many.
     pub(crate) fn ask(&self, newest: Option<u64>) {
         newest.map(|stamp| self.passed(stamp));
     }
 
-    /// As [`Epochs::passed`], as far as somebody has found out: one load.
+    /// As [`Epochs::passed`], from earlier answers alone: one load.
     pub(crate) fn is_known_to_have_passed(&self, epoch: u64) -> bool {
         epoch <= self.passed.load(Ordering::Acquire)
     }
 
     /// The greatest stamp that has passed now.
     fn scan(&self) -> u64 {
-        // Loaded before the barrier: every unlinking with a stamp up to here came before it.
+        // Load before the barrier: every unlinking with a stamp up to here came before it.
         let mut oldest = self.current();
         if !self.barrier.heavy() {
             return self.passed.load(Ordering::Acquire);
@@ -148,26 +148,26 @@ impl Epochs {
 pub(crate) struct Slot {
     epochs: Arc<Epochs>,
     number: usize,
-    /// Pins alive now; only the outermost one stores.
+    /// Current pins; only the outermost one stores.
     pins: Cell<u32>,
 }
 
 impl Slot {
-    /// The slot's number, below the maximum given to [`Epochs::new`]; nobody else has it meanwhile.
+    /// The slot's number, below the maximum given to [`Epochs::new`]; no other slot has it meanwhile.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// From now until the pin is dropped, whatever this thread can find will not be reused. Pins nest;
-    /// the outermost one counts, so do not hold one for longer than an operation.
+    /// Until the pin is dropped, nothing that this thread can find is reused. Pins nest, and the outermost
+    /// one counts, so hold a pin for one operation at most.
     #[inline]
     pub(crate) fn pin(&self) -> Pin<'_> {
         self.hold();
         Pin { slot: self }
     }
 
-    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that changes the session which the slot is part of.
-    /// If the work panics, the slot stays pinned until it is dropped.
+    /// As [`Slot::pin`], until [`Slot::unhold`]: for work that mutates the session which owns the slot. If
+    /// the work panics, the slot stays pinned until it is dropped.
     #[inline]
     pub(crate) fn hold(&self) {
         let pins = self.pins.get();
@@ -200,7 +200,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // A forgotten pin must not hold up reuse for ever.
+        // Without this, a leaked pin would block reuse forever.
         if let Some(state) = self.epochs.slots.get(self.number) {
             state.store(UNPINNED, Ordering::Release);
         }
@@ -271,7 +271,7 @@ mod tests {
         let stamp = epochs.advance();
         drop(inner);
         assert!(!epochs.passed(stamp));
-        // A pin inside an older one does not move it to the present epoch.
+        // A pin inside an older one does not move it to the current epoch.
         let again = slot.pin();
         assert!(!epochs.passed(stamp));
         drop(again);
@@ -293,8 +293,8 @@ mod tests {
         assert!(epochs.passed(stamp));
     }
 
-    /// One writer unlinks a cell, waits for the stamp and scribbles over the cell; readers follow the
-    /// link under a pin and must never see a scribble.
+    /// One writer unlinks a cell, waits for the stamp and overwrites the cell. Readers follow the link under
+    /// a pin and must never see the overwritten cell.
     #[test]
     fn readers_never_see_reuse() {
         const SCRIBBLE: u64 = u64::MAX;

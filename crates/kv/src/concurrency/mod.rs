@@ -1,5 +1,5 @@
-//! What threads share: the locks and clocks of keys, the pins of readers, and where the crash lab lets
-//! threads change places.
+//! What threads share: the locks and clocks of keys, the pins of readers, and the points where the crash lab
+//! switches threads.
 
 pub(crate) mod epoch;
 pub(crate) mod seam;

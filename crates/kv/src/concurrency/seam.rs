@@ -1,8 +1,8 @@
-//! Where threads of the crash lab change places besides at stores, flushes, fences and waits.
+//! Extra points where the crash lab may switch threads, besides stores, flushes, fences and waits.
 
-/// Stands before each store to DRAM that publishes something: an index entry, a stamp, a free block, a lock
-/// given back, a note of a mark. The lab's scheduler may let another thread come first; outside the lab it is
-/// nothing. Whoever stands here holds no lock that others block on without saying so.
+/// Marks a store to DRAM that publishes something: an index entry, a stamp, a free block, an unlock, a note
+/// of a mark. The lab's scheduler may run another thread first; outside the lab this is empty. The caller
+/// must hold no lock on which other threads block without telling the scheduler.
 macro_rules! publishes {
     () => {
         #[cfg(feature = "lab")]
@@ -10,8 +10,8 @@ macro_rules! publishes {
     };
 }
 
-/// Stands between two looks of a read, where another thread may have changed what the first one has shown.
-/// The same as `publishes!`, for readers: they stay in the store while others go on.
+/// Marks a gap between two loads of a read, where another thread may change what the first one has shown.
+/// Like `publishes!`, for readers, which stay in the store while others continue.
 macro_rules! looks {
     () => {
         #[cfg(feature = "lab")]
@@ -19,8 +19,8 @@ macro_rules! looks {
     };
 }
 
-/// How many things are done at once where more are only faster: that many, and fewer in some runs of the lab,
-/// whose workloads are so short that nothing else would happen in the middle of what takes hundreds of them.
+/// How many things to do at once, where more are only faster: `most`, and fewer in some runs of the lab. Its
+/// workloads are short, so nothing would happen in the middle of a step of hundreds.
 macro_rules! few {
     ($most:expr) => {{
         #[cfg(feature = "lab")]

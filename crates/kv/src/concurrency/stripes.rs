@@ -1,10 +1,10 @@
 //! Key locks that are also the version clocks.
 //!
-//! Every key belongs to one of [`STRIPES`] stripes by its hash. A writer holds its key's stripe from the
-//! moment it looks at the key's current record until its own is published, so two writers of one key never
-//! interleave (holes V2, V3, V12). The word of a stripe is both the lock and the clock that versions come
-//! from: versions of one key only grow, without any counter that all cores share. Nothing here is
-//! persistent (V5): after a restart every clock starts above the highest version recovery saw.
+//! Every key belongs to one of [`STRIPES`] stripes by its hash. A writer holds its key's stripe from its look
+//! at the key's current record until its own record is published, so two writers of one key never interleave
+//! (holes V2, V3, V12). The word of a stripe is both the lock and the clock of versions. So the versions of a
+//! key only grow, without a counter that all cores share. Nothing here is persistent (V5): after a restart
+//! every clock starts above the highest version that recovery saw.
 //!
 //! ```text
 //!  63                          17 16            2  1            0
@@ -12,23 +12,23 @@
 //! | version (47)                 | owner (15)    | pub| locked |
 //! +------------------------------+---------------+----+--------+
 //! ```
-//! `pub` is set while a batch publishes its keys one after another: a reader that meets it waits until the
-//! whole batch is visible. Readers otherwise ignore the lock.
+//! `pub` is set while a batch publishes its keys one after another: a reader that sees it waits until the
+//! whole batch is visible. Otherwise readers ignore the lock.
 //!
-//! `stamp` is the ticket that reads of the stripe's keys depend on (`file` medium): the log position of
-//! the last write to any of them.
+//! `stamp` is the ticket that reads of the stripe's keys depend on (`file` medium): the log position of the
+//! last write to any of them.
 
 use super::seam::publishes;
 use everdram_pm::Ordered;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stripes in all, unless somebody asks for less. Few under Miri, which takes its time for each.
+/// Default number of stripes. Fewer under Miri, which is slow for each.
 pub(crate) const STRIPES: usize = if cfg!(miri) { 64 } else { 8192 };
 /// Versions have 47 bits.
 pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
-/// No LSN that was ever given out is greater: a clock has so many left, which is more than anybody writes.
+/// Greatest LSN ever assigned. The clock has 2^40 more, which no pool will ever use up.
 pub(crate) const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
-/// Owners have 15 bits.
+/// Owner numbers have 15 bits.
 pub(crate) const OWNERS_MAX: usize = 1 << 15;
 
 const LOCKED: u64 = 1;
@@ -59,20 +59,20 @@ pub(crate) struct Stripes(Box<[Stripe]>);
 pub(crate) struct StripeId(u16);
 
 impl StripeId {
-    /// Less than there are stripes.
+    /// Below [`Stripes::count`].
     pub(crate) fn number(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl Stripes {
-    /// So many, rounded to a power of two.
+    /// `count` stripes, rounded up to a power of two.
     pub(crate) fn new(count: usize) -> Stripes {
         let count = count.clamp(1, STRIPES).next_power_of_two();
         Stripes((0..count).map(|_| Stripe::default()).collect())
     }
 
-    /// How many there are.
+    /// Number of stripes.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -83,7 +83,7 @@ impl Stripes {
         self.numbered(hash as usize)
     }
 
-    /// A stripe by its number, modulo how many there are.
+    /// A stripe by its number, modulo [`Stripes::count`].
     #[inline]
     pub(crate) fn numbered(&self, number: usize) -> StripeId {
         StripeId((number & (self.count() - 1)) as u16)
@@ -118,7 +118,8 @@ impl Stripes {
                 .is_ok()
     }
 
-    /// Takes the lock, waiting. The caller holds no other stripe, or takes stripes in ascending order.
+    /// Takes the lock; waits if necessary. The caller holds no other stripe, or takes stripes in ascending
+    /// order.
     pub(crate) fn lock(&self, id: StripeId, owner: u16) {
         let mut backoff = Backoff::new();
         while !self.try_lock(id, owner) {
@@ -126,14 +127,14 @@ impl Stripes {
         }
     }
 
-    /// Whether `owner` holds the lock. Meaningful to the owner itself.
+    /// Whether `owner` holds the lock. Stable only for the owner itself.
     #[inline]
     pub(crate) fn held_by(&self, id: StripeId, owner: u16) -> bool {
         let word = self.get(id).word.load(Ordering::Relaxed);
         word & LOCKED != 0 && (word >> OWNER_SHIFT) & (OWNERS_MAX as u64 - 1) == u64::from(owner)
     }
 
-    /// The next version for a key of a stripe the caller holds.
+    /// The next version for a key of a stripe that the caller holds.
     #[inline]
     pub(crate) fn next_version(&self, id: StripeId) -> u64 {
         let word = &self.get(id).word;
@@ -141,7 +142,7 @@ impl Stripes {
             Stripes::is_word_locked(word.load(Ordering::Relaxed)),
             "a version is given out in a stripe that nobody holds"
         );
-        // Only the holder writes the word, so load and store need not be one step.
+        // Only the holder writes the word, so load and store need not be atomic together.
         let next = word.load(Ordering::Relaxed) + (1 << VERSION_SHIFT);
         word.store(next, Ordering::Relaxed);
         let version = next >> VERSION_SHIFT;
@@ -149,19 +150,19 @@ impl Stripes {
         version
     }
 
-    /// The clock: versions up to this one have been given out in the stripe.
+    /// The clock: the last version assigned in the stripe.
     #[inline]
     pub(crate) fn version(&self, id: StripeId) -> u64 {
         Stripes::version_of(self.word(id))
     }
 
-    /// The clock in what [`Stripes::word`] showed.
+    /// The clock in a value of [`Stripes::word`].
     #[inline]
     pub(crate) fn version_of(word: u64) -> u64 {
         word >> VERSION_SHIFT
     }
 
-    /// Lifts the clock of a held stripe (or of all, before anything runs) to at least `version`.
+    /// Raises the clock of a held stripe (or of all, before anything runs) to at least `version`.
     pub(crate) fn raise(&self, id: StripeId, version: u64) {
         assert!(
             version <= VERSION_MAX,
@@ -187,14 +188,13 @@ impl Stripes {
         word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
     }
 
-    /// Gives a held lock back under which something was written: after the fence that covers it. Ends
-    /// publishing.
+    /// Unlocks a held stripe after a write, after the fence that covers the write. Ends publishing.
     #[inline]
     pub(crate) fn release(&self, id: StripeId, _after: &Ordered) {
         self.unlock(id);
     }
 
-    /// Gives a held lock back; ends publishing.
+    /// Unlocks a held stripe; ends publishing.
     #[inline]
     pub(crate) fn unlock(&self, id: StripeId) {
         publishes!();
@@ -213,10 +213,10 @@ impl Stripes {
         word.store(version, Ordering::Release);
     }
 
-    /// Waits for whoever has the lock; what it has done is seen from here on. Returns the clock.
+    /// Waits for the lock's holder; its effects are visible from here on. Returns the clock.
     ///
     /// # Errors
-    /// What `goes_on` says, which is asked as long as the lock is held.
+    /// The error of `goes_on`, which is called while the lock is held.
     pub(crate) fn pass<E>(
         &self,
         id: StripeId,
@@ -233,31 +233,32 @@ impl Stripes {
         Ok(version)
     }
 
-    /// Gives back whatever `owner` holds, whose thread has panicked, so that nobody waits for it. Returns how
-    /// many locks that were: if there were any it was in the middle of something.
+    /// Unlocks every stripe of `owner`, whose thread has panicked, so that no other thread waits for it.
+    /// Returns the number of locks: if there were any, the owner was in the middle of a write.
     #[cold]
     pub(crate) fn unlock_all_of(&self, owner: u16) -> usize {
         let held = self.all().filter(|&id| self.held_by(id, owner));
         held.inspect(|&id| self.unlock_now(id)).count()
     }
 
-    /// Gives several held locks back.
+    /// Unlocks several held stripes.
     pub(crate) fn unlock_all(&self, held: &[StripeId]) {
         publishes!();
         held.iter().for_each(|&id| self.unlock_now(id));
     }
 
-    /// Lock, clock and owner as they are now.
+    /// The current lock, clock and owner.
     pub(crate) fn word(&self, id: StripeId) -> u64 {
         self.get(id).word.load(Ordering::Acquire)
     }
 
-    /// What every write of a key changes: its version, or of a key that is not there, the clock of its
-    /// stripe. `before` is what [`Stripes::word`] said before `owner` looked for the key.
+    /// A number that every write of a key changes: its version or, for an absent key, the clock of its
+    /// stripe. `before` is the value of [`Stripes::word`] before `owner` looked for the key.
     ///
-    /// Whoever held the stripe then may have taken a version for this key from the clock and not published it
-    /// yet. Were the key to appear and go again without a write (expire, or be removed with all others), the
-    /// clock would be what it was; so such a look gets a number that no later one will get.
+    /// Another holder of the stripe at that time may have taken a version for this key without publishing it
+    /// yet. Without a special case, the key could then appear and vanish without a write (it expires, or all
+    /// keys are removed), and the clock would be the same. So such a look gets a number that no later one
+    /// gets.
     pub(crate) fn watch_number(
         &self,
         id: StripeId,
@@ -273,24 +274,23 @@ impl Stripes {
         Stripes::version_of(before).wrapping_sub(u64::from(!is_quiet)) << 1 | 1
     }
 
-    /// Whether [`Stripes::word`] showed a held lock.
+    /// Whether a value of [`Stripes::word`] shows a held lock.
     pub(crate) fn is_word_locked(word: u64) -> bool {
         word & LOCKED != 0
     }
 
-    /// Whether [`Stripes::word`] showed a batch being published.
+    /// Whether a value of [`Stripes::word`] shows a batch being published.
     pub(crate) fn is_word_publishing(word: u64) -> bool {
         word & PUBLISHING != 0
     }
 
-    /// Whether anybody writes keys of the stripe.
+    /// Whether a writer holds the stripe.
     #[inline]
     pub(crate) fn is_locked(&self, id: StripeId) -> bool {
         self.get(id).word.load(Ordering::Acquire) & LOCKED != 0
     }
 
-    /// Sets what reads depend on, the fence of what is about to be published; the caller holds the lock and
-    /// has not published yet.
+    /// Sets the stamp to the fence of a write. The caller holds the lock and has not published the write yet.
     #[inline]
     pub(crate) fn set_stamp(&self, id: StripeId, after: &Ordered) {
         publishes!();
@@ -305,14 +305,14 @@ impl Stripes {
         self.get(id).stamp.store(after.lsn().0, Ordering::Release);
     }
 
-    /// What a read of a key of the stripe depends on; load it after the index was read.
+    /// The stamp that a read of a key of the stripe depends on; load it after the index was read.
     #[inline]
     pub(crate) fn stamp(&self, id: StripeId) -> u64 {
         self.get(id).stamp.load(Ordering::Acquire)
     }
 }
 
-/// Gives stripes back when it is dropped, also by a panic. Who keeps them forgets it.
+/// Unlocks stripes on drop, even after a panic. `mem::forget` keeps them locked.
 pub(crate) struct GiveBack<'a> {
     pub(crate) stripes: &'a Stripes,
     pub(crate) held: &'a [StripeId],
@@ -324,13 +324,13 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-/// Whether a session is publishing several keys at once, for those who look at all keys and not at some
+/// Whether a session is publishing several keys at once, for readers of all keys, which do not check single
 /// stripes. Only the session changes it.
 #[derive(Default)]
 pub(crate) struct Publishing(AtomicU64);
 
 impl Publishing {
-    /// Before the first key.
+    /// Call before the first key is published.
     pub(crate) fn begin(&self) {
         debug_assert!(
             self.0.load(Ordering::Relaxed) & 1 == 0,
@@ -340,7 +340,7 @@ impl Publishing {
             .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
     }
 
-    /// After the last one.
+    /// Call after the last one.
     pub(crate) fn end(&self) {
         publishes!();
         debug_assert!(
@@ -351,11 +351,11 @@ impl Publishing {
             .store((self.0.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
     }
 
-    /// Waits for what is being published now; whoever has seen a part of it may tell then, for all can be
-    /// seen.
+    /// Waits for the publication in progress. A reader that saw a part of it may answer then, since all of it
+    /// is visible.
     ///
     /// # Errors
-    /// What `goes_on` says, which is asked as long as it is not over.
+    /// The error of `goes_on`, which is called while the publication lasts.
     pub(crate) fn pass<E>(&self, goes_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
         let seen = self.0.load(Ordering::Acquire);
         let mut backoff = Backoff::new();
@@ -367,8 +367,8 @@ impl Publishing {
     }
 }
 
-/// Waits politely: spins, then yields, then naps. Holders hold for a microsecond, unless the value they
-/// write is large or they were descheduled.
+/// Spins, then yields, then sleeps. A stripe is held for about a microsecond, unless its value is large or
+/// its holder was descheduled.
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
@@ -424,12 +424,12 @@ mod tests {
         let taken = stripes.next_version(id);
         let (during, before) = (looked(1), stripes.word(id));
         stripes.unlock(id);
-        // This look had begun before and was over afterwards.
+        // This look began before the lock and ended after the unlock.
         let across = stripes.watch_number(id, 1, before, None);
         let after = looked(1);
         assert!(after != quiet && after != during && after != across);
         assert_eq!(after, taken << 1 | 1);
-        // Whoever compares holds the stripe.
+        // The comparing thread holds the stripe.
         stripes.lock(id, 1);
         assert_eq!(looked(1), after);
         stripes.unlock(id);
