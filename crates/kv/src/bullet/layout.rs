@@ -169,7 +169,7 @@ impl Geometry {
             count: self.logs as usize,
             log_bytes: self.log_bytes,
             entry_most: (self.log_bytes / 8).min(192 << 10) as usize / 64 * 64,
-            spared: 0,
+            reserved: 0,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a journal's entries say: a key's new value, or that it goes. One in each entry.
+//! The entries of a journal: a key's new value, or its removal. One change per entry.
 //!
 //! ```text
 //! change      +-----+---------+-----+-------+
@@ -21,19 +21,19 @@ const REMOVED: u64 = 1 << 63;
 pub(super) struct Change<'a> {
     pub(super) lsn: u64,
     pub(super) key: &'a [u8],
-    /// `None`: the key goes.
+    /// `None`: the key is removed.
     pub(super) value: Option<&'a [u8]>,
 }
 
 impl<'a> Change<'a> {
-    /// Bytes of an entry with it, up to whole lines.
+    /// Bytes of its entry, in whole lines.
     pub(super) fn entry_bytes(&self) -> usize {
         let words = self.key.len().next_multiple_of(8)
             + self.value.unwrap_or(&[]).len().next_multiple_of(8);
         (ENTRY_HEAD + HEAD + words).next_multiple_of(LINE as usize)
     }
 
-    /// The entry, with room for its head.
+    /// Writes the entry, with room for its head.
     pub(super) fn write(&self, into: &mut Vec<u8>) {
         assert!(self.lsn > 0, "a change is written that has not got its LSN");
         let removed = if self.value.is_none() { REMOVED } else { 0 };
@@ -56,7 +56,7 @@ impl<'a> Change<'a> {
         );
     }
 
-    /// What an entry says; `None`: nothing that a journal writes.
+    /// Parses an entry; `None` if no journal writes such an entry.
     pub(super) fn read(entry: &Entry<'a>) -> Option<Change<'a>> {
         let (lsn, lengths) = (word_at(entry.bytes, 0), word_at(entry.bytes, 8));
         let (key_bytes, value_bytes) = ((lengths as u32) as usize, (lengths >> 32) as usize);

@@ -1,4 +1,4 @@
-//! Reading a log: entry by entry, as long as they verify; and the lots that gleaners get.
+//! Reads a log entry by entry, as long as they verify, and hands batches of entries to gleaners.
 
 use super::entry::{ENTRY_HEAD, Entry, EntryHead, RecordAt};
 use super::log::Logs;
@@ -6,48 +6,48 @@ use crate::concurrency::seam::few;
 use crate::error::{Error, corrupt};
 use everdram_pm::LINE;
 
-/// Bytes read at once: what hides the latency of one read behind many entries.
+/// Bytes read at once: many entries share the latency of one read.
 const WINDOW: u64 = 16 << 10;
-/// The same for who wants one entry, which is seldom longer.
-const GLANCE: u64 = 4 * LINE;
-/// Operations of a lot, after which its log's cursor moves.
-const LOT: usize = 256;
+/// The same for a reader of single entries, which are seldom longer.
+const ONE_ENTRY: u64 = 4 * LINE;
+/// Operations per batch; after a batch the log's cursor moves.
+const BATCH: usize = 256;
 
 /// Reads a log's entries in order, many at a time.
 #[derive(Default)]
 pub(crate) struct Cursor {
     log: usize,
-    /// Bytes read at once, if an entry is not longer.
+    /// Bytes to read at once, unless an entry is longer.
     window: u64,
-    /// Positions that `bytes` holds.
+    /// Position of the first of `bytes`.
     from: u64,
     bytes: Vec<u8>,
 }
 
 /// What a cursor finds at a position.
 pub(crate) enum Next<'a> {
-    /// An entry, and the position behind it.
+    /// An entry, and the position after it.
     Entry(Entry<'a>, u64),
-    /// Nothing that verifies.
+    /// Bytes that do not verify.
     Nothing,
 }
 
-/// Some entries of a log, up to the end of an epoch: what a gleaner applies at once.
+/// A batch of a log's entries, up to the end of an epoch: what a gleaner applies at once.
 pub(crate) struct Entries<'a> {
     logs: &'a Logs,
     cursor: &'a mut Cursor,
-    /// Behind the last one that was given out.
+    /// Position after the last returned entry.
     pub(super) position: u64,
     limit: u64,
     epoch: u64,
-    /// Operations that were given out.
+    /// Operations returned so far.
     operations: usize,
-    /// There are no more of them in the log.
-    pub(super) are_all: bool,
+    /// Whether the log has no more of them.
+    pub(super) is_end: bool,
 }
 
 impl<'a> Entries<'a> {
-    /// Those from `position` on, of epochs up to `epoch`.
+    /// Entries from `position` on, of epochs up to `epoch`.
     pub(super) fn new(
         logs: &'a Logs,
         cursor: &'a mut Cursor,
@@ -61,28 +61,28 @@ impl<'a> Entries<'a> {
             limit,
             epoch,
             operations: 0,
-            are_all: false,
+            is_end: false,
         }
     }
 
-    /// The log that they are in.
+    /// Their log.
     pub(crate) fn log(&self) -> usize {
         self.cursor.log
     }
 
-    /// The next one.
+    /// The next entry of the batch.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
     pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, Error> {
-        self.are_all = self.are_all || self.position >= self.limit;
-        if self.are_all || self.operations >= few!(LOT) {
+        self.is_end = self.is_end || self.position >= self.limit;
+        if self.is_end || self.operations >= few!(BATCH) {
             return Ok(None);
         }
         let at = self.logs.place(self.cursor.log, self.position);
         match self.cursor.next(self.logs, self.position, self.limit) {
             Next::Entry(entry, _) if entry.head.epoch > self.epoch => {
-                self.are_all = true;
+                self.is_end = true;
                 Ok(None)
             }
             Next::Entry(entry, next) => {
@@ -104,21 +104,21 @@ impl Cursor {
         }
     }
 
-    /// Of who goes from log to log, and wants one entry of each.
+    /// For a reader that goes from log to log, one entry each.
     pub(crate) fn of_one(log: usize) -> Cursor {
         Cursor {
-            window: GLANCE,
+            window: ONE_ENTRY,
             ..Cursor::new(log)
         }
     }
 
-    /// Reads this log from now on, and again what it has read: that may have been written anew.
-    pub(super) fn turn_to(&mut self, log: usize) {
+    /// Switches to this log, and drops the bytes read before: they may have been overwritten.
+    pub(super) fn switch_to(&mut self, log: usize) {
         self.log = log;
         self.bytes.clear();
     }
 
-    /// The entry at `position`. Nothing behind `limit` is looked at.
+    /// The entry at `position`; reads nothing at or after `limit`.
     pub(crate) fn next(&mut self, logs: &Logs, position: u64, limit: u64) -> Next<'_> {
         let most = logs.to_end(position).min(limit.saturating_sub(position));
         if most < LINE || !self.fill(logs, position, LINE, most) {
@@ -127,7 +127,7 @@ impl Cursor {
         let head = EntryHead::read(self.at(position, LINE));
         let bytes = head.bytes();
         let padding = head.operations == 0;
-        // Padding goes up to the end of a lap. Only a pool that lies has some that goes on behind the limit.
+        // Padding ends where a lap ends. Only in a forged pool does it continue past the limit.
         let fits = bytes <= most && (!padding || bytes == logs.to_end(position));
         if bytes == 0 || !fits || !padding && bytes > logs.entry_most() as u64 {
             return Next::Nothing;
@@ -148,7 +148,7 @@ impl Cursor {
         Next::Entry(entry, position + bytes)
     }
 
-    /// What would be the head of an entry at `position`.
+    /// The head at `position`, not verified.
     pub(super) fn head(&mut self, logs: &Logs, position: u64, limit: u64) -> EntryHead {
         let most = logs.to_end(position).min(limit.saturating_sub(position));
         EntryHead::read(match self.fill(logs, position, LINE, most) {
@@ -157,8 +157,8 @@ impl Cursor {
         })
     }
 
-    /// Makes sure that `needed` bytes from `position` on are there; of those that can be read, there are
-    /// `most`.
+    /// Reads `needed` bytes from `position` on, unless they are in `bytes` already; at most `most` can be
+    /// read.
     fn fill(&mut self, logs: &Logs, position: u64, needed: u64, most: u64) -> bool {
         let end = self.from + self.bytes.len() as u64;
         if position >= self.from && position + needed <= end {

@@ -1,5 +1,5 @@
-//! Entries: what a log consists of. The layer knows how long one is, how many operations its writer counted,
-//! and whether it is what was written there; what the operations say is for whoever logs.
+//! Entries: the units of a log. This layer knows an entry's length, its number of operations, and whether it
+//! verifies; the user of the log gives the operations a meaning.
 //!
 //! ```text
 //! entry       +-------+-------+-------+---------+-----------+-----------+- - -   whole lines; never across the end of a log
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! The check is keyed with the pool's secret and covers the place of the entry and its position, which never
-//! repeats, so bytes of an earlier lap never verify (B8).
+//! repeats. So bytes of an earlier lap never verify (B8).
 
 use everdram_pm::{LINE, Secret};
 
-/// Bytes in front of an entry's operations.
+/// Bytes before an entry's operations.
 pub(crate) const ENTRY_HEAD: usize = 32;
 
-/// Where in an entry its epoch is.
+/// Offset of the epoch in an entry.
 pub(super) const EPOCH_AT: u64 = 8;
 
 const SALT_ENTRY: u64 = 0x65;
@@ -27,14 +27,14 @@ const _: () = {
     assert!(ENTRY_HEAD == 4 * 8 && EPOCH_AT == 8 && ENTRY_HEAD as u64 <= LINE);
 };
 
-/// The word at byte `at`; 0 where there is none.
+/// The word at byte `at`; 0 past the end.
 #[inline]
 pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Where a log record is: its log and its position. 0 stands for none.
+/// The log and position of a log record. 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct RecordAt(pub(crate) u64);
 
@@ -59,14 +59,14 @@ impl RecordAt {
 pub(crate) struct Entry<'a> {
     pub(crate) at: RecordAt,
     pub(super) head: EntryHead,
-    /// As its writer counted them; none: padding, up to where the log ends.
+    /// The writer's count; 0: padding up to the end of the log.
     pub(crate) operations: u32,
-    /// The operations, and what fills the last line.
+    /// The operations, and padding up to a whole line.
     pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// What the bytes from a position of a log on say, whole lines that do not verify.
+    /// The entry in whole lines that do not verify, at a position of a log.
     pub(super) fn unverified(log: usize, position: u64, bytes: &'a [u8]) -> Entry<'a> {
         let head = EntryHead::read(bytes);
         Entry {
@@ -78,13 +78,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether there can have been such an epoch in a pool that was opened so often: none has as many as half of
-/// what there are numbers for.
+/// Whether a pool of this incarnation can have this epoch: no incarnation uses half of the epochs it may
+/// number.
 pub(super) fn is_epoch(epoch: u64, incarnation: u64) -> bool {
     epoch >> 32 <= incarnation && epoch as u32 <= u32::MAX / 2
 }
 
-/// What the first words of an entry say.
+/// The first words of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryHead {
     check: u64,
@@ -110,19 +110,19 @@ impl EntryHead {
         u64::from(self.lines) * LINE
     }
 
-    /// Whether an entry at this position can say this of itself, in a pool that was opened so often.
+    /// Whether an entry at this position can have this head, in a pool of this incarnation.
     pub(super) fn is_sound(&self, position: u64, incarnation: u64) -> bool {
         is_epoch(self.epoch, incarnation) && self.ordered <= position
     }
 
-    /// Whether the entry at this place and position is what was written there. `bytes`: of the whole entry,
-    /// or the head of padding.
+    /// Whether the bytes verify as the entry that was written at this place and position: the whole entry, or
+    /// the head of padding.
     pub(super) fn verifies(&self, secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> bool {
         check_of_entry(secret, at, position, bytes) == self.check
     }
 }
 
-/// Never 0, which is how recovery ends a log.
+/// Never 0: recovery ends a log with that.
 fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 {
     assert!(
         bytes.len() >= ENTRY_HEAD,
@@ -132,7 +132,7 @@ fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 
     sum.max(1)
 }
 
-/// Fills the head of an entry whose operations are there already; `lines` counts those of the entry.
+/// Fills the head of an entry whose operations are in place; `lines` is the length of the entry.
 #[inline]
 pub(super) fn seal_entry(
     secret: &Secret,

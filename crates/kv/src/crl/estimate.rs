@@ -1,22 +1,22 @@
-//! How many operations the logs hold, about, before anybody has read them: what is replayed into can be made
-//! large enough at once.
+//! Estimates the number of operations in the logs before they are read, so that tables can be made large
+//! enough at once.
 //!
-//! Where a log ends is not written anywhere. But in front of its end an entry is never far away, and behind
-//! it there is none, so a bisection finds it with few looks. An estimate may be wrong, also because of damage
-//! or by what somebody wrote into values; whoever uses it has bounds of its own.
+//! Nothing records where a log ends. But before its end an entry is never far away, and after it there is
+//! none, so a bisection finds the end with few reads. An estimate may be wrong, also because of damage or of
+//! values that look like entries. Its users apply bounds of their own.
 
 use super::cursor::{Cursor, Next};
 use super::log::Logs;
 use everdram_pm::LINE;
 use everdram_pm::lock::lock;
 
-/// No operation is shorter.
+/// Shortest operation in bytes.
 const OPERATION_LEAST: u64 = 32;
-/// Bytes of each log that are looked at closely: values may look like many long entries.
+/// Bytes of each log that are verified: values may look like many long entries.
 const CLOSELY: u64 = 4 << 20;
 
 impl Logs {
-    /// Operations in all logs, about.
+    /// Estimated number of operations in all logs.
     pub(super) fn estimate(&self) -> u64 {
         let heads = lock(&self.ledger).heads.clone();
         let each = heads.iter().enumerate();
@@ -41,8 +41,8 @@ impl Logs {
         (first - head) * operations / bytes.max(1)
     }
 
-    /// The first entry from a position on, not further away than one is long: where it begins and ends, and
-    /// how many operations it has. `closely`: bytes that may still be checked.
+    /// The first entry at or after a position, at most one entry's length away: its beginning, its end and
+    /// its number of operations. `closely`: bytes that may still be verified.
     fn entry_near(
         &self,
         cursor: &mut Cursor,
@@ -74,7 +74,7 @@ mod tests {
     use crate::options::Options;
     use everdram_pm::{Medium, MediumChoice};
 
-    /// Shows nothing, and so keeps one record of each key.
+    /// Stores nothing, so the journal keeps one record of each key.
     struct Forgetful;
 
     impl Volatile for Forgetful {
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// In new logs, and in logs that have been round several times.
+    /// In new logs, and in logs after several laps.
     #[test]
     fn a_guess_is_near() {
         let dir = tempfile::tempdir().unwrap();

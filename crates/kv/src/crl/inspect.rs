@@ -1,9 +1,9 @@
-//! What a journal's pool holds, for people: read as recovery reads it, without the map that the pool belongs
-//! to, and into private memory.
+//! The contents of a journal's pool, for display: read as recovery reads them, into private memory, without
+//! the map that the pool belongs to.
 //!
-//! Recovery judges the geometry, the ledger and where each log ends. What it refuses is damage, and beyond
-//! that nothing is known of the pool. What it accepts is walked once more, entry by entry: which of them are
-//! still what their keys have, and how full the logs are.
+//! Recovery judges the geometry, the ledger and the end of each log. If it refuses, that is damage, and
+//! nothing else is known of the pool. If it accepts, this walks the logs once more, entry by entry: which
+//! entries are current, and how full the logs are.
 
 use super::change::Change;
 use super::cursor::{Cursor, Next};
@@ -21,10 +21,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What people call it, where an engine would have its name.
+/// The name shown instead of an engine's.
 pub(crate) const NAME: &str = "journal";
 
-/// Which LSN counts of each key.
+/// The current LSN of each key.
 #[derive(Default)]
 struct Newest(Mutex<HashMap<Vec<u8>, u64>>);
 
@@ -42,16 +42,16 @@ impl Volatile for Newest {
     }
 }
 
-/// What one log holds.
+/// The contents of one log.
 #[derive(Default)]
 struct Held {
     entries: u64,
     used_bytes: u64,
-    /// Of that, in entries that are what their keys have.
+    /// Bytes in entries that are current.
     live_bytes: u64,
 }
 
-/// The pool of a journal at `path`, to be looked at.
+/// Opens the pool of a journal at `path` read-only.
 ///
 /// # Errors
 /// As opening it.
@@ -64,7 +64,7 @@ pub(crate) fn pool(path: &Path) -> Result<Arc<Pool>, Error> {
     pool_of(path, &options, (JOURNAL, [0; 8]), vec![JOURNAL])
 }
 
-/// The journal of such a pool. `None`: it was made and never got any further.
+/// The journal of such a pool. `None`: its creation was interrupted.
 fn journal(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Option<Journal<Newest>>, Error> {
     if pool.extents(OWNER).is_empty() {
         return Ok(None);
@@ -77,10 +77,10 @@ fn journal(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Option<Journal
     Journal::read(pool, Newest::default(), &report).map(Some)
 }
 
-/// Verifies everything.
+/// Verifies every entry.
 ///
 /// # Errors
-/// The pool cannot be read; damage is no error here.
+/// The pool cannot be read; damage is in the report.
 pub(crate) fn check(pool: Arc<Pool>, progress: Option<Progress>) -> Result<CheckReport, Error> {
     let mut report = CheckReport::default();
     let journal = match journal(pool, progress) {
@@ -106,10 +106,10 @@ pub(crate) fn check(pool: Arc<Pool>, progress: Option<Progress>) -> Result<Check
     Ok(report)
 }
 
-/// Tells what there is.
+/// Adds the journal's fields and figures to `inspection`.
 ///
 /// # Errors
-/// As opening it: damage says where.
+/// As opening it; the error for a damaged pool names the place.
 pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(), Error> {
     let pool_bytes = pool.backed_bytes();
     let Some(journal) = journal(pool, None)? else {
@@ -156,7 +156,7 @@ pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(
     Ok(())
 }
 
-/// Walks a log that recovery has accepted.
+/// Walks a log that recovery accepted.
 fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
     let (logs, state) = (&journal.logs, journal.logs.log(log));
     let limit = state.published.load(Ordering::Acquire);
@@ -168,7 +168,7 @@ fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
             return Err(Finding::new(at, "a log record does not verify"));
         };
         held.used_bytes += next - position;
-        // Padding says nothing.
+        // Padding has no change.
         if let Some(change) = Change::read(&entry) {
             held.entries += 1;
             if change.value.is_some() && journal.map().lsn(change.key) == Some(change.lsn) {

@@ -2,24 +2,23 @@
 //! one live entry in some log.
 //!
 //! # The story of one put
-//! 1. The writer takes a log that has room, so that it waits for room before it holds anything.
-//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), over all that follows: so the order of a
-//!    key's LSNs, of its entries, and of what the map shows is one.
+//! 1. The writer takes a log that has room. So it waits for room before it holds anything.
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), for all that follows. So a key's LSNs, its
+//!    entries and the map's values have one order.
 //! 3. It appends an entry, fences it, and waits until it is durable. Then the map shows it.
 //!
 //! # Room
-//! The logs do not fill up, because whoever finds no room *cleans*: goes through the oldest epoch of each
-//! log, and puts again what the map still has from there, into the same log. An entry that is not what the
-//! map has of its key is of no use, and neither is a removal: whatever it removes is in the same epoch or was
-//! reclaimed in an earlier one. When the copies are fenced, the ledger moves all heads at once.
+//! A writer that finds no room *cleans*, so the logs do not fill up. It goes through the oldest epoch of each
+//! log, and appends the current entries from there again, to the same log. An entry that is not current is
+//! useless. So is a removal: the entries it removes are in the same epoch or were reclaimed earlier. When the
+//! copies are fenced, the ledger moves all heads at once.
 //!
-//! Writers leave more than half of each log to that, and puts leave room for removals, so a map that is too
-//! large can shrink. A pass cleans one epoch, the oldest that there is, and puts what it copies into a later
-//! one. So, whatever crashes come in between, a log takes copies of what writers put there once, and that
-//! always fits.
+//! Writers reserve more than half of each log for cleaning, and puts leave room for removals, so a map that
+//! is too large can shrink. A pass cleans one epoch, the oldest, and appends its copies in a later one. So a
+//! log takes copies of what writers put there once, whatever crashes happen meanwhile, and that always fits.
 //!
-//! What is left in the logs is newer than all that was reclaimed, and of a key's entries the one with the
-//! greatest LSN counts: recovery is to read the logs.
+//! What is left in the logs is newer than everything reclaimed, and of a key's entries the one with the
+//! greatest LSN counts. So recovery only reads the logs.
 
 use super::change::Change;
 use super::entry::Entry;
@@ -42,37 +41,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Owner of the extent of the logs.
 pub(super) const OWNER: u32 = 1;
-/// The format these sources write.
+/// The format version that this code writes.
 const FORMAT: u64 = 1;
 
-/// A map in DRAM that a [`Journal`] makes persistent. It has to keep a number for each key, the LSN of its
+/// A map in DRAM that a [`Journal`] makes persistent. It must keep a number for each key: the LSN of its
 /// value.
 ///
-/// Calls for one key come one at a time; those for different keys may come at once. What is called here must
-/// not write through the journal.
+/// Calls for one key are sequential; calls for different keys may be concurrent. These methods must not write
+/// through the journal.
 pub trait Volatile: Sync {
-    /// The key has this value from now on, or is gone. From here on others may see it: it is durable; while a
-    /// journal is being opened, it is when that is done.
+    /// Sets or removes the key. The change is durable, so readers may see it at once; while a journal is
+    /// being opened, only after that.
     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
 
-    /// The LSN that the key's value was shown with; `None`: there is no such key.
+    /// The LSN with which the key's value was shown; `None`: no such key.
     fn lsn(&self, key: &[u8]) -> Option<u64>;
 }
 
-/// See the module text. What the map is read with is the map's own affair; it is written through a
+/// See the module text. The program reads its map in its own way, and writes it through a
 /// [`Writer`](super::Writer).
 pub struct Journal<V> {
     pub(super) pool: Arc<Pool>,
     pub(super) logs: Logs,
     pub(super) stripes: Stripes,
-    /// Why it takes no more writes, once something failed half-way.
+    /// Why it takes no more writes, once a write failed half-way.
     pub(super) halted: Halt,
-    /// Puts and removals since it was opened, by log: counted by who holds the log.
+    /// Puts and removals since it was opened, by log; the log's holder counts.
     pub(super) counts: Box<[CachePadded<AtomicU64>]>,
     map: V,
 }
 
-/// Bytes of the pool's logs: number, and length of each.
+/// The shape of the logs, from the geometry words.
 fn shape([format, count, log_bytes, ..]: [u64; 8], at: u64) -> Option<Shape> {
     let is_sound = format == FORMAT
         && (1..=LOGS_MAX as u64).contains(&count)
@@ -84,13 +83,12 @@ fn shape([format, count, log_bytes, ..]: [u64; 8], at: u64) -> Option<Shape> {
         count: count as usize,
         log_bytes,
         entry_most: entry_most as usize,
-        // A removal, copies of all that is there then, and padding; each append asks for the room of two
-        // entries.
-        spared: log_bytes / 2 + 4 * entry_most,
+        // A removal, copies of everything current, and padding; each append asks for the room of two entries.
+        reserved: log_bytes / 2 + 4 * entry_most,
     })
 }
 
-/// What the superblock of a new journal's pool says: number and geometry words.
+/// Number and geometry words in the superblock of a new journal's pool.
 ///
 /// # Errors
 /// [`Error::Options`].
@@ -112,7 +110,7 @@ impl<V: Volatile> Journal<V> {
     /// (key, value and 48 bytes, rounded up to lines of 64) must fit into three eighths of the logs.
     ///
     /// # Errors
-    /// See [`Error`]; a pool that cannot be opened is left untouched.
+    /// See [`Error`]; a pool that cannot be opened is unchanged.
     pub fn open(path: impl AsRef<Path>, options: &Options, map: V) -> Result<Journal<V>, Error> {
         let path = path.as_ref();
         if options.read_only {
@@ -131,7 +129,7 @@ impl<V: Volatile> Journal<V> {
         Journal::read(pool, map, &|_, _| {})
     }
 
-    /// As [`Journal::over`]; `progress` hears how many of how many logs were begun.
+    /// As [`Journal::over`]; `progress` is called with logs begun and logs in total.
     pub(super) fn read(
         pool: Arc<Pool>,
         map: V,
@@ -178,23 +176,23 @@ impl<V: Volatile> Journal<V> {
         })
     }
 
-    /// The map: to be read.
+    /// The map, to read it.
     pub fn map(&self) -> &V {
         &self.map
     }
 
-    /// Bytes that one log may hold for a removal.
+    /// Most bytes of one log before a removal.
     pub(super) fn most_to_remove(&self) -> u64 {
         self.logs.most() + 2 * self.logs.entry_most() as u64
     }
 
-    /// Bytes that are in the logs, and so many may be there before they are cleaned.
+    /// Bytes in the logs, and the bytes at which cleaning starts.
     pub fn used_bytes(&self) -> (u64, u64) {
         let most = self.logs.most() * self.logs.count() as u64;
         (self.logs.used_bytes(), most)
     }
 
-    /// Makes everything durable on its own files, and closes the pool. Without it nothing is lost, and the
+    /// Makes everything durable in the pool's files, and closes the pool. Without it nothing is lost, but the
     /// next open takes longer.
     ///
     /// # Errors
@@ -213,23 +211,23 @@ impl<V: Volatile> Journal<V> {
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The oldest epoch of which there is anything in the logs.
+    /// The epoch of the oldest entry in the logs.
     pub(super) fn oldest_epoch(&self) -> u64 {
         let oldest = (0..self.logs.count()).filter_map(|log| self.logs.first_epoch(log));
         oldest.min().unwrap_or(u64::MAX)
     }
 
-    /// Refuses writes once the medium has failed, or a write did half-way.
+    /// Refuses writes once the medium has failed, or a write failed half-way.
     pub(super) fn healthy(&self) -> Result<(), Error> {
         self.halted.healthy(&self.pool)
     }
 }
 
-/// Recovery under way.
+/// A recovery in progress.
 struct Recovery<'a, V> {
     map: &'a V,
     found: ReadFlusher,
-    /// The LSN that counts so far, of removed keys, too.
+    /// The current LSN of each key so far, including removed keys.
     newest: HashMap<Vec<u8>, u64>,
     lsn_max: u64,
 }

@@ -1,4 +1,4 @@
-//! The ledger: what was reclaimed of all logs together.
+//! The ledger: what was reclaimed, for all logs together.
 //!
 //! ```text
 //! root page   +- - -+--------+--------+
@@ -10,17 +10,17 @@
 //!             +-------+----------+-------+---------+--------+--------+- - -
 //! ```
 //!
-//! It is there twice: the second copy is begun when the first is durable, and nobody relies on what it says
-//! before both are. So whichever of them a crash has torn, or something has damaged, the other one will do.
+//! It has two copies. The second is begun when the first is durable, and nothing relies on the ledger before
+//! both are. So if a crash tears one copy, or something damages it, the other one still works.
 
 use super::entry::{is_epoch, word_at};
 use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::{LINE, Lane, Pool, ROOT_AT, ROOT_BYTES, Secret};
 
-/// Logs there may be.
+/// Most logs.
 pub(crate) const LOGS_MAX: usize = 128;
-/// Where the first ledger is, and what each has room for.
+/// Offset of the first copy.
 pub(crate) const LEDGERS_AT: u64 = ROOT_AT + 512;
 const LEDGER_BYTES: u64 = 1536;
 const LEDGER_HEAD: usize = 56;
@@ -30,7 +30,7 @@ const LEDGERS: [u64; 2] = [LEDGERS_AT, LEDGERS_AT + LEDGER_BYTES];
 const _: () = assert!(LEDGERS_AT + 2 * LEDGER_BYTES <= ROOT_AT + ROOT_BYTES);
 const _: () = assert!(LEDGER_HEAD + 8 * LOGS_MAX <= LEDGER_BYTES as usize);
 
-/// No position in a log is greater.
+/// Greatest position in a log.
 const POSITION_MAX: u64 = 1 << 55;
 
 const SALT_LEDGER: u64 = 0x6c;
@@ -47,17 +47,17 @@ const _: () = {
     assert!(POSITION_MAX < 1 << 56 && LOGS_MAX < 1 << 8);
 };
 
-/// Words that whoever logs has in the ledger: they change with it, or not at all.
+/// Words of the log's user that the ledger keeps: they change with it, atomically.
 pub(crate) type Notes = [u64; 4];
 
-/// What was reclaimed, in one piece: how far, and what it amounts to.
+/// What was reclaimed, in one record: how far, and the user's words about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     pub(crate) sequence: u64,
-    /// Entries of epochs up to this one are applied; what is left of them in the logs does not count.
+    /// Entries of epochs up to this one are applied; those still in the logs do not count.
     pub(crate) epoch: u64,
     pub(crate) notes: Notes,
-    /// The first position of each log that counts.
+    /// The first position that counts, of each log.
     pub(crate) heads: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Ledger {
         }
     }
 
-    /// The bytes of the copy at `at`, whole lines.
+    /// The bytes of the copy at `at`, in whole lines.
     fn to_bytes(&self, secret: &Secret, at: u64) -> Vec<u8> {
         assert!(
             self.heads.len() <= LOGS_MAX,
@@ -88,12 +88,12 @@ impl Ledger {
         bytes
     }
 
-    /// Bytes of a copy, for so many logs.
+    /// Bytes of a copy, for this many logs.
     fn bytes(logs: usize) -> usize {
         LEDGER_HEAD + 8 * logs
     }
 
-    /// The copy that `bytes` are, read at `at`.
+    /// Parses the copy in `bytes`, read at `at`.
     fn parse(secret: &Secret, at: u64, bytes: &[u8]) -> Option<Ledger> {
         let check = secret.sum_words([secret.sum(bytes.get(8..)?), at, SALT_LEDGER]);
         if word_at(bytes, 0) != check {
@@ -112,7 +112,7 @@ impl Ledger {
         })
     }
 
-    /// Whether an engine can have written it, in a pool that was opened so often.
+    /// Whether an engine can have written it, in a pool of this incarnation.
     fn is_sound(&self, incarnation: u64) -> bool {
         let heads_fit = |head: &u64| head.is_multiple_of(LINE) && *head <= POSITION_MAX;
         self.heads.iter().all(heads_fit)
@@ -120,8 +120,8 @@ impl Ledger {
             && self.sequence < u64::MAX / 2
     }
 
-    /// The ledger of a pool with so many logs, to be settled. `None`: there was none yet, or it was lost,
-    /// which the caller can tell by what else is there.
+    /// Reads the ledger of a pool with `logs` logs; the caller settles `found`. `None`: the pool has none
+    /// yet, or lost it; the rest of the pool tells the caller which.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
@@ -133,7 +133,7 @@ impl Ledger {
         let mut copies = [const { Vec::new() }; 2];
         for (at, bytes) in LEDGERS.into_iter().zip(&mut copies) {
             bytes.resize(Ledger::bytes(logs), 0);
-            // The next one is begun in the first copy: the second must not be lost then.
+            // The next ledger is begun in the first copy; the second must then be durable.
             found.keep(at, bytes.len() as u64);
             pool.region().load(at, bytes);
         }
@@ -146,7 +146,7 @@ impl Ledger {
             false => second,
         };
         let Some(newest) = newest else {
-            // The first one ever may be torn; the second is not begun before.
+            // The very first copy may be torn: the second is begun only after it is durable.
             return match copies[1].iter().all(|byte| *byte == 0) {
                 true => Ok(None),
                 false => Err(corrupt(LEDGERS_AT, "both ledgers are damaged")),
@@ -161,7 +161,7 @@ impl Ledger {
         Ok(Some(newest))
     }
 
-    /// Makes the first ledger of a pool.
+    /// Writes the first ledger of a pool.
     pub(crate) fn first(lane: &mut Lane, logs: usize) -> Ledger {
         let ledger = Ledger {
             sequence: 1,

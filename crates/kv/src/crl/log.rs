@@ -9,8 +9,8 @@
 //!
 //! A position counts bytes and never repeats; the place in the log is the position modulo the log's size. A
 //! writer takes a log for a *group*: the operations between two commits of its session. It appends entries,
-//! which nobody needs before the group's fence, and raises `published` after the fence, when what they did
-//! can be seen. There is no tail in the pool: recovery goes from entry to entry as long as they verify.
+//! which nothing needs before the group's fence. After the fence, when their effects can be visible, it
+//! raises `published`. The pool has no tail: recovery goes from entry to entry as long as they verify.
 //!
 //! # Epochs
 //! Each entry carries the epoch in which it was appended. Epochs only grow: along a log, and along the
@@ -18,8 +18,8 @@
 //! it is open. Reclaiming all logs epoch by epoch therefore never drops a record while an older one of its
 //! key remains (B1, B2).
 //!
-//! A writer takes the log's lock, then loads the epoch; whoever begins a new epoch raises it, then looks at
-//! the locks. All in one order (`SeqCst`), so either the writer sees the new epoch or is seen.
+//! A writer takes the log's lock, then loads the epoch. A new epoch is begun by raising it, then reading the
+//! locks. All of this is in one order (`SeqCst`): the writer sees the new epoch, or its lock is seen.
 
 use super::entry::{ENTRY_HEAD, EPOCH_AT, RecordAt, seal_entry};
 use super::ledger::Ledger;
@@ -36,23 +36,23 @@ const UNLOCKED: u64 = 0;
 /// One log's volatile state.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// Who writes: 0 nobody, otherwise the epoch that was current when the lock was taken.
+    /// 0 if no writer holds the log, otherwise the epoch that was current when the lock was taken.
     writer: AtomicU64,
-    /// Where the next entry goes; the writer's.
+    /// Where the next entry goes; owned by the writer.
     tail: AtomicU64,
-    /// Entries before this position are fenced, and can be seen.
+    /// Entries before this position are fenced, and their effects can be visible.
     pub(crate) published: AtomicU64,
     /// Entries before this position are reclaimed, durably.
     pub(crate) head: AtomicU64,
-    /// One gleaner at a time.
+    /// Whether the log has a gleaner; at most one at a time.
     gleaning: AtomicBool,
-    /// Entries before this position are applied, durably. The gleaner's.
+    /// Entries before this position are applied, durably. Owned by the gleaner.
     pub(super) cursor: AtomicU64,
     /// The log has been gleaned up to the end of this epoch.
     pub(super) gleaned: AtomicU64,
 }
 
-/// What the logs of a pool are like.
+/// Place and sizes of the logs of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Offset of the first log.
@@ -61,25 +61,25 @@ pub(crate) struct Shape {
     pub(crate) log_bytes: u64,
     /// The longest entry in bytes.
     pub(crate) entry_most: usize,
-    /// Bytes of each log that writers leave to gleaners, who append what they do not apply elsewhere.
-    pub(crate) spared: u64,
+    /// Bytes of each log that writers leave to gleaners, for entries that are kept in the log.
+    pub(crate) reserved: u64,
 }
 
 impl Shape {
-    /// Whether nothing was ever appended: an entry begins with its check, also behind the end of a lap. A
-    /// pool without a ledger in which this is not so has lost it.
+    /// Whether nothing was ever appended: every entry begins with its check, even the first one of a lap. A
+    /// pool without a ledger where this is `false` has lost its ledger.
     pub(crate) fn is_blank(&self, pool: &Pool) -> bool {
         let mut logs = (0..self.count as u64).map(|log| self.at + log * self.log_bytes);
         logs.all(|log| pool.region().load_word(log) == 0)
     }
 }
 
-/// The pass that is under way.
+/// The pass in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
-    /// The epoch that it reclaims; 0: there is none.
+    /// The epoch that it reclaims; 0: no pass.
     pub(super) epoch: u64,
-    /// Nobody writes in that epoch any more.
+    /// No writer holds that epoch any more.
     pub(super) is_over: bool,
 }
 
@@ -90,23 +90,23 @@ pub(crate) struct Logs {
     logs: Box<[CachePadded<Log>]>,
     epoch: CachePadded<AtomicU64>,
     pub(super) pass: Mutex<Pass>,
-    /// What was reclaimed last; its copies in the pool are durable.
+    /// The last ledger; its copies in the pool are durable.
     pub(super) ledger: Mutex<Ledger>,
 }
 
-/// What a session appends between two commits.
+/// The entries of a session between two commits.
 #[derive(Debug)]
 pub(crate) struct Group {
     log: usize,
-    /// Where its first entry begins: everything before is fenced.
+    /// Where its first entry begins; everything before is fenced.
     start: u64,
     tail: u64,
-    /// Bytes that the log may hold for it.
+    /// Limit of the log's bytes for this group.
     most: u64,
 }
 
 impl Logs {
-    /// The logs of a pool, as empty as the ledger says; see [`Logs::recover`].
+    /// The logs of a pool, empty according to the ledger; see [`Logs::recover`].
     pub(crate) fn new(pool: Arc<Pool>, shape: Shape, ledger: Ledger) -> Logs {
         // A pool that is salvaged may have lost its ledger.
         let heads = ledger.heads.len();
@@ -115,7 +115,7 @@ impl Logs {
             "a ledger of another number of logs"
         );
         assert!(
-            2 * shape.entry_most as u64 + shape.spared <= shape.log_bytes,
+            2 * shape.entry_most as u64 + shape.reserved <= shape.log_bytes,
             "logs that never have room for an entry"
         );
         Logs {
@@ -141,13 +141,13 @@ impl Logs {
         self.shape.entry_most
     }
 
-    /// Where in the pool a position of a log is.
+    /// The pool offset of a position of a log.
     #[inline]
     pub(crate) fn place(&self, log: usize, position: u64) -> u64 {
         self.shape.at + log as u64 * self.shape.log_bytes + position % self.shape.log_bytes
     }
 
-    /// Bytes from a position to where the log ends and begins again.
+    /// Bytes from a position to the end of the lap.
     pub(crate) fn to_end(&self, position: u64) -> u64 {
         self.shape.log_bytes - position % self.shape.log_bytes
     }
@@ -156,22 +156,22 @@ impl Logs {
         self.shape.log_bytes
     }
 
-    /// Room that an append may need: the entry, and as much padding in front of it.
+    /// Room that an append may need: the entry, and as much padding before it.
     fn room_needed(&self) -> u64 {
         2 * self.shape.entry_most as u64
     }
 
-    /// Bytes that one log may hold for its writers.
+    /// Most bytes of one log for its writers.
     pub(crate) fn most(&self) -> u64 {
-        self.shape.log_bytes - self.shape.spared
+        self.shape.log_bytes - self.shape.reserved
     }
 
-    /// Takes a log that has room, the wanted one if it is free. `None`: there is none.
+    /// Takes a log that has room, if possible the wanted one. `None`: there is none.
     pub(crate) fn begin(&self, wanted: usize) -> Option<Group> {
         self.begin_up_to(wanted, self.most())
     }
 
-    /// As [`Logs::begin`], where a log may hold so many bytes.
+    /// As [`Logs::begin`], if a log may hold `most` bytes.
     pub(super) fn begin_up_to(&self, wanted: usize, most: u64) -> Option<Group> {
         let count = self.logs.len();
         for nth in 0..count {
@@ -187,8 +187,8 @@ impl Logs {
         None
     }
 
-    /// Takes this log, with the room that writers leave; `None`: somebody writes.
-    pub(super) fn begin_spared(&self, log: usize) -> Option<Group> {
+    /// Takes this log, with the room that writers leave; `None`: a writer holds it.
+    pub(super) fn begin_reserved(&self, log: usize) -> Option<Group> {
         self.lock(log, self.shape.log_bytes)
     }
 
@@ -219,8 +219,8 @@ impl Logs {
         group.tail + self.room_needed() <= head + group.most
     }
 
-    /// Appends an entry: `bytes` has room for its head, then `operations` operations. Durable, and part of
-    /// the log, with the next fence. The caller has seen that it fits. Returns where the entry is.
+    /// Appends an entry: `bytes` has room for its head, then `operations` operations. The next fence makes it
+    /// durable and part of the log. The caller has checked that it fits. Returns the entry's position.
     pub(crate) fn append(
         &self,
         lane: &mut Lane,
@@ -270,15 +270,16 @@ impl Logs {
             bytes.len() as u64 <= self.to_end(group.tail) && at.is_multiple_of(LINE),
             "an entry goes across the end of its log, or begins within a line"
         );
-        // The epoch of now, while the key's row is held: a group may have begun long before its key was
-        // written by another.
+        // The current epoch, read while the key's row is held: the group may have begun long before another
+        // writer wrote this key.
         let marks = [self.epoch(), group.start];
         let secret = self.pool.secret();
         seal_entry(secret, [at, group.tail], marks, sizes, &mut bytes[..sealed]);
         lane.stream(at, bytes)
     }
 
-    /// The group's entries are fenced, and can be seen: gleaners may take them, and somebody else may write.
+    /// Ends a group whose entries are fenced and whose effects are visible: gleaners may take them, and
+    /// another writer may take the log.
     #[inline]
     pub(crate) fn end(&self, group: Group) -> usize {
         let log = &self.logs[group.log];
@@ -303,7 +304,7 @@ impl Logs {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// The epoch that was reclaimed last.
+    /// The last reclaimed epoch.
     pub(crate) fn reclaimed(&self) -> u64 {
         lock(&self.ledger).epoch
     }
@@ -328,7 +329,7 @@ impl Logs {
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
-    /// Whether no group of this epoch, or an older one, is being written.
+    /// Whether no group is being written that began in this epoch or an older one.
     pub(super) fn is_over(&self, epoch: u64) -> bool {
         self.logs.iter().all(|log| {
             let writer = log.writer.load(Ordering::SeqCst);
@@ -336,7 +337,7 @@ impl Logs {
         })
     }
 
-    /// Puts a log to where recovery found its entries.
+    /// Sets a log to the entries that recovery found.
     pub(super) fn restore(&self, log: usize, head: u64, tail: u64) {
         assert!(
             head <= tail && tail - head <= self.shape.log_bytes,
@@ -357,12 +358,12 @@ impl Logs {
         }
     }
 
-    /// Bytes that are in all logs, as a share of their sizes in percent.
+    /// Used bytes of all logs, in percent of their sizes.
     pub(crate) fn fill(&self) -> u64 {
         self.used_bytes() * 100 / (self.shape.log_bytes * self.logs.len() as u64)
     }
 
-    /// Bytes that are in the fullest log, as a share of its size in percent.
+    /// Used bytes of the fullest log, in percent of its size.
     pub(crate) fn occupancy(&self) -> u64 {
         let used = self.logs.iter().map(|log| {
             let published = log.published.load(Ordering::Relaxed);
@@ -371,13 +372,13 @@ impl Logs {
         used.max().unwrap_or(0) * 100 / self.shape.log_bytes
     }
 
-    /// Bytes ever written: who finds another number knows that somebody has written.
+    /// Bytes ever written: a different number proves that a writer has written.
     pub(crate) fn written(&self) -> u64 {
         let tails = self.logs.iter().map(|log| log.tail.load(Ordering::Relaxed));
         tails.fold(0, u64::wrapping_add)
     }
 
-    /// A number that changes when anything goes on in any log, or most likely does.
+    /// A number that changes with any progress in any log, almost certainly.
     pub(crate) fn marks(&self) -> u64 {
         let marks = self.logs.iter().flat_map(|log| {
             let places = [
@@ -392,7 +393,7 @@ impl Logs {
         marks.fold(self.epoch(), u64::wrapping_add)
     }
 
-    /// Bytes that are in the logs.
+    /// Used bytes of all logs.
     pub(crate) fn used_bytes(&self) -> u64 {
         let used = self.logs.iter().map(|log| {
             let tail = log.tail.load(Ordering::Acquire);
@@ -401,7 +402,7 @@ impl Logs {
         used.sum()
     }
 
-    /// Whether no log has room for a writer, taken or not.
+    /// Whether no log has room for a writer, including logs that are held.
     pub(crate) fn are_full(&self) -> bool {
         self.logs.iter().all(|log| {
             let (tail, head) = (
@@ -412,7 +413,7 @@ impl Logs {
         })
     }
 
-    /// The epoch of the first entry of a log; `None`: there is none.
+    /// The epoch of the first entry of a log; `None` if the log is empty.
     pub(crate) fn first_epoch(&self, number: usize) -> Option<u64> {
         let log = self.log(number);
         let (head, limit) = (
@@ -436,7 +437,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Which log it is in.
+    /// Number of its log.
     pub(crate) fn log(&self) -> usize {
         self.log
     }
@@ -448,7 +449,7 @@ impl Log {
         self.gleaning.load(Ordering::Relaxed)
     }
 
-    /// Becomes its gleaner, if there is none.
+    /// Becomes its gleaner, if it has none.
     pub(super) fn try_glean(&self) -> bool {
         !self.gleaning.load(Ordering::Relaxed) && !self.gleaning.swap(true, Ordering::Acquire)
     }

@@ -1,13 +1,12 @@
-//! Cross-referencing logs (section 2.3 of Bullet's paper): what makes something volatile persistent, whatever
-//! it is.
+//! Cross-referencing logs (section 2.3 of Bullet's paper): they make any volatile structure persistent.
 //!
-//! Writers append entries to circular logs, in groups; an entry is durable with one fence. What entries say
-//! is for whoever logs. Their room is used again epoch by epoch: a pass has them applied to something else,
-//! which is a trait, and writes one ledger that moves the heads of all logs. After a crash what is in the
-//! logs is replayed, into something that is another trait.
+//! Writers append entries to circular logs, in groups; one fence makes a group durable. The user of the logs
+//! gives entries their meaning. Log room is reclaimed epoch by epoch: a pass applies the entries of an epoch
+//! to a back (the trait `Back`), then writes one ledger that moves the heads of all logs. After a crash
+//! recovery replays the logs (the trait `Replay`).
 //!
 //! Engine `bullet` logs for its table in DRAM and applies to its persistent table. [`Journal`] does it for
-//! any map that a program has; nothing but the logs is behind that:
+//! any map of a program, with the logs as the only copy:
 //!
 //! ```
 //! use everdram::crl::{Journal, Volatile};

@@ -1,15 +1,14 @@
-//! The epoch advancer (section 2.4): passes that apply what was logged up to the end of an epoch, and then
+//! The epoch advancer (section 2.4): passes that apply everything logged up to the end of an epoch, and then
 //! reclaim it.
 //!
 //! ```text
 //!   idle ─ whoever asks wants one ─▶ ending ─ nobody writes in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
 //! ```
 //!
-//! Nobody owns a pass. Whoever has time, or waits for room, takes a step of it; a step is bounded.
+//! No thread owns a pass. A thread that has time, or waits for room, takes a bounded step of it.
 //!
-//! The last step writes the *ledger*: the epoch, and where each log begins now. It is one record (and a copy
-//! of it), so after a crash all logs begin where they began before the pass, or all where they begin after it
-//! (B1, B3).
+//! The last step writes the *ledger*: the epoch, and the new head of each log. It is one record (in two
+//! copies), so after a crash all logs begin at their old heads, or all at their new ones (B1, B3).
 
 use super::cursor::{Cursor, Entries};
 use super::ledger::{Ledger, Notes};
@@ -21,42 +20,41 @@ use everdram_pm::Lane;
 use everdram_pm::lock::lock;
 use std::sync::atomic::Ordering;
 
-/// What entries are applied to before their room is used again (the paper's persistent table). The logs do
-/// not ask what that is.
+/// The structure to which entries are applied before their room is reused (the paper's persistent table). The
+/// logs do not know what it is.
 pub(crate) trait Back {
-    /// Applies entries of one log, in order. When it returns, what they did does not need them any more: it
-    /// is fenced elsewhere.
+    /// Applies entries of one log, in order. On return their effects are fenced elsewhere and do not need the
+    /// entries any more.
     ///
     /// # Errors
-    /// Whatever was applied, the same entries are applied again.
+    /// The same entries are applied again later, whichever of them were applied.
     fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error>;
 
-    /// All entries up to the end of this epoch are applied. Changes the words that the ledger is to have
-    /// beside that.
+    /// All entries up to the end of this epoch are applied. Updates the user's words for the ledger.
     fn note(&mut self, epoch: u64, notes: &mut Notes);
 
-    /// What the ledger is written with.
+    /// The lane to write the ledger with.
     fn lane(&mut self) -> &mut Lane;
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Worked,
     /// The last step of a pass: everything up to the end of this epoch is reclaimed.
     Reclaimed(u64),
-    /// It is for others to go on.
+    /// Only other threads can continue now.
     Waiting,
-    /// There is nothing to do.
+    /// No pass is needed.
     Idle,
 }
 
 impl Logs {
-    /// Takes one bounded step of a pass. `up_to`: the epoch that is to be reclaimed next if no pass is under
-    /// way, the current one at most; `None`: nothing is. The caller holds no log.
+    /// Takes one bounded step of a pass. If no pass is in progress, `up_to` chooses the epoch to reclaim
+    /// next, at most the current one; `None`: no pass begins. The caller holds no log.
     ///
     /// # Errors
-    /// As [`Back::apply`]: the log's cursor is where it was. [`Error::Corrupt`], without the path.
+    /// As [`Back::apply`]: the log's cursor does not move. [`Error::Corrupt`], without the path.
     pub(crate) fn step(
         &self,
         back: &mut impl Back,
@@ -111,7 +109,7 @@ impl Logs {
         Ok(Step::Reclaimed(epoch))
     }
 
-    /// Has a lot of a log's entries applied, of epochs up to `epoch`. `true`: there are no more of them.
+    /// Applies a batch of a log's entries, of epochs up to `epoch`. `true`: there are no more of them.
     fn glean(
         &self,
         back: &mut impl Back,
@@ -126,7 +124,7 @@ impl Logs {
             log.is_gleaned() && position <= limit,
             "a log is gleaned that has no gleaner, or beyond what is published"
         );
-        cursor.turn_to(number);
+        cursor.switch_to(number);
         let mut entries = Entries::new(self, cursor, [position, limit], epoch);
         back.apply(&mut entries)?;
         assert!(
@@ -135,10 +133,10 @@ impl Logs {
         );
         publishes!();
         log.cursor.store(entries.position, Ordering::Release);
-        Ok(entries.are_all)
+        Ok(entries.is_end)
     }
 
-    /// Writes the ledger; then writers may use what is behind the new heads.
+    /// Writes the ledger; then writers may use the room before the new heads.
     fn reclaim(&self, back: &mut impl Back, epoch: u64) {
         assert!(
             epoch < self.epoch(),

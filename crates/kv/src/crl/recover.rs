@@ -1,11 +1,11 @@
-//! From bytes to logs that go on: from entry to entry, as long as they verify.
+//! Recovery of the logs: replays entry after entry, as long as they verify.
 //!
-//! What is in the logs is all of some epochs and nothing of earlier ones, so no record of a key that is left
-//! is older than one that was reclaimed (B1). Logs are read side by side: which of two records of a key
-//! counts, their LSNs say (B2), to whoever has logged them.
+//! The logs hold all of some epochs and nothing of earlier ones, so no remaining record of a key is older
+//! than a reclaimed one (B1). Logs are read in parallel; of two records of a key the user's LSNs decide which
+//! counts (B2).
 //!
-//! A log ends where an entry does not verify. Everything fenced lies before that, unless it was damaged
-//! later; and then an entry behind it says that more had been fenced, and recovery refuses.
+//! A log ends at the first entry that does not verify. Everything fenced lies before that, unless it was
+//! damaged later. In that case a later entry says that more had been fenced, and recovery refuses.
 
 use super::cursor::{Cursor, Next};
 use super::entry::Entry;
@@ -15,35 +15,35 @@ use crate::error::{Error, corrupt};
 use everdram_pm::LINE;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the entries that are found are told to.
+/// Receives the entries that recovery finds.
 pub(crate) trait Replay {
-    /// Before anything is replayed: there are so many operations, about, or that is what a damaged pool says.
-    /// One of the threads hears of it.
+    /// Called on one thread before anything is replayed, with the estimated number of operations; a damaged
+    /// pool may give any number.
     fn expect(&mut self, _operations: u64) {}
 
-    /// Whether a writer can have put together what an entry says. Where it cannot, recovery refuses.
+    /// Whether a writer can have written this content. If not, recovery refuses.
     fn is_sound(&self, entry: &Entry<'_>) -> bool;
 
-    /// Whether what an entry names elsewhere is there: what was not fenced with it ends the log in front of
-    /// it.
+    /// Whether everything exists that the entry names elsewhere. If not, it was not fenced with the entry,
+    /// and the log ends before the entry.
     fn is_there(&self, entry: &Entry<'_>) -> bool;
 
-    /// Does what an entry says.
+    /// Replays an entry.
     ///
     /// # Errors
     /// Recovery fails with it.
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error>;
 
-    /// Damage, in front of entries that verify. To salvage those, it is noted; `_lost` has all bytes up to
-    /// there, and is what they say they are.
+    /// Damage before entries that verify. A salvaging recovery notes it and continues; `_lost` holds all
+    /// bytes up to the next good entry, with their unverified meaning.
     ///
     /// # Errors
-    /// The one given: recovery refuses.
+    /// The given error: recovery refuses.
     fn tolerate(&mut self, error: Error, _lost: &Entry<'_>) -> Result<(), Error> {
         Err(error)
     }
 
-    /// A log has been read to its end: what was put off is done.
+    /// The end of a log: completes what was deferred.
     ///
     /// # Errors
     /// Recovery fails with it.
@@ -51,13 +51,13 @@ pub(crate) trait Replay {
         Ok(())
     }
 
-    /// What recovery flushes with. Whatever it keeps is settled at the end of the log.
+    /// The flusher of recovery. Recovery settles what it keeps at the end of each log.
     fn found(&mut self) -> &mut ReadFlusher;
 }
 
 impl Logs {
-    /// Replays what the logs hold, and readies them for writers. Each of `replays` is a thread's, which reads
-    /// one log after the other. `progress` hears how many of how many logs were begun.
+    /// Replays the logs, and prepares them for writers. Each of `replays` belongs to a thread, which reads
+    /// one log after another. `progress` is called with logs begun and logs in total.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path; as [`Replay::replay`].
@@ -75,7 +75,7 @@ impl Logs {
                 progress(number as u64, ledger.heads.len() as u64);
                 let result = self.read_log(replay, number, *head, ledger.epoch);
                 if result.is_err() {
-                    // Nobody needs to read any further.
+                    // No thread needs to read further.
                     next.store(ledger.heads.len(), Ordering::Relaxed);
                     return result;
                 }
@@ -88,7 +88,7 @@ impl Logs {
         own.expect(self.estimate());
         std::thread::scope(|scope| {
             let spawn = |replay| {
-                // Without a thread for it, the others have more to do.
+                // If a thread cannot be started, the others do its work.
                 let thread = std::thread::Builder::new().name("recovery".into());
                 thread.spawn_scoped(scope, || read(replay)).ok()
             };
@@ -125,7 +125,7 @@ impl Logs {
                     position = next;
                     continue;
                 }
-                // A later life of the pool has later epochs, and so has what it wrote.
+                // A later incarnation of the pool has later epochs, and so have its entries.
                 let is_of_a_former_lap = entry.head.epoch < epoch;
                 if is_of_a_former_lap || !replay.is_there(&entry) {
                     break;
@@ -151,7 +151,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Keeps the entries that were found.
+    /// Flushes the entries that were found.
     fn keep(&self, found: &mut ReadFlusher, number: usize, from: u64, to: u64) {
         let mut position = from;
         while position < to {
@@ -161,9 +161,9 @@ impl Logs {
         }
     }
 
-    /// Clears the checksum of the entry behind the log's end. Without this, a torn entry there could verify
+    /// Clears the checksum of the entry after the log's end. Without this, a torn entry there could verify
     /// later, once new writes happen to complete it. One word suffices and is atomic; zeroing more could
-    /// tear, and supply just the bytes that the entry lacked.
+    /// tear, and supply the very bytes that the entry lacked.
     fn end_log(&self, found: &mut ReadFlusher, number: usize, end: u64) {
         let at = self.place(number, end);
         if self.pool.region().load_word(at) != 0 {
@@ -172,7 +172,7 @@ impl Logs {
         }
     }
 
-    /// The position of the first entry that verifies at `position` or behind it; `limit` if there is none.
+    /// The position of the first entry that verifies at or after `position`; `limit` if there is none.
     fn next_sound(&self, number: usize, position: u64, limit: u64) -> u64 {
         let mut cursor = Cursor::new(number);
         let mut positions = (position..limit).step_by(LINE as usize);
@@ -193,7 +193,7 @@ impl Logs {
         bytes
     }
 
-    /// Refuses to start if an entry behind the end of a log says that the log went on.
+    /// Fails if an entry after the end of a log says that the log continued.
     fn refuse_damage(&self, number: usize, end: u64, limit: u64) -> Result<(), Error> {
         let mut cursor = Cursor::new(number);
         let mut position = end + LINE;

@@ -1,4 +1,4 @@
-//! A writer of a journal: puts, removes, and cleans when it finds no room.
+//! A writer of a journal: it puts, removes, and cleans when it finds no room.
 
 use super::change::Change;
 use super::cursor::{Cursor, Entries};
@@ -12,31 +12,30 @@ use crate::error::Error;
 use everdram_pm::{Flushed, Lane};
 use std::sync::atomic::Ordering;
 
-/// Passes after which logs that are still full, and into which nobody has written meanwhile, will not get
-/// room from another one.
+/// Passes after which full logs, without any write meanwhile, will not gain room from another pass.
 const PASSES_MAX: u32 = 3;
-/// Passes after which a writer gives up to whom others leave no room.
-const PATIENCE_MAX: u32 = 200;
+/// Passes after which a writer gives up if other writers take all room.
+const PASSES_LOST_MAX: u32 = 200;
 
-/// One thread's way to write.
+/// Writes a journal, for one thread.
 pub struct Writer<'a, V> {
     journal: &'a Journal<V>,
     lane: Lane,
-    /// The entry that is being put together.
+    /// The entry under construction.
     entry: Vec<u8>,
     cursor: Cursor,
-    /// The log it wrote last.
+    /// The log it used last.
     wanted: usize,
 }
 
-/// A log that is held. Whoever panics with it may have left the map behind the log.
+/// A held log. If its writer panics, the map may be behind the log.
 struct HeldLog<'a, V> {
     journal: &'a Journal<V>,
     group: Option<Group>,
 }
 
 impl<V: Volatile> Journal<V> {
-    /// A way to write, for one thread.
+    /// A writer, for one thread.
     pub fn writer(&self) -> Writer<'_, V> {
         Writer::new(self)
     }
@@ -53,7 +52,7 @@ impl<V> Drop for HeldLog<'_, V> {
     }
 }
 
-/// A stripe that is held.
+/// A held stripe.
 struct HeldKey<'a, V> {
     journal: &'a Journal<V>,
     stripe: StripeId,
@@ -76,16 +75,17 @@ impl<'a, V: Volatile> Writer<'a, V> {
         }
     }
 
-    /// Gives a key a value. Durable, and shown by the map, when it returns.
+    /// Sets the value of a key. On return the value is durable, and the map shows it.
     ///
     /// # Errors
-    /// [`Error::KeyLength`]; [`Error::ValueLength`]: key, value and 48 bytes have to fit into a 32nd of a log, and into 192 KiB; [`Error::NoSpace`]: the map is as large as
-    /// its logs allow. [`Error::Pool`], [`Error::Halted`]: whether the value is there, the next open decides.
+    /// [`Error::KeyLength`]; [`Error::ValueLength`]: key, value and 48 bytes must fit into a 32nd of a log,
+    /// and into 192 KiB; [`Error::NoSpace`]: the map is as large as its logs allow. [`Error::Pool`],
+    /// [`Error::Halted`]: the next open decides whether the value is there.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.write(key, Some(value)).map(drop)
     }
 
-    /// Removes a key; durable when it returns. Returns whether it was there.
+    /// Removes a key; durable on return. Returns whether it existed.
     ///
     /// # Errors
     /// As [`Writer::put`].
@@ -122,7 +122,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
         let ordered = self.lane.fence(flushed);
         let _durable = journal.pool.wait(ordered.lsn())?;
         journal.map().show(key, change.lsn, value);
-        // The key first: who waits for it has another log.
+        // Release the key first: a writer that waits for it holds another log.
         drop(held);
         Ok(was_there)
     }
@@ -137,7 +137,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
         flushed
     }
 
-    /// A log with room for an entry, where it may hold so many bytes; the writer holds nothing.
+    /// Takes a log with room for an entry, if a log may hold `most` bytes. The writer holds nothing else.
     fn take_log(&mut self, most: u64) -> Result<Group, Error> {
         let journal = self.journal;
         let (mut backoff, mut seen) = (Backoff::new(), None);
@@ -145,7 +145,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
         loop {
             journal.healthy()?;
             if let Some(group) = journal.logs.begin_up_to(self.wanted, most) {
-                // Who died with this log may have left it with entries that are not fenced.
+                // A writer that died with this log may have left entries that are not fenced.
                 if let Err(error) = journal.healthy() {
                     journal.logs.end(group);
                     return Err(error);
@@ -164,7 +164,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
                 seen = Some(now);
             }
             let is_old = journal.oldest_epoch() < journal.logs.epoch();
-            let is_enough = idle >= PASSES_MAX || passes >= PATIENCE_MAX;
+            let is_enough = idle >= PASSES_MAX || passes >= PASSES_LOST_MAX;
             if is_enough && journal.logs.are_full() && !is_old {
                 let (used, _) = journal.used_bytes();
                 return Err(Error::NoSpace(format!(
@@ -183,7 +183,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
         }
     }
 
-    /// A step of cleaning, if the logs are full.
+    /// One step of cleaning, if the logs are full.
     fn step(&mut self) -> Result<Step, Error> {
         let journal = self.journal;
         let mut cursor = std::mem::take(&mut self.cursor);
@@ -193,11 +193,11 @@ impl<'a, V: Volatile> Writer<'a, V> {
         step
     }
 
-    /// Holds this log, and may fill what others leave free.
+    /// Takes this log, including the room that writers leave free.
     fn hold_log(&self, log: usize) -> HeldLog<'a, V> {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(group) = self.journal.logs.begin_spared(log) {
+            if let Some(group) = self.journal.logs.begin_reserved(log) {
                 return HeldLog {
                     journal: self.journal,
                     group: Some(group),
@@ -216,7 +216,7 @@ impl<'a, V: Volatile> HeldKey<'a, V> {
     }
 }
 
-/// What the map still has is put again; so nothing needs the entries any more.
+/// Cleaning: current entries are appended again, so the old entries are not needed any more.
 impl<V: Volatile> Back for Writer<'_, V> {
     fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error> {
         let journal = self.journal;
@@ -234,10 +234,10 @@ impl<V: Volatile> Back for Writer<'_, V> {
             change.lsn = journal.stripes.next_version(held.stripe);
             let one = self.append(&mut log, &change);
             one.join(&mut flushed);
-            // The value is that of the entry, which is durable.
+            // The value is the entry's, which is durable.
             journal.map().show(change.key, change.lsn, change.value);
         }
-        // The ledger must not say that the entries are gone before their copies are there.
+        // Without this fence, the ledger could drop the entries before their copies are durable.
         if let Some(flushed) = flushed {
             let _ordered = self.lane.fence(flushed);
         }
