@@ -1,7 +1,7 @@
-//! The command table: name, arity, flags, where the keys stand, and the function that answers.
+//! The command table: name, arity, flags, key positions, and the handler.
 //!
-//! The rows are in `commands::table`. A *number* names a command or subcommand: its place in the table,
-//! subcommands counted behind all commands.
+//! The rows are in `commands::table`. A *number* identifies a command or subcommand: its place in the table,
+//! with subcommands counted after all commands.
 
 use crate::commands::table::COMMANDS;
 use crate::context::Context;
@@ -13,7 +13,7 @@ pub(crate) type Handler = fn(&mut Context<'_>);
 /// One command, as `COMMAND INFO` shows it.
 #[derive(Clone, Copy)]
 pub(crate) struct Command {
-    /// Lower case; of a subcommand `container|name`.
+    /// Lower case; a subcommand is `container|name`.
     pub(crate) name: &'static str,
     /// Number of arguments with the name; negative = at least.
     pub(crate) arity: i32,
@@ -26,24 +26,24 @@ pub(crate) struct Command {
     pub(crate) last_key: i32,
     /// Distance between keys.
     pub(crate) step: i32,
-    /// What is done to the keys, in Redis' words: one list for all of them, or one for each.
+    /// The use of the keys, in Redis' words: one list for all of them, or one for each.
     pub(crate) key_uses: &'static [&'static [&'static str]],
     /// Access categories that the flags do not imply.
     pub(crate) categories: &'static [&'static str],
     /// Redis' group: `string`, `generic`, `connection`, `server`, `transactions`.
     pub(crate) group: &'static str,
-    /// Version of Redis that has it first.
+    /// The first version of Redis that has it.
     pub(crate) since: &'static str,
     /// Cost, for `COMMAND DOCS`.
     pub(crate) complexity: &'static str,
     /// One line for `COMMAND DOCS`.
     pub(crate) summary: &'static str,
-    /// Of a container: what it contains.
+    /// The subcommands of a container.
     pub(crate) subcommands: &'static [Command],
     pub(crate) handler: Handler,
     /// Whether it may change keys, so that its reply must wait for the next commit.
     pub(crate) writes: bool,
-    /// Whether it looks at keys, so that its reply must wait for writes it may have seen.
+    /// Whether it reads keys, so that its reply must wait for writes it may have seen.
     pub(crate) reads: bool,
 }
 
@@ -66,7 +66,7 @@ impl Command {
     }
 }
 
-/// No command: what a connection has done before its first.
+/// No command: the state of a connection before its first.
 pub(crate) const NO_COMMAND: u32 = u32::MAX;
 
 /// Places in the hash index; a power of two, several times the number of commands.
@@ -74,13 +74,13 @@ const INDEX_PLACES: usize = 1024;
 /// An empty place.
 const EMPTY: u8 = u8::MAX;
 
-/// Open-addressed hash of names to places in `COMMANDS`, made by the compiler.
+/// Open-addressed hash of names to places in `COMMANDS`, built at compile time.
 static INDEX: [u8; INDEX_PLACES] = build_index();
 
 /// Number of the first subcommand of each container.
 static FIRST_SUBCOMMAND: [u16; COMMANDS.len()] = number_subcommands();
 
-/// How many numbers there are.
+/// Number of commands and subcommands.
 pub(crate) const COUNT: usize = count_numbers();
 
 const fn hash(name: &[u8]) -> usize {
@@ -159,7 +159,7 @@ pub(crate) fn lookup_full(name: &[u8]) -> Option<&'static Command> {
     }
 }
 
-/// Whether a request of `arguments` arguments (with the name) has as many as the command takes.
+/// Whether the command takes `arguments` arguments (with the name).
 pub(crate) fn check_arity(command: &Command, arguments: usize) -> bool {
     let wanted = command.arity.unsigned_abs() as usize;
     if command.arity < 0 {
@@ -175,7 +175,7 @@ pub(crate) enum Unknown {
     Subcommand,
 }
 
-/// What a request asks for: the command, or the subcommand of a container, and its number.
+/// The command or subcommand of a request, and its number.
 pub(crate) fn resolve(args: &Args<'_>) -> Result<(u32, &'static Command), Unknown> {
     let (index, command) = find(args.get(0)).ok_or(Unknown::Command)?;
     if command.subcommands.is_empty() || args.len() < 2 {
@@ -197,12 +197,12 @@ pub(crate) fn by_number(number: u32) -> Option<&'static Command> {
     })
 }
 
-/// Handler of a container: hands over to the subcommand. The dispatcher has refused unknown ones; EXEC
-/// comes here with queued requests.
+/// Handler of a container: calls the subcommand. The dispatcher has refused unknown ones; EXEC also calls
+/// this, with queued requests.
 pub(crate) fn container(ctx: &mut Context<'_>) {
     match resolve(&ctx.args) {
         Ok((_, command)) if check_arity(command, ctx.args.len()) => {
-            // A bare container would come back here; its arity (at least 2) has refused that.
+            // A bare container would recurse here, but its arity (at least 2) excludes that.
             (command.handler)(ctx);
         }
         _ => ctx.reply.error("ERR syntax error"),

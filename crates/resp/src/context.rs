@@ -1,4 +1,4 @@
-//! What a command handler is given: arguments, the keys, the reply, the client and the server.
+//! The environment of a command handler: arguments, keys, reply, client, server.
 
 use crate::connection::client::Client;
 use crate::keyspace::Keyspace;
@@ -7,7 +7,7 @@ use crate::request::args::Args;
 use crate::server::Shared;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Answer to a request for more than one reply may hold.
+/// Error for a request whose reply would be too large.
 const TOO_LARGE: &str = "ERR the reply would exceed the output limit (client-output-buffer-limit normal): \
      ask for less at once";
 
@@ -15,9 +15,9 @@ const TOO_LARGE: &str = "ERR the reply would exceed the output limit (client-out
 pub(crate) struct Context<'a> {
     /// The request; argument 0 is the command's name as the client wrote it.
     pub(crate) args: Args<'a>,
-    /// The keys: straight on the store, or inside a transaction.
+    /// The keys: directly on the store, or inside a transaction.
     pub(crate) keys: &'a mut dyn Keyspace,
-    /// Where the answer goes: exactly one reply for each request.
+    /// The destination of the answer: exactly one reply per request.
     pub(crate) reply: Reply<'a>,
     /// The connection's own state.
     pub(crate) client: &'a mut Client,
@@ -28,8 +28,8 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Bytes that a reply of several parts may have: the hard limit of unsent output. A single value is
-    /// answered whatever its length.
+    /// Limit of a reply with several parts: the hard limit of unsent output. A single value may have any
+    /// length.
     pub(crate) fn reply_bytes_max(&self) -> usize {
         match self.shared.config.output_hard_bytes.load(Relaxed) {
             0 => usize::MAX,
@@ -37,12 +37,12 @@ impl Context<'_> {
         }
     }
 
-    /// Answers a request for more than [`Context::reply_bytes_max`].
+    /// Refuses a request whose reply exceeds [`Context::reply_bytes_max`].
     pub(crate) fn refuse_too_large(&mut self) {
         self.reply.error(TOO_LARGE);
     }
 
-    /// Whether the reply begun at `start` has become too large; it is then an error instead.
+    /// Whether the reply begun at `start` has become too large; it is then replaced by an error.
     pub(crate) fn outgrown(&mut self, start: usize) -> bool {
         let outgrown = self.reply.position() - start > self.reply_bytes_max();
         if outgrown {

@@ -1,7 +1,7 @@
-//! From a parsed request to its handler: what every command has in common.
+//! From a parsed request to its handler: the checks that all commands share.
 //!
-//! In Redis' order: the command exists, has enough arguments, may be used before AUTH, may be used in a
-//! transaction; in a transaction it is queued. A request refused here makes a transaction fail as a whole.
+//! In Redis' order: the command exists, has enough arguments, is allowed before AUTH, is allowed in a
+//! transaction; in a transaction it is then queued. A refusal here makes the whole transaction fail.
 
 use crate::command::{self, Command, Unknown};
 use crate::connection::client::ReplyMode;
@@ -9,18 +9,18 @@ use crate::context::Context;
 use crate::request::args::Args;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a name, and of all arguments together, that an error message repeats.
+/// Bytes that an error message repeats of a name, and of all arguments together.
 const REPEATED_BYTES_MAX: usize = 128;
-/// Keys that one connection may watch; each is compared with the others.
+/// Most keys that a connection may watch; each is compared with the others.
 const WATCHED_KEYS_MAX: usize = 10_000;
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     /// The handler of this command has run.
     Executed(u32, &'static Command),
     /// It waits for EXEC.
     Queued,
-    /// It was refused; the number is that of the command, if there is one.
+    /// It was refused; the number of its command, if there is one.
     Refused(Option<u32>),
 }
 
@@ -55,19 +55,19 @@ fn decide(ctx: &mut Context<'_>) -> Outcome {
         return queue(ctx, number);
     }
     ctx.client.peer.command.store(number, Relaxed);
-    // What waits outside of a transaction must not wait inside.
+    // A command that waits outside a transaction must not wait inside.
     ctx.client.is_in_exec = command.name == "exec";
     (command.handler)(ctx);
     ctx.client.is_in_exec = false;
     Outcome::Executed(number, command)
 }
 
-/// A browser can be made to send these to any port; what follows must not run as commands.
+/// A browser can be made to send these to any port; later lines must not run as commands.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Commands that a transaction does not queue.
+/// Commands that run at once inside a transaction.
 fn is_immediate(name: &str) -> bool {
     matches!(
         name,
@@ -75,7 +75,7 @@ fn is_immediate(name: &str) -> bool {
     )
 }
 
-/// Why a known command must not run now.
+/// Why an existing command must not run now.
 fn objection(ctx: &Context<'_>, command: &Command) -> Option<String> {
     if !command::check_arity(command, ctx.args.len()) {
         return Some(format!(
@@ -105,7 +105,7 @@ fn refuse(ctx: &mut Context<'_>, command: Option<(u32, &Command)>, text: &[u8]) 
         multi.aborted = true;
     }
     if command.is_some_and(|(_, command)| command.name == "exec") {
-        // An EXEC that cannot run ends the transaction all the same.
+        // An EXEC that cannot run still ends the transaction.
         ctx.client.multi = None;
         ctx.client.multi_bytes = 0;
         ctx.client.watched.clear();
@@ -155,7 +155,7 @@ fn front(bytes: &[u8], count: usize) -> &[u8] {
 
 fn queue(ctx: &mut Context<'_>, number: u32) -> Outcome {
     let request: Vec<Vec<u8>> = ctx.args.iter_from(0).map(<[u8]>::to_vec).collect();
-    // An argument's own vector counts as well: many empty arguments are not free.
+    // The vectors count, too: many empty arguments are not free.
     let bytes: usize = request
         .iter()
         .map(|argument| argument.len() + size_of::<Vec<u8>>())
@@ -173,7 +173,7 @@ fn queue(ctx: &mut Context<'_>, number: u32) -> Outcome {
     }
     ctx.client.multi_bytes += bytes;
     if let Some(multi) = ctx.client.multi.as_mut() {
-        // One that is to fail need not be kept.
+        // A transaction that will fail needs no queue.
         if !multi.aborted {
             multi.queued.push(request);
         }
@@ -182,7 +182,7 @@ fn queue(ctx: &mut Context<'_>, number: u32) -> Outcome {
     Outcome::Queued
 }
 
-/// Takes the reply back where CLIENT REPLY asked for silence.
+/// Removes the reply if CLIENT REPLY asked for silence.
 fn silence(ctx: &mut Context<'_>, start: usize) {
     ctx.client.reply_mode = match ctx.client.reply_mode {
         ReplyMode::On => return,

@@ -1,5 +1,5 @@
 //! The Redis door without a network, for fuzzing (feature `fuzzing`): the parser by itself, and connections
-//! whose turns are taken one after another on the caller's thread.
+//! whose turns run one after another on the caller's thread.
 
 use crate::connection::peer::{Origin, Peer};
 use crate::connection::stream::Stream;
@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Requests, and the error line that ended them.
 pub type Parsed = (Vec<Vec<Vec<u8>>>, Option<Vec<u8>>);
 
-/// What the parser makes of a stream that comes in these pieces.
+/// Parses a stream that arrives in these pieces.
 #[must_use]
 pub fn parse(pieces: &[&[u8]], authenticated: bool) -> Parsed {
     let limits = limits(authenticated);
@@ -56,13 +56,13 @@ fn limits(authenticated: bool) -> FrameLimits {
     }
 }
 
-/// Spans must lie in the buffer: a wrong one is an assertion here, and an empty argument in the server.
+/// Spans must lie in the buffer: here a wrong one panics, in the server it is an empty argument.
 fn arguments(buffer: &[u8], spans: &[(u32, u32)]) -> Vec<Vec<u8>> {
     let span = |&(start, end): &(u32, u32)| buffer[start as usize..end as usize].to_vec();
     spans.iter().map(span).collect()
 }
 
-/// A server whose own loops have nothing to do.
+/// A server whose own event loops are idle.
 pub struct Bench {
     shared: Arc<Shared>,
     server: Option<Server>,
@@ -72,12 +72,12 @@ pub struct Bench {
     next_id: u64,
 }
 
-/// What became of one connection.
+/// The outcome of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Everything it was sent.
+    /// All bytes that were sent to it.
     pub replies: Vec<u8>,
-    /// How many replies the server counted.
+    /// Number of replies that the server counted.
     pub counted: usize,
     /// Whether all of them could leave: a connection that is closed at once keeps some.
     pub complete: bool,
@@ -108,14 +108,14 @@ impl Bench {
         })
     }
 
-    /// Whether a command has asked the server to end: make another one then.
+    /// Whether a command has stopped the server: then make another one.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.shared.is_stopping()
     }
 
-    /// Runs a connection that sends these pieces, each once the one before is worked off, and closes; keys
-    /// and settings are as at first afterwards.
+    /// Runs a connection that sends these pieces, each after the one before was processed, and closes. Then
+    /// restores the initial keys and settings.
     ///
     /// # Panics
     /// If a socket fails.
@@ -156,7 +156,7 @@ impl Bench {
         Connection::new(Stream::Unix(near), peer, authenticated)
     }
 
-    /// Takes turns until there is nothing more to do.
+    /// Takes turns until there is no more work.
     fn work(
         &mut self,
         connection: &mut Connection,
@@ -203,7 +203,7 @@ impl Bench {
         }
     }
 
-    /// As it was at first: no keys, and the settings it was started with.
+    /// Restores the initial state: no keys, and the settings it was started with.
     fn reset(&mut self) {
         if let Err(error) = self.session.clear() {
             panic!("removing everything: {error}");
@@ -241,7 +241,7 @@ impl Drop for Bench {
     }
 }
 
-/// A server that has closed the connection is heard of when its replies are read.
+/// Ignores a closed connection: the caller notices it when it reads the replies.
 fn write_all(far: &mut Stream, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match far.write(bytes) {
@@ -254,7 +254,7 @@ fn write_all(far: &mut Stream, mut bytes: &[u8]) {
     }
 }
 
-/// Reads what is there; returns how much.
+/// Reads what is there; returns the number of bytes.
 fn take(far: &mut Stream, into: &mut Vec<u8>) -> usize {
     let before = into.len();
     let mut buffer = [0; 16 << 10];

@@ -1,8 +1,8 @@
 //! everdram's Redis door: any Redis client can talk to a [`Store`](everdram::Store) through it.
 //!
-//! One event loop runs on each core, each with its own session of the store. Whatever has arrived when a
-//! loop wakes up is parsed, executed and submitted together and committed once; a reply leaves only
-//! when everything it shows or acknowledges is durable.
+//! One event loop runs on each core, with its own session of the store. At each wake-up a loop parses,
+//! executes and submits everything that has arrived, and commits once. A reply leaves only when everything it
+//! shows or acknowledges is durable.
 //!
 //! ```
 //! use everdram_resp::{Server, Settings};
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! The way of a request: `listener` accepts and picks a loop; `worker` is the loop; `connection` reads;
+//! The path of a request: `listener` accepts and picks a loop; `worker` is the loop; `connection` reads;
 //! `frame` finds a request in the bytes; `dispatch` checks it against the table in `command` and calls a
 //! handler in `commands`; the handler writes its `reply` into `output`, which holds it until durable.
 #![forbid(unsafe_code)]

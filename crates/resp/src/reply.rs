@@ -3,7 +3,7 @@
 /// Longest first line of a reply: kind, sign, the digits of a 64-bit number, line break.
 const HEAD_BYTES_MAX: usize = 1 + 1 + 19 + 2;
 
-/// The first line of a reply that has a number in it.
+/// The first line of a reply that contains a number.
 struct Head {
     /// Filled from the end.
     text: [u8; HEAD_BYTES_MAX],
@@ -88,9 +88,9 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
-    /// As [`Reply::bulk`], of bytes that `fill` appends, so that they are not copied; null if it says that
-    /// there are none. `head_bytes` is the room to leave for the head, at best what the client's last value
-    /// took; it is brought up to date.
+    /// As [`Reply::bulk`], with bytes that `fill` appends, without a copy; null if `fill` returns `false`.
+    /// `head_bytes` is the room to leave for the head, ideally that of the client's last value; it is
+    /// updated.
     pub(crate) fn bulk_filled<E>(
         &mut self,
         head_bytes: &mut usize,
@@ -106,7 +106,7 @@ impl<'a> Reply<'a> {
         }
         let head = Head::new(b'$', (self.out.len() - value) as i64);
         *head_bytes = head.bytes().len();
-        // In place, but for a head of another length than the one before.
+        // In place, unless the head's length differs.
         self.out.splice(start..value, head.bytes().iter().copied());
         self.out.extend_from_slice(b"\r\n");
         Ok(())
@@ -161,19 +161,19 @@ impl<'a> Reply<'a> {
         );
         self.out.extend_from_slice(b"\r\n");
     }
-    /// Bytes written so far, to measure or take back what follows.
+    /// Bytes written so far, to measure or remove what follows.
     pub(crate) fn position(&self) -> usize {
         self.out.len()
     }
-    /// Takes back everything written from `position` on.
+    /// Removes everything written from `position` on.
     pub(crate) fn take_back_to(&mut self, position: usize) {
         self.out.truncate(position);
     }
-    /// The replies after this one follow another protocol: HELLO and RESET switch it.
+    /// Later replies use another protocol: HELLO and RESET switch it.
     pub(crate) fn switch(&mut self, resp3: bool) {
         self.resp3 = resp3;
     }
-    /// A reply, or several, that stand ready.
+    /// One or more complete replies.
     pub(crate) fn raw(&mut self, reply: &[u8]) {
         self.out.extend_from_slice(reply);
     }

@@ -1,4 +1,4 @@
-//! CLIENT: who is connected, and who no longer should be.
+//! CLIENT: lists connections, configures this one, and closes others.
 
 use super::connection::{is_plain, set_name};
 use super::help as write_help;
@@ -70,7 +70,7 @@ pub(crate) fn reply(ctx: &mut Context<'_>) {
         (b"skip", _) => ReplyMode::SkipNext,
         _ => return ctx.reply.error("ERR syntax error"),
     };
-    // Off and skip silence this reply too, as they do every other.
+    // Off and skip silence this reply, like every other.
     ctx.reply.ok();
 }
 
@@ -97,7 +97,7 @@ fn on_or_off(ctx: &mut Context<'_>) -> Option<bool> {
     None
 }
 
-/// Checked, and without effect: nothing here needs clients to pause.
+/// Checked, and without effect: nothing here requires clients to pause.
 pub(crate) fn pause(ctx: &mut Context<'_>) {
     let mode = ctx.args.get(3);
     let known = mode.eq_ignore_ascii_case(b"write") || mode.eq_ignore_ascii_case(b"all");
@@ -157,7 +157,7 @@ pub(crate) fn list(ctx: &mut Context<'_>) {
     ctx.reply.verbatim_bytes("txt", &text);
 }
 
-/// Which connections CLIENT KILL means.
+/// The connections to close.
 struct Target<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
@@ -201,7 +201,7 @@ pub(crate) fn kill(ctx: &mut Context<'_>) {
     }
 }
 
-/// Reads filters; `false`: an error has been answered.
+/// Parses filters; `false`: an error has been answered.
 fn parse_target<'a>(ctx: &mut Context<'a>, target: &mut Target<'a>) -> bool {
     let args = ctx.args;
     for at in (2..args.len()).step_by(2) {
@@ -254,7 +254,7 @@ fn kill_all(ctx: &mut Context<'_>, target: &Target<'_>) -> i64 {
         .collect();
     for peer in &killed {
         if peer.id == own_id {
-            // It still gets the reply.
+            // This connection still gets the reply.
             ctx.client.close_after_reply = true;
         } else {
             peer.killed.store(true, Relaxed);

@@ -1,7 +1,7 @@
-//! CONFIG: settings that tools read, and the few that may change while the server runs.
+//! CONFIG: settings that tools read, and those that may change while the server runs.
 //!
-//! A setting that Redis has and that means nothing here answers with what it amounts to; it cannot be
-//! set to anything else. Paths, addresses and durability are never set at run time.
+//! A Redis setting without a meaning here answers with its effective value, and cannot be set to another.
+//! Paths, addresses and durability cannot be set at run time.
 
 use super::help as write_help;
 use crate::context::Context;
@@ -10,22 +10,22 @@ use crate::request::number::parse_i64;
 use crate::server::Shared;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A number that was asked for is put into effect.
+/// Puts a number into effect.
 type Apply = fn(&Shared, i64);
 
 /// How a parameter may be set.
 enum Change {
-    /// Not at all, except to what it is.
+    /// Never, except to its current value.
     Never,
-    /// Not at all: it decides where the server reads or writes.
+    /// Never: it decides where the server reads or writes.
     Protected,
     /// A number in this range.
     Number(i64, i64, Apply),
-    /// As `Number`, with a unit (`kb`, `mb`, ...) if wanted.
+    /// As `Number`, with an optional unit (`kb`, `mb`, ...).
     Memory(i64, i64, Apply),
     /// The password.
     Password,
-    /// Classes of clients with hard limit, soft limit and seconds.
+    /// Client classes with hard limit, soft limit and seconds.
     OutputLimits,
 }
 
@@ -35,7 +35,7 @@ struct Parameter {
     change: Change,
 }
 
-/// A parameter that has one value here.
+/// A parameter with one fixed value.
 const fn fixed(name: &'static str, read: fn(&Shared) -> String) -> Parameter {
     Parameter {
         name,
@@ -129,7 +129,7 @@ static PARAMETERS: [Parameter; 36] = [
         read: output_limits,
         change: Change::OutputLimits,
     },
-    // The password itself is not shown to whoever comes after the one who set it.
+    // The password is not shown: a later client must not learn it.
     Parameter {
         name: "requirepass",
         read: |s| {
@@ -326,7 +326,7 @@ fn in_range(number: i64, min: i64, max: i64) -> Result<i64, String> {
     }
 }
 
-/// Bytes, with a unit if wanted: `k` is 1000, `kb` is 1024, and so on.
+/// Bytes with an optional unit: `k` is 1000, `kb` is 1024, and so on.
 fn parse_memory(value: &[u8]) -> Option<i64> {
     let digits = value
         .iter()
@@ -346,7 +346,7 @@ fn parse_memory(value: &[u8]) -> Option<i64> {
     parse_i64(number)?.checked_mul(factor)
 }
 
-/// The limits of ordinary clients take effect; there are no others here.
+/// The limits of ordinary clients take effect; no other clients exist here.
 fn check_output_limits(value: &[u8]) -> Result<Checked, String> {
     let words: Vec<&[u8]> = value
         .split(|&byte| byte == b' ')

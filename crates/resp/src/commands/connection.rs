@@ -1,18 +1,18 @@
-//! Commands about the connection itself: protocol, authentication, greeting, leaving.
+//! Commands about the connection itself: protocol, authentication, greeting, closing.
 
 use crate::context::Context;
 use crate::request::number::parse_i64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// The Redis whose replies these are.
+/// The Redis version whose replies these are.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-/// How long a connection executes nothing after a wrong password, so that guessing takes long.
+/// How long a connection executes nothing after a wrong password, to slow down guessing.
 const PAUSE_AFTER_WRONG_PASSWORD: Duration = Duration::from_millis(100);
-/// Longest name of a connection. CLIENT LIST shows the names of all of them.
+/// Longest name of a connection; CLIENT LIST shows all names.
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn ping(ctx: &mut Context<'_>) {
@@ -74,8 +74,7 @@ pub(crate) fn auth(ctx: &mut Context<'_>) {
     }
 }
 
-/// There is one user. The password is compared in any case, so that the time taken tells nothing about
-/// names.
+/// There is one user. The password is compared in any case, so that the time reveals nothing about names.
 fn authenticate(ctx: &mut Context<'_>, user: &[u8], password: &[u8]) -> bool {
     let accepted = ctx.shared.config.accepts(password) & (user == b"default");
     if accepted {
@@ -88,7 +87,7 @@ fn authenticate(ctx: &mut Context<'_>, user: &[u8], password: &[u8]) -> bool {
     accepted
 }
 
-/// What HELLO asks for besides the protocol.
+/// The options of HELLO besides the protocol.
 #[derive(Default)]
 struct Greeting<'a> {
     credentials: Option<(&'a [u8], &'a [u8])>,
@@ -185,7 +184,7 @@ fn greet(ctx: &mut Context<'_>) {
     reply.array(0);
 }
 
-/// Names the connection; `false` if such a name cannot be.
+/// Names the connection; `false` if the name is not allowed.
 pub(crate) fn set_name(ctx: &mut Context<'_>, name: &[u8]) -> bool {
     let fine = is_plain(name) && name.len() <= NAME_BYTES_MAX;
     if fine {
@@ -194,7 +193,7 @@ pub(crate) fn set_name(ctx: &mut Context<'_>, name: &[u8]) -> bool {
     fine
 }
 
-/// Names stand between spaces in CLIENT LIST, so they are printable and have none.
+/// CLIENT LIST separates names by spaces, so names are printable and have none.
 pub(crate) fn is_plain(name: &[u8]) -> bool {
     name.iter().all(u8::is_ascii_graphic)
 }

@@ -1,4 +1,4 @@
-//! Commands on the expiry of a key: setting it, taking it away, asking for it.
+//! Commands on the expiry of a key: set, remove, read.
 //!
 //! An expiry is an absolute time in Unix milliseconds. Setting one in the past removes the key.
 
@@ -7,7 +7,7 @@ use crate::request::number::parse_i64;
 use everdram::engine::Change;
 use std::borrow::Cow;
 
-/// Conditions on the expiry that a key has before.
+/// Conditions on the current expiry of a key.
 #[derive(Default)]
 struct Conditions {
     only_without: bool,
@@ -17,7 +17,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Reads the options behind the time; the error is the reply's text.
+    /// Parses the options after the time; the error is the text of the reply.
     fn parse<'a>(
         options: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Conditions, Cow<'static, [u8]>> {
@@ -114,8 +114,8 @@ pub(crate) fn persist(ctx: &mut Context<'_>) {
     });
 }
 
-/// Changes the expiry of the key of argument 1 as `decide` says, which sees the expiry before, and
-/// answers 1 if something changed and 0 if not.
+/// Changes the expiry of argument 1 as `decide` says from its current expiry. Answers 1 if something changed,
+/// 0 if not.
 fn change(ctx: &mut Context<'_>, decide: &mut dyn FnMut(u64) -> Option<Change>) {
     let mut changed = false;
     let outcome = ctx.keys.modify(ctx.args.get(1), &mut |current, out| {
@@ -132,9 +132,9 @@ fn change(ctx: &mut Context<'_>, decide: &mut dyn FnMut(u64) -> Option<Change>) 
     }
 }
 
-/// What TTL and its kin answer for a key that is absent.
+/// Answer of TTL and its relatives for an absent key.
 const ABSENT: i64 = -2;
-/// What they answer for a key that never expires.
+/// Their answer for a key that never expires.
 const NEVER: i64 = -1;
 
 pub(crate) fn ttl(ctx: &mut Context<'_>) {

@@ -1,4 +1,4 @@
-//! INFO: what the server is, what it has done, and what an acknowledgement means here.
+//! INFO: version, activity and memory of the server, and what an acknowledgement means here.
 
 use super::connection::REDIS_VERSION;
 use crate::command;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A section writes its lines.
 type Section = fn(&Shared, &mut Lines);
 
-/// All sections in order; whether INFO without arguments shows them.
+/// All sections in order, and whether INFO without arguments shows them.
 const SECTIONS: [(&str, bool, Section); 13] = [
     ("server", true, server),
     ("clients", true, clients),
@@ -45,7 +45,7 @@ impl Lines {
     }
 }
 
-/// Bytes as people read them.
+/// Bytes in a readable unit.
 fn human(bytes: u64) -> String {
     let units = [(30, 'G'), (20, 'M'), (10, 'K')];
     match units.iter().find(|(shift, _)| bytes >= 1 << shift) {
@@ -125,7 +125,7 @@ fn clients(shared: &Shared, lines: &mut Lines) {
     lines.add("tracking_clients", 0);
 }
 
-/// A field of `/proc/self/status` in bytes; 0 where there is none.
+/// A field of `/proc/self/status` in bytes; 0 if it is missing.
 fn process_bytes(status: &str, field: &str) -> u64 {
     let line = status
         .lines()
@@ -147,7 +147,7 @@ fn memory(shared: &Shared, lines: &mut Lines) {
     lines.add("mem_allocator", "libc");
 }
 
-/// In the words Redis has for it; `everdram` says it precisely.
+/// In Redis' terms; section `everdram` is precise.
 fn persistence(_: &Shared, lines: &mut Lines) {
     lines.add("loading", 0);
     lines.add("async_loading", 0);
@@ -213,7 +213,7 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         lines.add("front_filled", front.filled);
         lines.add("front_evicted", front.evicted);
     }
-    // A store that was salvaged: what it lacks.
+    // A salvaged store: its losses.
     let lacks = stats.salvage.unwrap_or_default();
     lines.add("salvage", u8::from(stats.salvage.is_some()));
     if stats.salvage.is_some() {
@@ -222,7 +222,7 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
         lines.add("salvage_doubtful_keys", lacks.doubtful_keys);
         lines.add("salvage_skipped_bytes", lacks.skipped_bytes);
     }
-    // After a restart that began with a checkpoint of the index: what is read while clients are served.
+    // After a restart that began with a checkpoint of the index: verification while clients are served.
     let (verified, blocks) = stats.verification.unwrap_or((0, 0));
     lines.add("verifying", u8::from(stats.verification.is_some()));
     lines.add("verified_blocks", verified);
@@ -313,7 +313,7 @@ fn replication(shared: &Shared, lines: &mut Lines) {
 /// Times of the process, from `/proc/self/stat`, whose ticks are hundredths of a second.
 fn cpu(_: &Shared, lines: &mut Lines) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; fields are counted behind it.
+    // The name in parentheses may contain spaces; count fields after it.
     let fields: Vec<&str> = stat
         .rsplit_once(')')
         .map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());

@@ -1,4 +1,4 @@
-//! COMMAND: what this server can do, from the command table.
+//! COMMAND: describes this server's commands, from the command table.
 
 use super::help as write_help;
 use super::table::COMMANDS;
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::reply::Reply;
 use crate::request::glob;
 
-/// COMMAND itself: with a subcommand, hands over to it.
+/// COMMAND itself; with a subcommand, calls it.
 pub(crate) fn command(ctx: &mut Context<'_>) {
     if ctx.args.len() > 1 {
         return command::container(ctx);
@@ -99,7 +99,7 @@ fn describe_keys(reply: &mut Reply<'_>, command: &Command) {
     reply.set(command.key_uses.len());
     let several = command.key_uses.len() > 1;
     for (index, uses) in command.key_uses.iter().enumerate() {
-        // Keys of different use stand one behind the other.
+        // Keys of different use are adjacent.
         let first = i64::from(command.first_key) + index as i64;
         let last = match command.last_key {
             _ if several => 0,
@@ -223,7 +223,7 @@ pub(crate) fn getkeysandflags(ctx: &mut Context<'_>) {
     });
 }
 
-/// Answers with the keys of the request that stands behind the subcommand's name.
+/// Answers with the keys of the request that follows the subcommand's name.
 fn keys_of(ctx: &mut Context<'_>, write: fn(&mut Reply<'_>, &[&str], &[u8])) {
     let args = ctx.args;
     let found = command::lookup(args.get(2)).map(|command| {

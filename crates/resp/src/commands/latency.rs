@@ -1,5 +1,5 @@
-//! LATENCY: how long commands take. Execution times are kept for each command; the event samples that
-//! Redis' latency monitor keeps are not, which it reports as it does when the monitor is off.
+//! LATENCY: how long commands take. Execution times are kept for each command. Event samples are not; the
+//! replies are those of Redis with its latency monitor off.
 
 use super::help as write_help;
 use crate::command::{self, Command};

@@ -17,7 +17,7 @@ pub(crate) mod transaction;
 
 use crate::reply::Reply;
 
-/// The reply to `<CONTAINER> HELP`: how it is called, then `lines`.
+/// The reply to `<CONTAINER> HELP`: the usage, then `lines`.
 pub(crate) fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
     reply.array(lines.len() + 3);
     reply.simple(&format!(

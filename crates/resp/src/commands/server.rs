@@ -25,7 +25,7 @@ pub(crate) fn time(ctx: &mut Context<'_>) {
     ctx.reply.bulk(now.subsec_micros().to_string().as_bytes());
 }
 
-/// Every stop saves and waits, whatever is asked: all data is durable at any time.
+/// Every shutdown saves and waits, whatever the option: all data is always durable.
 pub(crate) fn shutdown(ctx: &mut Context<'_>) {
     let (mut save, mut nosave, mut modifier, mut abort) = (false, false, false, false);
     for word in ctx.args.iter_from(1) {
@@ -44,7 +44,7 @@ pub(crate) fn shutdown(ctx: &mut Context<'_>) {
         return ctx.reply.error("ERR No shutdown in progress.");
     }
     tracing::info!(client = %ctx.client.peer.address, "SHUTDOWN was asked for");
-    // The end of the connection is the answer.
+    // The closed connection is the answer.
     ctx.client.close_after_reply = true;
     ctx.shared.begin_shutdown();
 }
@@ -61,8 +61,8 @@ pub(crate) fn wait(ctx: &mut Context<'_>) {
     }
 }
 
-/// Replies leave only when everything acknowledged before them is durable. With `--durability always`, or
-/// on persistent memory, this one therefore just takes its turn; otherwise it waits for a sync.
+/// Replies leave only when every earlier acknowledged write is durable. With `--durability always`, or on
+/// persistent memory, this one therefore just takes its turn; otherwise it waits for a sync.
 pub(crate) fn waitaof(ctx: &mut Context<'_>) {
     let numbers = (parse_i64(ctx.args.get(1)), parse_i64(ctx.args.get(2)));
     let local = match numbers {

@@ -1,10 +1,10 @@
-//! SLOWLOG: the commands that took long, from the log that all connections share.
+//! SLOWLOG: slow commands, from the log that all connections share.
 
 use super::help as write_help;
 use crate::context::Context;
 use crate::request::number::parse_i64;
 
-/// Entries that GET answers with unless it is told otherwise.
+/// Entries of GET without a count.
 const ENTRIES: usize = 10;
 
 pub(crate) fn get(ctx: &mut Context<'_>) {

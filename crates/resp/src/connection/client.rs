@@ -1,4 +1,4 @@
-//! What a connection's commands know about it: protocol, authentication, transaction, reply mode.
+//! The state of a connection that its commands use: protocol, authentication, transaction, reply mode.
 
 use super::peer::Peer;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum ReplyMode {
     #[default]
     On,
     Off,
-    /// The command that asked to skip is being executed; the next one is to be silent.
+    /// The command that asked to skip is running; the next one is silent.
     SkipNext,
     /// This command is silent.
     Skip,
@@ -35,19 +35,18 @@ pub(crate) struct Client {
     pub(crate) multi: Option<Multi>,
     /// Bytes of the arguments in `multi`, so that they can be limited.
     pub(crate) multi_bytes: usize,
-    /// Watched keys, and what `Keyspace::watch` said of each.
+    /// Watched keys, and the number of `Keyspace::watch` for each.
     pub(crate) watched: Vec<(Vec<u8>, u64)>,
     pub(crate) reply_mode: ReplyMode,
-    /// Close once the replies written so far are sent.
+    /// Close once the replies so far are sent.
     pub(crate) close_after_reply: bool,
     /// Close at once, without sending anything more.
     pub(crate) close_now: bool,
-    /// WAITAOF waits for a sync until then (`None` inside: without limit). No other command is
-    /// executed meanwhile.
+    /// WAITAOF waits for a sync until then (inner `None`: forever). No other command runs meanwhile.
     pub(crate) awaiting_sync: Option<Option<Instant>>,
-    /// Nothing is executed until then.
+    /// No command runs before this time.
     pub(crate) paused_until: Option<Instant>,
-    /// Bytes that the head of the last value had; see `Reply::bulk_filled`.
+    /// Bytes of the last value's head; see `Reply::bulk_filled`.
     pub(crate) value_head_bytes: usize,
     /// EXEC is running: nothing may wait.
     pub(crate) is_in_exec: bool,
@@ -73,17 +72,17 @@ impl Client {
         }
     }
 
-    /// Whether the connection is on its way out and executes nothing more.
+    /// Whether the connection is closing and executes nothing more.
     pub(crate) fn is_closing(&self) -> bool {
         self.close_after_reply || self.close_now
     }
 
-    /// Whether requests wait for something else than their turn.
+    /// Whether requests wait for a sync or a pause.
     pub(crate) fn is_held(&self) -> bool {
         self.awaiting_sync.is_some() || self.paused_until.is_some()
     }
 
-    /// RESET: as it was after connecting.
+    /// RESET: the state after connecting.
     pub(crate) fn reset(&mut self, authenticated: bool) {
         self.resp3 = false;
         self.authenticated = authenticated;

@@ -1,8 +1,8 @@
 //! One connection on its event loop: bytes in, requests run, replies out.
 //!
-//! A *turn* reads what has arrived and runs its requests; the worker then commits and settles the turn,
-//! and only then may replies leave. The query buffer holds at most one unfinished request once a turn is
-//! over (or whole ones, if the turn ended early for fairness: nothing more is read before they are run).
+//! A *turn* reads what has arrived and runs its requests. The worker then commits and settles the turn, and
+//! only then may replies leave. After a turn the query buffer holds at most one unfinished request. If the
+//! turn ended early for fairness it may hold whole ones; they run before anything more is read.
 
 pub(super) mod client;
 pub(super) mod output;
@@ -29,21 +29,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use stream::Stream;
 
-/// Bytes one connection may read before others get their turn.
+/// Bytes that a connection may read before others get their turn.
 const READ_BYTES_PER_TURN: usize = 1 << 20;
-/// Bytes by which the query buffer grows at least for an argument that is being received.
+/// Least growth of the query buffer for an argument that is being received.
 const GROW_QUERY_BYTES: usize = 64 * 1024;
 /// Capacity that an empty query buffer keeps.
 const KEEP_QUERY_BYTES: usize = 64 * 1024;
 
-/// What a turn needs of its event loop.
+/// Tools of the event loop for a turn.
 pub(crate) struct Tools<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) session: &'a mut dyn EngineSession,
     pub(crate) engine: &'a dyn Engine,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) statistics: &'a Statistics,
-    /// Where bytes are read to first.
+    /// Buffer for the first read.
     pub(crate) read_buffer: &'a mut [u8],
     /// Whether the session has writes that are not committed.
     pub(crate) uncommitted: &'a mut bool,
@@ -51,13 +51,13 @@ pub(crate) struct Tools<'a> {
     pub(crate) now_ms: u64,
 }
 
-/// What a turn left to settle.
+/// A turn that must be settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     /// Where its replies start in the output.
     pub(crate) start: usize,
     pub(crate) replies: usize,
-    /// Durable before its replies leave.
+    /// Must be durable before its replies leave.
     pub(crate) depends: Ticket,
     /// Whether they also depend on the commit that ends the turn.
     pub(crate) on_commit: bool,
@@ -67,11 +67,11 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) client: Client,
     pub(crate) output: Output,
-    /// The turn that waits to be settled.
+    /// The turn to be settled.
     pub(crate) turn: Option<Turn>,
     /// Whether the socket may have more to read.
     pub(crate) readable: bool,
-    /// Whether the peer sends nothing more: the end of the stream is behind what can be read.
+    /// Whether the peer has closed its side: the end of the stream follows what can be read.
     pub(crate) closed_by_peer: bool,
     /// Whether it is in its worker's list of connections to run.
     pub(crate) queued: bool,
@@ -106,7 +106,7 @@ impl Connection {
         }
     }
 
-    /// Whether another turn would find something to do.
+    /// Whether another turn would have work.
     pub(crate) fn has_work(&self) -> bool {
         !self.client.is_closing() && !self.client.is_held() && (self.readable || self.runnable)
     }
@@ -125,7 +125,7 @@ impl Connection {
         let mut commands_left = tools.shared.settings.limits.commands_per_turn.max(1);
         let mut bytes_left = READ_BYTES_PER_TURN.max(self.parser.announced());
         loop {
-            // Requests that waited for fairness come first; nothing is read on top of them.
+            // Requests postponed for fairness come first; nothing is read before them.
             if !self.runnable {
                 let taken = self.read(tools);
                 bytes_left = bytes_left.saturating_sub(taken);
@@ -143,10 +143,10 @@ impl Connection {
         self.turn = Some(turn);
     }
 
-    /// Reads once; returns how many bytes came.
+    /// Reads once; returns the number of bytes.
     fn read(&mut self, tools: &mut Tools<'_>) -> usize {
-        // Small requests come by way of the loop's buffer, so that connections need not have a large one
-        // each. Large arguments are read to where they stay.
+        // Small requests go through the loop's buffer, so that connections need no large one of their own.
+        // Large arguments are read directly to their place.
         let missing = self.parser.missing_bytes(self.query.len());
         if missing >= tools.read_buffer.len() && !self.make_room(missing) {
             self.close_for_query(tools);
@@ -161,7 +161,7 @@ impl Connection {
         };
         match outcome {
             Ok(0) => {
-                // What came before the end is still answered.
+                // Requests before the end are still answered.
                 self.readable = false;
                 self.runnable = true;
                 self.client.close_after_reply = true;
@@ -172,7 +172,7 @@ impl Connection {
                 if !direct {
                     self.keep(tools, count);
                 }
-                // A short read has emptied the socket: what comes later makes a new event.
+                // A short read has emptied the socket: later bytes cause a new event.
                 self.readable = count == room || self.closed_by_peer;
                 tools.statistics.read_bytes.add(count as u64);
                 self.last_active = tools.now;
@@ -187,15 +187,15 @@ impl Connection {
         }
     }
 
-    /// Reserves room for the `missing` bytes of an argument, and one more, so that its last read is a short
-    /// one. Not much more than has come already: an announced length by itself takes no memory.
+    /// Reserves room for the `missing` bytes of an argument and one more, so that its last read is a short
+    /// one. It grows little beyond the received bytes: an announced length alone takes no memory.
     fn make_room(&mut self, missing: usize) -> bool {
         let step = missing.min(self.query.len().max(GROW_QUERY_BYTES)) + 1;
         let addressable = self.query.len().saturating_add(step) <= u32::MAX as usize;
         addressable && self.query.try_reserve_exact(step).is_ok()
     }
 
-    /// Takes `count` bytes from the read buffer into the query buffer.
+    /// Moves `count` bytes from the read buffer to the query buffer.
     fn keep(&mut self, tools: &mut Tools<'_>, count: usize) {
         let bytes = tools.read_buffer.get(..count).unwrap_or_default();
         let addressable = self.query.len().saturating_add(count) <= u32::MAX as usize;
@@ -206,8 +206,8 @@ impl Connection {
         self.query.extend_from_slice(bytes);
     }
 
-    /// After a turn the buffer holds one unfinished request; the argument being received may come on top
-    /// of the limit.
+    /// After a turn the buffer holds one unfinished request; the argument being received is not counted
+    /// against the limit.
     fn check_request_size(&mut self, tools: &mut Tools<'_>) {
         let limit = tools.shared.config.query_buffer_bytes.load(Relaxed);
         let limit = limit.saturating_add(self.parser.announced());
@@ -222,9 +222,9 @@ impl Connection {
         self.client.close_now = true;
     }
 
-    /// Runs the whole requests in the buffer, as many as a turn may.
+    /// Runs whole requests of the buffer, up to the limit of a turn.
     fn run(&mut self, tools: &mut Tools<'_>, turn: &mut Turn, commands_left: &mut usize) {
-        // The end of the stream closes the connection, but only behind the requests before it.
+        // The end of the stream closes the connection, but only after the requests before it.
         let ended = std::mem::take(&mut self.client.close_after_reply);
         let mut keys = Direct::new(tools.session, tools.engine, tools.scratch);
         let mut metrics = Metrics {
@@ -253,14 +253,14 @@ impl Connection {
         }
         turn.depends = turn.depends.max(keys.depends());
         if ended {
-            // With requests left for the next turn, reading again finds the end again.
+            // If requests are left for the next turn, that turn reads the end again.
             let unfinished = self.runnable || self.client.is_held();
             self.readable = unfinished;
             self.client.close_after_reply |= !unfinished;
         }
     }
 
-    /// Runs the request that the parser has found.
+    /// Runs the request that the parser found.
     fn execute(&mut self, keys: &mut Direct<'_>, metrics: &mut Metrics<'_>, turn: &mut Turn) {
         let args = Args::new(&self.query, self.parser.spans());
         let unsent = self.output.pending();
@@ -286,7 +286,7 @@ impl Connection {
         if self.client.multi.is_none() {
             self.client.multi_bytes = 0;
         }
-        // The limit is on what a client leaves unread, not on one reply: any value can be had.
+        // The limit is on unread output, not on one reply: any value can be read.
         let counted = if self.client.authenticated {
             unsent
         } else {
@@ -323,12 +323,12 @@ impl Connection {
         }
     }
 
-    /// Whether nothing more is to be done with it.
+    /// Whether the connection can be dropped.
     pub(crate) fn is_done(&self) -> bool {
         self.client.close_now || (self.client.close_after_reply && self.output.pending() == 0)
     }
 
-    /// Shows other threads what it is doing, and counts its buffers with those of all connections.
+    /// Publishes its state for other threads, and counts its buffers among those of all connections.
     pub(crate) fn publish(&mut self, shared: &Shared) {
         let held = self.query.capacity() + self.output.capacity() + self.client.multi_bytes;
         if shared.note_buffers(&self.client.peer, held) && !self.client.close_now {
@@ -356,7 +356,7 @@ impl Connection {
         );
     }
 
-    /// Looks at the clock: time limits, and memory an idle connection need not keep.
+    /// Applies time limits, and frees memory of an idle connection.
     pub(crate) fn tick(&mut self, shared: &Shared, statistics: &Statistics, now: Instant) {
         let idle = now.saturating_duration_since(self.last_active);
         let timeout_s = shared.config.timeout_s.load(Relaxed);

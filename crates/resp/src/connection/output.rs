@@ -1,20 +1,20 @@
-//! A connection's replies on their way out: written at once, sent when durable.
+//! A connection's output: replies are written at once and sent when durable.
 //!
-//! Marks divide the bytes: everything before a mark's end may leave once its ticket is durable. Tickets
-//! of successive marks grow, so what is sendable is always a prefix. Bytes after the last settled mark
-//! belong to the turn that is running.
+//! Marks divide the bytes: everything before a mark's end may leave once its ticket is durable. Tickets of
+//! successive marks grow, so the sendable bytes are always a prefix. Bytes after the last settled mark belong
+//! to the running turn.
 
 use everdram::Ticket;
 use std::collections::VecDeque;
 
-/// Capacity above which an empty buffer is given back.
+/// Capacity above which an empty buffer is freed.
 const KEEP_BYTES: usize = 256 * 1024;
 
 struct Mark {
     ticket: Ticket,
     /// Where in `bytes` its replies end.
     end: usize,
-    /// How many replies are between the mark before and this one.
+    /// Number of replies between the previous mark and this one.
     replies: usize,
 }
 
@@ -33,17 +33,17 @@ impl Output {
         &mut self.bytes
     }
 
-    /// Bytes written and not sent.
+    /// Bytes not sent yet.
     pub(crate) fn pending(&self) -> usize {
         self.bytes.len().saturating_sub(self.sent)
     }
 
-    /// Bytes that the buffer occupies.
+    /// Capacity of the buffer.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Ends a turn: what was written since the last one (`replies` of them) leaves with `ticket`.
+    /// Ends a turn: its `replies` replies leave with `ticket`.
     pub(crate) fn settle(&mut self, ticket: Ticket, durable: Ticket, replies: usize) {
         let end = self.bytes.len();
         match self.marks.back_mut() {
@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Lets everything go that waited for `durable` or less.
+    /// Makes everything sendable that waited for `durable` or less.
     pub(crate) fn release(&mut self, durable: Ticket) {
         while self
             .marks
@@ -78,8 +78,8 @@ impl Output {
         self.marks.back().map(|mark| mark.ticket)
     }
 
-    /// Takes back every reply that is not sendable and answers each with `error` (a whole error line):
-    /// what it acknowledged or showed never became durable.
+    /// Drops every reply that is not sendable and answers each with `error` (a whole error line): what they
+    /// acknowledged or showed never became durable.
     pub(crate) fn refuse_held(&mut self, error: &[u8]) {
         let replies: usize = self.marks.drain(..).map(|mark| mark.replies).sum();
         self.refuse_from(self.sendable, replies, error);
@@ -96,12 +96,12 @@ impl Output {
         }
     }
 
-    /// What may be sent now.
+    /// The bytes that may be sent now.
     pub(crate) fn to_send(&self) -> &[u8] {
         self.bytes.get(self.sent..self.sendable).unwrap_or(b"")
     }
 
-    /// Notes that `count` bytes of [`Output::to_send`] were sent.
+    /// Records that `count` bytes of [`Output::to_send`] were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
         debug_assert!(self.sent <= self.sendable, "sent what was not durable");
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// The first `count` bytes have gone from the buffer.
+    /// Adjusts positions after `count` bytes were removed from the front.
     fn move_back(&mut self, count: usize) {
         self.sent -= count;
         self.sendable -= count;
@@ -126,7 +126,7 @@ impl Output {
         }
     }
 
-    /// Gives an idle connection's buffer back.
+    /// Frees an idle connection's buffer.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! The part of a connection that other threads may see: who it is, what it does, whether it must go.
+//! The part of a connection that other threads see: its identity, its state, and whether it must close.
 //!
-//! Its own event loop writes the counters after each turn, so CLIENT LIST shows the state of a moment
-//! ago. A peer is in the registry of `Shared` exactly as long as its connection is open.
+//! Its own event loop writes the counters after each turn, so CLIENT LIST may be a turn behind. A peer is in
+//! the registry of `Shared` exactly as long as its connection is open.
 
 use crate::command;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
-/// Names a client gave itself.
+/// Names that a client gave itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub(crate) name: Vec<u8>,
@@ -27,16 +27,16 @@ pub(crate) struct Peer {
     pub(crate) local_address: String,
     pub(crate) is_unix: bool,
     pub(crate) descriptor: i32,
-    /// Which event loop it lives on.
+    /// Number of its event loop.
     pub(crate) worker: usize,
     pub(crate) since: Instant,
     pub(crate) names: Mutex<Names>,
-    /// Asked to go by CLIENT KILL.
+    /// CLIENT KILL has closed it.
     pub(crate) killed: AtomicBool,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
     pub(crate) resp3: AtomicBool,
-    /// Commands queued since MULTI; -1 outside of a transaction.
+    /// Commands queued since MULTI; -1 outside a transaction.
     pub(crate) queued: AtomicI64,
     /// Milliseconds after `since` at which it last sent something.
     pub(crate) active_ms: AtomicU64,
@@ -44,13 +44,13 @@ pub(crate) struct Peer {
     pub(crate) query_room: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
     pub(crate) output_room: AtomicU64,
-    /// Bytes that all of its buffers occupy.
+    /// Capacity of all its buffers.
     pub(crate) buffered: AtomicUsize,
     /// Number of the last command; see `command::by_number`.
     pub(crate) command: AtomicU32,
 }
 
-/// How a connection was made, for [`Peer::new`].
+/// Origin of a connection, for [`Peer::new`].
 pub(crate) struct Origin {
     pub(crate) address: String,
     pub(crate) local_address: String,
@@ -99,7 +99,7 @@ impl Peer {
         )
     }
 
-    /// RESET gives up the name and the modes, not the identity.
+    /// RESET clears the name and the modes, not the identity.
     pub(crate) fn reset(&self) {
         self.names.lock().name.clear();
         self.no_evict.store(false, Relaxed);

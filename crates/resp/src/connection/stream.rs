@@ -21,7 +21,7 @@ impl Stream {
         }
     }
 
-    /// Appends to `into` as much as its capacity takes, which must be more than it holds.
+    /// Fills `into` up to its capacity, which must exceed its length.
     pub(crate) fn read_into(&self, into: &mut Vec<u8>) -> Result<usize> {
         let spare = rustix::buffer::spare_capacity(into);
         let count = match self {

@@ -1,21 +1,20 @@
-//! The keyspace of a command that runs by itself: an engine session, and the ticket its results
-//! depend on.
+//! The keyspace of a command outside a transaction: an engine session, and the ticket that its results depend
+//! on.
 //!
-//! Writes are submitted only; the worker commits once for everything that arrived together. The ticket
-//! kept here covers what a commit of this session's own writes does not: values, absences and refusals
-//! that other sessions caused.
+//! Writes are only submitted; the worker commits once for everything that arrived together. The ticket kept
+//! here covers what that commit does not: values, absences and refusals caused by other sessions.
 
 use super::inside::Inside;
 use super::{Body, Demand, EVERY_KEY, Keyspace, Scratch, check_key};
 use everdram::engine::{BatchOp, Engine, EngineSession, Modify, Scope};
 use everdram::{Error, Found, Ticket};
 
-/// Keys visited by one engine call while everything is listed.
+/// Keys per engine call when all keys are listed.
 const SCAN_STEP: usize = 1024;
-/// Random picks that may turn out to have expired before we say that there is none.
+/// Random picks that may have expired before the answer is "no key".
 const RANDOM_TRIES: usize = 16;
 
-/// Commands straight on the store.
+/// The keys, directly on the store.
 pub(crate) struct Direct<'a> {
     session: &'a mut dyn EngineSession,
     engine: &'a dyn Engine,
@@ -38,7 +37,7 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// Replies made since creation may leave once this is durable, and the session's next commit too.
+    /// Replies made since creation may leave once this ticket and the session's next commit are durable.
     pub(crate) fn depends(&self) -> Ticket {
         self.depends
     }
@@ -111,7 +110,7 @@ impl Keyspace for Direct<'_> {
             inside.expect_unchanged(demand.watched)?;
             body(&mut inside)
         });
-        // Also if it was refused: the refusal shows what it has read.
+        // Even if it was refused: the refusal reveals what it read.
         self.note_read();
         match outcome {
             Err(Error::Condition) => Ok(false),
@@ -144,7 +143,7 @@ impl Keyspace for Direct<'_> {
             }
         }
         if count == EVERY_KEY {
-            // An engine that grows meanwhile may visit a key twice.
+            // While the engine grows, it may visit a key twice.
             into.sort_unstable();
             into.dedup();
         }
@@ -166,7 +165,7 @@ impl Keyspace for Direct<'_> {
     }
 
     fn len(&mut self) -> Result<u64, Error> {
-        // What this connection has written just before counts.
+        // Commit first: the count includes what this connection has just written.
         let own = self.session.commit()?;
         let len = self.engine.len();
         self.note(own.max(self.engine.committed()));

@@ -1,4 +1,4 @@
-//! How an engine's error reads to a Redis client.
+//! Engine errors as replies to a Redis client.
 //!
 //! Codes follow Redis where clients act on them: `OOM` for a full store, `MISCONF` for a medium that
 //! no longer takes writes, `READONLY` for a store that takes none.
@@ -8,13 +8,13 @@ use everdram::Error;
 use everdram::engine::KEY_BYTES_MAX;
 use std::borrow::Cow;
 
-/// Redis' answer to a value beyond the largest one it stores.
+/// Redis' answer to a value that is too large.
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// Redis' answer to a write for which there is no room.
+/// Redis' answer to a write on a full store.
 pub(crate) const NO_SPACE: &str = "OOM command not allowed when used memory > 'maxmemory'.";
-/// The answer to a write of a store that is open to be read; clients know the code from Redis' replicas.
+/// The answer to a write on a read-only store; clients know the code from Redis' replicas.
 pub(crate) const READ_ONLY: &str = "READONLY the store is open read-only (everdram serve --salvage): it takes no writes and no transactions";
-/// Why a transaction may find no room where the store has some.
+/// Why a transaction may lack room although the store has some.
 pub(super) const NO_SPACE_INSIDE: &str = "the transaction would write more than 1 GiB";
 
 impl Context<'_> {

@@ -1,30 +1,30 @@
 //! The keyspace of a command inside a transaction of the engine.
 //!
-//! Reads see what the transaction has staged. The engine's transaction scans and counts the keys as they
-//! were before it, and nobody else changes them meanwhile; what the transaction itself adds and removes
-//! is kept here and laid over that.
+//! Reads see what the transaction has staged. The engine's transaction scans and counts the keys as they were
+//! before it, and no other session changes them meanwhile. This type keeps what the transaction itself adds
+//! and removes, and merges it into those results.
 
 use super::{Body, Demand, Keyspace, NO_SPACE_INSIDE, Scratch, check_key};
 use everdram::engine::{BatchOp, Change, Current, Modify, Transaction};
 use everdram::{Error, Found};
 use std::collections::BTreeMap;
 
-/// Keys visited by one engine call.
+/// Keys per engine call.
 const SCAN_STEP: usize = 1024;
-/// Bytes of keys and values that one transaction may stage: the engine keeps them in memory until the end.
+/// Most bytes of keys and values that a transaction may stage: the engine keeps them in memory until its end.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Commands under the locks of a transaction.
 pub(super) struct Inside<'t> {
     transaction: &'t mut (dyn Transaction + 't),
     scratch: &'t mut Scratch,
-    /// Whether the work may touch any key, and so scan and count.
+    /// Whether the body may touch any key, and so scan and count.
     any_key: bool,
-    /// Number of keys as this transaction leaves it.
+    /// Number of keys after this transaction.
     len: u64,
-    /// Keys written by this transaction, and whether they are there now. Kept only if it may scan.
+    /// Keys written by this transaction, and whether they exist now. Kept only if it may scan.
     changed: BTreeMap<Vec<u8>, bool>,
-    /// The transaction has removed every key there was before it.
+    /// The transaction has removed every earlier key.
     cleared: bool,
     staged_bytes: usize,
 }
@@ -46,11 +46,11 @@ impl<'t> Inside<'t> {
         }
     }
 
-    /// Fails with [`Error::Condition`] unless each watched key still has the number it had.
+    /// Fails with [`Error::Condition`] unless each watched key still has its number.
     pub(super) fn expect_unchanged(&mut self, watched: &[(Vec<u8>, u64)]) -> Result<(), Error> {
         for (key, number) in watched {
             if self.transaction.watch(key)? != *number {
-                // The refusal shows that somebody wrote the key, so it waits until that is durable.
+                // The refusal reveals another client's write, so it waits until that is durable.
                 self.probe(key)?;
                 return Err(Error::Condition);
             }
@@ -64,8 +64,8 @@ impl<'t> Inside<'t> {
         }
     }
 
-    /// Shows `visit` the committed keys from `cursor` on that this transaction has neither written nor
-    /// cleared, at least `count` of them; returns where to go on.
+    /// Visits the committed keys from `cursor` on that this transaction has neither written nor cleared, at
+    /// least `count` of them; returns the next cursor.
     fn visit_untouched(
         &mut self,
         cursor: u64,
@@ -88,7 +88,7 @@ impl<'t> Inside<'t> {
         }
     }
 
-    /// Shows `visit` the keys that this transaction has put.
+    /// Visits the keys that this transaction has put.
     fn visit_put(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let changed = std::mem::take(&mut self.changed);
         let mut outcome = Ok(());
@@ -97,7 +97,7 @@ impl<'t> Inside<'t> {
             .filter_map(|(key, there)| there.then_some(key))
         {
             match self.probe(key) {
-                // One that was put with an expiry may have expired.
+                // A key put with an expiry may have expired.
                 Ok(None) => {}
                 Ok(Some(_)) => visit(key),
                 Err(error) => {
@@ -213,8 +213,8 @@ impl Keyspace for Inside<'_> {
                 into.push(key.to_vec());
             }
         })?;
-        // Where in an iteration the others would stand is unknown, so every page shows them: a scan may
-        // show a key twice, but must not miss one.
+        // The place of these keys in an iteration is unknown, so every page has them: a scan may return a key
+        // twice, but must not miss one.
         self.visit_put(&mut |key| {
             if keep(key) {
                 into.push(key.to_vec());
@@ -223,8 +223,7 @@ impl Keyspace for Inside<'_> {
         Ok(next)
     }
 
-    /// Each key is as likely as any other: the n-th takes the place of the one picked so far with a chance
-    /// of 1 in n.
+    /// Each key is equally likely: the n-th replaces the current pick with probability 1/n.
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
         let mut seen = 0_u64;

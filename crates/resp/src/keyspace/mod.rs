@@ -1,11 +1,11 @@
-//! The keys as commands see them: one interface, whether a command runs by itself or inside `EXEC`.
+//! The keys as commands see them: one interface, outside and inside `EXEC`.
 //!
-//! [`Direct`] works on a thread's engine session; each of its calls is atomic, and it remembers the
-//! ticket its results depend on. [`Inside`] works on an open transaction of the engine, under the
-//! transaction's locks. A command handler is written once, against [`Keyspace`].
+//! [`Direct`] works on a thread's engine session; each of its calls is atomic, and it remembers the ticket
+//! that its results depend on. [`Inside`] works on an open transaction of the engine, under the transaction's
+//! locks. A command handler is written once, against [`Keyspace`].
 //!
-//! Invariants: a key whose expiry has passed is absent; an expiry of 0 means never; nothing that a
-//! handler learned from here may be shown to a client before [`Direct::depends`] is durable.
+//! Invariants: a key whose expiry has passed is absent; an expiry of 0 means never. No client may see what a
+//! handler learned from here before [`Direct::depends`] is durable.
 
 mod direct;
 mod failure;
@@ -18,29 +18,29 @@ pub(crate) use failure::{NO_SPACE, TOO_LONG};
 use everdram::engine::{BatchOp, Modify};
 use everdram::{Error, Found};
 
-/// Count for [`Keyspace::scan`] that means every key, each exactly once, in one call.
+/// Count for [`Keyspace::scan`] that returns every key exactly once, in one call.
 pub(crate) const EVERY_KEY: usize = usize::MAX;
 
-/// Capacity in bytes above which a buffer is given back to the allocator after a request, so that one
-/// large value does not pin its memory for the life of the thread.
+/// Capacity in bytes above which a buffer is freed after a request, so that one large value does not occupy
+/// memory for the life of the thread.
 const BUFFER_KEPT_BYTES: usize = 1 << 20;
 
-/// Work on several keys as one; an `Err` drops everything it wrote. It may run more than once, and
-/// starts afresh each time.
+/// Atomic work on several keys; an `Err` drops everything it wrote. It may run more than once, and starts
+/// over each time.
 pub(crate) type Body<'b> = &'b mut dyn FnMut(&mut dyn Keyspace) -> Result<(), Error>;
 
-/// What the work given to [`Keyspace::atomically`] may touch, and what must still hold when it starts.
+/// The keys that the work of [`Keyspace::atomically`] may touch, and its conditions.
 #[derive(Default)]
 pub(crate) struct Demand<'k> {
-    /// Every key the work reads or writes, the watched ones included; repeats allowed.
+    /// Every key that the work reads or writes, watched ones included; repeats allowed.
     pub(crate) keys: &'k [&'k [u8]],
     /// The work may touch any key: all other writers wait meanwhile.
     pub(crate) any_key: bool,
-    /// Keys that must not have been written since, with their numbers from [`Keyspace::watch`].
+    /// Keys that must be unchanged, with their numbers from [`Keyspace::watch`].
     pub(crate) watched: &'k [(Vec<u8>, u64)],
 }
 
-/// What data commands need of the store.
+/// The store's interface for data commands.
 pub(crate) trait Keyspace {
     /// Looks `key` up and appends its value to `into`.
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
@@ -61,11 +61,11 @@ pub(crate) trait Keyspace {
     fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error>;
     /// Applies all operations or none.
     fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<(), Error>;
-    /// Runs `body` so that others see all of its writes or none, also across a crash. `false`: a
-    /// watched key has been written, and `body` had no effect.
+    /// Runs `body` so that other clients see all of its writes or none, also across a crash. `false`: a
+    /// watched key was written, and `body` had no effect.
     fn atomically(&mut self, demand: &Demand<'_>, body: Body<'_>) -> Result<bool, Error>;
-    /// Pushes to `into` the live keys that `keep` wants, from `cursor` on, after visiting about `count`;
-    /// returns where to go on, 0 = done. `into` is empty before.
+    /// Appends to `into`, which is empty, the live keys from `cursor` on that `keep` accepts, after visiting
+    /// about `count`; returns the next cursor, 0 = done.
     fn scan(
         &mut self,
         cursor: u64,
@@ -73,18 +73,17 @@ pub(crate) trait Keyspace {
         keep: &mut dyn FnMut(&[u8]) -> bool,
         into: &mut Vec<Vec<u8>>,
     ) -> Result<u64, Error>;
-    /// A live key picked at random into `into` (cleared first); `false` if there is none.
+    /// Picks a random live key into `into` (cleared first); `false` if there is none.
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
-    /// Number of keys, those included that have expired unnoticed.
+    /// Number of keys, including expired ones that are not removed yet.
     fn len(&mut self) -> Result<u64, Error>;
     /// Removes every key.
     fn clear(&mut self) -> Result<(), Error>;
-    /// A number that never stays the same across a write of `key`.
+    /// A number that every write of `key` changes.
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
-    /// An empty buffer that keeps its capacity between requests; give it back with
-    /// [`Keyspace::return_buffer`].
+    /// An empty buffer that keeps its capacity between requests; return it with [`Keyspace::return_buffer`].
     fn take_buffer(&mut self) -> Vec<u8>;
-    /// Takes back what [`Keyspace::take_buffer`] gave.
+    /// Returns a buffer of [`Keyspace::take_buffer`].
     fn return_buffer(&mut self, buffer: Vec<u8>);
 }
 
@@ -107,8 +106,8 @@ impl Scratch {
     }
 }
 
-/// Engines refuse such keys themselves; asking first gives the same answer inside a transaction, whose
-/// scope cannot name them.
+/// Engines refuse such keys themselves. This check gives the same answer inside a transaction, whose scope
+/// cannot name them.
 fn check_key(key: &[u8]) -> Result<(), Error> {
     if is_key(key) {
         Ok(())
@@ -117,7 +116,7 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Whether a store can hold `key` at all.
+/// Whether a store can hold `key`.
 pub(crate) fn is_key(key: &[u8]) -> bool {
     (1..=everdram::engine::KEY_BYTES_MAX).contains(&key.len())
 }

@@ -1,5 +1,5 @@
-//! What commands rely on: work on several keys is one, watching notices, and a transaction's scans see
-//! what the transaction did.
+//! What commands rely on: work on several keys is atomic, watching detects writes, and scans in a transaction
+//! see its own writes.
 
 use super::{Demand, Direct, EVERY_KEY, Keyspace, Scratch};
 use everdram::{EngineKind, Error, Medium, MediumChoice, Options, Store};
@@ -47,7 +47,7 @@ fn watched(keys: &mut dyn Keyspace, key: &[u8]) -> Vec<(Vec<u8>, u64)> {
     vec![(key.to_vec(), keys.watch(key).expect("a number"))]
 }
 
-/// Runs an empty transaction over `a`, as EXEC would; says whether it ran.
+/// Runs an empty transaction over `a`, as EXEC would; returns whether it ran.
 fn runs(keys: &mut dyn Keyspace, watched: &[(Vec<u8>, u64)]) -> bool {
     let demand = Demand {
         keys: &[b"a"],
@@ -157,7 +157,7 @@ fn optimistic_counters_lose_nothing() {
     });
 }
 
-/// Adds one by watching, reading, and writing what follows; returns how often it had to start over.
+/// Adds one by watching, reading, and writing; returns how often it had to start over.
 fn count_up(keys: &mut Direct<'_>) -> u64 {
     for refused in 0.. {
         let watched = watched(keys, b"a");

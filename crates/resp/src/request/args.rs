@@ -1,4 +1,4 @@
-//! The arguments of one request: slices of the connection's query buffer, nothing copied.
+//! The arguments of one request: slices of the connection's query buffer, without copies.
 
 /// Argument 0 is the command's name.
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,17 @@
-//! Finds requests in the bytes a client sent: RESP arrays of bulk strings, and inline commands.
+//! Finds requests in a client's bytes: RESP arrays of bulk strings, and inline commands.
 //!
-//! The parser keeps its place between reads, so a request that comes byte by byte is looked at once.
-//! Lengths that a client announces are checked before anything is done with them, and nothing is
-//! reserved here for them. Arguments are spans of the query buffer; inline ones are unquoted in place.
+//! The parser keeps its place between reads, so it examines each byte of a slow request once. It checks
+//! announced lengths before it uses them, and reserves nothing for them. Arguments are spans of the query
+//! buffer; inline ones are unquoted in place.
 
 use super::inline::split_words;
 
-/// Longest line that holds a length.
+/// Longest line with a length.
 const LENGTH_LINE_BYTES_MAX: usize = 64 * 1024;
-/// Spans kept for the next request.
+/// Capacity of spans to keep between requests.
 const KEEP_SPANS: usize = 1024;
 
-/// What a client may send at its stage (before or after authentication).
+/// Limits of a client's requests, before or after authentication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameLimits {
     pub(crate) arguments_max: usize,
@@ -20,7 +20,7 @@ pub(crate) struct FrameLimits {
     pub(crate) authenticated: bool,
 }
 
-/// Why the bytes are not a request. The connection is closed after the message.
+/// Why the bytes are not a request. The server closes the connection after this message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     MultibulkLength,
@@ -35,7 +35,7 @@ pub(crate) enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error line, as Redis writes it.
+    /// The error line, in Redis' words.
     pub(crate) fn line(self) -> Vec<u8> {
         let text = match self {
             ProtocolError::MultibulkLength => "invalid multibulk length",
@@ -62,12 +62,12 @@ impl ProtocolError {
     }
 }
 
-/// Where a client's stream of requests stands.
+/// The state of a client's stream of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     /// Start of the request being parsed.
     start: usize,
-    /// First byte not looked at.
+    /// First byte not examined.
     at: usize,
     /// Arguments still to come; 0 = between requests.
     missing: usize,
@@ -77,8 +77,8 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// Looks for the next whole request. `true`: it is in [`Parser::spans`]; `false`: more bytes are
-    /// needed. The buffer must be the same as before, longer or [`Parser::compact`]ed.
+    /// Finds the next whole request. `true`: it is in [`Parser::spans`]; `false`: more bytes are needed. The
+    /// buffer must be the same as before, longer, or [`Parser::compact`]ed.
     pub(crate) fn next(
         &mut self,
         buffer: &mut [u8],
@@ -118,7 +118,7 @@ impl Parser {
         &self.spans
     }
 
-    /// Bytes of the buffer that no request needs any more.
+    /// Leading bytes of the buffer that no request needs any more.
     pub(crate) fn consumed(&self) -> usize {
         if self.missing == 0 {
             self.at
@@ -127,12 +127,12 @@ impl Parser {
         }
     }
 
-    /// Bytes announced for the argument that is being received.
+    /// Announced length of the argument that is being received.
     pub(crate) fn announced(&self) -> usize {
         self.bulk.unwrap_or(0)
     }
 
-    /// Of these, how many have not come into a buffer that holds `buffer_bytes` now.
+    /// How many of these are missing in a buffer of `buffer_bytes` bytes.
     pub(crate) fn missing_bytes(&self, buffer_bytes: usize) -> usize {
         self.bulk.map_or(0, |length| {
             let end = self.at.saturating_add(length).saturating_add(2);
@@ -140,7 +140,7 @@ impl Parser {
         })
     }
 
-    /// Drops the bytes that are done from the front of the buffer.
+    /// Removes consumed bytes from the front of the buffer.
     pub(crate) fn compact(&mut self, buffer: &mut Vec<u8>) {
         let done = self.consumed();
         if done >= buffer.len() {
@@ -154,7 +154,7 @@ impl Parser {
             self.spans.clear();
             self.spans.shrink_to(KEEP_SPANS);
         }
-        // Checked by the parser: the spans of an unfinished request are behind its start.
+        // Checked by the parser: the spans of an unfinished request begin after its start.
         let moved = u32::try_from(done).unwrap_or(u32::MAX);
         for (start, end) in &mut self.spans {
             *start = start.saturating_sub(moved);
@@ -224,7 +224,7 @@ impl Parser {
         };
         match line.first() {
             Some(b'$') => {}
-            // An empty line: what stands where the `$` should be is the line's end.
+            // An empty line: the line's end is in the place of the `$`.
             found => return Err(ProtocolError::ExpectedBulk(found.copied().unwrap_or(b'\r'))),
         }
         let length = line
@@ -245,7 +245,7 @@ impl Parser {
             .map_err(|_| ProtocolError::BulkLength)
     }
 
-    /// A line of words. `None`: the line is not whole; otherwise how many arguments it has.
+    /// A line of words. `None`: the line is not complete; otherwise its number of arguments.
     fn inline(
         &mut self,
         buffer: &mut [u8],
@@ -275,8 +275,8 @@ impl Parser {
     }
 }
 
-/// The line at `at` without its end, and where the next one starts. Inner `None`: not whole yet; outer
-/// `None`: longer than any length can be.
+/// The line at `at` without its end, and where the next one starts. Inner `None`: not complete yet; outer
+/// `None`: too long for a length.
 #[expect(
     clippy::option_option,
     reason = "too long, not yet whole, and whole are three answers"
@@ -333,7 +333,7 @@ mod tests {
         authenticated: true,
     };
 
-    /// Feeds `input` in steps of `step` bytes; returns the requests and how it ended.
+    /// Feeds `input` in steps of `step` bytes; returns the requests and the error at the end, if any.
     fn parse(input: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
         let (mut parser, mut buffer, mut requests) = (Parser::default(), Vec::new(), Vec::new());
         for piece in input.chunks(step) {

@@ -1,16 +1,16 @@
 //! Patterns of KEYS, SCAN MATCH and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, over bytes.
 //!
-//! The matcher walks pattern and text with two positions and one place to fall back to: the last `*`.
-//! It needs no stack and no memory. Its steps are bounded, so that a pattern of many stars over a long
-//! key cannot hold a thread; a match that would need more steps counts as none.
+//! The matcher walks pattern and text with two positions and one fallback: the last `*`. It needs no stack
+//! and no memory. Its steps are bounded, so that a pattern of many stars over a long key cannot block a
+//! thread; beyond the bound nothing matches.
 
-/// Steps for one match; enough for any pattern of 1,000 bytes over any text of 4,000.
+/// Most steps of one match; enough for any pattern of 1,000 bytes over any text of 4,000.
 const STEPS_MAX: u32 = 4_000_000;
 
 /// Whether all of `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // The pattern behind the last star, and the text that this star does not cover yet.
+    // The pattern after the last star, and the text that this star does not cover yet.
     let mut fallback: Option<(&[u8], &[u8])> = None;
     for _ in 0..STEPS_MAX {
         if let Some((b'*', behind)) = pattern.split_first() {
@@ -29,7 +29,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
             (pattern, text) = both;
             continue;
         }
-        // The star takes one byte more, and the pattern behind it starts over.
+        // The star covers one byte more, and the pattern after it starts over.
         let Some((behind, uncovered)) = fallback else {
             return false;
         };
@@ -42,8 +42,8 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     false
 }
 
-/// Matches one byte against the first element of `pattern`, which is not a star; returns the pattern
-/// behind that element.
+/// Matches one byte against the first element of `pattern`, which is not a star; returns the pattern after
+/// that element.
 fn match_byte(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     let (matched, behind) = match pattern {
         [] => return None,
@@ -55,8 +55,8 @@ fn match_byte(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     matched.then_some(behind)
 }
 
-/// Matches `byte` against the class that `class` starts with, its `[` removed; returns the pattern
-/// behind its `]`. A class without an end lasts to the end of the pattern.
+/// Matches `byte` against the class at the start of `class`, after its `[`; returns the pattern after its
+/// `]`. A class without an end extends to the end of the pattern.
 fn match_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),

@@ -1,7 +1,7 @@
-//! The words of an inline request, with the quotes and escapes that Redis knows.
+//! The words of an inline request, with Redis' quotes and escapes.
 
-/// Splits a line into words, undoing quotes in place: what a word becomes is never longer than what was
-/// written, so it fits where it stood. `None`: the quotes do not match.
+/// Splits a line into words and unquotes them in place: a word never gets longer than its source. `None`:
+/// unbalanced quotes.
 pub(crate) fn split_words(line: &mut [u8], offset: u32, spans: &mut Vec<(u32, u32)>) -> Option<()> {
     let mut read = 0;
     let mut write = 0;
@@ -18,7 +18,7 @@ pub(crate) fn split_words(line: &mut [u8], offset: u32, spans: &mut Vec<(u32, u3
     Some(())
 }
 
-/// One word from `read` on, written to `write`; returns both places after it.
+/// Unquotes one word from `read` to `write`; returns both positions after it.
 fn word(line: &mut [u8], mut read: usize, mut write: usize) -> Option<(usize, usize)> {
     while let Some(&byte) = line.get(read) {
         match byte {

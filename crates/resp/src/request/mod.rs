@@ -1,5 +1,5 @@
-//! From bytes to requests: arrays and inline commands, their arguments, numbers and patterns. Limits stand on
-//! everything that a client controls.
+//! From bytes to requests: arrays and inline commands, their arguments, numbers and patterns. Everything that
+//! a client controls has a limit.
 
 pub(super) mod args;
 pub(super) mod frame;

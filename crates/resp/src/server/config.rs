@@ -1,4 +1,4 @@
-//! Settings that CONFIG SET may change while the server runs. Paths and addresses are not among them.
+//! Settings that CONFIG SET may change at run time. Paths and addresses are not among them.
 
 use super::settings::{Limits, Settings};
 use parking_lot::RwLock;
@@ -30,7 +30,7 @@ impl Config {
         let password = settings.password.clone().map(String::into_bytes);
         Config {
             maxclients: AtomicUsize::new(settings.maxclients),
-            // A part of a second counts as one: zero would mean never.
+            // Round up: zero would mean never.
             timeout_s: AtomicU64::new(settings.timeout.as_millis().div_ceil(1000) as u64),
             query_buffer_bytes: AtomicUsize::new(query_buffer_bytes),
             proto_max_bulk_len: AtomicU64::new(proto_max_bulk_len),
@@ -48,15 +48,15 @@ impl Config {
         self.has_password.load(Relaxed)
     }
 
-    /// Takes effect for connections that authenticate from now on. `None` = ask for none.
+    /// Takes effect for later authentications. `None` = no password.
     pub(crate) fn set_password(&self, password: Option<Vec<u8>>) {
         let mut current = self.password.write();
         self.has_password.store(password.is_some(), Relaxed);
         *current = password;
     }
 
-    /// Whether `offered` is the password; without one, anything is. The time taken depends on the
-    /// length of `offered` only.
+    /// Whether `offered` is the password; without a password, any is accepted. The time depends only on the
+    /// length of `offered`.
     pub(crate) fn accepts(&self, offered: &[u8]) -> bool {
         let password = self.password.read();
         let Some(password) = password.as_deref() else {

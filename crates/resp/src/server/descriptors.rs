@@ -1,16 +1,16 @@
-//! How many files and sockets the process may have open.
+//! The limit of open files and sockets of the process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors for everything but clients: the pool, event loops, logs.
 const RESERVE: u64 = 128;
 
-/// Raises the process' limit so that `clients` can be connected, as far as the system lets it. Where that is
-/// not enough, connections beyond it wait to be accepted.
+/// Raises the process' limit so that `clients` can connect, as far as the system permits. Beyond the limit,
+/// connections wait to be accepted.
 pub(crate) fn allow(clients: usize) {
     let wanted = (clients as u64).saturating_add(RESERVE);
     let limit = getrlimit(Resource::Nofile);
-    // No limit is `None`.
+    // `None` means no limit.
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Accepting: the listening sockets, and the thread that hands new connections to the event loops in turn.
+//! Accepting: the listening sockets, and the thread that gives new connections to the event loops in turn.
 
 use super::Shared;
 use super::settings::{Settings, StartError};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 const STOP: Token = Token(usize::MAX);
-/// How long to wait before accepting again when the system has no descriptor or memory to give.
+/// Delay before the next accept when the system is out of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Connections accepted from one socket before the others get their turn.
 const ACCEPTS_PER_TURN: usize = 1000;
@@ -29,7 +29,7 @@ enum Socketlike {
     Unix(UnixListener),
 }
 
-/// All listening sockets of a server. The Unix socket's file goes with them.
+/// All listening sockets of a server. Dropping them removes the Unix socket's file.
 pub(crate) struct Sockets {
     all: Vec<Socketlike>,
     unix_path: Option<PathBuf>,
@@ -47,7 +47,7 @@ impl Sockets {
             let address = SocketAddr::new(ip, port);
             let refuse = |source| StartError::Bind { address, source };
             let listener = listen(address, settings.tcp_backlog).map_err(refuse)?;
-            // A free port chosen for the first address serves for all.
+            // The free port chosen for the first address serves all addresses.
             port = listener.local_addr().map_err(refuse)?.port();
             sockets.all.push(Socketlike::Tcp(listener));
         }
@@ -97,8 +97,8 @@ fn listen(address: SocketAddr, backlog: u32) -> Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Makes the socket under a name of its own, gives it its permissions and moves it into place, so that
-/// nobody can connect before they hold.
+/// Creates the socket under a temporary name, sets its permissions and renames it, so that no client can
+/// connect before the permissions hold.
 fn listen_unix(path: &Path, mode: u32) -> std::result::Result<UnixListener, StartError> {
     let refuse = |source| StartError::UnixSocket {
         path: path.to_owned(),
@@ -124,7 +124,7 @@ fn listen_unix(path: &Path, mode: u32) -> std::result::Result<UnixListener, Star
     let placed = fs::set_permissions(&fresh, Permissions::from_mode(mode))
         .and_then(|()| fs::rename(&fresh, path));
     placed.map(|()| listener).map_err(|source| {
-        // Its only use was to become `path`; the error that matters is the first.
+        // It was only created to become `path`; the first error matters.
         let _ = fs::remove_file(&fresh);
         refuse(source)
     })
@@ -139,7 +139,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// What stops a listener on this poll.
+    /// Wakes a listener on this poll, to stop it.
     pub(crate) fn waker(poll: &Poll) -> Result<Waker> {
         Waker::new(poll.registry(), STOP)
     }
@@ -175,7 +175,7 @@ impl Listener {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            // Every socket is tried: after a back-off there may be no event for what already waits.
+            // Try every socket: after a back-off waiting connections may cause no event.
             let mut again = None;
             for index in 0..self.sockets.all.len() {
                 again = again.max(self.accept_all(index));
@@ -185,7 +185,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Accepts what waits at one socket. Some: try again after this time.
+    /// Accepts the waiting connections of one socket. `Some`: try again after this time.
     fn accept_all(&mut self, index: usize) -> Option<Duration> {
         for _ in 0..ACCEPTS_PER_TURN {
             if self.shared.is_stopping() {
@@ -194,7 +194,7 @@ impl Listener {
             match self.accept(index) {
                 Ok((stream, origin)) => self.hand_over(stream, origin),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-                // The peer was gone before it was accepted; the next one need not be.
+                // The peer left before it was accepted; others may still be waiting.
                 Err(error) if is_peers_fault(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections for the moment");
@@ -259,7 +259,7 @@ impl Listener {
         let shared = &self.shared;
         if shared.connected.load(Relaxed) >= shared.config.maxclients.load(Relaxed) {
             shared.rejected.fetch_add(1, Relaxed);
-            // The peer may be gone already, or not read it; it is not served either way.
+            // The peer may have left, or may not read this; it is not served either way.
             let _ = stream.write(b"-ERR max number of clients reached\r\n");
             return;
         }

@@ -1,4 +1,4 @@
-//! What is written down about each executed request: counters, the slow log, and on what its reply depends.
+//! Records for each executed request: counters, the slow log, and what its reply depends on.
 
 use super::Shared;
 use super::slowlog;
@@ -11,19 +11,19 @@ use crate::request::args::Args;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Keeps the books of one turn.
+/// The records of one turn.
 pub(crate) struct Metrics<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) statistics: &'a Statistics,
     /// Whether the event loop's session has writes that are not committed.
     pub(crate) uncommitted: &'a mut bool,
-    /// When the last request was done.
+    /// End of the last request.
     pub(crate) before: Instant,
     pub(crate) now_ms: u64,
 }
 
 impl Metrics<'_> {
-    /// Nanoseconds since the last request was done: what this one took, with its parsing.
+    /// Nanoseconds since the end of the last request: parsing and execution of this one.
     pub(crate) fn lap(&mut self) -> u64 {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.before);
@@ -50,8 +50,8 @@ impl Metrics<'_> {
         }
     }
 
-    /// A session reads its own writes before they are committed, so whatever looks at keys after one
-    /// waits for the commit too: it may have seen another connection's write.
+    /// A session reads its own writes before they are committed. So a command that reads keys after a write
+    /// also waits for the commit: it may have seen another connection's write.
     pub(crate) fn note_dependence(&mut self, command: &Command, turn: &mut Turn) {
         if command.writes {
             *self.uncommitted = true;

@@ -30,16 +30,16 @@ use std::time::Instant;
 use syncer::SyncRequest;
 use worker::{Mailbox, Message, Worker};
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<dyn Engine>,
-    /// What an acknowledgement means.
+    /// The meaning of an acknowledgement.
     pub(crate) report: Report,
     pub(crate) settings: Settings,
     pub(crate) config: Config,
     pub(crate) slowlog: SlowLog,
     pub(crate) started: Instant,
-    /// Random, new at each start: 40 hexadecimal digits.
+    /// Random at each start: 40 hexadecimal digits.
     pub(crate) run_id: String,
     /// TCP port in effect; 0 = none.
     pub(crate) port: u16,
@@ -47,9 +47,9 @@ pub(crate) struct Shared {
     pub(crate) rejected: AtomicU64,
     pub(crate) connected: AtomicUsize,
     pub(crate) wrong_passwords: AtomicU64,
-    /// Bytes that the buffers of all connections occupy.
+    /// Capacity of the buffers of all connections.
     pub(crate) buffered: AtomicUsize,
-    /// Connections closed because all of them together held too much.
+    /// Connections closed because the total was too large.
     pub(crate) evicted: AtomicU64,
     peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
     mailboxes: Vec<Mailbox>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
-        // Workers are numbered by their mailboxes; the modulus only spares a panic path.
+        // Workers are numbered by their mailboxes; the modulus only avoids a panic path.
         &self.mailboxes[worker % self.mailboxes.len()]
     }
 
@@ -73,7 +73,7 @@ impl Shared {
         self.mailbox(worker).send(message);
     }
 
-    /// Enters a new connection; [`Shared::forget`] ends it.
+    /// Registers a new connection; [`Shared::forget`] removes it.
     pub(crate) fn remember(&self, peer: &Arc<Peer>) {
         self.peers.lock().insert(peer.id, Arc::clone(peer));
     }
@@ -85,8 +85,9 @@ impl Shared {
         }
     }
 
-    /// Notes what the buffers of a connection occupy now, and says whether it must go: all of them together
-    /// hold too much, and this one more than its share. There is always one such, so it ends.
+    /// Records the buffer capacity of a connection. Returns whether it must close: the total is too large,
+    /// and this one exceeds its share. As long as the total is too large, at least one connection exceeds its
+    /// share, so this ends.
     pub(crate) fn note_buffers(&self, peer: &Peer, bytes: usize) -> bool {
         let before = peer.buffered.swap(bytes, Ordering::Relaxed);
         if bytes != before {
@@ -103,7 +104,7 @@ impl Shared {
         self.peers.lock().values().cloned().collect()
     }
 
-    /// Asks for a sync on behalf of a client; `false` if the server stops.
+    /// Requests a sync for a client; `false` if the server stops.
     pub(crate) fn request_sync(&self, request: SyncRequest) -> bool {
         self.syncs
             .lock()
@@ -115,7 +116,7 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Stops accepting and has every event loop finish what has arrived.
+    /// Stops accepting, and lets every event loop finish what has arrived.
     pub(crate) fn begin_shutdown(&self) {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return;
@@ -142,8 +143,8 @@ pub struct Server {
 pub struct ShutdownHandle(Weak<Shared>);
 
 impl ShutdownHandle {
-    /// Asks the server to stop accepting, to execute what has arrived, to send the replies (as long as
-    /// [`Settings::drain_timeout`]), and to end. Returns at once; [`Server::wait`] sees the end.
+    /// Asks the server to stop accepting, to execute what has arrived, to send the replies (for at most
+    /// [`Settings::drain_timeout`]), and to end. Returns at once; [`Server::wait`] waits for the end.
     pub fn shutdown(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.begin_shutdown();
@@ -152,10 +153,10 @@ impl ShutdownHandle {
 }
 
 impl Server {
-    /// Starts serving `store` and returns once all addresses are listened on.
+    /// Starts serving `store`; returns once it listens on all addresses.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing is left running or listening then.
+    /// See [`StartError`]; then nothing keeps running or listening.
     pub fn start(store: Store, settings: Settings) -> Result<Server, StartError> {
         Server::start_on(Arc::clone(store.engine()), store.report().clone(), settings)
     }
@@ -200,7 +201,7 @@ impl Server {
             report,
             settings,
         });
-        // Everything that can refuse comes before the first thread.
+        // Everything that can fail comes before the first thread.
         let mut workers = Vec::new();
         for (index, poll) in polls.into_iter().enumerate() {
             workers.push(Worker::new(poll, index, Arc::clone(&shared))?);
@@ -232,18 +233,18 @@ impl Server {
             let _guard = guard;
             run()
         });
-        // The guard of a thread that could not be started has told the others to stop.
+        // The guard of the failed thread has told the others to stop.
         self.threads.push(thread.map_err(StartError::EventLoop)?);
         Ok(())
     }
 
-    /// What its threads share.
+    /// State shared by its threads.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The TCP addresses listened on, with the ports in effect.
+    /// The TCP addresses in effect, with their ports.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
@@ -255,8 +256,8 @@ impl Server {
         ShutdownHandle(Arc::downgrade(&self.shared))
     }
 
-    /// Waits until the server has been shut down (by a handle or by SHUTDOWN) and syncs the store, which
-    /// the caller may then close.
+    /// Waits until the server was shut down (by a handle or by SHUTDOWN) and syncs the store, which the
+    /// caller may then close.
     ///
     /// # Errors
     /// See [`StopError`]. All threads have ended in any case.
@@ -284,7 +285,7 @@ impl Server {
     }
 }
 
-/// When one thread of a server ends, for whatever reason, the others are told to.
+/// When one thread of a server ends, for any reason, this stops the others.
 struct StopTheRest(Arc<Shared>);
 
 impl Drop for StopTheRest {
@@ -293,8 +294,8 @@ impl Drop for StopTheRest {
     }
 }
 
-/// Has the engine wake the loops that wait for durability. It holds the server weakly: the engine keeps
-/// its subscribers as long as it lives.
+/// Makes the engine wake the loops that wait for durability. It holds the server weakly, because the engine
+/// keeps its subscribers for life.
 fn subscribe(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
     shared.engine.subscribe(Arc::new(move || {

@@ -1,51 +1,52 @@
-//! What a server is told at start, and why it may refuse to start.
+//! Settings of a server, and the reasons why it may refuse to start.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of a [`Server`](crate::Server). The defaults suit one machine talking to itself.
+/// Settings of a [`Server`](crate::Server). The defaults suit clients on the same machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Addresses to listen on. Other than loopback ones need a password. Empty: no TCP.
+    /// Addresses to listen on. Non-loopback ones require a password. Empty: no TCP.
     pub bind: Vec<IpAddr>,
     /// TCP port; 0 = a free one, see [`Server::local_addrs`](crate::Server::local_addrs).
     pub port: u16,
-    /// Unix socket to listen on as well.
+    /// Unix socket to listen on, in addition.
     pub unix_socket: Option<PathBuf>,
     /// Permissions of the Unix socket.
     pub unix_socket_mode: u32,
-    /// Event loops; 0 = one for each core.
+    /// Event loops; 0 = one per core.
     pub threads: usize,
-    /// What AUTH asks for; `None` = nothing.
+    /// Password for AUTH; `None` = no authentication.
     pub password: Option<String>,
-    /// Serve non-loopback addresses without a password. Anyone who reaches them owns the data.
+    /// Serve non-loopback addresses without a password. Any client that reaches them can read and change
+    /// everything.
     pub allow_open_network: bool,
-    /// Connections at once.
+    /// Most connections at once.
     pub maxclients: usize,
     /// A connection that sends nothing for this long is closed; zero = never.
     pub timeout: Duration,
-    /// A connection that has not authenticated after this long is closed (with a password only).
+    /// A connection that has not authenticated after this time is closed (with a password only).
     pub preauth_timeout: Duration,
     /// How long a shutdown waits for clients to take their replies.
     pub drain_timeout: Duration,
     /// Connections that may wait to be accepted.
     pub tcp_backlog: u32,
-    /// Idle time after which TCP probes whether the peer is still there; zero = never.
+    /// Idle time after which TCP probes the peer; zero = never.
     pub tcp_keepalive: Duration,
-    /// Commands that take this many microseconds or more enter the slow log; negative = none.
+    /// Commands of at least this many microseconds enter the slow log; negative = none.
     pub slowlog_slower_than_us: i64,
-    /// Entries the slow log keeps.
+    /// Most entries of the slow log.
     pub slowlog_max_len: usize,
     /// Bounds on what a client can make the server hold.
     pub limits: Limits,
 }
 
-/// Bounds on everything a client controls. The `unauthenticated` ones hold until AUTH succeeds, where
-/// there is a password.
+/// Bounds on everything that a client controls. With a password, the `unauthenticated` ones apply until AUTH
+/// succeeds.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of one request, its largest argument not counted; also of the requests queued since MULTI.
+    /// Bytes of one request without its largest argument; also of all requests queued since MULTI.
     pub query_buffer_bytes: usize,
     /// Bytes of one argument.
     pub proto_max_bulk_len: u64,
@@ -57,19 +58,18 @@ pub struct Limits {
     pub unauthenticated_arguments: usize,
     /// Bytes of an inline request.
     pub inline_bytes: usize,
-    /// Unsent reply bytes at which a connection is closed, and the largest reply made of several values:
-    /// MGET, KEYS, SCAN and EXEC answer an error rather than more. A single value may be larger.
+    /// Unsent reply bytes at which a connection is closed, and the largest reply of several values: MGET,
+    /// KEYS, SCAN and EXEC answer an error rather than more. A single value may be larger.
     pub output_hard_bytes: usize,
-    /// Unsent reply bytes at which it is closed once they have been as many for `output_soft_time`.
+    /// Unsent reply bytes that close a connection after `output_soft_time`.
     pub output_soft_bytes: usize,
     /// See `output_soft_bytes`.
     pub output_soft_time: Duration,
     /// As `output_hard_bytes`, before authentication.
     pub unauthenticated_output_bytes: usize,
-    /// Bytes that the buffers of all connections may occupy together; above that, those that hold more than
-    /// their share are closed.
+    /// Capacity of the buffers of all connections; above it, connections that exceed their share are closed.
     pub buffers_bytes: usize,
-    /// Commands that one connection may execute before others get their turn.
+    /// Commands that a connection may execute before others get their turn.
     pub commands_per_turn: usize,
 }
 
@@ -116,7 +116,7 @@ impl Default for Limits {
 }
 
 impl Settings {
-    /// Refuses what cannot work or would be unsafe, before anything is opened.
+    /// Refuses settings that cannot work or are unsafe, before anything is opened.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -151,13 +151,13 @@ pub enum StartError {
     /// A password of no characters.
     #[error("the password is empty; leave it out to ask for none")]
     EmptyPassword,
-    /// Others could read and change everything.
+    /// Anyone could read and change everything.
     #[error(
         "refusing to listen on {0} without a password: anyone who reaches it could read and change \
          everything. Set a password, or bind to 127.0.0.1"
     )]
     OpenToTheNetwork(IpAddr),
-    /// An address could not be listened on.
+    /// The address cannot be used.
     #[error(
         "cannot listen on {address}: {source}. Stop what uses it, or choose another port or address"
     )]
@@ -167,7 +167,7 @@ pub enum StartError {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// The Unix socket could not be made.
+    /// The Unix socket cannot be created.
     #[error("cannot listen on the Unix socket {path}: {source}", path = .path.display())]
     UnixSocket {
         /// The socket.
@@ -181,7 +181,7 @@ pub enum StartError {
         /// The socket.
         path: PathBuf,
     },
-    /// The path of the Unix socket is something else.
+    /// The path of the Unix socket is not a socket.
     #[error("{path} is there and is no socket; it was left alone. Choose another path", path = .path.display())]
     NotASocket {
         /// The path.
@@ -195,14 +195,14 @@ pub enum StartError {
     Store(#[from] everdram::Error),
 }
 
-/// Why a server stopped in another way than it was asked to, or could not make its last writes durable.
+/// Why a server stopped without being asked, or could not make its last writes durable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
     /// The system failed an event loop.
     #[error("an event loop failed: {0}")]
     EventLoop(#[source] std::io::Error),
-    /// A bug of ours: please report it.
+    /// A bug in everdram: please report it.
     #[error("a thread of the server panicked; the message it printed says where")]
     Panicked,
     /// The store could not make its last writes durable.

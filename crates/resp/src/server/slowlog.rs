@@ -1,13 +1,13 @@
-//! The last commands that took long. Bounded in entries, arguments and bytes of an argument, so that it
-//! never holds much of what clients sent.
+//! The last slow commands. Bounded in entries, arguments and bytes per argument, so that it never holds much
+//! of the clients' data.
 
 use crate::request::args::Args;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Arguments kept of a request, the note about the others included.
+/// Most arguments of an entry, including the note about the others.
 const ARGUMENTS_MAX: usize = 32;
-/// Bytes kept of an argument, without the note about the rest.
+/// Most bytes of an argument, without the note about the rest.
 const ARGUMENT_BYTES_MAX: usize = 128;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct State {
 pub(crate) struct SlowLog(Mutex<State>);
 
 impl SlowLog {
-    /// Keeps `entry` (its id is given here) and drops the oldest beyond `len_max`.
+    /// Adds `entry` with a new id, and drops the oldest entries beyond `len_max`.
     pub(crate) fn add(&self, mut entry: Entry, len_max: usize) {
         let mut state = self.0.lock();
         entry.id = state.next_id;

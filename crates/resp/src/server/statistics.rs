@@ -1,13 +1,13 @@
-//! Counters of one event loop. Only its own thread adds to them; anyone may read or reset them, and a
-//! reset that meets an addition may lose either.
+//! Counters of one event loop. Only its own thread adds to them; any thread may read or reset them. A reset
+//! concurrent with an addition may lose either.
 
 use crate::command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Powers of two of microseconds that execution times are sorted into.
+/// Number of buckets of execution times: powers of two of microseconds.
 const BUCKETS: usize = 32;
 
-/// A number that one thread adds to.
+/// A number that one thread increases.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -24,7 +24,7 @@ impl Counter {
     }
 }
 
-/// What is known of one command.
+/// Figures of one command.
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) calls: Counter,
@@ -58,21 +58,21 @@ pub(crate) struct Statistics {
     pub(crate) reads: Counter,
     pub(crate) writes: Counter,
     pub(crate) commits: Counter,
-    /// Turns at the engine's own work.
+    /// Turns of the engine's background work.
     pub(crate) turns: Counter,
     pub(crate) output_limit_closes: Counter,
     pub(crate) query_limit_closes: Counter,
     by_command: Vec<Calls>,
 }
 
-/// Sums over all loops for one command.
+/// Sums of one command over all loops.
 #[derive(Default)]
 pub(crate) struct CallSums {
     pub(crate) calls: u64,
     pub(crate) microseconds: u64,
     pub(crate) failed: u64,
     pub(crate) rejected: u64,
-    /// Bucket `i` counts times below 2^i microseconds and not below half of that.
+    /// Bucket `i` counts times below 2^i microseconds and at least half of that.
     pub(crate) times: [u64; BUCKETS],
 }
 

@@ -1,7 +1,7 @@
 //! The thread that waits for the medium on behalf of WAITAOF, so that no event loop does.
 //!
-//! It is used where an acknowledgement does not by itself mean durable (`everysec`, `none`); requests
-//! that came while it was syncing are answered by one more sync.
+//! It is needed where an acknowledgement does not imply durability (`everysec`, `none`). Requests that arrive
+//! during a sync are answered by the next one.
 
 use super::Shared;
 use super::worker::Message;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Who waits.
+/// The waiting client.
 pub(crate) struct SyncRequest {
     pub(crate) worker: usize,
     pub(crate) client: u64,
@@ -19,7 +19,7 @@ pub(crate) fn queue() -> (Sender<SyncRequest>, Receiver<SyncRequest>) {
     channel()
 }
 
-/// Starts the thread; it ends when every sender is gone.
+/// Starts the thread; it ends when every sender is dropped.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     requests: Receiver<SyncRequest>,

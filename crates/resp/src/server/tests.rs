@@ -1,4 +1,4 @@
-//! Replies and durability, over an engine that makes nothing durable until the test says so.
+//! Replies and durability, over an engine that makes nothing durable until the test permits it.
 
 use super::*;
 use everdram::engine::{BatchOp, EngineSession, Modify, Scope, TransactionBody, Visit};
@@ -9,21 +9,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the test and the engine's sessions share.
 #[derive(Default)]
 struct Progress {
     committed: u64,
     durable: u64,
-    /// The largest ticket that a loop asked for.
+    /// The largest ticket that a loop requested.
     requested: u64,
     failed: bool,
     syncs_asked: u64,
     syncs_done: u64,
 }
 
-/// The model engine, with tickets in front.
+/// The model engine with tickets.
 struct Held {
     model: Arc<dyn Engine>,
     progress: Mutex<Progress>,
@@ -52,7 +52,7 @@ impl Held {
         })
     }
 
-    /// Changes the progress and tells everyone.
+    /// Changes the progress and notifies all waiters.
     fn change(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.progress.lock());
         self.changed.notify_all();
@@ -62,14 +62,14 @@ impl Held {
             .for_each(|advanced| advanced());
     }
 
-    /// Waits until the progress is as wanted.
+    /// Waits until the progress satisfies `holds`.
     #[track_caller]
     fn wait_until(&self, what: &str, holds: impl Fn(&Progress) -> bool) {
         let mut progress = self.progress.lock();
         let timeout =
             self.changed
-                .wait_while_for(&mut progress, |progress| !holds(progress), PATIENCE);
-        assert!(!timeout.timed_out(), "not within {PATIENCE:?}: {what}");
+                .wait_while_for(&mut progress, |progress| !holds(progress), TIMEOUT);
+        assert!(!timeout.timed_out(), "not within {TIMEOUT:?}: {what}");
     }
 
     fn next_ticket(&self) -> Result<Ticket, Error> {
@@ -219,7 +219,7 @@ impl Engine for Held {
     }
 }
 
-/// A server on the held engine; one loop, so that connections share a session.
+/// A server on the held engine, with one loop, so that connections share a session.
 struct Bench {
     engine: Arc<Held>,
     server: Option<Server>,
@@ -252,7 +252,7 @@ impl Bench {
     fn connect(&self) -> TcpStream {
         let address = self.server.as_ref().expect("it runs").local_addrs()[0];
         let stream = TcpStream::connect(address).expect("the server accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         stream
     }
 }
@@ -283,7 +283,7 @@ fn expect(client: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&found), expected);
 }
 
-/// Nothing has been sent to the client; call it when the server has settled its turn.
+/// Checks that the client got nothing; call it when the server has settled its turn.
 #[track_caller]
 fn expect_silence(client: &mut TcpStream) {
     client.set_nonblocking(true).expect("nonblocking");
@@ -333,7 +333,7 @@ fn that_nothing_is_there_is_shown_when_it_is_durable() {
         let engine = &bench.engine;
         engine.wait_until("the removal is committed", is_asked_for(1));
         send(&mut reader, &format!("{question}\r\n"));
-        // The one thread comes to this write when it has dealt with the question.
+        // The only loop reaches this write after it has processed the question.
         send(&mut writer, "ECHO 1\r\nSET other 1\r\nDEL other\r\n");
         engine.wait_until("the later write is committed", is_asked_for(2));
         expect_silence(&mut reader);
@@ -397,15 +397,15 @@ fn replies_that_never_become_durable_are_refused_one_for_one() {
         .wait_until("the write is committed", |progress| progress.requested == 1);
     bench.engine.change(|progress| progress.failed = true);
     expect(&mut client, &refusal.repeat(2));
-    // The connection goes on; a write fails at its commit.
+    // The connection stays open; a write fails at its commit.
     send(&mut client, "PING\r\nSET k 2\r\n");
     expect(&mut client, &refusal.repeat(2));
     send(&mut client, "PING\r\n");
     expect(&mut client, "+PONG\r\n");
 }
 
-/// A refused turn that had also read something undurable used to be counted as waiting, and was refused again
-/// when the failure became known: the client got more replies than it had sent requests.
+/// A refused turn that had also read something undurable was counted as waiting, and refused again when the
+/// failure became known: the client got more replies than it had sent requests.
 #[test]
 fn a_refused_write_is_refused_once() {
     let bench = Bench::new(Durability::Always);
@@ -415,7 +415,7 @@ fn a_refused_write_is_refused_once() {
     bench
         .engine
         .wait_until("the write is committed", |progress| progress.requested == 1);
-    // It fails, and nobody has been told yet.
+    // The engine fails, but has not told its subscribers yet.
     bench.engine.progress.lock().failed = true;
     send(&mut second, "INCR k\r\n");
     expect(&mut second, refusal);

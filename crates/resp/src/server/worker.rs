@@ -1,11 +1,11 @@
 //! An event loop: one thread, one session of the store, and the connections given to it.
 //!
-//! Each wake-up has four steps. Every connection with something to do takes a turn; one commit covers
-//! what all of them wrote; their replies are settled on that commit's ticket; what is durable is sent.
-//! Replies that wait are sent when the engine says that more has become durable.
+//! Each wake-up has four steps. Every connection with work takes a turn; one commit covers all their writes;
+//! their replies are settled on that commit's ticket; durable replies are sent. Waiting replies are sent when
+//! the engine reports that more is durable.
 //!
-//! Then the engine may have work for this thread ([`EngineSession::turn`]). It gets a slice of it, and
-//! clients are looked at before the next one; as long as there is more, the loop does not sleep.
+//! Then the engine may have work for this thread ([`EngineSession::turn`]). The loop does one slice, and
+//! serves clients before the next; while there is more, it does not sleep.
 
 use super::Shared;
 use super::statistics::Statistics;
@@ -22,20 +22,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The token of the mailbox; connections have the number of their slot.
+/// Token of the mailbox; a connection's token is its slot number.
 const MAILBOX: Token = Token(usize::MAX);
-/// How often clocks are looked at while there are connections.
+/// How often time limits are checked while there are connections.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes read at once, but for large arguments: those are read to where they stay.
+/// Bytes read at once. Large arguments are read directly to their place.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 
-/// What other threads tell an event loop.
+/// Messages from other threads to an event loop.
 pub(crate) enum Message {
-    /// A new connection; whether it need not authenticate.
+    /// A new connection, and whether it counts as authenticated.
     Accept(Stream, Arc<Peer>, bool),
-    /// Some connection has been killed.
+    /// Some connection was killed.
     Killed,
-    /// The sync that WAITAOF of this client waits for is done.
+    /// The sync for this client's WAITAOF is done.
     Synced {
         client: u64,
         outcome: Result<(), String>,
@@ -44,13 +44,13 @@ pub(crate) enum Message {
     Drain,
 }
 
-/// Where messages wait for their event loop.
+/// Messages that wait for their event loop.
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
     waker: Waker,
-    /// Whether replies wait for durability, so that the engine's news are worth a wake-up.
+    /// Whether replies wait for durability, so that the engine's news needs a wake-up.
     waits: AtomicBool,
-    /// The engine has had news since the loop last looked.
+    /// Whether the engine had news since the loop last checked.
     news: AtomicBool,
     pub(crate) statistics: Statistics,
 }
@@ -73,7 +73,7 @@ impl Mailbox {
         self.wake();
     }
 
-    /// More is durable, or the engine has failed.
+    /// Called when more is durable, or the engine has failed.
     pub(crate) fn durable_advanced(&self) {
         if self.waits.load(Ordering::SeqCst) && !self.news.swap(true, Ordering::SeqCst) {
             self.wake();
@@ -98,24 +98,23 @@ pub(crate) struct Worker {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     open: usize,
-    /// Slots with something to do; each at most once.
+    /// Slots with work; each at most once.
     ready: Vec<usize>,
-    /// Slots of the running wake-up.
+    /// Slots of the current wake-up.
     running: Vec<usize>,
-    /// Slots whose replies wait to be durable.
+    /// Slots whose replies wait for durability.
     waiting: Vec<usize>,
     uncommitted: bool,
-    /// The engine had work for this thread, and may have more: so many turns are taken before the loop
-    /// sleeps.
+    /// Turns before the loop may sleep: the engine had work for this thread, and may have more.
     turns: u32,
     /// The error line for replies that will never be durable, once the engine has failed.
     failure: Option<Vec<u8>>,
-    /// What was durable when replies were last released.
+    /// The durable ticket when replies were last released.
     released: Ticket,
-    /// What was durable at the last tick.
+    /// The durable ticket at the last tick.
     released_at_tick: Ticket,
     next_tick: Instant,
-    /// Until when clients may take their replies, once the server is to stop.
+    /// Deadline for clients to take their replies, once the server stops.
     drain_until: Option<Instant>,
 }
 
@@ -169,18 +168,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes a turn at the engine's own work, if it wants one of this thread.
+    /// Does a slice of the engine's own work, if the engine wants that.
     fn help_engine(&mut self) {
         self.turns = self.turns.saturating_sub(1);
         match self.session.turn() {
             Ok(true) => {
-                // Of a thread that is alone, every second turn is for its clients; it is not at rest for
-                // that.
+                // A single worker gives every second turn to its clients; that alone does not let it sleep.
                 self.turns = 2;
                 self.mailbox().statistics.turns.add(1);
             }
             Ok(false) => {}
-            // The next one who writes is told.
+            // The next writer gets the error.
             Err(error) => tracing::debug!(%error, "the store's own work failed"),
         }
     }
@@ -306,7 +304,7 @@ impl Worker {
         }
     }
 
-    /// Commits what the turns wrote and lets their replies wait for it.
+    /// Commits the writes of the turns and makes their replies wait for it.
     fn settle(&mut self) {
         let mut commit = Ok(Ticket::NONE);
         if std::mem::take(&mut self.uncommitted) {
@@ -368,11 +366,11 @@ impl Worker {
         }
     }
 
-    /// Sends what has become durable, and asks for what has not.
+    /// Sends what has become durable, and requests the rest.
     fn release(&mut self) {
         let Some(ticket) = self.wanted() else { return };
         self.mailbox().waits.store(true, Ordering::SeqCst);
-        // Before the look at what is durable: news that comes behind it makes another wake-up.
+        // Clear this before reading what is durable: later news causes another wake-up.
         let news = self.mailbox().news.swap(false, Ordering::SeqCst);
         self.engine.request(ticket);
         let durable = self.engine.durable();
@@ -389,7 +387,7 @@ impl Worker {
                     self.finish(slot);
                 }
             }
-            // Those that `finish` found waiting still are in the new list.
+            // Connections that `finish` found still waiting are in the new list.
             waiting.append(&mut self.waiting);
             self.waiting = waiting;
         }
@@ -409,8 +407,7 @@ impl Worker {
             .max()
     }
 
-    /// Nothing has become durable, for a while or in spite of news: an engine that has failed says so when
-    /// asked to commit.
+    /// Nothing became durable for a while, or despite news. A failed engine reports that at a commit.
     fn probe_engine(&mut self) {
         if self.failure.is_none()
             && let Err(error) = self.session.commit()

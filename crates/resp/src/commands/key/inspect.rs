@@ -1,18 +1,18 @@
-//! OBJECT and MEMORY: how a key is kept. Clients expect Redis' answers, so a value is described as
-//! Redis would keep it if it had just been set.
+//! OBJECT and MEMORY: how a key is stored. Clients expect Redis' answers, so a value is described as Redis
+//! would store it right after a SET.
 
 use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
 use crate::context::Context;
 use crate::request::number::parse_i64;
 use everdram::Error;
 
-/// Longest value that Redis keeps in one piece with its header.
+/// Longest value that Redis stores in one allocation with its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Redis shares the objects of the integers below this, and says so in its reference count.
+/// Redis shares the objects of the integers below this, and their reference count shows it.
 const SHARED_INTEGERS: i64 = 10_000;
 /// The reference count of a shared object.
 const SHARED_COUNT: i64 = i32::MAX as i64;
-/// Bytes a record takes besides key and value: header, checksum, and its entry in the index.
+/// Bytes of a record besides key and value: header, checksum, and its entry in the index.
 const RECORD_BYTES: u64 = 56;
 
 const OBJECT_HELP: [&str; 13] = [
@@ -86,7 +86,7 @@ pub(crate) fn memory(ctx: &mut Context<'_>) {
     }
 }
 
-/// SAMPLES is for values with parts; it is checked and has no effect.
+/// SAMPLES concerns values with parts; it is checked and has no effect.
 fn usage_options(ctx: &Context<'_>) -> Result<(), &'static str> {
     for index in (3..ctx.args.len()).step_by(2) {
         if !ctx.args.get(index).eq_ignore_ascii_case(b"samples") || index + 1 == ctx.args.len() {
@@ -105,7 +105,7 @@ fn usage(ctx: &mut Context<'_>) -> Result<Option<u64>, Error> {
     Ok(found.map(|(_, value_bytes)| RECORD_BYTES + key.len() as u64 + value_bytes))
 }
 
-/// Help ends with the lines that each container of Redis has.
+/// The help ends with the lines of every container in Redis.
 fn help(ctx: &mut Context<'_>, lines: &[&str]) {
     let common = ["HELP", "    Prints this help."];
     ctx.reply.array(lines.len() + common.len());

@@ -3,8 +3,8 @@
 use crate::commands::string::SYNTAX;
 use crate::context::Context;
 
-/// Shortly after a restart the number is not known: what was removed just before it may be counted, too.
-/// Redis has an answer for that, after which its clients try again.
+/// Shortly after a restart the number is unknown: keys removed just before it may be counted. Redis has an
+/// error for that, after which its clients try again.
 pub(crate) fn dbsize(ctx: &mut Context<'_>) {
     if let Some((done, blocks)) = ctx.shared.engine.verification() {
         let percent = 100 * done / blocks.max(1);

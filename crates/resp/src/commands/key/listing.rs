@@ -7,7 +7,7 @@ use crate::request::args::Args;
 use crate::request::glob;
 use crate::request::number::{parse_cursor, parse_i64};
 
-/// Keys that SCAN visits if COUNT does not say.
+/// Keys per SCAN without COUNT.
 const COUNT_DEFAULT: usize = 10;
 
 pub(crate) fn randomkey(ctx: &mut Context<'_>) {
@@ -40,8 +40,8 @@ pub(crate) fn scan(ctx: &mut Context<'_>) {
     }
 }
 
-/// The keys of one scan and where to go on. `None`: they are too many, or the store refused, and that is
-/// answered.
+/// The keys of one scan, and the next cursor. `None`: there are too many, or the store refused; an error has
+/// been answered.
 fn collect(
     ctx: &mut Context<'_>,
     cursor: u64,
@@ -77,7 +77,7 @@ struct Scan<'a> {
     cursor: u64,
     count: usize,
     pattern: Option<&'a [u8]>,
-    /// TYPE names a type that values here do not have.
+    /// TYPE names a type that no value here has.
     other_type: bool,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Scan<'a> {
             }
             if option.eq_ignore_ascii_case(b"count") {
                 let count = parse_i64(value).ok_or(NOT_AN_INTEGER)?;
-                // One less than every key, which has a meaning of its own.
+                // One less than `EVERY_KEY`, which has a meaning of its own.
                 scan.count = usize::try_from(count)
                     .map_err(|_| SYNTAX)?
                     .min(EVERY_KEY - 1);

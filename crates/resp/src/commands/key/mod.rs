@@ -1,4 +1,4 @@
-//! Commands on keys, whatever their values: removing, renaming, listing, and asking about them.
+//! Commands on keys, for values of any kind: remove, rename, list, inspect.
 
 mod inspect;
 mod keyspace;
@@ -30,7 +30,7 @@ pub(crate) fn touch(ctx: &mut Context<'_>) {
     exists(ctx);
 }
 
-/// Answers for how many of its arguments `action` says yes. Several keys are seen and changed as of
+/// Answers the number of arguments for which `action` returns true. Several keys are read and changed as of
 /// one moment; a single key needs no transaction for that.
 fn count(
     ctx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! RENAME, RENAMENX and COPY: two keys change as one, and the expiry goes with the value.
+//! RENAME, RENAMENX and COPY: two keys change atomically, and the expiry moves with the value.
 
 use crate::commands::string::{NOT_AN_INTEGER, SYNTAX};
 use crate::context::Context;
@@ -13,12 +13,12 @@ enum Moved {
     TargetTaken,
 }
 
-/// How a value is brought to another key.
+/// How to transfer a value to another key.
 #[derive(Clone, Copy)]
 struct Manner {
-    /// The value stays under its old key, too.
+    /// The value also stays under its old key.
     keep_source: bool,
-    /// A value under the new key gives way.
+    /// It replaces a value under the new key.
     replace: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn copy(ctx: &mut Context<'_>) {
     }
 }
 
-/// Reads COPY's options: whether to replace. The only database is 0.
+/// Parses COPY's options: whether to replace. The only database is 0.
 fn copy_options(ctx: &Context<'_>) -> Result<bool, &'static str> {
     let mut replace = false;
     let mut index = 3;
@@ -100,7 +100,7 @@ fn check_database(number: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Brings the value of argument 1 to argument 2.
+/// Transfers the value of argument 1 to argument 2.
 fn transfer(ctx: &mut Context<'_>, manner: Manner) -> Result<Moved, Error> {
     let (source, target) = (ctx.args.get(1), ctx.args.get(2));
     let mut value = ctx.keys.take_buffer();

@@ -1,5 +1,5 @@
-//! Counters: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT. A counter is a value that reads as a number; an
-//! absent key counts as zero, and the expiry stays.
+//! Counters: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT. A counter is a value that parses as a number. An absent
+//! key counts as zero, and the expiry stays.
 
 use super::NOT_AN_INTEGER;
 use crate::context::Context;

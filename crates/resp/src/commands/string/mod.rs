@@ -1,7 +1,7 @@
 //! Commands on values: every value is a string of bytes.
 //!
-//! Invariants: a command writes one reply and changes its keys atomically; closures that decide a change
-//! may run more than once, so they set their results afresh and reply only afterwards.
+//! Invariants: a command writes one reply and changes its keys atomically. Closures that decide a change may
+//! run more than once, so they reset their results first and reply only afterwards.
 
 mod counter;
 mod range;
@@ -16,7 +16,7 @@ pub(crate) use read::{get, getdel, getex, getset};
 pub(crate) use several::{mget, mset, msetnx};
 pub(crate) use write::{psetex, set, setex, setnx};
 
-/// Redis' answer to an argument or value that should be an integer.
+/// Redis' answer to an argument or value that is not an integer.
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-/// Redis' answer to options that do not fit together.
+/// Redis' answer to options that contradict each other.
 pub(crate) const SYNTAX: &str = "ERR syntax error";

@@ -7,13 +7,13 @@ use crate::request::number::parse_i64;
 use everdram::engine::{Change, VALUE_BYTES_MAX};
 use std::sync::atomic::Ordering;
 
-/// What became of a value that was to grow.
+/// The result of extending a value.
 enum Grown {
-    /// The length it has now.
+    /// The new length.
     Length(usize),
-    /// Longer than any value may be.
+    /// Longer than a value may be.
     TooLong,
-    /// No memory to build it in.
+    /// Out of memory.
     NoMemory,
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn setrange(ctx: &mut Context<'_>) {
     overwrite(ctx, patch, Some(offset));
 }
 
-/// Puts `patch` at `offset` of the value (`None`: at its end), with zeros in between if it is shorter,
-/// and answers the length.
+/// Writes `patch` at `offset` of the value (`None`: at its end), fills a gap with zeros, and answers the
+/// length.
 fn overwrite(ctx: &mut Context<'_>, patch: &[u8], offset: Option<usize>) {
     let configured = ctx.shared.config.proto_max_bulk_len.load(Ordering::Relaxed);
     let bytes_max = usize::try_from(configured)

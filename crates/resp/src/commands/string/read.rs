@@ -59,7 +59,7 @@ pub(crate) fn getex(ctx: &mut Context<'_>) {
     }
 }
 
-/// Answers the value before the change that `decide` makes, or null.
+/// Answers the value before the change of `decide`, or null.
 fn answer_and_change(
     ctx: &mut Context<'_>,
     decide: &mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change,
@@ -74,7 +74,7 @@ fn answer_and_change(
     ctx.keys.return_buffer(before);
 }
 
-/// Changes the key of argument 1 and leaves its value before in `before`; says whether it was there.
+/// Changes argument 1 and leaves its old value in `before`; returns whether it existed.
 pub(super) fn modify_keeping(
     ctx: &mut Context<'_>,
     before: &mut Vec<u8>,

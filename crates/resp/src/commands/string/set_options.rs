@@ -1,18 +1,18 @@
-//! The options of SET and GETEX, which share a grammar: at most one way to say the expiry, conditions,
-//! and GET. An option may be repeated; of a repeated expiry the last counts.
+//! The options of SET and GETEX, which share a grammar: at most one kind of expiry, conditions, and GET. An
+//! option may be repeated; of a repeated expiry the last one counts.
 
 use super::SYNTAX;
 use crate::request::args::Args;
 use crate::request::number::parse_i64;
 
-/// Whose options are read.
+/// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Set,
     Getex,
 }
 
-/// How an expiry is given.
+/// The unit of an expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// EX: seconds from now.
@@ -33,7 +33,7 @@ pub(super) enum Expiry {
     Invalid,
 }
 
-/// Options as they were written; the expiry is not checked yet, because Redis does other things first.
+/// Parsed options; the expiry is not checked yet, because Redis does other things first.
 #[derive(Default)]
 pub(super) struct SetOptions<'a> {
     pub(super) only_if_absent: bool,
@@ -45,7 +45,7 @@ pub(super) struct SetOptions<'a> {
 }
 
 impl<'a> SetOptions<'a> {
-    /// Reads the arguments from `first` on.
+    /// Parses the arguments from `first` on.
     pub(super) fn parse(
         args: &Args<'a>,
         first: usize,
@@ -86,14 +86,14 @@ impl<'a> SetOptions<'a> {
         true
     }
 
-    /// The expiry in Unix milliseconds, if one is given.
+    /// The expiry in Unix milliseconds, if given.
     pub(super) fn expires_at_ms(&self, now_ms: u64) -> Result<Option<u64>, Expiry> {
         self.expiry
             .map(|(unit, text)| resolve(unit, text, now_ms))
             .transpose()
     }
 
-    /// Whether the value is to be stored, whatever is there, and nothing else asked.
+    /// Whether to store the value unconditionally, and nothing else.
     pub(super) fn is_plain(&self) -> bool {
         !(self.only_if_absent || self.only_if_present || self.answer_value || self.keep_expiry)
     }
@@ -112,7 +112,7 @@ impl Unit {
     }
 }
 
-/// Turns a positive number of the unit into Unix milliseconds.
+/// Converts a positive number of the unit to Unix milliseconds.
 pub(super) fn resolve(unit: Unit, text: &[u8], now_ms: u64) -> Result<u64, Expiry> {
     let number = parse_i64(text).ok_or(Expiry::NotAnInteger)?;
     let factor = if matches!(unit, Unit::Seconds | Unit::AtSeconds) {

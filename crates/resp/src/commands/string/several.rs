@@ -1,5 +1,5 @@
-//! Commands on the values of several keys: MGET sees them as of one moment, MSET and MSETNX change all
-//! of them or none, also across a crash.
+//! Commands on the values of several keys: MGET reads them as of one moment; MSET and MSETNX change all of
+//! them or none, also across a crash.
 
 use crate::context::Context;
 use crate::keyspace::Demand;
@@ -32,8 +32,8 @@ pub(crate) fn mget(ctx: &mut Context<'_>) {
     ctx.keys.return_buffer(values);
 }
 
-/// Whether the values of `keys` are small enough to be answered together. Values that others make larger
-/// behind this look are not bounded by it.
+/// Whether the values of `keys` are small enough for one reply. It does not bound values that other clients
+/// enlarge after this check.
 fn fits(ctx: &mut Context<'_>, keys: &[&[u8]]) -> Result<bool, Error> {
     let bytes_max = ctx.reply_bytes_max() as u64;
     let mut bytes = 0_u64;

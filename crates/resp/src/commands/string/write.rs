@@ -64,7 +64,7 @@ fn set_with(
     Ok(Outcome { present, stored })
 }
 
-/// A value that is stored with an expiry in the past is gone at once; nothing need be written for it.
+/// A value stored with an expiry in the past is gone at once; nothing need be written.
 fn has_passed(expires_at_ms: u64, now_ms: u64) -> bool {
     expires_at_ms != 0 && expires_at_ms <= now_ms
 }

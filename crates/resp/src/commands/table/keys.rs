@@ -1,4 +1,4 @@
-//! Rows of the command table: keys and their expiry. The columns are explained in the module above.
+//! Rows of the command table: keys and their expiry. The module above explains the columns.
 
 use super::commands;
 use crate::command::Command;

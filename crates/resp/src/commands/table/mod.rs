@@ -1,8 +1,8 @@
 //! Every command of this server, in rows.
 //!
-//! A row is: name, arity, [flags], (first key, last key, step){[what is done to the keys]}, [access
-//! categories that the flags do not imply], group, the Redis version that has it first, cost, handler,
-//! [subcommands], and a summary. `command::Command` explains each.
+//! A row is: name, arity, [flags], (first key, last key, step){[use of the keys]}, [access categories that
+//! the flags do not imply], group, the first Redis version that has it, cost, handler, [subcommands], and a
+//! summary. `command::Command` explains each.
 
 mod connections;
 mod keys;
@@ -89,7 +89,7 @@ const fn or_none(subcommands: &[&'static [Command]]) -> &'static [Command] {
     }
 }
 
-/// EXEC has no `write` flag, but what it executes may write.
+/// EXEC has no `write` flag, but its queued commands may write.
 const fn is_writing(name: &str, flags: &[&str]) -> bool {
     contains(flags, "write") || same(name, "exec")
 }

@@ -1,4 +1,4 @@
-//! Rows of the command table: the server. The columns are explained in the module above.
+//! Rows of the command table: the server. The module above explains the columns.
 
 use super::commands;
 use crate::command::{Command, container};

@@ -1,4 +1,4 @@
-//! Rows of the command table: values. The columns are explained in the module above.
+//! Rows of the command table: values. The module above explains the columns.
 
 use super::commands;
 use crate::command::Command;

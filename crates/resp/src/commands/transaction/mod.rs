@@ -1,10 +1,9 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! EXEC runs the queued commands inside one transaction of the engine: others see all of their writes
-//! or none, also across a crash. Only commands that look at keys run under the transaction's locks;
-//! those about the connection or the server run behind it, in their turn of the reply. A command that
-//! answers an error does not keep the others from taking effect; that is Redis' rule. Only answers that
-//! outgrow the output limit undo the whole.
+//! EXEC runs the queued commands inside one transaction of the engine: other clients see all of their writes
+//! or none, also across a crash. Commands on keys run under the transaction's locks; commands about the
+//! connection or the server run after it, when their replies are due. As in Redis, a command that answers an
+//! error does not stop the others. Only replies beyond the output limit undo the whole transaction.
 
 mod queue;
 
@@ -76,7 +75,7 @@ pub(crate) fn exec(ctx: &mut Context<'_>) {
             run_on_connection(ctx, entry);
         }
         if ctx.reply.position() - start > bytes_max {
-            // What was written stays, so no error can be the answer.
+            // The writes stay, so the answer cannot be an error.
             ctx.client.close_now = true;
             return;
         }
@@ -92,7 +91,7 @@ fn leave(ctx: &mut Context<'_>) -> (Multi, Vec<(Vec<u8>, u64)>) {
     )
 }
 
-/// Replies of the queued commands, one behind the other.
+/// Replies of the queued commands, in order.
 #[derive(Default)]
 struct Answers {
     bytes: Vec<u8>,
@@ -116,8 +115,8 @@ impl Answers {
     }
 }
 
-/// Runs the commands that look at keys, in one transaction. Otherwise answers EXEC itself: null if a
-/// watched key has been written, an error if the store refused.
+/// Runs the queued commands on keys in one transaction. On failure answers EXEC itself: null if a watched key
+/// was written, an error if the store refused.
 fn run_on_keys(
     ctx: &mut Context<'_>,
     queue: &Queue,
@@ -195,7 +194,7 @@ fn run_on_connection(ctx: &mut Context<'_>, entry: &Entry) {
         },
     );
     ctx.reply.raw(&answer);
-    // HELLO changes the protocol of what comes behind it.
+    // HELLO changes the protocol of the replies after it.
     ctx.reply.switch(ctx.client.resp3);
 }
 

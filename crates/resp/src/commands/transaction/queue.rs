@@ -1,5 +1,5 @@
-//! The commands queued since MULTI, made ready to run: each with its row of the command table, its
-//! arguments in one piece, and what it touches.
+//! The commands queued since MULTI, prepared to run: each with its row of the command table, its arguments in
+//! one buffer, and whether it touches keys.
 
 use crate::command::{self, Command};
 use crate::keyspace::is_key;
@@ -7,19 +7,19 @@ use crate::request::args::Args;
 
 /// Commands that may touch keys which their arguments do not name.
 const ANY_KEY: [&str; 6] = ["dbsize", "flushall", "flushdb", "keys", "randomkey", "scan"];
-/// It vouches for earlier writes without looking at keys, and would wait under locks.
+/// It covers earlier writes without reading keys, and would wait under locks.
 const WAITS: &str = "waitaof";
 
 /// One queued command.
 pub(super) struct Entry {
     pub(super) command: Option<&'static Command>,
-    /// It looks at keys, and so runs inside the transaction.
+    /// It touches keys, and so runs inside the transaction.
     pub(super) is_on_keys: bool,
     buffer: Vec<u8>,
     spans: Vec<(u32, u32)>,
 }
 
-/// All of them, in order.
+/// All queued commands, in order.
 pub(super) struct Queue {
     pub(super) entries: Vec<Entry>,
 }
@@ -57,7 +57,7 @@ impl Entry {
 
 impl Queue {
     pub(super) fn new(queued: Vec<Vec<Vec<u8>>>) -> Queue {
-        // Each request is dropped as soon as it has been copied.
+        // Each request is dropped right after it was copied.
         Queue {
             entries: queued
                 .into_iter()
@@ -66,8 +66,8 @@ impl Queue {
         }
     }
 
-    /// The keys that the commands name, and the watched ones. What cannot be a key is left out: the
-    /// command that names it answers with an error.
+    /// The keys that the commands name, and the watched ones. Invalid keys are left out: the command that
+    /// names one answers with an error.
     pub(super) fn keys<'k>(&'k self, watched: &'k [(Vec<u8>, u64)]) -> Vec<&'k [u8]> {
         let mut keys: Vec<&[u8]> = watched.iter().map(|(key, _)| key.as_slice()).collect();
         for entry in &self.entries {

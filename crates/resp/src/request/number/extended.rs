@@ -1,12 +1,12 @@
-//! The float of INCRBYFLOAT: x87 extended precision (64-bit significand, 15-bit exponent), which is what
-//! Redis computes with on the machines it mostly runs on.
+//! The float of INCRBYFLOAT: x87 extended precision (64-bit significand, 15-bit exponent), as Redis has it on
+//! most machines.
 //!
-//! Reading, adding and printing round exactly as the C library and the processor do (to nearest, ties to
-//! even), so that a counter of fractions has the same digits here and there. It is done with integers
-//! only: the result does not depend on the machine.
+//! Parsing, adding and printing round exactly as the C library and the processor do (to nearest, ties to
+//! even), so that a counter of fractions has the same digits as in Redis. All computation is on integers, so
+//! the result does not depend on the machine.
 //!
-//! A finite number is `significand * 2^exponent`; the significand's top bit is set unless the number is
-//! zero or subnormal (exponent at its minimum).
+//! A finite number is `significand * 2^exponent`; the significand's top bit is set unless the number is zero
+//! or subnormal (exponent at its minimum).
 
 use super::natural::Natural;
 
@@ -14,13 +14,13 @@ use super::natural::Natural;
 const EXPONENT_MIN: i32 = -16_445;
 /// Exponent of the lowest bit of the largest numbers.
 const EXPONENT_MAX: i32 = 16_320;
-/// Longest text that is read as a number.
+/// Longest text accepted as a number.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Decimal places that are printed, before zeros at the end are dropped.
+/// Decimal places to print, before trailing zeros are dropped.
 const PLACES: usize = 17;
 /// 10 to the power of `PLACES`.
 const PLACES_UNIT: u128 = 100_000_000_000_000_000;
-/// Decimal exponents beyond this overflow, and below its negative vanish, whatever the digits are.
+/// Larger decimal exponents always overflow, smaller ones than its negative always vanish.
 const DECIMAL_EXPONENT_MAX: i64 = 5_000;
 
 /// A finite or infinite number.
@@ -37,7 +37,7 @@ enum Magnitude {
 }
 
 impl Extended {
-    /// What an absent value counts as.
+    /// The number of an absent value.
     pub(crate) const ZERO: Extended = Extended {
         negative: false,
         magnitude: Magnitude::Finite {
@@ -46,8 +46,8 @@ impl Extended {
         },
     };
 
-    /// Reads decimal or hexadecimal text as C's `strtold` does; `None` where Redis says that it is not
-    /// a valid float: not a number, or out of range.
+    /// Parses decimal or hexadecimal text as C's `strtold` does; `None` where Redis reports an invalid float:
+    /// not a number, or out of range.
     pub(crate) fn parse(text: &[u8]) -> Option<Extended> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -89,8 +89,8 @@ impl Extended {
         if a_exponent < b_exponent || (a_exponent == b_exponent && a < b) {
             return other.add(self);
         }
-        // Spare bits below the larger number, so that what the smaller one loses cannot change how the
-        // sum rounds; a set bit that falls off is kept as a set lowest bit.
+        // Guard bits below the larger number, so that bits lost from the smaller one cannot change the
+        // rounding of the sum; a lost set bit sets the lowest bit.
         const SPARE: u32 = 62;
         let large = u128::from(a) << SPARE;
         let distance = a_exponent.abs_diff(b_exponent);
@@ -138,7 +138,7 @@ impl Extended {
     }
 }
 
-/// Prints `significand / 2^shift` without zeros at the end.
+/// Prints `significand / 2^shift` without trailing zeros.
 fn print_fraction(significand: u64, shift: u32, out: &mut Vec<u8>) {
     let scaled = round_shift(u128::from(significand) * PLACES_UNIT, shift);
     let (whole, mut fraction) = (scaled / PLACES_UNIT, scaled % PLACES_UNIT);
@@ -154,7 +154,7 @@ fn print_fraction(significand: u64, shift: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(format!(".{fraction:0places$}").as_bytes());
 }
 
-/// Shifts right; a lost set bit becomes a set lowest bit.
+/// Shifts right; a lost set bit sets the lowest bit.
 fn shift_keeping_lowest(number: u128, shift: u32) -> u128 {
     let shifted = number.checked_shr(shift).unwrap_or(0);
     let lost = shifted.checked_shl(shift).unwrap_or(0) != number;
@@ -175,8 +175,8 @@ fn round_shift(number: u128, shift: u32) -> u128 {
     }
 }
 
-/// The nearest representable number to `number * 2^exponent`, where a set lowest bit may stand for
-/// bits below it; `None` if that overflows. `number` has at most 127 bits.
+/// The representable number nearest to `number * 2^exponent`, where a set lowest bit may stand for bits below
+/// it; `None` on overflow. `number` has at most 127 bits.
 fn round(number: u128, exponent: i32) -> Option<Magnitude> {
     let bits = 128 - number.leading_zeros() as i32;
     if bits == 0 {
@@ -200,7 +200,7 @@ fn round(number: u128, exponent: i32) -> Option<Magnitude> {
 
 /// Digits and exponent of a text.
 struct Digits {
-    /// Values of the digits from the first that is not zero, without the point.
+    /// Digits from the first nonzero one on, without the point.
     digits: Vec<u8>,
     /// The number is `digits` times the radix (times 2 for hexadecimal) to this power.
     exponent: i64,
@@ -253,7 +253,7 @@ impl Digits {
             round_natural(&number.times_power_of_ten(power), 0)?
         } else {
             let divisor = Natural::from_u64(1).times_power_of_ten(power);
-            // A quotient of 66 or 67 bits has all that rounding looks at.
+            // A quotient of 66 or 67 bits suffices for rounding.
             let excess = 66 + divisor.bits() as i32 - number.bits() as i32;
             let shift = excess.unsigned_abs() as usize;
             let (quotient, remains) = if excess >= 0 {
@@ -278,12 +278,12 @@ impl Digits {
     }
 }
 
-/// A number that is not zero but too small for any other float is out of range.
+/// A nonzero number too small for any other float is out of range.
 fn not_vanished(magnitude: Magnitude) -> Option<Magnitude> {
     (!matches!(magnitude, Magnitude::Finite { significand: 0, .. })).then_some(magnitude)
 }
 
-/// The nearest representable number to `number * 2^exponent`.
+/// The representable number nearest to `number * 2^exponent`.
 fn round_natural(number: &Natural, exponent: i64) -> Option<Magnitude> {
     let excess = number.bits().saturating_sub(66);
     let (top, lost) = number.shifted_right(excess);
@@ -293,7 +293,7 @@ fn round_natural(number: &Natural, exponent: i64) -> Option<Magnitude> {
     round((top << 1) | u128::from(lost), exponent - 1)
 }
 
-/// The number behind `e` or `p`; very large ones are cut, which decides nothing.
+/// The number after `e` or `p`; very large ones are clamped, which changes no result.
 fn parse_exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

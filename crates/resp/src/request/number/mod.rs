@@ -1,4 +1,4 @@
-//! Numbers in arguments and values: 64-bit integers as Redis reads them, and its floats.
+//! Numbers in arguments and values: 64-bit integers in Redis' syntax, and its floats.
 //!
 //! Redis accepts one spelling of each integer: no sign but `-`, no leading zeros, no spaces. A value is
 //! a number only in that spelling, so that writing the number back gives the same bytes.

@@ -1,5 +1,5 @@
-//! Natural numbers of any size, as far as reading and printing floats needs them: little-endian
-//! 32-bit limbs without leading zeros, so that the empty list is zero.
+//! Natural numbers of any size, with the operations that parsing and printing floats need: little-endian
+//! 32-bit limbs without leading zeros, so the empty list is zero.
 //!
 //! Sizes are bounded by the caller: a float has at most some 33,000 bits before the point.
 
@@ -13,7 +13,7 @@ const LIMB_TEN: u32 = 1_000_000_000;
 pub(super) struct Natural(Vec<u32>);
 
 impl Natural {
-    /// From the values 0 to 9 of decimal digits, most significant first.
+    /// From decimal digits (values 0 to 9), most significant first.
     pub(super) fn from_digits(digits: impl Iterator<Item = u8>) -> Self {
         let mut number = Natural::default();
         let (mut pending, mut factor) = (0_u32, 1_u32);
@@ -80,7 +80,7 @@ impl Natural {
         Natural(out).trimmed()
     }
 
-    /// The number without its lowest `bits` bits, as far as it fits, and whether a lost bit was set.
+    /// The number without its lowest `bits` bits, truncated to 128 bits, and whether a lost bit was set.
     pub(super) fn shifted_right(&self, bits: usize) -> (u128, bool) {
         let (limbs, bits) = (bits / 32, bits % 32);
         let lost_limbs = self.0.iter().take(limbs).any(|limb| *limb != 0);
@@ -103,7 +103,7 @@ impl Natural {
         *self = Natural(std::mem::take(&mut self.0)).trimmed();
     }
 
-    /// Quotient and whether something remains. The quotient must have at most 127 bits.
+    /// Quotient, and whether there is a remainder. The quotient must have at most 127 bits.
     pub(super) fn divided_by(mut self, divisor: &Natural) -> (u128, bool) {
         let mut quotient = 0_u128;
         let steps = (self.bits() + 1).saturating_sub(divisor.bits());
@@ -118,7 +118,7 @@ impl Natural {
         (quotient, !self.0.is_empty())
     }
 
-    /// Decimal digits appended to `out`.
+    /// Appends the decimal digits to `out`.
     pub(super) fn print(mut self, out: &mut Vec<u8>) {
         let mut groups = Vec::new();
         while !self.0.is_empty() {
