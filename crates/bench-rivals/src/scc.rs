@@ -21,6 +21,10 @@ impl Opener for Scc {
         locked_version("scc")
     }
 
+    fn medium(&self, _dir: &Path) -> String {
+        "dram".into()
+    }
+
     fn durability(&self) -> Durability {
         Durability::Never
     }

@@ -29,6 +29,7 @@ pub struct Corpus {
     keys: Lengths,
     values: Lengths,
     is_sealed: bool,
+    record_bytes: usize,
 }
 
 impl Corpus {
@@ -40,7 +41,14 @@ impl Corpus {
             keys: key_sizes.table(WORD, seed),
             is_sealed: values.most() >= SEALED_BYTES,
             values,
+            record_bytes: key_sizes.mean() + value_sizes.mean(),
         }
+    }
+
+    /// About how many bytes a record has.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
     }
 
     /// Checks a value that was read under the key of `number`.

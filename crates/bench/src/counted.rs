@@ -31,10 +31,6 @@ impl Opener for Counted {
         env!("CARGO_PKG_VERSION").into()
     }
 
-    fn engine(&self) -> Option<&'static str> {
-        Some(self.engine.name())
-    }
-
     fn durability(&self) -> Durability {
         Durability::Never
     }

@@ -71,8 +71,13 @@ impl Opener for Everdram {
         env!("CARGO_PKG_VERSION").into()
     }
 
-    fn engine(&self) -> Option<&'static str> {
-        Some(self.engine.name())
+    fn label(&self) -> String {
+        let pages = if self.fixed.is_some() { ", fixed" } else { "" };
+        format!("everdram {}{pages}", self.engine)
+    }
+
+    fn medium(&self, _dir: &Path) -> String {
+        self.medium.to_string()
     }
 
     fn durability(&self) -> Durability {

@@ -1,11 +1,22 @@
 //! How long single operations took.
 
-use crate::timing::Spread;
+use crate::row::{Metric, Row};
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
 /// A minute, in nanoseconds: whatever took longer counts as that.
 const LONGEST: u64 = 60_000_000_000;
+
+/// Latency above which a call is slow.
+const SLOW_NS: u64 = 20_000;
+
+/// Percentiles of all calls, and of those that had a core.
+pub(crate) const ALL: [Metric; 4] = [Metric::P50Ns, Metric::P99Ns, Metric::P999Ns, Metric::MaxNs];
+const UNDISTURBED: [Metric; 4] = [
+    Metric::CoreP50Ns,
+    Metric::CoreP99Ns,
+    Metric::CoreP999Ns,
+    Metric::CoreMaxNs,
+];
 
 /// Nanoseconds up to a minute, with three digits.
 ///
@@ -16,35 +27,64 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds in order")
 }
 
-/// Latency of single operations, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Half of the operations took at most this.
-    pub p50: u64,
-    /// 99 of 100 did.
-    pub p99: u64,
-    /// 999 of 1000 did.
-    pub p999: u64,
-    /// All did.
-    pub max: u64,
+/// Nanoseconds that half, 99 of 100, 999 of 1000 and all of the operations took at most.
+fn percentiles(histogram: &Histogram<u64>) -> [f64; 4] {
+    let of = |share| histogram.value_at_quantile(share) as f64;
+    [of(0.5), of(0.99), of(0.999), histogram.max() as f64]
 }
 
-impl Latency {
-    /// From half of the operations over 99 of 100 to 999 of 1000.
-    pub(crate) fn spread(self) -> Spread {
-        let [min, median, max] = [self.p50, self.p99, self.p999].map(|ns| ns as f64);
-        Spread { min, median, max }
+/// Latencies of some calls.
+pub struct Latencies {
+    /// Of all of them.
+    pub all: Histogram<u64>,
+    /// Of those that did not spend at least half of their time waiting for a core.
+    pub undisturbed: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies {
+            all: histogram(),
+            undisturbed: histogram(),
+        }
+    }
+}
+
+impl Latencies {
+    /// Adds those of other calls.
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        for (into, from) in [
+            (&mut self.all, &other.all),
+            (&mut self.undisturbed, &other.undisturbed),
+        ] {
+            if from.is_empty() {
+                continue;
+            }
+            let added = into.add(from);
+            debug_assert!(added.is_ok(), "histograms of other bounds");
+        }
     }
 
-    /// From a histogram of nanoseconds.
-    #[must_use]
-    pub fn of(histogram: &Histogram<u64>) -> Latency {
-        Latency {
-            p50: histogram.value_at_quantile(0.5),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
+    /// Adds their percentiles to a row, and how many calls were slow; nothing without calls.
+    pub(crate) fn add_to(&self, row: &mut Row) {
+        if self.all.is_empty() {
+            return;
         }
+        for (histogram, metrics) in [(&self.all, ALL), (&self.undisturbed, UNDISTURBED)] {
+            add_percentiles(row, metrics, histogram);
+        }
+        let slow = |histogram: &Histogram<u64>| histogram.count_between(SLOW_NS, u64::MAX);
+        let (all, undisturbed) = (slow(&self.all), slow(&self.undisturbed));
+        row.push(Metric::SlowShare, all as f64 / self.all.len() as f64);
+        let queued = all.saturating_sub(undisturbed) as f64 / all.max(1) as f64;
+        row.push(Metric::SlowQueuedShare, queued);
+    }
+}
+
+/// Adds the percentiles of calls to a row.
+pub(crate) fn add_percentiles(row: &mut Row, metrics: [Metric; 4], histogram: &Histogram<u64>) {
+    for (metric, ns) in metrics.into_iter().zip(percentiles(histogram)) {
+        row.push(metric, ns);
     }
 }
 
@@ -59,11 +99,10 @@ mod tests {
         (501..=1000).for_each(|n| other.saturating_record(n * 1000));
         other.saturating_record(u64::MAX);
         one.add(&other).unwrap();
-        let latency = Latency::of(&one);
-        let near = |found: u64, wanted: u64| found.abs_diff(wanted) <= wanted / 500;
+        let found = percentiles(&one);
         assert_eq!(one.len(), 1001);
-        assert!(near(latency.p50, 501_000), "{latency:?}");
-        assert!(near(latency.p99, 991_000), "{latency:?}");
-        assert!(near(latency.max, LONGEST), "{latency:?}");
+        for (found, wanted) in found.iter().zip([501e3, 991e3, 1000e3, LONGEST as f64]) {
+            assert!((found - wanted).abs() <= wanted / 500.0, "{found} {wanted}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// A machine, as far as figures depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +75,11 @@ fn filesystem(dir: &Path) -> Option<String> {
 /// The commit this was built from: as the build said, else as the source tree says, else unknown.
 #[must_use]
 pub fn commit() -> String {
+    static COMMIT: LazyLock<String> = LazyLock::new(find_commit);
+    COMMIT.clone()
+}
+
+fn find_commit() -> String {
     if let Some(commit) = option_env!("EVERDRAM_COMMIT") {
         return commit.into();
     }

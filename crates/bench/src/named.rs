@@ -5,7 +5,9 @@
 macro_rules! named {
     ($(#[$about:meta])* $enum:ident, $kind:literal: $($variant:ident = $name:literal: $what:literal,)+) => {
         $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+        )]
         pub enum $enum {
             $(#[doc = $what] #[serde(rename = $name)] $variant,)+
         }

@@ -4,9 +4,8 @@
 //! begins when the one before has ended; in an open loop at a time set beforehand, and what it waited for the
 //! one before is part of its latency (so a stall is not hidden by the operations that it kept from starting).
 
-use crate::latency::histogram;
+use crate::latency::Latencies;
 use crate::process::Waiting;
-use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
 /// Latency from which on an operation is asked whether it waited for a core: shorter ones cannot have.
@@ -30,22 +29,19 @@ impl Pace for Free {
     fn after(&mut self) {}
 }
 
-/// Latencies of one thread.
-pub(crate) struct Latencies {
-    /// Of all operations.
-    pub(crate) all: Histogram<u64>,
-    /// Of those that did not spend most of their time waiting for a core.
-    pub(crate) undisturbed: Histogram<u64>,
+/// Times the calls of one thread.
+pub(crate) struct Timer {
+    pub(crate) latencies: Latencies,
     waiting: Waiting,
     queued_ns: u64,
 }
 
-impl Latencies {
-    pub(crate) fn new() -> Latencies {
+impl Timer {
+    /// On the thread that makes the calls: it alone knows what it waited for.
+    pub(crate) fn new() -> Timer {
         let waiting = Waiting::of_this_thread();
-        Latencies {
-            all: histogram(),
-            undisturbed: histogram(),
+        Timer {
+            latencies: Latencies::default(),
             queued_ns: waiting.queued_ns(),
             waiting,
         }
@@ -53,9 +49,9 @@ impl Latencies {
 
     pub(crate) fn record(&mut self, latency: Duration) {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.all.saturating_record(latency_ns);
+        self.latencies.all.saturating_record(latency_ns);
         if latency_ns < SUSPICIOUS_NS || !self.was_disturbed(latency_ns) {
-            self.undisturbed.saturating_record(latency_ns);
+            self.latencies.undisturbed.saturating_record(latency_ns);
         }
     }
 
@@ -69,14 +65,14 @@ impl Latencies {
 
 /// One after another, timed.
 pub(crate) struct Closed {
-    pub(crate) latencies: Latencies,
+    pub(crate) timer: Timer,
     begun: Instant,
 }
 
 impl Closed {
     pub(crate) fn new() -> Closed {
         Closed {
-            latencies: Latencies::new(),
+            timer: Timer::new(),
             begun: Instant::now(),
         }
     }
@@ -90,13 +86,13 @@ impl Pace for Closed {
 
     #[inline]
     fn after(&mut self) {
-        self.latencies.record(self.begun.elapsed());
+        self.timer.record(self.begun.elapsed());
     }
 }
 
 /// At times set beforehand, timed from these.
 pub(crate) struct Open {
-    pub(crate) latencies: Latencies,
+    pub(crate) timer: Timer,
     next: Instant,
     apart: Duration,
 }
@@ -106,7 +102,7 @@ impl Open {
     pub(crate) fn new(rate: f64) -> Open {
         let apart = Duration::from_secs_f64(1.0 / rate.max(0.001));
         Open {
-            latencies: Latencies::new(),
+            timer: Timer::new(),
             next: Instant::now() + apart,
             apart,
         }
@@ -123,7 +119,7 @@ impl Pace for Open {
 
     #[inline]
     fn after(&mut self) {
-        self.latencies.record(self.next.elapsed());
+        self.timer.record(self.next.elapsed());
         self.next += self.apart;
     }
 }
@@ -147,7 +143,7 @@ mod tests {
             pace.after();
         }
         assert!(begun.elapsed() >= stall);
-        let late = pace.latencies.all.count_between(5_000_000, u64::MAX);
+        let late = pace.timer.latencies.all.count_between(5_000_000, u64::MAX);
         // A thousand operations were due in the first 10 ms, while the first one took 20.
         assert!(late >= 990, "{late}");
     }
@@ -163,8 +159,8 @@ mod tests {
             }
             pace.after();
         }
-        assert_eq!(pace.latencies.all.len(), 100);
-        assert!(pace.latencies.all.max() >= 59_000_000);
-        assert!(pace.latencies.all.value_at_quantile(0.5) < 50_000_000);
+        assert_eq!(pace.timer.latencies.all.len(), 100);
+        assert!(pace.timer.latencies.all.max() >= 59_000_000);
+        assert!(pace.timer.latencies.all.value_at_quantile(0.5) < 50_000_000);
     }
 }

@@ -2,22 +2,18 @@
 
 use crate::corpus::{Corpus, Maker};
 use crate::drive::{Order, drive};
-use crate::latency::{Latency, histogram};
-use crate::pace::{Closed, Free, Latencies, Open};
+use crate::latency::Latencies;
+use crate::pace::{Closed, Free, Open};
 use crate::process::{self, Waited, Waiting};
-use crate::row::Tail;
 use crate::subject::{Error, Subject};
 use crate::timing::{Sample, Stopwatch};
 use crate::workload::Step;
 use anyhow::anyhow;
-use hdrhistogram::Histogram;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Records that a load puts at once.
 const LOAD_BATCH: u64 = 64;
-/// Latency above which a call is slow.
-pub const SLOW_NS: u64 = 20_000;
 
 /// How a pass is timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +41,8 @@ pub struct Pass<'a> {
     pub pin: bool,
 }
 
-/// What a pass gave.
+/// What a pass gave, or several.
+#[derive(Default)]
 pub struct Passed {
     /// Operations, time from the first start to the last end, processor time of the threads.
     pub sample: Sample,
@@ -53,8 +50,21 @@ pub struct Passed {
     pub process_cpu: Duration,
     /// What the threads waited for cores, together.
     pub waited: Waited,
-    /// Latencies of all calls, and of those that were not disturbed; unless it was timed as a whole.
-    pub latencies: Option<(Histogram<u64>, Histogram<u64>)>,
+    /// Latencies of its calls; empty if it was timed as a whole.
+    pub latencies: Latencies,
+}
+
+impl Passed {
+    /// Adds another pass of the same threads.
+    pub(crate) fn add(&mut self, other: Passed) {
+        self.sample.operations += other.sample.operations;
+        self.sample.wall += other.sample.wall;
+        self.sample.cpu += other.sample.cpu;
+        self.process_cpu += other.process_cpu;
+        self.waited.ns += other.waited.ns;
+        self.waited.preempted += other.waited.preempted;
+        self.latencies.add(&other.latencies);
+    }
 }
 
 /// What one thread gave.
@@ -63,7 +73,7 @@ struct Part {
     ended: Instant,
     cpu: Duration,
     waited: Waited,
-    latencies: Option<Latencies>,
+    latencies: Latencies,
 }
 
 /// Runs one thread for each script.
@@ -125,17 +135,17 @@ fn part(
     let latencies = match pass.timing {
         Timing::Throughput => {
             drive(&mut *client, pass.corpus, steps, order, &mut Free)?;
-            None
+            Latencies::default()
         }
         Timing::Closed => {
             let mut pace = Closed::new();
             drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
-            Some(pace.latencies)
+            pace.timer.latencies
         }
         Timing::Open(rate) => {
             let mut pace = Open::new(rate / threads as f64 / pass.batch.max(1) as f64);
             drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
-            Some(pace.latencies)
+            pace.timer.latencies
         }
     };
     let ended = Instant::now();
@@ -157,11 +167,9 @@ fn together(parts: &[Part], operations: u64, process_cpu: Duration) -> Passed {
     let begun = parts.iter().map(|part| part.begun).min();
     let ended = parts.iter().map(|part| part.ended).max();
     let wall = begun.zip(ended).map(|(begun, ended)| ended - begun);
-    let mut latencies: Option<(Histogram<u64>, Histogram<u64>)> = None;
-    for part in parts.iter().filter_map(|part| part.latencies.as_ref()) {
-        let (all, undisturbed) = latencies.get_or_insert_with(|| (histogram(), histogram()));
-        merge(all, &part.all);
-        merge(undisturbed, &part.undisturbed);
+    let mut latencies = Latencies::default();
+    for part in parts {
+        latencies.add(&part.latencies);
     }
     Passed {
         sample: Sample {
@@ -175,26 +183,6 @@ fn together(parts: &[Part], operations: u64, process_cpu: Duration) -> Passed {
             preempted: parts.iter().map(|part| part.waited.preempted).sum(),
         },
         latencies,
-    }
-}
-
-/// Adds what is of the same bounds, as all histograms here are.
-pub(crate) fn merge(into: &mut Histogram<u64>, from: &Histogram<u64>) {
-    let merged = into.add(from);
-    debug_assert!(merged.is_ok(), "histograms of other bounds");
-}
-
-/// The tail of latencies, in figures.
-#[must_use]
-pub fn tail((all, undisturbed): &(Histogram<u64>, Histogram<u64>)) -> Tail {
-    let slow = |histogram: &Histogram<u64>| histogram.count_between(SLOW_NS, u64::MAX);
-    let (slow_all, slow_undisturbed) = (slow(all), slow(undisturbed));
-    Tail {
-        all: Latency::of(all),
-        undisturbed: Latency::of(undisturbed),
-        slow_share: slow_all as f64 / all.len().max(1) as f64,
-        slow_disturbed_share: slow_all.saturating_sub(slow_undisturbed) as f64
-            / slow_all.max(1) as f64,
     }
 }
 

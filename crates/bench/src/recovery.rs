@@ -6,9 +6,9 @@
 use crate::corpus::Corpus;
 use crate::pass::load;
 use crate::process;
+use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener};
 use anyhow::{Context, ensure};
-use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const READY: &str = "filled";
 
 /// An opening after a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
     /// Records that the store held.
     pub records: u64,
@@ -34,6 +34,13 @@ impl Recovery {
     pub fn cpu_us(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.records.max(1) as f64
     }
+
+    /// Adds it to a row of the same store.
+    pub fn add_to(&self, row: &mut Row) {
+        row.push(Metric::RecoveryNs, self.wall.as_nanos() as f64);
+        row.push(Metric::RecoveryCpuNs, self.cpu.as_nanos() as f64);
+        row.push(Metric::Recovered, self.records as f64);
+    }
 }
 
 /// The child's part: fills a store in `dir`, says so on standard output, and waits to be killed.
@@ -45,9 +52,8 @@ pub fn fill_and_wait(
     corpus: &Corpus,
     dir: &Path,
     records: u64,
-    record_bytes: usize,
 ) -> Result<(), Error> {
-    let subject = opener.open(dir, records, record_bytes)?;
+    let subject = opener.open(dir, records, corpus.record_bytes())?;
     load(&*subject, corpus, records, 1)?;
     let mut out = std::io::stdout();
     writeln!(out, "{READY}")?;
@@ -77,7 +83,6 @@ pub fn measure(
     filler: &mut Command,
     dir: &Path,
     records: u64,
-    record_bytes: usize,
 ) -> Result<Recovery, Error> {
     let child = filler
         .stdin(Stdio::piped())
@@ -95,7 +100,7 @@ pub fn measure(
     );
     drop(child);
     let (begun, cpu) = (Instant::now(), process::cpu());
-    let subject = opener.open(dir, records, record_bytes)?;
+    let subject = opener.open(dir, records, corpus.record_bytes())?;
     let mut client = subject.client()?;
     let (mut maker, mut value) = (crate::corpus::Maker::new(corpus), Vec::new());
     let last = records.saturating_sub(1);

@@ -9,13 +9,23 @@ use std::path::Path;
 pub type Error = anyhow::Error;
 
 /// What an answered write means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Each write is durable when it returns.
     EachWrite,
     /// Nothing is ever durable, or only sometimes.
     Never,
+}
+
+impl Durability {
+    /// When a write is durable, as rows and tables say it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Durability::EachWrite => "each write",
+            Durability::Never => "no",
+        }
+    }
 }
 
 /// An open store.
@@ -43,7 +53,7 @@ pub trait Subject: Send + Sync {
 }
 
 /// What went to the medium.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Store fences, or syncs on files.
     pub fences: u64,
@@ -109,9 +119,13 @@ pub trait Opener: Send + Sync {
     fn name(&self) -> &'static str;
     /// Version of the store, as it says itself.
     fn version(&self) -> String;
-    /// The design behind it, of a store that has several.
-    fn engine(&self) -> Option<&'static str> {
-        None
+    /// How tables call it: everdram has several engines, and pages of two kinds.
+    fn label(&self) -> String {
+        self.name().into()
+    }
+    /// What a store in `dir` lies on.
+    fn medium(&self, dir: &Path) -> String {
+        crate::Machine::here(dir).filesystem
     }
     /// What an answered write means.
     fn durability(&self) -> Durability;

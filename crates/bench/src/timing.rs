@@ -43,7 +43,7 @@ impl Stopwatch {
 }
 
 /// One repetition of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// How often it was done.
     pub operations: u64,

@@ -1,8 +1,7 @@
 //! `everdram bench` as a script sees it: rows that read back, a crash that is survived, exit codes.
 
 use everdram::{EngineKind, test_each_engine};
-use everdram_bench::limits::Limit;
-use everdram_bench::{Row, Workload};
+use everdram_bench::{Metric, Row, row};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -25,6 +24,10 @@ fn bench_well(dir: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+fn read(rows: &str) -> Vec<Row> {
+    row::read(rows).unwrap()
+}
+
 fn assert_empty(dir: &Path) {
     let left: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
     assert!(left.is_empty(), "left behind: {left:?}");
@@ -35,19 +38,21 @@ fn a_run_gives_a_row_and_leaves_nothing(engine: EngineKind) {
     let line =
         "run --workload ycsb-a --records 3000 --grow --threads 2 --repeat 2 --recovery --json -";
     let arguments: Vec<&str> = line.split(' ').chain(["--engine", engine.name()]).collect();
-    let row: Row = serde_json::from_str(&bench_well(dir.path(), &arguments)).unwrap();
-    assert_eq!(row.configuration.workload, Workload::YcsbA);
-    assert_eq!(row.configuration.medium, "emulated");
-    assert_eq!(row.configuration.engine.as_deref(), Some(engine.name()));
+    let rows = read(&bench_well(dir.path(), &arguments));
+    let [row] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((row.workload.as_str(), row.threads), ("ycsb-a", 2));
+    assert_eq!(row.subject, format!("everdram {engine}"));
     assert_eq!(
-        (row.configuration.records, row.configuration.threads),
-        (3000, 2)
+        (row.say("medium"), row.number("records")),
+        ("emulated".into(), 3000.0)
     );
-    assert!(row.figures.rate.median > 0.0);
-    assert!(row.figures.traffic.unwrap().fences > 0.0);
-    let recovery = row.figures.recovery.unwrap();
-    assert_eq!(recovery.records, 3000);
-    assert!(!recovery.wall.is_zero());
+    assert_eq!(row.rounds(Metric::Rate).len(), 2);
+    for metric in [Metric::Rate, Metric::Fences, Metric::RecoveryNs] {
+        assert!(row.get(metric).median > 0.0, "{metric}");
+    }
+    assert_eq!(row.median(Metric::Recovered), Some(3000.0));
     assert_empty(dir.path());
 }
 
@@ -79,14 +84,10 @@ fn rows_are_appended_beside_the_table() {
             "{table}"
         );
     }
-    let rows = std::fs::read_to_string(rows).unwrap();
-    let rows: Vec<Row> = rows
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let rows = read(&std::fs::read_to_string(rows).unwrap());
     assert_eq!(rows.len(), 2);
-    assert_eq!(rows[1].configuration.batch, 16);
-    assert!(rows[1].configuration.fixed);
+    assert_eq!(rows[1].number("batch"), 16.0);
+    assert_eq!(rows[1].subject, "everdram viper, fixed");
 }
 
 #[test]
@@ -110,10 +111,7 @@ fn limits_are_measured_one_by_one() {
             files.path().to_str().unwrap(),
         ],
     );
-    let limits: Vec<Limit> = rows
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let limits = read(&rows);
     for name in [
         "put-padded",
         "get",
@@ -121,12 +119,13 @@ fn limits_are_measured_one_by_one() {
         "load-huge-pages",
         "sync-64k",
     ] {
-        let limit = limits.iter().find(|limit| limit.name == name);
+        let limit = limits.iter().find(|limit| limit.subject == name);
         let limit = limit.unwrap_or_else(|| panic!("no {name}"));
-        assert!(limit.wall_ns.min > 0.0 && limit.rate.max > 0.0, "{limit:?}");
+        assert!(limit.get(Metric::WallNs).min > 0.0, "{limit:?}");
+        assert!(limit.get(Metric::Rate).max > 0.0, "{limit:?}");
     }
     let sync = limits.last().unwrap();
-    assert!(sync.latency_ns.unwrap().p50 > 0, "{sync:?}");
+    assert!(sync.get(Metric::P50Ns).median > 0.0, "{sync:?}");
     assert_empty(dir.path());
     assert_empty(files.path());
 }

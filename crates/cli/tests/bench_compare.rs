@@ -2,7 +2,8 @@
 //! nothing left.
 #![forbid(unsafe_code)]
 
-use everdram_bench::compare::{Ground, Line, read_lines};
+use everdram_bench::compare::Ground;
+use everdram_bench::row::{self, LEFT_OUT, LIMITS, Metric, Row, SERVERS, STORES};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -53,9 +54,9 @@ fn everything_is_measured_and_told() {
     }
 
     let rows = std::fs::read_to_string(dir.path().join("everdram-compare.jsonl")).unwrap();
-    let lines = read_lines(&rows).unwrap();
-    assert_stores(&lines, &table);
-    assert_others(&lines, &table);
+    let rows = row::read(&rows).unwrap();
+    assert_stores(&rows, &table);
+    assert_others(&rows, &table);
 
     let page = std::fs::read(dir.path().join("everdram-compare.html")).unwrap();
     let again = bench(
@@ -70,53 +71,43 @@ fn everything_is_measured_and_told() {
     }
 }
 
-/// everdram has each workload of each scene, with all repetitions, and was opened after crashes.
-fn assert_stores(lines: &[Line], table: &str) {
-    let rows: Vec<_> = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Store { ground, row } => Some((*ground, row)),
-            _ => None,
-        })
-        .collect();
+fn of_suite<'a>(rows: &'a [Row], suite: &str) -> Vec<&'a Row> {
+    rows.iter().filter(|row| row.suite == suite).collect()
+}
+
+/// everdram has each workload of each scenario, with all repetitions, and was opened after crashes.
+fn assert_stores(rows: &[Row], table: &str) {
+    let rows = of_suite(rows, STORES);
     // Eleven workloads and three, twice for pages of either kind; three and three on the disk.
     assert_eq!(rows.len(), 2 * (11 + 3) + 3 + 3, "{table}");
-    for (ground, row) in &rows {
-        let what = &row.configuration;
-        let medium = match ground {
+    for row in &rows {
+        let on = match row.say("ground").parse().unwrap() {
             Ground::Emulated => "emulated",
             Ground::Disk => "file",
         };
-        assert_eq!(
-            (what.store.as_str(), what.medium.as_str()),
-            ("everdram", medium)
-        );
-        assert_eq!(what.repeat, 2);
-        let rate = row.figures.rate;
+        assert!(row.is_own() && row.say("medium") == on, "{row:?}");
+        assert_eq!(row.rounds(Metric::Rate).len(), 2);
+        let rate = row.get(Metric::Rate);
         assert!(0.0 < rate.min && rate.min <= rate.max);
     }
     for ground in Ground::ALL {
-        let recovered = |(on, row): &&(Ground, &everdram_bench::Row)| {
-            *on == ground && row.figures.recovery.is_some()
+        let recovered = |row: &&Row| {
+            row.say("ground") == ground.name() && row.rounds(Metric::RecoveryNs).len() == 2
         };
-        assert!(rows.iter().any(|row| recovered(&row)), "{ground}");
+        assert!(rows.iter().any(recovered), "{ground}");
     }
 }
 
 /// Limits are there, servers as far as they are installed, and what is missing is named.
-fn assert_others(lines: &[Line], table: &str) {
-    let limits = |name: &str| {
-        lines
-            .iter()
-            .any(|line| matches!(line, Line::Limit { limit, .. } if limit.name == name))
-    };
-    assert!(limits("get") && limits("sync-4k"));
-    let served: Vec<&str> = lines
+fn assert_others(rows: &[Row], table: &str) {
+    let limits = of_suite(rows, LIMITS);
+    for name in ["get", "sync-4k"] {
+        let mut same = limits.iter().filter(|limit| limit.subject == name);
+        assert!(same.next().is_some() && same.next().is_none(), "{name}");
+    }
+    let served: Vec<&str> = of_suite(rows, SERVERS)
         .iter()
-        .filter_map(|line| match line {
-            Line::Server { summary, .. } => Some(summary.label.as_str()),
-            _ => None,
-        })
+        .map(|row| row.subject.as_str())
         .collect();
     // SET and GET, one at once and sixteen.
     for label in ["everdram viper emulated", "everdram viper file"] {
@@ -131,11 +122,10 @@ fn assert_others(lines: &[Line], table: &str) {
     if cfg!(not(feature = "rivals")) {
         assert!(table.contains("--features rivals"), "{table}");
     }
-    for line in lines {
-        if let Line::LeftOut { what, why } = line {
-            let is_expected = what.contains("RocksDB") || why.contains("not installed");
-            assert!(is_expected, "{what}: {why}");
-        }
+    for row in of_suite(rows, LEFT_OUT) {
+        let is_expected =
+            row.subject.contains("RocksDB") || row.say("why").contains("not installed");
+        assert!(is_expected, "{row:?}");
     }
 }
 

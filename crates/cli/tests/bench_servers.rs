@@ -1,7 +1,7 @@
 //! `everdram bench servers` starts this program on both kinds of medium, and every reply is right.
 #![forbid(unsafe_code)]
 
-use serde_json::Value;
+use everdram_bench::{Metric, row};
 use std::process::Command;
 
 #[test]
@@ -26,20 +26,16 @@ fn everdram_is_measured_on_both_media() {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let rows: Vec<Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let rows = row::read(&String::from_utf8(output.stdout).unwrap()).unwrap();
     // Two commands, two sizes, two media.
     assert_eq!(rows.len(), 8, "{errors}");
     for row in &rows {
-        assert_eq!(row["name"], "everdram");
-        assert_eq!(row["persistence"], "each-write");
-        assert!(row["operations"].as_u64().unwrap() >= 12, "{row}");
+        assert!(row.is_own() && row.is_durable(), "{row:?}");
+        assert!(row.get(Metric::Operations).median >= 12.0, "{row:?}");
     }
     for medium in ["emulated", "file"] {
-        assert_eq!(rows.iter().filter(|row| row["medium"] == medium).count(), 4);
+        let on_medium = rows.iter().filter(|row| row.say("medium") == medium);
+        assert_eq!(on_medium.count(), 4);
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -7,14 +7,19 @@
 mod rates;
 mod scale;
 mod space;
-mod stage;
 
+use crate::corpus::Corpus;
+use crate::everdram::Everdram;
+use crate::fixture::{Fixture, Script};
 use crate::named::named;
+use crate::pass::Timing;
 use crate::recovery::Recovery;
-use crate::show::Table;
 use crate::sizes::Sizes;
 use crate::subject::Error;
-use serde::{Deserialize, Serialize};
+use crate::timing::{Sample, Spread};
+use crate::verdict::{Compared, Verdict};
+use crate::workload::Workload;
+use everdram::Medium;
 use std::path::PathBuf;
 
 named! {
@@ -62,91 +67,95 @@ impl Settings {
 /// Lengths of keys and values that most bars are about.
 pub(crate) const USUAL: (usize, usize) = (16, 200);
 
-/// A bar and where everdram stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
-    /// What it was measured with.
-    pub group: Group,
-    /// The operation, with what distinguishes it.
-    pub operation: String,
-    /// What was measured.
-    pub measured: f64,
-    /// Its unit: `M/s` of processor time, `B`, `us`, ...
-    pub unit: String,
-    /// What it is compared with, in the same unit.
-    pub reference: Option<f64>,
-    /// What that is.
-    pub reference_name: Option<String>,
-    /// Measured by reference, or measured itself if there is none: what the bar is about.
-    pub value: f64,
-    /// The same by the clock, for rates.
-    pub wall_value: Option<f64>,
-    /// The bar.
-    pub bar: f64,
-    /// Whether it must not be exceeded, instead of reached.
-    pub at_most: bool,
+/// Stores of one kind, with records of one size.
+struct Stores<'a> {
+    settings: &'a Settings,
+    opener: Everdram,
+    corpus: Corpus,
+    records: u64,
 }
 
-impl Bar {
-    /// Of something that must not be more than the bar, and is compared with nothing.
-    fn at_most(group: Group, operation: String, unit: &str, value: f64, bar: f64) -> Bar {
-        Bar {
-            group,
-            operation,
-            measured: value,
-            unit: unit.into(),
-            reference: None,
-            reference_name: None,
-            value,
-            wall_value: None,
-            bar,
-            at_most: true,
+impl<'a> Stores<'a> {
+    /// Of records with keys and values of these sizes, on pages of one size or not.
+    fn new(settings: &'a Settings, sizes: (usize, usize), fixed: bool, records: u64) -> Stores<'a> {
+        let (keys, values) = (Sizes::Fixed(sizes.0), Sizes::Fixed(sizes.1));
+        Stores {
+            settings,
+            opener: Everdram {
+                fixed: fixed.then_some((sizes.0 as u32, sizes.1 as u32)),
+                ..Everdram::on(Medium::Emulated)
+            },
+            corpus: Corpus::new(keys, values, settings.seed),
+            records,
         }
     }
 
-    /// Whether it holds.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        if self.at_most {
-            self.value <= self.bar
-        } else {
-            self.value >= self.bar
-        }
+    /// An empty store.
+    fn open(&self) -> Result<Fixture<'_>, Error> {
+        Fixture::open(&self.opener, &self.settings.dir, &self.corpus, self.records)
+    }
+
+    /// A store that holds all records.
+    fn filled(&self) -> Result<Fixture<'_>, Error> {
+        let fixture = self.open()?;
+        fixture.load(self.records, 1)?;
+        Ok(fixture)
+    }
+
+    fn script(&self, workload: Workload, threads: usize) -> Script {
+        Script::new(workload, self.records, threads, self.settings.seed)
     }
 }
 
-/// Bars, and whether they hold.
-#[must_use]
-pub fn table(bars: &[Bar]) -> Table {
-    let mut table = Table::new(
-        "bar | measured | against | share | by clock | is to be |  | measured in turns with",
-    );
-    for bar in bars {
-        let share = bar.reference.map_or(String::new(), |_| number(bar.value));
-        table.push([
-            bar.operation.clone(),
-            format!("{} {}", number(bar.measured), bar.unit),
-            bar.reference.map_or(String::new(), number),
-            share,
-            bar.wall_value.map_or(String::new(), number),
-            format!(
-                "{} {}",
-                if bar.at_most { "<" } else { ">" },
-                number(bar.bar)
-            ),
-            if bar.holds() { "ok" } else { "short" }.into(),
-            bar.reference_name.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+/// The next `operations` of a script, of all threads.
+fn pass(fixture: &mut Fixture<'_>, script: &mut Script, operations: u64) -> Result<Sample, Error> {
+    let batch = if script.workload.is_batched() {
+        crate::compare::BATCH
+    } else {
+        1
+    };
+    let threads = script.threads();
+    let steps = script.write(operations / threads.max(1) as u64);
+    let how = (batch, Timing::Throughput, threads > 1);
+    Ok(fixture.pass(&steps, how)?.sample)
 }
 
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
+/// Millions of operations a second of processor time: the middle one.
+fn cpu_rate(samples: &[Sample]) -> f64 {
+    Spread::of(samples.iter().map(Sample::cpu_rate)).median / 1e6
+}
+
+/// A rate by processor time as a share of another, and the same by the clock.
+fn share(
+    group: Group,
+    operation: &str,
+    ours: &[Sample],
+    (name, others): (&str, &[Sample]),
+    least: f64,
+) -> Verdict {
+    let clock = |samples: &[Sample]| Spread::of(samples.iter().map(Sample::rate)).median;
+    let (one, other) = (cpu_rate(ours), cpu_rate(others));
+    let share = Compared {
+        by_clock: Some(clock(ours) / clock(others)),
+        made_of: Some((one, "M/s".into())),
+        against: Some((other, name.into())),
+        ..Compared::new(operation, one / other)
+    };
+    Verdict::new((group.name(), operation), vec![share], (least, None), true)
+}
+
+/// Something that must not be more than the bar, and is compared with nothing.
+fn at_most(group: Group, operation: &str, unit: &str, value: f64, most: f64) -> Verdict {
+    let value = Compared {
+        made_of: Some((value, unit.into())),
+        ..Compared::new(operation, value)
+    };
+    Verdict::new(
+        (group.name(), operation),
+        vec![value],
+        (0.0, Some(most)),
+        true,
+    )
 }
 
 /// Something that was asked for and could not be measured, and why.
@@ -162,7 +171,7 @@ pub struct Skipped {
 #[derive(Default)]
 pub struct Outcome {
     /// In order.
-    pub bars: Vec<Bar>,
+    pub bars: Vec<Verdict>,
     /// What is missing.
     pub skipped: Vec<Skipped>,
 }
@@ -199,15 +208,13 @@ pub fn measure(settings: &Settings, host: &mut dyn Host) -> Result<Outcome, Erro
         host.begin(Group::Recovery, "crash");
         let recovery = host.crash(settings.records, false)?;
         let each = recovery.wall.as_secs_f64() * 1e6 / recovery.records.max(1) as f64;
-        let name = "recovery, CPU a record".into();
-        outcome.bars.push(Bar {
-            wall_value: Some(each),
-            ..Bar::at_most(Group::Recovery, name, "us", recovery.cpu_us(), 0.10)
-        });
+        let name = "recovery, CPU a record";
+        let mut bar = at_most(Group::Recovery, name, "us", recovery.cpu_us(), 0.10);
+        bar.measured[0].by_clock = Some(each);
+        outcome.bars.push(bar);
         host.begin(Group::Recovery, "crash, with a checkpoint");
         let restart = host.crash(settings.records, true)?.wall.as_secs_f64();
-        let name = "restart, first read".into();
-        let bar = Bar::at_most(Group::Recovery, name, "s", restart, 1.0);
+        let bar = at_most(Group::Recovery, "restart, first read", "s", restart, 1.0);
         outcome.bars.push(bar);
     }
     if settings.has(Group::Tail) {
@@ -223,33 +230,4 @@ fn records_of(settings: &Settings, sizes: (usize, usize)) -> u64 {
     (settings.records * usual / bytes)
         .min(settings.records)
         .max(1)
-}
-
-fn fixed(sizes: (usize, usize)) -> (Sizes, Sizes) {
-    (Sizes::Fixed(sizes.0), Sizes::Fixed(sizes.1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_says_whether_it_holds() {
-        let mut bar = Bar {
-            group: Group::Get,
-            operation: "get".into(),
-            measured: 6.0,
-            unit: "M/s".into(),
-            reference: Some(8.0),
-            reference_name: Some("get".into()),
-            value: 0.75,
-            wall_value: Some(0.74),
-            bar: 0.70,
-            at_most: false,
-        };
-        let text = |bar: &Bar| table(std::slice::from_ref(bar)).markdown();
-        assert!(text(&bar).contains("| 0.75 | 0.74 | > 0.70 | ok |"));
-        bar.at_most = true;
-        assert!(text(&bar).contains("| < 0.70 | short |"));
-    }
 }

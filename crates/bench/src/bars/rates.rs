@@ -1,10 +1,10 @@
 //! Operations as shares of the bare loop that does the same: the two take turns, repetition by repetition.
 
-use super::stage::{Best, Pages, Stage, Taken, bare};
-use super::{Bar, Group, Host, Outcome, Settings, USUAL, records_of};
-use crate::limits::{Kind, Records};
-use crate::place::Opened;
+use super::{Group, Host, Outcome, Settings, Stores, USUAL, cpu_rate, pass, records_of, share};
+use crate::fixture::Fixture;
+use crate::limits::{self, Kind, Records};
 use crate::subject::Error;
+use crate::timing::Sample;
 use crate::workload::Workload;
 
 /// One record durably, through the cache and flushed: the form that the shares of Viper's own code were taken
@@ -68,160 +68,126 @@ pub(super) fn measure(
         .collect();
     if !wanted.is_empty() {
         let mut bare = bare(settings, USUAL, settings.records)?;
-        for pages in [Pages::Variable, Pages::Fixed] {
-            let stage = Stage::new(settings, USUAL, pages, settings.records);
-            let mut round = Round {
-                settings,
-                stage,
-                bare: &mut bare,
-                pages,
-                sizes: None,
-            };
-            round.measure(&wanted, host, outcome)?;
+        for fixed in [false, true] {
+            let stores = Stores::new(settings, USUAL, fixed, settings.records);
+            let pages = if fixed { ", fixed" } else { "" };
+            // Words change in place only where records have a fixed size.
+            let can = |goal: &&Goal| fixed || goal.workload != Workload::UpdateWord;
+            let goals: Vec<&Goal> = wanted.iter().filter(can).collect();
+            measure_goals(&stores, &mut bare, &goals, pages, host, outcome)?;
         }
     }
     if settings.has(Group::Sizes) {
+        let [put, get] = [(Workload::Put, PUT), (Workload::Get, GET)]
+            .map(|(workload, limit)| goal(Group::Sizes, workload, limit, OTHER_SHARE));
         for sizes in OTHER_SIZES {
-            other_sizes(settings, sizes, host, outcome)?;
+            let records = records_of(settings, sizes);
+            let stores = Stores::new(settings, sizes, false, records);
+            let mut bare = bare(settings, sizes, records)?;
+            let name = format!(", {}/{} B", sizes.0, sizes.1);
+            measure_goals(&stores, &mut bare, &[&put, &get], &name, host, outcome)?;
         }
     }
     Ok(())
 }
 
-fn other_sizes(
-    settings: &Settings,
-    sizes: (usize, usize),
+/// A bare pool and index for limits, of the same records.
+fn bare(settings: &Settings, sizes: (usize, usize), records: u64) -> Result<Records, Error> {
+    Records::new(&limits::Settings {
+        dir: settings.dir.clone(),
+        file_dir: None,
+        records,
+        key_bytes: sizes.0,
+        value_bytes: sizes.1,
+        load_bytes: 0,
+        repeat: settings.repeat,
+        quick: true,
+    })
+}
+
+/// Goals over stores of one kind; `name` is what tells these from others.
+fn measure_goals(
+    stores: &Stores<'_>,
+    bare: &mut Records,
+    goals: &[&Goal],
+    name: &str,
     host: &mut dyn Host,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let records = records_of(settings, sizes);
-    let mut round = Round {
-        settings,
-        stage: Stage::new(settings, sizes, Pages::Variable, records),
-        bare: &mut bare(settings, sizes, records)?,
-        pages: Pages::Variable,
-        sizes: Some(sizes),
-    };
-    let goals = [
-        goal(Group::Sizes, Workload::Put, PUT, OTHER_SHARE),
-        goal(Group::Sizes, Workload::Get, GET, OTHER_SHARE),
-    ];
-    round.measure(&goals, host, outcome)
-}
-
-/// Goals over stores of one kind.
-struct Round<'a> {
-    settings: &'a Settings,
-    stage: Stage,
-    bare: &'a mut Records,
-    pages: Pages,
-    sizes: Option<(usize, usize)>,
-}
-
-impl Round<'_> {
-    fn measure(
-        &mut self,
-        goals: &[Goal],
-        host: &mut dyn Host,
-        outcome: &mut Outcome,
-    ) -> Result<(), Error> {
-        let mut filled = None;
-        for goal in goals {
-            // Words change in place only where records have a fixed size.
-            if goal.workload == Workload::UpdateWord && self.pages == Pages::Variable {
-                continue;
+    let mut filled = None;
+    for goal in goals {
+        let operation = format!("{}{name}", goal.workload);
+        host.begin(goal.group, &operation);
+        let mut limits = vec![Vec::new(); goal.limit.len()];
+        // A repetition of each of the loops, right before everdram's.
+        let mut bare_loops = || {
+            for (kind, samples) in goal.limit.iter().zip(&mut limits) {
+                samples.push(bare.run(*kind));
             }
-            host.begin(goal.group, &self.name(goal));
-            let mut limit = Best::of(goal.limit);
-            let ours = if goal.workload.begins_empty() {
-                let (ours, last) = self.fill(goal, &mut limit)?;
-                filled = Some(last);
-                ours
-            } else {
-                let store = match filled.take() {
-                    Some(store) => store,
-                    None => self.stage.filled()?,
-                };
-                let ours = self.stand(goal, &mut limit, &store)?;
-                filled = Some(store);
-                ours
+        };
+        let ours = if goal.workload.begins_empty() {
+            filled = None;
+            fill(stores, goal.workload, &mut bare_loops, &mut filled)?
+        } else {
+            let store = match &mut filled {
+                Some(store) => store,
+                None => filled.insert(stores.filled()?),
             };
-            outcome.bars.push(self.bar(goal, &ours, &limit));
+            ask(stores, goal.workload, &mut bare_loops, store)?
+        };
+        let loops = goal.limit.iter().zip(&limits);
+        let best = loops.max_by(|one, other| cpu_rate(one.1).total_cmp(&cpu_rate(other.1)));
+        if let Some((kind, samples)) = best {
+            let limit = (kind.name(), &samples[..]);
+            let bar = share(goal.group, &operation, &ours, limit, goal.share);
+            outcome.bars.push(bar);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn name(&self, goal: &Goal) -> String {
-        let mut name = goal.workload.name().to_owned();
-        if let Some((key, value)) = self.sizes {
-            name.push_str(&format!(", {key}/{value} B"));
-        }
-        if self.pages == Pages::Fixed {
-            name.push_str(", fixed");
-        }
-        name
+/// A fresh store for each repetition, into which all records go; the last one stays.
+fn fill<'a>(
+    stores: &'a Stores<'_>,
+    workload: Workload,
+    before_each: &mut dyn FnMut(),
+    last: &mut Option<Fixture<'a>>,
+) -> Result<Vec<Sample>, Error> {
+    let mut ours = Vec::new();
+    for _ in 0..stores.settings.repeat {
+        // First the old one goes: two may not fit.
+        *last = None;
+        before_each();
+        let store = last.insert(stores.open()?);
+        ours.push(pass(
+            store,
+            &mut stores.script(workload, 1),
+            stores.records,
+        )?);
     }
+    Ok(ours)
+}
 
-    /// A fresh store for each repetition, into which all records go.
-    fn fill(&mut self, goal: &Goal, limit: &mut Best) -> Result<(Taken, Opened), Error> {
-        let mut ours = Taken::default();
-        let mut last: Option<Opened> = None;
-        for _ in 0..self.settings.repeat {
-            // First the old one goes: two may not fit.
-            drop(last.take());
-            limit.take(self.bare);
-            let store = self.stage.open()?;
-            let mut authors = self.stage.authors(goal.workload, 1);
-            let records = self.stage.records;
-            let passed = self
-                .stage
-                .pass(&store, goal.workload, &mut authors, records)?;
-            ours.0.push(passed.sample);
-            last = Some(store);
-        }
-        let last = last.map_or_else(|| self.stage.open(), Ok)?;
-        Ok((ours, last))
+/// Repetitions on a store that holds the records. Removals share the records among them.
+fn ask(
+    stores: &Stores<'_>,
+    workload: Workload,
+    before_each: &mut dyn FnMut(),
+    store: &mut Fixture<'_>,
+) -> Result<Vec<Sample>, Error> {
+    let settings = stores.settings;
+    let share = stores.records / (settings.repeat as u64 + 1);
+    let operations = match workload {
+        Workload::Delete => settings.operations.min(share),
+        _ => settings.operations,
     }
-
-    /// Repetitions on a store that holds the records. Removals share the records among them.
-    fn stand(&mut self, goal: &Goal, limit: &mut Best, store: &Opened) -> Result<Taken, Error> {
-        let mut ours = Taken::default();
-        let mut authors = self.stage.authors(goal.workload, 1);
-        let repeat = self.settings.repeat as u64;
-        let operations = match goal.workload {
-            Workload::Delete => self
-                .settings
-                .operations
-                .min(self.stage.records / (repeat + 1)),
-            _ => self.settings.operations,
-        }
-        .max(1);
-        let warm_up = (operations / 10).max(1);
-        self.stage
-            .pass(store, goal.workload, &mut authors, warm_up)?;
-        for _ in 0..repeat {
-            limit.take(self.bare);
-            let passed = self
-                .stage
-                .pass(store, goal.workload, &mut authors, operations)?;
-            ours.0.push(passed.sample);
-        }
-        Ok(ours)
-    }
-
-    fn bar(&self, goal: &Goal, ours: &Taken, limit: &Best) -> Bar {
-        let (name, best) = limit.fastest();
-        Bar {
-            group: goal.group,
-            operation: self.name(goal),
-            measured: ours.cpu_rate(),
-            unit: "M/s".into(),
-            reference: Some(best.cpu_rate()),
-            reference_name: Some(name.into()),
-            value: ours.cpu_rate() / best.cpu_rate(),
-            wall_value: Some(ours.rate() / best.rate()),
-            bar: goal.share,
-            at_most: false,
-        }
-    }
+    .max(1);
+    let mut script = stores.script(workload, 1);
+    pass(store, &mut script, (operations / 10).max(1))?;
+    (0..settings.repeat)
+        .map(|_| {
+            before_each();
+            pass(store, &mut script, operations)
+        })
+        .collect()
 }

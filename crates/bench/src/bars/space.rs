@@ -1,13 +1,15 @@
 //! A pool that grows and is compacted while it is written: how large it gets, and how slow its slowest calls
 //! are.
 
-use super::stage::{Pages, Stage};
-use super::{Bar, Group, Host, Outcome, Settings, USUAL, fixed};
+use super::{Group, Host, Outcome, Settings, Stores, USUAL, at_most};
 use crate::distribution::Permutation;
 use crate::everdram::Everdram;
 use crate::pass::{self, Pass, Timing};
-use crate::plan::Plan;
+use crate::plan::{Extent, Plan};
+use crate::row::Metric;
+use crate::sizes::Sizes;
 use crate::subject::{Error, Subject};
+use crate::verdict::{Compared, Verdict};
 use crate::workload::{Action, Step, Workload};
 use everdram::Medium;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,12 +33,12 @@ pub(super) fn overwritten(
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     host.begin(Group::Space, "overwriting");
-    let mut stage = Stage::new(settings, USUAL, Pages::Variable, settings.records);
-    stage.opener.prefault = false;
-    let opened = stage.filled()?;
+    let mut stores = Stores::new(settings, USUAL, false, settings.records);
+    stores.opener.prefault = false;
+    let fixture = stores.filled()?;
     let most = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
-    let subject = &*opened.subject;
+    let subject = &*fixture.subject;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -44,7 +46,7 @@ pub(super) fn overwritten(
                 std::thread::sleep(LOOK);
             }
         });
-        let result = overwrite_all(settings, &stage, subject);
+        let result = overwrite_all(&stores, subject);
         is_over.store(true, Ordering::Relaxed);
         result
     })?;
@@ -54,31 +56,28 @@ pub(super) fn overwritten(
         (format!("pool after {ROUNDS} rounds of overwriting"), rest),
         ("the most meanwhile".into(), most.into_inner()),
     ] {
-        let live = stage.records as f64 * (USUAL.0 + USUAL.1) as f64;
-        outcome.bars.push(Bar {
-            group: Group::Space,
-            operation: when,
-            measured: bytes as f64 / f64::from(1 << 20),
-            unit: "MiB".into(),
-            reference: Some(live / f64::from(1 << 20)),
-            reference_name: Some("keys and values".into()),
-            value: bytes as f64 / live,
-            wall_value: None,
-            bar: 1.25,
-            at_most: true,
-        });
+        let live = stores.records as f64 * (USUAL.0 + USUAL.1) as f64;
+        let (mib, name) = (f64::from(1 << 20), "keys and values".into());
+        let share = Compared {
+            made_of: Some((bytes as f64 / mib, "MiB".into())),
+            against: Some((live / mib, name)),
+            ..Compared::new(&when, bytes as f64 / live)
+        };
+        let says = (Group::Space.name(), &*when);
+        let bar = Verdict::new(says, vec![share], (0.0, Some(1.25)), true);
+        outcome.bars.push(bar);
     }
     Ok(())
 }
 
-fn overwrite_all(settings: &Settings, stage: &Stage, subject: &dyn Subject) -> Result<(), Error> {
+fn overwrite_all(stores: &Stores<'_>, subject: &dyn Subject) -> Result<(), Error> {
     for round in 1..=ROUNDS {
-        let order = Permutation::new(stage.records, settings.seed ^ round);
-        let steps: Vec<Step> = (0..stage.records)
+        let order = Permutation::new(stores.records, stores.settings.seed ^ round);
+        let steps: Vec<Step> = (0..stores.records)
             .map(|turn| Step::new(Action::Put, order.of(turn)))
             .collect();
         let pass = Pass {
-            corpus: &stage.corpus,
+            corpus: &stores.corpus,
             batch: 1,
             generation: round,
             timing: Timing::Throughput,
@@ -109,7 +108,6 @@ pub(super) fn tail(
     host: &mut dyn Host,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let (keys, values) = fixed(USUAL);
     let opener = Everdram {
         prefault: false,
         ..Everdram::on(Medium::Emulated)
@@ -117,12 +115,12 @@ pub(super) fn tail(
     for workload in [Workload::Put, Workload::YcsbA] {
         host.begin(Group::Tail, workload.name());
         let plan = Plan {
-            workload,
+            workloads: vec![workload],
             records: settings.records,
-            operations: settings.records,
+            extent: Extent::Operations(settings.records),
             threads: 2,
-            keys,
-            values,
+            keys: Sizes::Fixed(USUAL.0),
+            values: Sizes::Fixed(USUAL.1),
             batch: 1,
             rate: None,
             repeat: settings.repeat,
@@ -130,14 +128,18 @@ pub(super) fn tail(
             pin: true,
             dir: settings.dir.clone(),
         };
-        let figures = plan.measure(&opener, &mut |_, _| {})?;
-        let tail = figures.latency.unwrap_or_default();
-        for (whose, latency) in [("all calls", tail.all), ("had a core", tail.undisturbed)] {
-            let name = format!("{workload}, 99.9 %, {whose}");
-            let us = latency.p999 as f64 / 1e3;
-            let bar = Bar::at_most(Group::Tail, name, "us", us, 20.0);
-            outcome.bars.push(bar);
-        }
+        plan.measure(&opener, &mut |_, _| {}, &mut |row| {
+            for (whose, metric) in [
+                ("all calls", Metric::P999Ns),
+                ("had a core", Metric::CoreP999Ns),
+            ] {
+                let name = format!("{workload}, 99.9 %, {whose}");
+                let us = row.get(metric).median / 1e3;
+                let bar = at_most(Group::Tail, &name, "us", us, 20.0);
+                outcome.bars.push(bar);
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }

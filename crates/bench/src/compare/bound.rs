@@ -1,8 +1,7 @@
 //! Which of the machine's limits a workload cannot pass.
 
-use super::scene::Ground;
-use super::turn::BATCH;
-use crate::limits::Limit;
+use super::Ground;
+use crate::row::{Metric, Row};
 use crate::workload::Workload;
 
 /// A limit, for one workload.
@@ -31,12 +30,7 @@ impl Bound {
 /// The limit of `workload`, if it was measured. Bare loops have one thread, so that several have no limit but
 /// on a disk, where a sync carries at most one write of each thread.
 #[must_use]
-pub fn bound(
-    limits: &[&Limit],
-    ground: Ground,
-    threads: usize,
-    workload: Workload,
-) -> Option<Bound> {
+pub fn bound(limits: &[&Row], ground: Ground, threads: usize, workload: Workload) -> Option<Bound> {
     let names = match (ground, threads) {
         (Ground::Emulated, 1) => loops(workload),
         (Ground::Disk, _) if workload == Workload::Put => &["sync-4k"],
@@ -44,26 +38,28 @@ pub fn bound(
     };
     let best = limits
         .iter()
-        .filter(|limit| names.contains(&limit.name.as_str()))
-        .max_by(|one, other| one.cpu_rate.median.total_cmp(&other.cpu_rate.median))?;
+        .filter(|limit| names.contains(&limit.subject.as_str()))
+        .max_by(|one, other| {
+            let rate = |limit: &Row| limit.get(Metric::CpuRate).median;
+            rate(one).total_cmp(&rate(other))
+        })?;
     let (carried, cpu_ns) = match ground {
-        Ground::Emulated => (1, Some(best.cpu_ns.median)),
+        Ground::Emulated => (1, Some(best.get(Metric::CpuNs).median)),
         Ground::Disk => (threads, None),
     };
     Some(Bound {
         name: if carried > 1 {
-            format!("{} × {carried}", best.name)
+            format!("{} × {carried}", best.subject)
         } else {
-            best.name.clone()
+            best.subject.clone()
         },
-        rate: best.rate.median * carried as f64,
+        rate: best.get(Metric::Rate).median * carried as f64,
         cpu_ns,
     })
 }
 
 /// Loops that do the same as a workload, of which the best one counts.
 fn loops(workload: Workload) -> &'static [&'static str] {
-    const { assert!(BATCH == crate::limits::records::BATCH) };
     match workload {
         Workload::Put | Workload::Overwrite => &["put-flushed", "put-streamed", "put-padded"],
         Workload::PutMany => &["batch-16-packed", "batch-16-padded"],
@@ -91,7 +87,7 @@ mod tests {
             sample::limit("get", 8e6),
             sample::limit("sync-4k", 7e3),
         ];
-        let limits: Vec<&Limit> = limits.iter().collect();
+        let limits: Vec<&Row> = limits.iter().collect();
         let put = bound(&limits, Ground::Emulated, 1, Workload::Put).unwrap();
         assert_eq!((put.name.as_str(), put.rate), ("put-padded", 5e6));
         assert!((put.share(1.0, 400.0) - 0.5).abs() < 1e-9);

@@ -2,11 +2,9 @@
 //!
 //! Two are told apart only if their ranges over all repetitions do not touch.
 
-use super::group::Group;
-use super::line::{Line, label};
-use crate::row::Row;
-use crate::server::{Persistence, Summary};
-use crate::subject::Durability;
+use super::{Group, count_of_threads, of_suite};
+use crate::row::{Metric, Row, SERVERS};
+use crate::server;
 use crate::timing::Spread;
 
 /// everdram beside one other.
@@ -38,7 +36,7 @@ impl Standing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Duel {
     /// Where: `emulated, 2 threads`.
-    pub scene: String,
+    pub scenario: String,
     /// What was asked for.
     pub what: String,
     /// The rival.
@@ -49,6 +47,20 @@ pub struct Duel {
     pub factor: f64,
     /// Who is ahead.
     pub standing: Standing,
+}
+
+impl Duel {
+    fn of(own: &Row, rival: &Row, scenario: &str) -> Duel {
+        let (one, other) = (own.get(Metric::Rate), rival.get(Metric::Rate));
+        Duel {
+            scenario: scenario.into(),
+            what: rival.workload.clone(),
+            rival: rival.subject.clone(),
+            is_durable: rival.is_durable(),
+            factor: one.median / other.median.max(1e-9),
+            standing: Standing::of(one, other),
+        }
+    }
 }
 
 /// All duels of one kind.
@@ -65,24 +77,13 @@ impl Verdict {
     pub fn of_stores(groups: &[Group<'_>]) -> Verdict {
         let mut duels = Vec::new();
         for group in groups {
-            let is_own =
-                |row: &&&Row| row.configuration.store == "everdram" && !row.configuration.fixed;
-            let Some(own) = group.rows.iter().find(is_own) else {
+            let is_usual = |row: &&&Row| row.is_own() && !row.subject.ends_with(", fixed");
+            let Some(own) = group.rows.iter().find(is_usual) else {
                 continue;
             };
-            let rivals = group
-                .rows
-                .iter()
-                .filter(|row| row.configuration.store != "everdram");
-            let plural = if group.threads == 1 { "" } else { "s" };
-            duels.extend(rivals.map(|row| Duel {
-                scene: format!("{}, {} thread{plural}", group.ground, group.threads),
-                what: group.workload.to_string(),
-                rival: label(&row.configuration),
-                is_durable: row.configuration.durability == Durability::EachWrite,
-                factor: own.figures.rate.median / row.figures.rate.median.max(1e-9),
-                standing: Standing::of(own.figures.rate, row.figures.rate),
-            }));
+            let scenario = format!("{}, {}", group.ground, count_of_threads(group.threads));
+            let rivals = group.rows.iter().filter(|row| !row.is_own());
+            duels.extend(rivals.map(|rival| Duel::of(own, rival, &scenario)));
         }
         Verdict {
             kind: "stores",
@@ -93,21 +94,27 @@ impl Verdict {
     /// everdram on files against servers that sync each write, and on emulated persistent memory against the
     /// others.
     #[must_use]
-    pub fn of_servers(lines: &[Line]) -> Verdict {
-        let summaries: Vec<&Summary> = lines
-            .iter()
-            .filter_map(|line| match line {
-                Line::Server { summary, .. } => Some(summary),
-                _ => None,
-            })
-            .collect();
-        let duels = summaries
-            .iter()
-            .filter_map(|rival| server_duel(&summaries, rival))
-            .collect();
+    pub fn of_servers(rows: &[Row]) -> Verdict {
+        let servers: Vec<&Row> = of_suite(rows, SERVERS).collect();
+        let rivals = servers.iter().filter(|row| !row.is_own());
+        let duel = |rival: &&Row| {
+            let medium = if rival.is_durable() {
+                "file"
+            } else {
+                "emulated"
+            };
+            let is_opponent = |own: &&&Row| {
+                own.is_own()
+                    && own.say("medium") == medium
+                    && server::title(own) == server::title(rival)
+            };
+            let own = servers.iter().find(is_opponent)?;
+            let scenario = format!("{} at once", rival.say("pipeline"));
+            Some(Duel::of(own, rival, &scenario))
+        };
         Verdict {
             kind: "servers",
-            duels,
+            duels: rivals.filter_map(duel).collect(),
         }
     }
 
@@ -125,26 +132,6 @@ impl Verdict {
         .map(|(duels, which)| sentence(&duels, &format!("{} {which}", self.kind)))
         .collect()
     }
-}
-
-fn server_duel(summaries: &[&Summary], rival: &Summary) -> Option<Duel> {
-    let first = rival.repetitions.first()?;
-    let is_durable = first.persistence == Persistence::EachWrite;
-    let own_medium = if is_durable { "file" } else { "emulated" };
-    let own = summaries.iter().find(|own| {
-        let is_own = |figures: &crate::server::ServerFigures| {
-            figures.name == "everdram" && figures.medium == own_medium
-        };
-        own.load == rival.load && own.repetitions.first().is_some_and(is_own)
-    })?;
-    (first.name != "everdram").then(|| Duel {
-        scene: format!("{} at once", rival.load.pipeline),
-        what: rival.load.command.word().into(),
-        rival: rival.label.clone(),
-        is_durable,
-        factor: own.rate.median / rival.rate.median.max(1e-9),
-        standing: Standing::of(own.rate, rival.rate),
-    })
 }
 
 fn sentence(duels: &[&Duel], against: &str) -> String {
@@ -178,14 +165,14 @@ fn sentence(duels: &[&Duel], against: &str) -> String {
     text
 }
 
-/// `scc: get 0.37, put-many 0.83 (emulated, 1 thread)`, for each rival and scene.
+/// `scc: get 0.37, put-many 0.83 (emulated, 1 thread)`, for each rival and scenario.
 fn losses(duels: &[&Duel]) -> Vec<String> {
     let mut lost: Vec<&Duel> = duels
         .iter()
         .copied()
         .filter(|duel| duel.standing == Standing::Behind)
         .collect();
-    let key = |duel: &Duel| (duel.rival.clone(), duel.scene.clone());
+    let key = |duel: &Duel| (duel.rival.clone(), duel.scenario.clone());
     lost.sort_by_key(|duel| key(duel));
     lost.chunk_by(|one, other| key(one) == key(other))
         .map(|same| {
@@ -193,8 +180,8 @@ fn losses(duels: &[&Duel]) -> Vec<String> {
                 .iter()
                 .map(|duel| format!("{} {}", duel.what, factor(duel.factor)))
                 .collect();
-            let (rival, scene) = key(same[0]);
-            format!("{rival}: {} ({scene})", each.join(", "))
+            let (rival, scenario) = key(same[0]);
+            format!("{rival}: {} ({scenario})", each.join(", "))
         })
         .collect()
 }
@@ -240,8 +227,8 @@ mod tests {
 
     #[test]
     fn losses_are_named() {
-        let lines = sample::lines();
-        let sentences = Verdict::of_stores(&groups(&lines)).sentences();
+        let rows = sample::rows();
+        let sentences = Verdict::of_stores(&groups(&rows)).sentences();
         assert_eq!(
             sentences,
             [
@@ -256,7 +243,7 @@ mod tests {
 
     #[test]
     fn servers_meet_those_that_promise_the_same() {
-        let duels = Verdict::of_servers(&sample::lines()).duels;
+        let duels = Verdict::of_servers(&sample::rows()).duels;
         let pairs: Vec<_> = duels
             .iter()
             .map(|duel| (duel.rival.as_str(), duel.factor, duel.standing))

@@ -3,11 +3,11 @@
 use super::Telling;
 use super::board::Board;
 use super::crew::{self, Asking};
+use super::line::Latency;
 use super::line::{Calls, Distribution, Line, Measured};
 use super::stand::Stage;
 use super::stream::Writes;
-use crate::latency::{Latency, histogram};
-use crate::pass::merge;
+use crate::latency::{Latencies, histogram};
 use crate::subject::Error;
 use hdrhistogram::Histogram;
 
@@ -37,7 +37,12 @@ impl Kind {
         let shares = steps.chain(TAIL);
         Some(Distribution {
             calls: self.all.len(),
-            all: Latency::of(&self.all),
+            all: Latency {
+                p50: self.all.value_at_quantile(0.5),
+                p99: self.all.value_at_quantile(0.99),
+                p999: self.all.value_at_quantile(0.999),
+                max: self.all.max(),
+            },
             mean_ns: self.all.mean(),
             rounds_ns: self.rounds_ns.clone(),
             against_volatile: None,
@@ -108,12 +113,12 @@ fn take(
         Ok(())
     })?;
     for (number, kind) in kinds.iter_mut().enumerate() {
-        let mut undisturbed = histogram();
+        let mut latencies = Latencies::default();
         for timed in duties.iter().filter_map(|duty| duty.timed.as_ref()) {
-            merge(&mut kind.all, &timed[number].all);
-            merge(&mut undisturbed, &timed[number].undisturbed);
+            latencies.add(&timed[number].latencies);
         }
-        kind.rounds_ns.extend(usual_mean(&undisturbed));
+        kind.all.add(&latencies.all)?;
+        kind.rounds_ns.extend(usual_mean(&latencies.undisturbed));
     }
     Ok(())
 }

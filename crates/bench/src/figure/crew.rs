@@ -6,7 +6,7 @@
 use super::board::{Board, Meter};
 use super::stream::Stream;
 use crate::corpus::{Corpus, Maker};
-use crate::pace::Latencies;
+use crate::pace::Timer;
 use crate::subject::Error;
 use anyhow::{anyhow, ensure};
 use everdram::{Session, Store};
@@ -141,7 +141,7 @@ pub(super) struct Asking<'a> {
     value: Vec<u8>,
     /// Latencies of gets and of puts, once they count. The worker itself makes them: they know whose waiting
     /// they leave out.
-    pub(super) timed: Option<[Latencies; 2]>,
+    pub(super) timed: Option<[Timer; 2]>,
 }
 
 impl<'a> Asking<'a> {
@@ -202,7 +202,7 @@ impl Duty for Asking<'_> {
             let took = begun.elapsed();
             let timed = self
                 .timed
-                .get_or_insert_with(|| [Latencies::new(), Latencies::new()]);
+                .get_or_insert_with(|| [Timer::new(), Timer::new()]);
             timed[usize::from(is_put)].record(took);
         } else {
             self.answer(session, request.number(), is_put)?;

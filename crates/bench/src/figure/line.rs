@@ -2,7 +2,6 @@
 //! time.
 
 use super::Figure;
-use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::timing::Spread;
 use everdram::options::BulletSystem;
@@ -157,6 +156,19 @@ pub struct Calls {
     pub get: Option<Distribution>,
     /// Of puts.
     pub put: Option<Distribution>,
+}
+
+/// Percentiles, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half of the operations took at most this.
+    pub p50: u64,
+    /// 99 of 100 did.
+    pub p99: u64,
+    /// 999 of 1000 did.
+    pub p999: u64,
+    /// All did.
+    pub max: u64,
 }
 
 /// How long calls of one kind took.

@@ -7,7 +7,7 @@ use super::crew::{self, Asking, Loading};
 use super::setup::{LOGGED_BYTES, PRESET, Settings};
 use super::stream::{Stream, Writes};
 use crate::corpus::Corpus;
-use crate::place::Place;
+use crate::fixture::Place;
 use crate::subject::Error;
 use anyhow::{Context, bail};
 use everdram::options::BulletSystem;

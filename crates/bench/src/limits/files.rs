@@ -1,8 +1,9 @@
 //! What a disk makes durable: blocks written in place into a file that has its space, each followed by a
 //! sync.
 
-use super::{Limit, Settings};
-use crate::latency::{self, Latency};
+use super::Limits;
+use crate::latency::{ALL, add_percentiles, histogram};
+use crate::row::Metric;
 use crate::subject::Error;
 use crate::timing::{Sample, Stopwatch};
 use anyhow::Context;
@@ -94,10 +95,10 @@ impl Drop for Preallocated {
 /// Adds the limits of this file to `limits`.
 pub(super) fn measure(
     dir: &Path,
-    settings: &Settings,
-    limits: &mut Vec<Limit>,
+    limits: &mut Limits<'_>,
     progress: &mut dyn FnMut(f64, &str),
 ) -> Result<(), Error> {
+    let settings = limits.settings;
     let time = Duration::from_millis(if settings.quick { 300 } else { 2000 });
     let mut file = Preallocated::new(dir)?;
     let kinds = [
@@ -109,7 +110,7 @@ pub(super) fn measure(
         ),
     ];
     let mut samples = [Vec::new(), Vec::new()];
-    let mut latencies = [latency::histogram(), latency::histogram()];
+    let mut latencies = [histogram(), histogram()];
     for round in 0..settings.repeat {
         for (index, (name, bytes, _)) in kinds.iter().enumerate() {
             progress(
@@ -120,10 +121,9 @@ pub(super) fn measure(
         }
     }
     for (((name, bytes, what), samples), latency) in kinds.iter().zip(&samples).zip(&latencies) {
-        let mut limit = Limit::new("files", name, *what, "sync", samples);
-        limit.bytes = Some(*bytes as u64);
-        limit.latency_ns = Some(Latency::of(latency));
-        limits.push(limit);
+        let row = limits.add(("files", name), what, "sync", samples);
+        row.push(Metric::MovedBytes, *bytes as f64);
+        add_percentiles(row, ALL, latency);
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! What single instructions and accesses cost here: the figures that explain the others.
 
 use super::random::{self, Sequence};
-use super::{Limit, Settings};
+use super::{Limits, Settings};
+use crate::row::Metric;
 use crate::subject::Error;
 use crate::timing::{Sample, Stopwatch};
 use everdram_pm::FlushKind;
@@ -41,13 +42,13 @@ impl Ground {
 
 /// Adds the limits of this file to `limits`.
 pub(super) fn measure(
-    settings: &Settings,
-    limits: &mut Vec<Limit>,
+    limits: &mut Limits<'_>,
     progress: &mut dyn FnMut(f64, &str),
 ) -> Result<(), Error> {
+    let settings = limits.settings;
     let shrink = if settings.quick { 8 } else { 1 };
     progress(0.0, "instructions");
-    instructions(settings, limits, 16_000_000 / shrink);
+    instructions(limits, 16_000_000 / shrink);
     for (index, (ground, name, where_)) in [
         (Ground::Small, "load-small-pages", "memory in 4 KiB pages"),
         (Ground::Huge, "load-huge-pages", "memory in 2 MiB pages"),
@@ -63,33 +64,28 @@ pub(super) fn measure(
             memory.len() as u64 / MIB
         );
         let samples = repeat(settings, || dependent_loads(&memory, 2_000_000 / shrink));
-        limits.push(Limit::new("machine", name, what, "load", &samples));
+        limits.add(("machine", name), &what, "load", &samples);
     }
     progress(0.55, "stores");
-    stores(settings, limits, 2_000_000 / shrink)?;
+    stores(limits, 2_000_000 / shrink)?;
     progress(0.75, "pages");
-    pages(settings, limits, 256 * MIB / shrink)?;
+    pages(limits, 256 * MIB / shrink)?;
     progress(0.9, "streams");
-    streams(settings, limits, 1024 * MIB / shrink)
+    streams(limits, 1024 * MIB / shrink)
 }
 
 fn repeat(settings: &Settings, mut one: impl FnMut() -> Sample) -> Vec<Sample> {
     (0..settings.repeat).map(|_| one()).collect()
 }
 
-fn instructions(settings: &Settings, limits: &mut Vec<Limit>, count: u64) {
+fn instructions(limits: &mut Limits<'_>, count: u64) {
+    let settings = limits.settings;
     let fences = repeat(settings, || {
         let watch = Stopwatch::start();
         (0..count).for_each(|_| fence());
         watch.stop(count)
     });
-    limits.push(Limit::new(
-        "machine",
-        "fence",
-        "store fence alone",
-        "fence",
-        &fences,
-    ));
+    limits.add(("machine", "fence"), "store fence alone", "fence", &fences);
     let counter = AtomicU64::new(0);
     let adds = repeat(settings, || {
         let counter = black_box(&counter);
@@ -100,7 +96,7 @@ fn instructions(settings: &Settings, limits: &mut Vec<Limit>, count: u64) {
         watch.stop(count)
     });
     let what = "atomic add to a word in the first cache";
-    limits.push(Limit::new("machine", "atomic-add", what, "add", &adds));
+    limits.add(("machine", "atomic-add"), what, "add", &adds);
 }
 
 /// The next address comes out of the loaded word (a zero, which the compiler does not know) and a generator.
@@ -118,12 +114,13 @@ fn dependent_loads(memory: &Memory, count: u64) -> Sample {
     sample
 }
 
-fn stores(settings: &Settings, limits: &mut Vec<Limit>, count: u64) -> Result<(), Error> {
+fn stores(limits: &mut Limits<'_>, count: u64) -> Result<(), Error> {
+    let settings = limits.settings;
     let kind = FlushKind::detect();
     let mut memory = Ground::File.present(settings, 512 * MIB)?;
     let lines = memory.lines_mut();
     let mut add = |name: &str, what: &str, samples: Vec<Sample>| {
-        limits.push(Limit::new("machine", name, what, "store", &samples));
+        limits.add(("machine", name), what, "store", &samples);
     };
     let (sequential, random, same) = (
         "64 B stored in order, flushed, fence",
@@ -191,7 +188,8 @@ fn stream_lines(kind: FlushKind, lines: &mut [Line], each: usize, count: u64) ->
 }
 
 /// Pages that nobody has touched: by the first store, or asked for beforehand.
-fn pages(settings: &Settings, limits: &mut Vec<Limit>, bytes: u64) -> Result<(), Error> {
+fn pages(limits: &mut Limits<'_>, bytes: u64) -> Result<(), Error> {
+    let settings = limits.settings;
     for (ground, touch, populate, where_) in [
         (
             Ground::File,
@@ -224,23 +222,23 @@ fn pages(settings: &Settings, limits: &mut Vec<Limit>, bytes: u64) -> Result<(),
             populated.push(watch.stop(pages));
         }
         let what = format!("first store to a page of {where_}");
-        limits.push(Limit::new("machine", touch, what, "page", &touched));
+        limits.add(("machine", touch), &what, "page", &touched);
         let what = format!("page of {where_} made present beforehand");
-        limits.push(Limit::new("machine", populate, what, "page", &populated));
+        limits.add(("machine", populate), &what, "page", &populated);
     }
     Ok(())
 }
 
-fn streams(settings: &Settings, limits: &mut Vec<Limit>, bytes: u64) -> Result<(), Error> {
+fn streams(limits: &mut Limits<'_>, bytes: u64) -> Result<(), Error> {
+    let settings = limits.settings;
     let kind = FlushKind::detect();
     let mut medium = Ground::File.present(settings, bytes)?;
     let mut memory = Ground::Huge.present(settings, bytes)?;
     let from = [[5; 64]; PAGE / 64];
     let blocks = (medium.len().min(memory.len()) / PAGE) as u64;
     let mut add = |name: &str, what: &str, samples: Vec<Sample>| {
-        let mut limit = Limit::new("machine", name, what, "4 KiB", &samples);
-        limit.bytes = Some(PAGE as u64);
-        limits.push(limit);
+        let row = limits.add(("machine", name), what, "4 KiB", &samples);
+        row.push(Metric::MovedBytes, PAGE as f64);
     };
     let samples = repeat(settings, || {
         let watch = Stopwatch::start();

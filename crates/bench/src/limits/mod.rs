@@ -9,13 +9,14 @@ pub mod machine;
 mod random;
 pub mod records;
 
-use crate::latency::Latency;
+use crate::machine::Machine;
+use crate::row::{LIMITS, Metric, Row};
 use crate::show::Table;
 use crate::show::words::{bytes, rate, time};
 use crate::subject::Error;
-use crate::timing::{Sample, Spread};
+use crate::timing::Sample;
 use everdram_pm::FlushKind;
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::path::PathBuf;
 
 pub use records::{Kind, Records};
@@ -41,52 +42,43 @@ pub struct Settings {
     pub quick: bool,
 }
 
-/// A limit that was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
-    /// `records`, `machine` or `files`.
-    pub group: String,
-    /// What it is called, for programs.
-    pub name: String,
-    /// What was done in the loop, for people.
-    pub what: String,
-    /// What one operation is: `record`, `load`, `page`, ...
-    pub unit: String,
-    /// Nanoseconds an operation, by the clock.
-    pub wall_ns: Spread,
-    /// Nanoseconds of the thread's processor time an operation.
-    pub cpu_ns: Spread,
-    /// Operations a second, by the clock.
-    pub rate: Spread,
-    /// Operations a second of the thread's processor time: steadier where others use the machine, too.
-    pub cpu_rate: Spread,
-    /// Bytes an operation moves, where the limit is one of bandwidth.
-    pub bytes: Option<u64>,
-    /// Latency of single operations in nanoseconds, where they were timed one by one.
-    pub latency_ns: Option<Latency>,
+/// Rows of bare loops, and what they have in common.
+struct Limits<'a> {
+    settings: &'a Settings,
+    machine: Machine,
+    rows: Vec<Row>,
 }
 
-impl Limit {
-    /// From the repetitions of one loop.
-    pub(crate) fn new(
-        group: &str,
-        name: &str,
-        what: impl Into<String>,
+impl Limits<'_> {
+    /// Adds a loop from its repetitions: its group, name and what it does; `unit` is what one operation is.
+    fn add(
+        &mut self,
+        (group, name): (&str, &str),
+        what: &str,
         unit: &str,
         samples: &[Sample],
-    ) -> Limit {
-        Limit {
-            group: group.into(),
-            name: name.into(),
-            what: what.into(),
-            unit: unit.into(),
-            wall_ns: Spread::of(samples.iter().map(Sample::wall_ns)),
-            cpu_ns: Spread::of(samples.iter().map(Sample::cpu_ns)),
-            rate: Spread::of(samples.iter().map(Sample::rate)),
-            cpu_rate: Spread::of(samples.iter().map(Sample::cpu_rate)),
-            bytes: None,
-            latency_ns: None,
+    ) -> &mut Row {
+        let settings = self.settings;
+        let conditions = json!({
+            "group": group,
+            "unit": unit,
+            "records": settings.records,
+            "key": settings.key_bytes,
+            "value": settings.value_bytes,
+            "quick": settings.quick,
+        });
+        let mut row = Row::new(LIMITS, name, what, 1, conditions, &self.machine);
+        for (metric, of) in [
+            (Metric::WallNs, Sample::wall_ns as fn(&Sample) -> f64),
+            (Metric::CpuNs, Sample::cpu_ns),
+            (Metric::Rate, Sample::rate),
+            (Metric::CpuRate, Sample::cpu_rate),
+        ] {
+            row.extend(metric, samples.iter().map(of));
         }
+        self.rows.push(row);
+        let last = self.rows.len() - 1;
+        &mut self.rows[last]
     }
 }
 
@@ -97,8 +89,12 @@ impl Limit {
 pub fn measure(
     settings: &Settings,
     progress: &mut dyn FnMut(f64, &str),
-) -> Result<Vec<Limit>, Error> {
-    let mut limits = Vec::new();
+) -> Result<Vec<Row>, Error> {
+    let mut limits = Limits {
+        settings,
+        machine: Machine::here(&settings.dir),
+        rows: Vec::new(),
+    };
     let mut pool = Records::new(settings)?;
     let kinds = Kind::ALL.len() as f64;
     let mut samples = vec![Vec::new(); Kind::ALL.len()];
@@ -111,50 +107,46 @@ pub fn measure(
         }
     }
     for (kind, samples) in Kind::ALL.iter().zip(&samples) {
-        limits.push(Limit::new(
-            "records",
-            kind.name(),
-            kind.what(),
-            "record",
-            samples,
-        ));
+        limits.add(("records", kind.name()), kind.what(), "record", samples);
     }
     drop(pool);
-    machine::measure(settings, &mut limits, &mut |done, name| {
+    machine::measure(&mut limits, &mut |done, name| {
         progress(0.5 + done * 0.4, name)
     })?;
     if let Some(dir) = &settings.file_dir {
-        files::measure(dir, settings, &mut limits, &mut |done, name| {
+        files::measure(dir, &mut limits, &mut |done, name| {
             progress(0.9 + done * 0.1, name)
         })?;
     }
     progress(1.0, "done");
-    Ok(limits)
+    Ok(limits.rows)
 }
 
 /// Limits, and how they came about.
 #[must_use]
-pub fn table<'a>(limits: impl IntoIterator<Item = &'a Limit>) -> Table {
+pub fn table<'a>(limits: impl IntoIterator<Item = &'a Row>) -> Table {
     let mut table = Table::new(
         "limit | each | CPU each | a second | best | of CPU | CPU, least to most | bandwidth \
              | p50 | p99 | what the loop does",
     );
-    for limit in limits {
-        let (cpu, latency) = (limit.cpu_ns, limit.latency_ns);
+    for row in limits {
+        let (cpu, speed) = (row.get(Metric::CpuNs), row.get(Metric::Rate));
+        let middle = |metric| row.median(metric).map_or(String::new(), time);
         table.push([
-            limit.name.clone(),
-            time(limit.wall_ns.median),
+            row.subject.clone(),
+            time(row.get(Metric::WallNs).median),
             time(cpu.median),
-            rate(limit.rate.median),
-            rate(limit.rate.max),
-            rate(limit.cpu_rate.median),
+            rate(speed.median),
+            rate(speed.max),
+            rate(row.get(Metric::CpuRate).median),
             format!("{} to {}", time(cpu.min), time(cpu.max)),
-            limit.bytes.map_or(String::new(), |each| {
-                format!("{}/s", bytes(each as f64 * limit.rate.median))
-            }),
-            latency.map_or(String::new(), |latency| time(latency.p50 as f64)),
-            latency.map_or(String::new(), |latency| time(latency.p99 as f64)),
-            limit.what.clone(),
+            row.median(Metric::MovedBytes)
+                .map_or(String::new(), |each| {
+                    format!("{}/s", bytes(each * speed.median))
+                }),
+            middle(Metric::P50Ns),
+            middle(Metric::P99Ns),
+            row.workload.clone(),
         ]);
     }
     table

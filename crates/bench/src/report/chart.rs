@@ -1,11 +1,9 @@
 //! A chart of a page: bars with a whisker from the least to the greatest and a line that nobody can pass, or
 //! latencies on a scale of powers of ten.
 
-use crate::row::Configuration;
-use crate::server::{Persistence, Summary};
+use crate::row::Row;
 use crate::show::plot::{self, Axis, Panel, Picture};
-use crate::show::words::escaped;
-use crate::subject::Durability;
+use crate::show::words::{escaped, time};
 use crate::timing::Spread;
 
 /// What may be lost is drawn up to so many times as long as all else, and cut there: the others would be
@@ -24,21 +22,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(configuration: &Configuration) -> Kind {
-        match (configuration.store.as_str(), configuration.durability) {
-            ("everdram", _) => Kind::Own,
-            (_, Durability::EachWrite) => Kind::Durable,
-            (_, Durability::Never) => Kind::Loose,
-        }
-    }
-
-    /// Of a server.
-    pub(crate) fn of_server(summary: &Summary) -> Kind {
-        let first = summary.repetitions.first();
-        match first.map(|figures| (figures.name.as_str(), figures.persistence)) {
-            Some(("everdram", _)) => Kind::Own,
-            Some((_, Persistence::EachWrite)) => Kind::Durable,
-            _ => Kind::Loose,
+    pub(crate) fn of(row: &Row) -> Kind {
+        match (row.is_own(), row.is_durable()) {
+            (true, _) => Kind::Own,
+            (_, true) => Kind::Durable,
+            (_, false) => Kind::Loose,
         }
     }
 
@@ -72,6 +60,36 @@ pub(super) struct Chart<'a> {
 }
 
 impl Chart<'_> {
+    /// Bars in their order.
+    pub(super) fn new(title: &str, unit: fn(f64) -> String, bars: Vec<Bar>) -> Chart<'_> {
+        Chart {
+            title,
+            note: "",
+            unit,
+            bars,
+            limit: None,
+            is_log: false,
+        }
+    }
+
+    /// Those first that are short.
+    pub(super) fn least_first(
+        title: &str,
+        unit: fn(f64) -> String,
+        mut bars: Vec<Bar>,
+    ) -> Chart<'_> {
+        bars.sort_by(|one, other| one.values.median.total_cmp(&other.values.median));
+        Chart::new(title, unit, bars)
+    }
+
+    /// Latencies, those first that are short for 99 of 100 calls.
+    pub(super) fn of_latency(title: &str, bars: Vec<Bar>) -> Chart<'_> {
+        Chart {
+            is_log: true,
+            ..Chart::least_first(title, time, bars)
+        }
+    }
+
     /// As a figure; nothing without bars.
     pub(super) fn figure(&self) -> String {
         if self.bars.is_empty() {
@@ -149,15 +167,15 @@ mod tests {
             values: Spread::of(values),
         };
         let mut chart = Chart {
-            title: "get <all>",
-            note: "",
-            unit: crate::show::words::rate,
-            bars: vec![
-                bar("everdram", Kind::Own, [40.0, 50.0, 60.0]),
-                bar("a&b", Kind::Loose, [10.0, 10.0, 10.0]),
-            ],
             limit: Some((100.0, "limit".into())),
-            is_log: false,
+            ..Chart::new(
+                "get <all>",
+                crate::show::words::rate,
+                vec![
+                    bar("everdram", Kind::Own, [40.0, 50.0, 60.0]),
+                    bar("a&b", Kind::Loose, [10.0, 10.0, 10.0]),
+                ],
+            )
         };
         let figure = chart.figure();
         assert!(figure.contains("a&amp;b") && figure.contains("get &lt;all&gt;"));

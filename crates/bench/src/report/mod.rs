@@ -1,6 +1,6 @@
-//! The report: one page of HTML made of the lines of a comparison, and of nothing else.
+//! The report: one page of HTML made of the rows of a comparison, and of nothing else.
 //!
-//! [`html`] is a pure function: the same lines give the same page, today or from a file next year. The page
+//! [`html`] is a pure function: the same rows give the same page, today or from a file next year. The page
 //! asks for nothing from anywhere.
 //!
 //! One colour is everdram's; others are grey, and empty where an answered write may be lost: nobody needs to
@@ -9,12 +9,10 @@
 #[cfg(test)]
 mod balance;
 mod chart;
-mod limits;
 mod page;
 #[cfg(test)]
 pub(crate) mod sample;
-mod servers;
-mod stores;
+mod sections;
 
 pub(crate) use chart::Kind;
 pub use page::html;

@@ -1,47 +1,47 @@
 //! The page around the charts: what was measured, where, what came out in sentences, and how much the machine
 //! shook.
 
-use super::{limits, servers, stores};
-use crate::compare::{Group, Line, Verdict, groups, label, tables};
-use crate::machine::Machine;
-use crate::row::Row;
+use super::sections;
+use crate::compare::{Group, Verdict, groups, of_suite, tables};
+use crate::row::{LEFT_OUT, Metric, Row, SERVERS};
 use crate::server;
 use crate::show::words::{bytes, count, escaped, percent};
+use crate::timing::Spread;
 use std::collections::BTreeSet;
 
 const STYLE: &str = include_str!("style.css");
 
 /// The report of a comparison.
 #[must_use]
-pub fn html(lines: &[Line]) -> String {
-    let groups = groups(lines);
+pub fn html(rows: &[Row]) -> String {
+    let groups = groups(rows);
     [
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" \
              content=\"width=device-width, initial-scale=1\"/><title>everdram, measured</title>\n\
              <style>\n{STYLE}</style></head><body>\n<main>\n"
         ),
-        opening(lines, &groups),
+        opening(rows, &groups),
         legend(),
-        stores::sections(&groups),
-        servers::section(lines),
-        limits::section(lines, &groups),
-        every_row(lines, &groups),
-        left_out(lines),
+        sections::stores(&groups),
+        sections::servers(rows),
+        sections::limits(rows, &groups),
+        every_row(rows, &groups),
+        left_out(rows),
         closing().to_owned(),
         "</main></body></html>\n".to_owned(),
     ]
     .concat()
 }
 
-fn opening(lines: &[Line], groups: &[Group<'_>]) -> String {
-    let sentences: String = [Verdict::of_stores(groups), Verdict::of_servers(lines)]
+fn opening(rows: &[Row], groups: &[Group<'_>]) -> String {
+    let sentences: String = [Verdict::of_stores(groups), Verdict::of_servers(rows)]
         .iter()
         .flat_map(Verdict::sentences)
         .map(|sentence| format!("<p class=\"verdict\">{}</p>", escaped(&sentence)))
         .collect();
     let mut facts = String::new();
-    for (name, text) in facts_of(lines, groups) {
+    for (name, text) in facts_of(rows, groups) {
         facts.push_str(&format!("<dt>{name}</dt><dd>{}</dd>", escaped(&text)));
     }
     format!(
@@ -51,9 +51,10 @@ fn opening(lines: &[Line], groups: &[Group<'_>]) -> String {
 }
 
 /// What was measured, where and how steadily: names and texts.
-fn facts_of(lines: &[Line], groups: &[Group<'_>]) -> Vec<(&'static str, String)> {
+fn facts_of(rows: &[Row], groups: &[Group<'_>]) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    if let Some((machine, commit)) = lines.iter().find_map(origin) {
+    if let Some(row) = rows.iter().find(|row| row.suite != LEFT_OUT) {
+        let machine = &row.machine;
         facts.push((
             "Machine",
             format!(
@@ -65,50 +66,28 @@ fn facts_of(lines: &[Line], groups: &[Group<'_>]) -> Vec<(&'static str, String)>
                 machine.flush
             ),
         ));
-        facts.push(("Built from", commit.clone()));
+        facts.push(("Built from", row.commit.clone()));
     }
-    let rows: Vec<&Row> = groups.iter().flat_map(|group| group.rows.clone()).collect();
-    if let Some(row) = rows.first() {
-        let what = &row.configuration;
-        let records = rows.iter().map(|row| row.configuration.records).max();
+    let stores: Vec<&Row> = groups.iter().flat_map(|group| group.rows.clone()).collect();
+    if let Some(row) = stores.first() {
+        let records = stores.iter().map(|row| row.number("records"));
         facts.push((
             "Records",
             format!(
                 "{} of {} + {} bytes, keys at random; {} repetitions in alternating order",
-                count(records.unwrap_or(0)),
-                what.keys,
-                what.values,
-                what.repeat
+                count(records.fold(0.0, f64::max) as u64),
+                row.say("key"),
+                row.say("value"),
+                row.rounds(Metric::Rate).len()
             ),
         ));
         facts.push(("Grounds", grounds(groups)));
-        let stores: BTreeSet<String> = rows
-            .iter()
-            .map(|row| {
-                format!(
-                    "{} {}",
-                    label(&row.configuration),
-                    row.configuration.version
-                )
-            })
-            .collect();
-        facts.push(("Stores", stores.into_iter().collect::<Vec<_>>().join("; ")));
-        facts.push(("Noise", noise(&rows)));
+        let names = stores.iter().map(|row| (&row.subject, row.say("version")));
+        let names: BTreeSet<String> = names.map(|(name, of)| format!("{name} {of}")).collect();
+        facts.push(("Stores", names.into_iter().collect::<Vec<_>>().join("; ")));
+        facts.push(("Noise", noise(&stores)));
     }
     facts
-}
-
-fn origin(line: &Line) -> Option<(&Machine, &String)> {
-    match line {
-        Line::Store { row, .. } => Some((&row.machine, &row.commit)),
-        Line::Server {
-            machine, commit, ..
-        }
-        | Line::Limit {
-            machine, commit, ..
-        } => Some((machine, commit)),
-        Line::LeftOut { .. } => None,
-    }
 }
 
 fn grounds(groups: &[Group<'_>]) -> String {
@@ -127,30 +106,17 @@ fn grounds(groups: &[Group<'_>]) -> String {
 
 /// How far the repetitions of one row lie apart, as a rule, and how long threads waited for a core.
 fn noise(rows: &[&Row]) -> String {
-    let middle = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(0.0)
-    };
-    let spread = middle(
-        rows.iter()
-            .map(|row| {
-                let rate = row.figures.rate;
-                (rate.max - rate.min) / rate.median.max(1e-9)
-            })
-            .collect(),
-    );
-    let queued = middle(rows.iter().map(|row| row.figures.queued_share).collect());
-    let most = rows
-        .iter()
-        .map(|row| row.figures.queued_share)
-        .fold(0.0, f64::max);
+    let rates = rows.iter().map(|row| row.get(Metric::Rate));
+    let apart = rates.map(|rate| (rate.max - rate.min) / rate.median.max(1e-9));
+    let spread = Spread::of(apart).median;
+    let queued = Spread::of(rows.iter().map(|row| row.mean(Metric::QueuedShare)));
     format!(
         "between the slowest and the fastest repetition of a row lie {} of its rate in the middle; threads waited for a \
          core {} of their time in the middle, {} at most. Compare rows of this page with each other, not with those of \
          another run",
         percent(spread),
-        percent(queued),
-        percent(most)
+        percent(queued.median),
+        percent(queued.max)
     )
 }
 
@@ -166,32 +132,22 @@ fn legend() -> String {
     format!("<p class=\"legend\">{items}</p>\n")
 }
 
-fn every_row(lines: &[Line], groups: &[Group<'_>]) -> String {
+fn every_row(rows: &[Row], groups: &[Group<'_>]) -> String {
     let stores = tables(groups);
-    let stores = stores.iter().map(|(scene, table)| table.html(scene));
-    let servers = lines.iter().filter_map(|line| match line {
-        Line::Server { summary, .. } => Some(summary),
-        _ => None,
-    });
-    let servers = server::table(servers).html("Servers");
+    let stores = stores.iter().map(|(scenario, table)| table.html(scenario));
+    let servers = server::table(of_suite(rows, SERVERS)).html("Servers");
     format!(
         "<section><h2>Every row</h2>{}{servers}</section>\n",
         stores.collect::<String>()
     )
 }
 
-fn left_out(lines: &[Line]) -> String {
-    let items: String = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::LeftOut { what, why } => Some(format!(
-                "<li><b>{}</b>: {}</li>",
-                escaped(what),
-                escaped(why)
-            )),
-            _ => None,
-        })
-        .collect();
+fn left_out(rows: &[Row]) -> String {
+    let item = |row: &Row| {
+        let (what, why) = (escaped(&row.subject), escaped(&row.say("why")));
+        format!("<li><b>{what}</b>: {why}</li>")
+    };
+    let items: String = of_suite(rows, LEFT_OUT).map(item).collect();
     if items.is_empty() {
         return String::new();
     }
@@ -210,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_page_has_everything_and_is_well_formed() {
-        let page = html(&sample::lines());
+        let page = html(&sample::rows());
         balance::assert_balanced(&page);
         for part in [
             "rocksdb",
@@ -235,26 +191,25 @@ mod tests {
     #[test]
     fn names_are_escaped_wherever_they_stand() {
         let hostile = "<script>alert('x')</script>";
-        let mut lines = sample::lines();
-        for line in &mut lines {
-            match line {
-                Line::Store { row, .. } => {
-                    row.configuration.store = hostile.into();
-                    row.configuration.version = hostile.into();
-                    row.configuration.medium = hostile.into();
-                    row.machine.processor = hostile.into();
-                    row.machine.filesystem = hostile.into();
-                    row.commit = hostile.into();
-                }
-                Line::Server { summary, .. } => summary.label = hostile.into(),
-                Line::Limit { limit, .. } => limit.what = hostile.into(),
-                Line::LeftOut { what, why } => {
-                    *what = hostile.into();
-                    *why = hostile.into();
-                }
+        let mut rows = sample::rows();
+        for row in &mut rows {
+            row.subject = hostile.into();
+            row.commit = hostile.into();
+            row.machine.processor = hostile.into();
+            row.machine.filesystem = hostile.into();
+            for condition in [
+                "version",
+                "medium",
+                "why",
+                "durable",
+                "key",
+                "value",
+                "connections",
+            ] {
+                row.conditions.insert(condition.into(), hostile.into());
             }
         }
-        let page = html(&lines);
+        let page = html(&rows);
         balance::assert_balanced(&page);
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
     }
@@ -262,8 +217,8 @@ mod tests {
     #[test]
     fn any_part_may_be_missing() {
         balance::assert_balanced(&html(&[]));
-        for line in sample::lines() {
-            balance::assert_balanced(&html(&[line]));
+        for row in sample::rows() {
+            balance::assert_balanced(&html(&[row]));
         }
     }
 }

@@ -1,17 +1,9 @@
 //! A small comparison for tests: two grounds, durable rivals and others, a victory and a loss.
 
-use crate::compare::{Ground, Line};
-use crate::latency::Latency;
-use crate::limits::Limit;
+use crate::latency::ALL;
 use crate::machine::Machine;
-use crate::recovery::Recovery;
-use crate::row::{Configuration, Figures, Row, Tail};
-use crate::server::{Command, Data, Load, Memory, Persistence, ServerFigures, Summary};
-use crate::sizes::Sizes;
-use crate::subject::Durability;
-use crate::timing::Spread;
-use crate::workload::Workload;
-use std::time::Duration;
+use crate::row::{LIMITS, Metric, Row, SERVERS, STORES};
+use serde_json::{Value, json};
 
 fn machine() -> Machine {
     Machine {
@@ -24,148 +16,76 @@ fn machine() -> Machine {
     }
 }
 
-fn around(value: f64) -> Spread {
-    Spread::of([value * 0.9, value, value * 1.1])
-}
-
-const LATENCY: Latency = Latency {
-    p50: 300,
-    p99: 900,
-    p999: 21_000,
-    max: 3_000_000,
-};
-
 /// A row at `rate` operations a second.
-pub(crate) fn row(store: &str, workload: Workload, rate: f64) -> Row {
-    let durability = if store == "scc" {
-        Durability::Never
-    } else {
-        Durability::EachWrite
-    };
-    Row {
-        configuration: Configuration {
-            store: store.into(),
-            version: "1.2".into(),
-            engine: None,
-            medium: "emulated".into(),
-            durability,
-            workload,
-            records: 1_000_000,
-            operations: 5000,
-            threads: 1,
-            keys: Sizes::Fixed(16),
-            values: Sizes::Fixed(200),
-            batch: 1,
-            rate: None,
-            pinned: false,
-            fixed: false,
-            seed: 1,
-            repeat: 3,
-        },
-        machine: machine(),
-        commit: "0123abc".into(),
-        figures: Figures {
-            rate: around(rate),
-            wall_ns: around(1e9 / rate),
-            cpu_ns: around(1e9 / rate),
-            process_cpu_ns: around(1e9 / rate),
-            latency: Some(Tail {
-                all: LATENCY,
-                ..Tail::default()
-            }),
-            dram_bytes: Some(12.0),
-            medium_bytes: Some(240.0),
-            recovery: Some(Recovery {
-                records: 1_000_000,
-                wall: Duration::from_millis(80),
-                cpu: Duration::from_millis(60),
-            }),
-            ..Figures::default()
-        },
+fn row(
+    suite: &str,
+    (subject, workload): (&str, &str),
+    threads: usize,
+    rate: f64,
+    conditions: Value,
+) -> Row {
+    let mut row = Row::new(suite, subject, workload, threads, conditions, &machine());
+    for (metric, value) in [
+        (Metric::Rate, rate),
+        (Metric::CpuRate, rate),
+        (Metric::WallNs, 1e9 / rate),
+        (Metric::CpuNs, 1e9 / rate),
+        (Metric::ProcessCpuNs, 1e9 / rate),
+    ] {
+        row.extend(metric, [value * 0.9, value, value * 1.1]);
     }
+    for (metric, ns) in ALL.into_iter().zip([300.0, 900.0, 21_000.0, 3e6]) {
+        row.push(metric, ns);
+    }
+    row.push(Metric::DramBytes, 12.0);
+    row
 }
 
-/// A limit at `rate` operations a second.
-pub(crate) fn limit(name: &str, rate: f64) -> Limit {
-    Limit {
-        group: "records".into(),
-        name: name.into(),
-        what: "a loop".into(),
-        unit: "record".into(),
-        wall_ns: around(1e9 / rate),
-        cpu_ns: around(1e9 / rate),
-        rate: around(rate),
-        cpu_rate: around(rate),
-        bytes: Some(64),
-        latency_ns: None,
-    }
-}
-
-fn server(label: &str, medium: &str, persistence: Persistence, rate: f64) -> Summary {
-    let load = Load {
-        command: Command::Set,
-        data: Data {
-            keys: 1000,
-            value_bytes: 200,
-        },
-        connections: 50,
-        pipeline: 16,
-        rate: None,
-        warm_up_seconds: 0.1,
-        seconds: 0.5,
-        seed: 1,
-    };
-    let figures = ServerFigures {
-        name: label.split(' ').next().unwrap_or_default().into(),
-        version: "7.0".into(),
-        medium: medium.into(),
-        persistence,
-        label: label.into(),
-        load,
-        operations: 100,
+/// A bare loop at `rate` operations a second.
+pub(crate) fn limit(name: &str, rate: f64) -> Row {
+    row(
+        LIMITS,
+        (name, "a loop"),
+        1,
         rate,
-        server_cpu_us: 2.5,
-        client_cpu_us: 1.0,
-        latency_ns: LATENCY,
-        memory: Memory::default(),
-        dram_bytes_a_key: 20.0,
-    };
-    Summary::of(vec![figures]).expect("one repetition")
+        json!({ "group": "records" }),
+    )
 }
 
-/// All kinds of lines.
-pub(crate) fn lines() -> Vec<Line> {
-    let store = |ground, threads, fixed, mut row: Row| {
-        row.configuration.threads = threads;
-        row.configuration.fixed = fixed;
-        Line::Store { ground, row }
-    };
-    let origin = |limit| Line::Limit {
-        limit,
-        machine: machine(),
-        commit: "0123abc".into(),
-    };
-    let served = |summary| Line::Server {
-        summary,
-        machine: machine(),
-        commit: "0123abc".into(),
-    };
-    let (get, put, each) = (Workload::Get, Workload::Put, Persistence::EachWrite);
+fn store(ground: &str, threads: usize, subject: &str, workload: &str, rate: f64) -> Row {
+    let durable = if subject == "scc" { "no" } else { "each write" };
+    let conditions = json!({
+        "ground": ground, "version": "1.2", "medium": "emulated", "durable": durable, "records": 1_000_000,
+        "key": "16", "value": "200",
+    });
+    let mut row = row(STORES, (subject, workload), threads, rate, conditions);
+    row.push(Metric::MediumBytes, 240.0);
+    row.push(Metric::RecoveryNs, 80e6);
+    row
+}
+
+fn server(label: &str, medium: &str, durable: &str, rate: f64) -> Row {
+    let conditions = json!({
+        "version": "7.0", "medium": medium, "durable": durable, "keys": 1000, "value": 200, "connections": 50,
+        "pipeline": 16,
+    });
+    row(SERVERS, (label, "SET"), 1, rate, conditions)
+}
+
+/// Rows of all kinds.
+pub(crate) fn rows() -> Vec<Row> {
     vec![
-        origin(limit("get", 8e6)),
-        store(Ground::Emulated, 1, false, row("everdram", get, 6e6)),
-        store(Ground::Emulated, 1, true, row("everdram", get, 6.5e6)),
-        store(Ground::Emulated, 1, false, row("rocksdb", get, 3e5)),
-        store(Ground::Emulated, 1, false, row("scc", get, 3e6)),
-        store(Ground::Disk, 8, false, row("everdram", put, 2e4)),
-        store(Ground::Disk, 8, false, row("rocksdb", put, 4e4)),
-        served(server("everdram emulated", "emulated", each, 2e5)),
-        served(server("everdram file", "file", each, 1e5)),
-        served(server("redis-server none", "dram", Persistence::Never, 4e5)),
-        served(server("redis-server always", "file", each, 5e4)),
-        Line::LeftOut {
-            what: "valkey-server".into(),
-            why: "not installed".into(),
-        },
+        limit("get", 8e6),
+        store("emulated", 1, "everdram", "get", 6e6),
+        store("emulated", 1, "everdram, fixed", "get", 6.5e6),
+        store("emulated", 1, "rocksdb", "get", 3e5),
+        store("emulated", 1, "scc", "get", 3e6),
+        store("disk", 8, "everdram", "put", 2e4),
+        store("disk", 8, "rocksdb", "put", 4e4),
+        server("everdram emulated", "emulated", "each write", 2e5),
+        server("everdram file", "file", "each write", 1e5),
+        server("redis-server none", "dram", "no", 4e5),
+        server("redis-server always", "file", "each write", 5e4),
+        Row::left_out("valkey-server", "not installed", &machine()),
     ]
 }

@@ -4,14 +4,12 @@ use super::process::Starter;
 use crate::subject::Error;
 use anyhow::Context;
 use everdram::EngineKind;
-use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a reply to a write means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// Nothing: the server keeps its data in DRAM.
     Never,
@@ -136,6 +134,11 @@ impl Contender {
                 place: place.to_owned(),
             },
         })
+    }
+
+    /// Where its directory is made.
+    pub(super) fn place(&self) -> &Path {
+        &self.starter.place
     }
 
     /// How tables call it: `everdram viper emulated`, `redis-server everysec`.

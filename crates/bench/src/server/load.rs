@@ -1,10 +1,7 @@
 //! What a server is asked, how much at once and for how long.
 
-use serde::{Deserialize, Serialize};
-
 /// The command that a load consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Overwrites the value of a random key.
     Set,
@@ -24,7 +21,7 @@ impl Command {
 }
 
 /// What is in a server before it is measured. Keys are 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// Keys, all of them present.
     pub keys: u64,
@@ -33,7 +30,7 @@ pub struct Data {
 }
 
 /// What a server is asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// The command.
     pub command: Command,

@@ -13,7 +13,6 @@ mod checker;
 mod connection;
 mod contender;
 mod driver;
-mod figures;
 mod load;
 mod process;
 mod running;
@@ -23,8 +22,7 @@ mod wire;
 
 pub use affinity::Pins;
 pub use contender::{Contender, Persistence, Places, known};
-pub use figures::{ServerFigures, Summary};
 pub use load::{Command, Data, Load};
-pub use running::{Running, measure};
+pub use running::Running;
+pub(crate) use table::title;
 pub use table::{Comparison, compare, table, text};
-pub use usage::Memory;

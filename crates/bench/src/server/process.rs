@@ -2,7 +2,7 @@
 //! dropped.
 
 use super::affinity::Pinned;
-use crate::place::Place;
+use crate::fixture::Place;
 use crate::subject::Error;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,14 +3,17 @@
 use super::affinity::{Pinned, Pins};
 use super::contender::Contender;
 use super::driver::{Driver, Keys, Run};
-use super::figures::ServerFigures;
 use super::load::{Command, Data, Load};
 use super::process::Process;
+use super::table::title;
 use super::usage::{Memory, processor_time};
 use super::wire::Wire;
-use crate::latency::Latency;
+use crate::latency::{ALL, add_percentiles};
+use crate::machine::Machine;
+use crate::row::{Metric, Row, SERVERS};
 use crate::subject::Error;
 use anyhow::Context;
+use serde_json::json;
 use std::time::Duration;
 
 /// Connections and pipeline that bring the data in.
@@ -72,11 +75,11 @@ impl Running {
         Ok(())
     }
 
-    /// What it does under `load`.
+    /// What it does under `load`: a row of one round.
     ///
     /// # Errors
     /// The load is for other data or asks for nothing; the server answers wrongly, or not.
-    pub fn measure(&self, load: &Load) -> Result<ServerFigures, Error> {
+    pub fn measure(&self, load: &Load) -> Result<Row, Error> {
         anyhow::ensure!(
             load.data == self.data,
             "the load is for other data than the server has"
@@ -93,7 +96,7 @@ impl Running {
             .with_context(|| format!("{} under load", self.contender.label()))
     }
 
-    fn measured(&self, load: &Load) -> Result<ServerFigures, Error> {
+    fn measured(&self, load: &Load) -> Result<Row, Error> {
         let _pinned = Pinned::to(self.pins.client)?;
         let mut driver = Driver::connect(self.process.port, load.connections)?;
         let run = |seconds: f64, seed: u64| -> Result<Run, Error> {
@@ -110,21 +113,49 @@ impl Running {
         let outcome = driver.run(run(load.seconds, load.seed)?)?;
         let spent = processor_time(self.process.id())?.saturating_sub(before);
         let operations = outcome.sample.operations.max(1) as f64;
-        Ok(ServerFigures {
-            name: self.contender.name.clone(),
-            version: self.contender.version.clone(),
-            medium: self.contender.medium.clone(),
-            persistence: self.contender.persistence,
-            label: self.contender.label(),
-            load: load.clone(),
-            operations: outcome.sample.operations,
-            rate: outcome.sample.rate(),
-            server_cpu_us: spent.as_secs_f64() * 1e6 / operations,
-            client_cpu_us: outcome.sample.cpu_ns() / 1e3,
-            latency_ns: Latency::of(&outcome.latency),
-            memory: Memory::of(self.process.id())?,
-            dram_bytes_a_key: self.dram_bytes_a_key,
-        })
+        let memory = Memory::of(self.process.id())?;
+        let mut row = self.row(load);
+        for (metric, value) in [
+            (Metric::Operations, outcome.sample.operations as f64),
+            (Metric::Rate, outcome.sample.rate()),
+            (Metric::ProcessCpuNs, spent.as_nanos() as f64 / operations),
+            // If this times the rate is near a second, the server was not the bottleneck. But an open loop
+            // waits without sleeping for what is due soon.
+            (Metric::ClientCpuNs, outcome.sample.cpu_ns()),
+            (Metric::ResidentBytes, memory.resident_bytes as f64),
+            (Metric::ProportionalBytes, memory.proportional_bytes as f64),
+            (Metric::AnonymousBytes, memory.anonymous_bytes as f64),
+            // What anonymous memory had grown by when all keys were set.
+            (Metric::DramBytes, self.dram_bytes_a_key),
+        ] {
+            row.push(metric, value);
+        }
+        add_percentiles(&mut row, ALL, &outcome.latency);
+        Ok(row)
+    }
+
+    /// What it is asked under `load`, in words.
+    pub(super) fn title(&self, load: &Load) -> String {
+        title(&self.row(load))
+    }
+
+    fn row(&self, load: &Load) -> Row {
+        let contender = &self.contender;
+        let conditions = json!({
+            "version": contender.version,
+            "medium": contender.medium,
+            "durable": contender.persistence.word(),
+            "keys": load.data.keys,
+            "value": load.data.value_bytes,
+            "connections": load.connections,
+            "pipeline": load.pipeline,
+            "due_each_second": load.rate,
+            "seconds": load.seconds,
+            "seed": load.seed,
+        });
+        let machine = Machine::here(contender.place());
+        let (label, command) = (contender.label(), load.command.word());
+        Row::new(SERVERS, &label, command, 1, conditions, &machine)
     }
 
     /// Ends the server in order.
@@ -134,17 +165,6 @@ impl Running {
     pub fn stop(self) -> Result<(), Error> {
         self.process.stop().with_context(|| self.contender.label())
     }
-}
-
-/// Starts a server, sets its data, measures one load, and ends it.
-///
-/// # Errors
-/// Whatever keeps it from being measured.
-pub fn measure(contender: &Contender, load: &Load, pins: Pins) -> Result<ServerFigures, Error> {
-    let running = Running::start(contender, load.data, pins)?;
-    let figures = running.measure(load)?;
-    running.stop()?;
-    Ok(figures)
 }
 
 #[cfg(test)]
@@ -187,16 +207,18 @@ mod tests {
             pins: Pins::default(),
         };
         let mut shares = Vec::new();
-        let summaries = compare(&comparison, &mut |share, _| shares.push(share)).unwrap();
+        let rows = compare(&comparison, &mut |share, _| shares.push(share)).unwrap();
         assert!(shares.is_sorted() && shares.iter().all(|share| (0.0..1.0).contains(share)));
-        assert_eq!(summaries.len(), 3);
-        for (summary, load) in summaries.iter().zip(&comparison.loads) {
-            assert_eq!((&summary.load, summary.repetitions.len()), (load, 2));
-            assert!(summary.rate.min > 0.0 && summary.rate.min <= summary.rate.median);
+        let pipelines: Vec<f64> = rows.iter().map(|row| row.number("pipeline")).collect();
+        assert_eq!(pipelines, [1.0, 4.0, 1.0]);
+        for row in &rows {
+            let rate = row.get(Metric::Rate);
+            assert_eq!(row.rounds(Metric::Rate).len(), 2);
+            assert!(rate.min > 0.0 && rate.min <= rate.median && row.is_durable());
         }
         // Every half millisecond, from the first moment to the last.
-        assert_eq!(summaries[2].repetitions[0].operations, 101);
-        assert_eq!(text(&summaries).matches("redis-server always").count(), 3);
+        assert_eq!(rows[2].rounds(Metric::Operations)[0], 101.0);
+        assert_eq!(text(&rows).matches("redis-server always").count(), 3);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

@@ -2,13 +2,12 @@
 
 use super::affinity::Pins;
 use super::contender::Contender;
-use super::figures::{ServerFigures, Summary};
 use super::load::{Data, Load};
 use super::running::Running;
 use crate::report::Kind;
+use crate::row::{Metric, Row, merged};
 use crate::show::Table;
 use crate::subject::Error;
-use crate::timing::Spread;
 use std::fmt::Write as _;
 
 /// What is to be compared.
@@ -31,15 +30,15 @@ pub struct Comparison {
 pub fn compare(
     comparison: &Comparison,
     progress: &mut dyn FnMut(f64, &str),
-) -> Result<Vec<Summary>, Error> {
-    let mut summaries = Vec::new();
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
     for data in kinds_of_data(&comparison.loads) {
         let loads: Vec<&Load> = comparison
             .loads
             .iter()
             .filter(|load| load.data == data)
             .collect();
-        let share_before = summaries.len() as f64;
+        let share_before = rows.len() as f64;
         let share_of = |steps: f64| {
             let all = comparison.loads.len() * comparison.contenders.len();
             (share_before + steps) / all.max(1) as f64
@@ -53,21 +52,22 @@ pub fn compare(
             servers.push(Running::start(contender, data, comparison.pins)?);
         }
         let steps = loads.len() * servers.len();
-        let mut figures: Vec<Vec<ServerFigures>> = vec![Vec::new(); steps];
+        let mut measured: Vec<Vec<Row>> = vec![Vec::new(); steps];
         for repetition in 0..comparison.repetitions {
-            for (step, figures) in figures.iter_mut().enumerate() {
+            for (step, measured) in measured.iter_mut().enumerate() {
                 let (load, server) = (loads[step / servers.len()], step % servers.len());
                 let done = repetition as f64 + step as f64 / steps as f64;
                 let label = comparison.contenders[server].label();
                 let share = share_of(steps as f64 * done / comparison.repetitions as f64);
-                progress(share, &format!("{label}: {}", title(load)));
-                figures.push(servers[server].measure(load)?);
+                progress(share, &format!("{label}: {}", servers[server].title(load)));
+                let row = servers[server].measure(load)?;
+                measured.push(row);
             }
         }
         servers.into_iter().try_for_each(Running::stop)?;
-        summaries.extend(figures.into_iter().filter_map(Summary::of));
+        rows.extend(merged(measured.into_iter().flatten()));
     }
-    Ok(summaries)
+    Ok(rows)
 }
 
 /// Each once, in the order of the loads.
@@ -81,17 +81,19 @@ fn kinds_of_data(loads: &[Load]) -> Vec<Data> {
     kinds
 }
 
-/// `SET, 200 B, 50 connections, pipeline 16`.
-fn title(load: &Load) -> String {
+/// What a server was asked: `SET, 1000 keys, values of 200 B, 50 connections, pipeline 16`.
+pub(crate) fn title(row: &Row) -> String {
+    let say = |condition| row.say(condition);
     let mut title = format!(
         "{}, {} keys, values of {} B, {} connections, pipeline {}",
-        load.command.word(),
-        load.data.keys,
-        load.data.value_bytes,
-        load.connections,
-        load.pipeline
+        row.workload,
+        say("keys"),
+        say("value"),
+        say("connections"),
+        say("pipeline")
     );
-    if let Some(rate) = load.rate {
+    let rate = say("due_each_second");
+    if !rate.is_empty() {
         let _ = write!(title, ", open loop of {rate} a second");
     }
     title
@@ -99,45 +101,41 @@ fn title(load: &Load) -> String {
 
 /// All servers, in medians, and the spread of what matters most.
 #[must_use]
-pub fn table<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Table {
+pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Table {
     let mut table = Table::new(
         "server | replies/s | least to most | server us | least to most | client us | p50 us \
              | p99 us | p99.9 us | max us | DRAM/key | durable | version | load",
     );
-    for summary in summaries {
-        let (rate, cpu) = (&summary.rate, &summary.server_cpu_us);
-        let first = summary.repetitions.first();
-        let whole = |spread: Spread| format!("{:.0}", spread.median);
-        table.push_as(
-            Kind::of_server(summary).class(),
-            [
-                summary.label.clone(),
-                whole(*rate),
-                format!("{:.0} to {:.0}", rate.min, rate.max),
-                format!("{:.2}", cpu.median),
-                format!("{:.2} to {:.2}", cpu.min, cpu.max),
-                format!("{:.2}", summary.client_cpu_us.median),
-                whole(summary.p50_us),
-                whole(summary.p99_us),
-                whole(summary.p999_us),
-                whole(summary.max_us),
-                format!("{:.0}", summary.dram_bytes_a_key),
-                first
-                    .map_or("", |figures| figures.persistence.word())
-                    .into(),
-                first.map_or(String::new(), |figures| figures.version.clone()),
-                title(&summary.load),
-            ],
-        );
+    for row in rows {
+        let (rate, cpu) = (row.get(Metric::Rate), row.get(Metric::ProcessCpuNs));
+        let us = |metric| row.get(metric).median / 1e3;
+        let whole = |metric| format!("{:.0}", us(metric));
+        let cells = [
+            row.subject.clone(),
+            format!("{:.0}", rate.median),
+            format!("{:.0} to {:.0}", rate.min, rate.max),
+            format!("{:.2}", cpu.median / 1e3),
+            format!("{:.2} to {:.2}", cpu.min / 1e3, cpu.max / 1e3),
+            format!("{:.2}", us(Metric::ClientCpuNs)),
+            whole(Metric::P50Ns),
+            whole(Metric::P99Ns),
+            whole(Metric::P999Ns),
+            whole(Metric::MaxNs),
+            format!("{:.0}", row.get(Metric::DramBytes).median),
+            row.say("durable"),
+            row.say("version"),
+            title(row),
+        ];
+        table.push_as(Kind::of(row).class(), cells);
     }
     table
 }
 
 /// The same for a terminal, load by load.
 #[must_use]
-pub fn text(summaries: &[Summary]) -> String {
-    let loads = summaries.chunk_by(|one, other| one.load == other.load);
+pub fn text(rows: &[Row]) -> String {
+    let loads = rows.chunk_by(|one, other| title(one) == title(other));
     loads
-        .map(|same| format!("\n{}\n{}", title(&same[0].load), table(same).text(11)))
+        .map(|same| format!("\n{}\n{}", title(&same[0]), table(same).text(11)))
         .collect()
 }

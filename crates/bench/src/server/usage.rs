@@ -2,13 +2,12 @@
 
 use crate::subject::Error;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
 
 /// Memory of a process, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
     /// All pages that it has mapped and that are present: a pool on tmpfs counts.
     pub resident_bytes: u64,
     /// The same, with shared pages divided by those who share them.

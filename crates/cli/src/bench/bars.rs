@@ -9,8 +9,8 @@ use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::{EngineKind, Medium};
-use everdram_bench::bars::{self, Bar, Group, Host, Settings};
-use everdram_bench::{Error, Recovery, Sizes};
+use everdram_bench::bars::{self, Group, Host, Settings};
+use everdram_bench::{Error, Recovery, Sizes, Verdict};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -179,12 +179,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         units::count(settings.records),
         settings.repeat,
     );
-    print!("{}", bars::table(&measured.bars).text(usize::MAX));
+    print!(
+        "{}",
+        Verdict::table_of_numbers(&measured.bars).text(usize::MAX)
+    );
     for skipped in &measured.skipped {
         println!("  {} was not measured: {}", skipped.group, skipped.why);
     }
-    let engine = "viper";
-    let rows = measured.bars.iter().map(|bar| OfEngine { engine, bar });
+    write(arguments, &measured.bars)
+}
+
+/// Bars as rows.
+fn write(arguments: &Arguments, bars: &[Verdict]) -> anyhow::Result<Outcome> {
+    let engine = arguments.engine.name();
+    let rows = bars.iter().map(|bar| OfEngine { engine, bar });
     rows::write(arguments.json.as_deref(), &rows::lines(rows)?)?;
     Ok(Outcome::Sound)
 }
@@ -194,7 +202,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 struct OfEngine<'a> {
     engine: &'static str,
     #[serde(flatten)]
-    bar: &'a Bar,
+    bar: &'a Verdict,
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::rows;
 use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
-use everdram_bench::limits::{self, Limit, Settings};
+use everdram_bench::Row;
+use everdram_bench::limits::{self, Settings};
 use std::path::PathBuf;
 
 /// What the machine can do at most, without a store.
@@ -74,7 +75,7 @@ fn settings(arguments: &Arguments) -> Settings {
     }
 }
 
-fn print(settings: &Settings, measured: &[Limit]) {
+fn print(settings: &Settings, measured: &[Row]) {
     println!(
         "{} records of {} + {} bytes, one thread, medians of {} repetitions; lines leave the cache by {}.",
         units::count(settings.records),
@@ -83,8 +84,8 @@ fn print(settings: &Settings, measured: &[Limit]) {
         settings.repeat,
         limits::instructions()
     );
-    for group in measured.chunk_by(|one, next| one.group == next.group) {
-        let title = match group[0].group.as_str() {
+    for group in measured.chunk_by(|one, next| one.say("group") == next.say("group")) {
+        let title = match &*group[0].say("group") {
             "records" => format!(
                 "Records on {} (emulated, unless that is persistent memory)",
                 settings.dir.display()

@@ -24,8 +24,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             store.store
         )));
     }
-    let bytes = store.keys.mean() + store.values.mean();
-    recovery::fill_and_wait(&*opener, &corpus(store), &store.dir, store.records, bytes)?;
+    recovery::fill_and_wait(&*opener, &corpus(store), &store.dir, store.records)?;
     Ok(Outcome::Sound)
 }
 
@@ -41,37 +40,14 @@ pub(crate) fn measure(store: &Store) -> anyhow::Result<Recovery> {
     let place = Place::within(&store.dir)?;
     let program = std::env::current_exe().context("finding this program, to start it again")?;
     let mut filler = Command::new(program);
-    filler
-        .args(["bench", "fill", "--store", &store.store])
-        .args(["--engine", store.engine.name()])
-        .args(["--medium", &store.medium.to_string()])
-        .arg("--dir")
-        .arg(place.path())
-        .args(["--records", &store.records.to_string()])
-        .args([
-            "--key",
-            &store.keys.to_string(),
-            "--value",
-            &store.values.to_string(),
-        ])
-        .args(["--seed", &store.seed.to_string()]);
-    if store.fixed {
-        filler.arg("--fixed");
-    }
-    if store.grow {
-        filler.arg("--grow");
-    }
-    if store.no_checkpoint {
-        filler.arg("--no-checkpoint");
-    }
+    filler.args(["bench", "fill"]);
+    filler.args(store.arguments(place.path()));
     let opener = store.opener()?;
-    let bytes = store.keys.mean() + store.values.mean();
     recovery::measure(
         &*opener,
         &corpus(store),
         &mut filler,
         place.path(),
         store.records,
-        bytes,
     )
 }

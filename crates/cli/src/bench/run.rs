@@ -8,7 +8,7 @@ use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::Medium;
 use everdram_bench::timing::Spread;
-use everdram_bench::{Counted, Figures, Machine, Plan, Row, Tail, Workload, commit};
+use everdram_bench::{Counted, Extent, Metric, Plan, Row, Workload};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,10 +61,11 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn plan(&self) -> anyhow::Result<Plan> {
         let records = self.store.records;
+        let operations = self.ops.unwrap_or(records);
         let plan = Plan {
-            workload: self.workload,
+            workloads: vec![self.workload],
             records,
-            operations: self.ops.unwrap_or(records),
+            extent: Extent::Operations(operations),
             threads: self.threads,
             keys: self.store.keys,
             values: self.store.values,
@@ -81,7 +82,7 @@ impl Arguments {
             ("--repeat: at least 1", self.repeat == 0),
             (
                 "--ops: at least one for each thread",
-                plan.operations < self.threads as u64,
+                operations < self.threads as u64,
             ),
             ("--batch: 1 to 1024", !(1..=1024).contains(&self.batch)),
             (
@@ -106,28 +107,29 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let opener = arguments.store.opener()?;
     ensure_directory(&plan.dir)?;
     let shown = Progress::start(&arguments.store.store, 1000, false);
-    let measured = plan.measure(&*opener, &mut |done, what| {
-        shown.at((done * 1000.0) as u64, what);
-    });
+    let mut measured = None;
+    let ended = plan.measure(
+        &*opener,
+        &mut |done, what| shown.at((done * 1000.0) as u64, what),
+        &mut |row| {
+            measured = Some(row);
+            Ok(())
+        },
+    );
     shown.finish();
-    let mut figures = measured.with_context(|| failed(arguments))?;
+    ended.with_context(|| failed(arguments))?;
+    let mut row = measured.context("nothing was measured")?;
     if arguments.store.store == "everdram" && arguments.store.medium != Medium::File {
         let fixed = arguments.store.fixed.then(|| arguments.store.exact());
-        figures.traffic = plan.count(&Counted {
+        let counted = Counted {
             engine: arguments.store.engine,
             fixed: fixed.transpose()?,
-        })?;
+        };
+        plan.count(&counted, &mut row)?;
     }
     if arguments.recovery {
-        figures.recovery = Some(recovery::measure(&arguments.store)?);
+        recovery::measure(&arguments.store)?.add_to(&mut row);
     }
-    let medium = arguments.store.medium_name();
-    let row = Row {
-        configuration: plan.configuration(&*opener, &medium, arguments.store.fixed),
-        machine: Machine::here(&plan.dir),
-        commit: commit(),
-        figures,
-    };
     let line = rows::lines([&row])?;
     if !rows::are_all(arguments.json.as_deref()) {
         print(&row);
@@ -168,62 +170,68 @@ fn append(path: Option<&Path>, line: &str) -> anyhow::Result<()> {
 }
 
 fn print(measured: &Row) {
-    let (what, figures) = (&measured.configuration, &measured.figures);
+    let get = |metric| measured.get(metric);
+    let line = |name, metric, unit, of| row(name, spread(get(metric), unit, of));
     println!(
         "{} {} on {}, {}: {} + {} bytes, {} records, {} operations, {} thread{}, {} repetitions",
-        what.store,
-        what.version,
-        what.medium,
-        paint(Tone::Strong, what.workload.name()),
-        what.keys,
-        what.values,
-        units::count(what.records),
-        units::count(what.operations),
-        what.threads,
-        if what.threads == 1 { "" } else { "s" },
-        what.repeat,
+        measured.subject,
+        measured.say("version"),
+        measured.say("medium"),
+        paint(Tone::Strong, &measured.workload),
+        measured.say("key"),
+        measured.say("value"),
+        units::count(measured.number("records") as u64),
+        units::count(get(Metric::Operations).median as u64),
+        measured.threads,
+        if measured.threads == 1 { "" } else { "s" },
+        measured.rounds(Metric::Rate).len(),
     );
-    row("rate", spread(figures.rate, 1e6, "M/s"));
-    row("time an operation", spread(figures.wall_ns, 1.0, "ns"));
-    row("processor time", spread(figures.cpu_ns, 1.0, "ns"));
-    row(
-        "of the whole process",
-        spread(figures.process_cpu_ns, 1.0, "ns"),
-    );
+    line("rate", Metric::Rate, 1e6, "M/s");
+    line("time an operation", Metric::WallNs, 1.0, "ns");
+    line("processor time", Metric::CpuNs, 1.0, "ns");
+    line("of the whole process", Metric::ProcessCpuNs, 1.0, "ns");
     row(
         "waiting for a core",
         format!(
             "{:.1} % of the time, {} times preempted",
-            figures.queued_share * 100.0,
-            figures.preempted
+            measured.mean(Metric::QueuedShare) * 100.0,
+            measured.rounds(Metric::Preempted).iter().sum::<f64>()
         ),
     );
-    print_latency(what.batch, figures);
-    print_space(figures);
+    print_latency(measured);
+    print_space(measured);
 }
 
-fn print_latency(batch: usize, figures: &Figures) {
-    let Some(tail) = figures.latency else { return };
-    let calls = if batch > 1 {
-        format!(" (calls of {batch})")
-    } else {
-        String::new()
+fn print_latency(measured: &Row) {
+    use Metric::{
+        CoreMaxNs, CoreP50Ns, CoreP99Ns, CoreP999Ns, MaxNs, P50Ns, P99Ns, P999Ns, SlowQueuedShare,
+        SlowShare,
     };
-    row("latency", format!("{}{calls}", percentiles(tail, false)));
-    row("  had it a core", percentiles(tail, true));
+    if measured.percentiles().is_none() {
+        return;
+    }
+    let calls = match measured.number("batch") {
+        batch if batch > 1.0 => format!(" (calls of {batch})"),
+        _ => String::new(),
+    };
+    let all = percentiles(measured, [P50Ns, P99Ns, P999Ns, MaxNs]);
+    row("latency", format!("{all}{calls}"));
+    let with_core = [CoreP50Ns, CoreP99Ns, CoreP999Ns, CoreMaxNs];
+    row("  had it a core", percentiles(measured, with_core));
     row(
         "  above 20 us",
         format!(
             "{:.4} % of the calls; {:.0} % of these waited for a core",
-            tail.slow_share * 100.0,
-            tail.slow_disturbed_share * 100.0
+            measured.get(SlowShare).median * 100.0,
+            measured.get(SlowQueuedShare).median * 100.0
         ),
     );
 }
 
-fn print_space(figures: &Figures) {
-    if let Some(bytes) = figures.dram_bytes {
-        let counted = figures.counted_dram_bytes.map_or(String::new(), |bytes| {
+fn print_space(measured: &Row) {
+    let middle = |metric| measured.median(metric);
+    if let Some(bytes) = middle(Metric::DramBytes) {
+        let counted = middle(Metric::CountedDramBytes).map_or(String::new(), |bytes| {
             format!("; the store counts {bytes:.1} B")
         });
         row(
@@ -231,29 +239,36 @@ fn print_space(figures: &Figures) {
             format!("{bytes:.1} B of the process{counted}"),
         );
     }
-    if let Some(bytes) = figures.medium_bytes {
+    if let Some(bytes) = middle(Metric::MediumBytes) {
         row("medium a record", format!("{bytes:.1} B"));
     }
-    if let Some(traffic) = figures.traffic {
+    if let Some(fences) = middle(Metric::Fences) {
         row(
             "to the medium, each",
             format!(
-                "{:.2} fences, {:.2} lines, {:.1} B stored",
-                traffic.fences, traffic.lines, traffic.bytes
+                "{fences:.2} fences, {:.2} lines, {:.1} B stored",
+                measured.get(Metric::Lines).median,
+                measured.get(Metric::StoredBytes).median
             ),
         );
     }
-    if let Some(recovery) = figures.recovery {
+    if let Some(ns) = middle(Metric::RecoveryNs) {
+        let records = measured.get(Metric::Recovered).median;
+        let cpu_ns = measured.get(Metric::RecoveryCpuNs).median;
         row(
             "open after a crash",
             format!(
                 "{} for {} records; {:.3} us of processor time a record",
-                units::time(recovery.wall),
-                units::count(recovery.records),
-                recovery.cpu_us()
+                time(ns),
+                units::count(records as u64),
+                cpu_ns / 1e3 / records.max(1.0)
             ),
         );
     }
+}
+
+fn time(ns: f64) -> String {
+    units::time(Duration::from_nanos(ns as u64))
 }
 
 fn spread(spread: Spread, unit: f64, name: &str) -> String {
@@ -270,20 +285,9 @@ fn spread(spread: Spread, unit: f64, name: &str) -> String {
     )
 }
 
-fn percentiles(tail: Tail, is_undisturbed: bool) -> String {
-    let latency = if is_undisturbed {
-        tail.undisturbed
-    } else {
-        tail.all
-    };
-    let time = |ns| units::time(Duration::from_nanos(ns));
-    format!(
-        "p50 {}, p99 {}, p99.9 {}, slowest {}",
-        time(latency.p50),
-        time(latency.p99),
-        time(latency.p999),
-        time(latency.max)
-    )
+fn percentiles(measured: &Row, metrics: [Metric; 4]) -> String {
+    let [p50, p99, p999, max] = metrics.map(|metric| time(measured.get(metric).max));
+    format!("p50 {p50}, p99 {p99}, p99.9 {p999}, slowest {max}")
 }
 
 #[cfg(test)]
@@ -306,11 +310,9 @@ mod tests {
         let line =
             "--workload ycsb-a --records 20k --threads 2 --value normal:200 --rate 1000 --pin";
         let plan = parse(line).unwrap().plan().unwrap();
-        assert_eq!(plan.workload, Workload::YcsbA);
-        assert_eq!(
-            (plan.records, plan.operations, plan.threads),
-            (20_000, 20_000, 2)
-        );
+        assert_eq!(plan.workloads, [Workload::YcsbA]);
+        assert_eq!(plan.extent, Extent::Operations(20_000));
+        assert_eq!((plan.records, plan.threads), (20_000, 2));
         assert_eq!(plan.values.to_string(), "normal:200");
         assert_eq!((plan.rate, plan.pin, plan.repeat), (Some(1000.0), true, 3));
     }

@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// Short measurements over fewer keys, for a first look.
     #[arg(long)]
     quick: bool,
-    /// Write each repetition as a JSON line to this file as well; `-` is standard output, without the table.
+    /// Write each row as a JSON line to this file as well; `-` is standard output, without the table.
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -77,16 +77,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let is_standard = rows::are_all(arguments.json.as_deref());
     let comparison = comparison(arguments)?;
     let progress = Progress::start("servers", 1000, is_standard);
-    let summaries = server::compare(&comparison, &mut |done, what| {
+    let measured = server::compare(&comparison, &mut |done, what| {
         progress.at((done * 1000.0) as u64, what);
     });
     progress.finish();
-    let summaries = summaries?;
+    let measured = measured?;
     if !is_standard {
-        print!("{}", server::text(&summaries));
+        print!("{}", server::text(&measured));
     }
-    let repetitions = summaries.iter().flat_map(|summary| &summary.repetitions);
-    rows::write(arguments.json.as_deref(), &rows::lines(repetitions)?)?;
+    rows::write(arguments.json.as_deref(), &rows::lines(&measured)?)?;
     Ok(Outcome::Sound)
 }
 

@@ -4,6 +4,7 @@ use crate::settings::{engine, usage};
 use crate::units;
 use everdram::{EngineKind, Medium};
 use everdram_bench::{Everdram, Opener, Sizes};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A store on a medium, and what its records look like.
@@ -124,13 +125,30 @@ impl Store {
         ))
     }
 
-    /// What the medium is called: for rivals the file system is all that can be said.
-    pub(crate) fn medium_name(&self) -> String {
-        if self.store == "everdram" {
-            self.medium.to_string()
-        } else {
-            everdram_bench::Machine::here(&self.dir).filesystem
-        }
+    /// As the command line takes it, of a store in `dir`.
+    pub(crate) fn arguments(&self, dir: &Path) -> Vec<OsString> {
+        let named = [
+            ("--store", self.store.clone()),
+            ("--engine", self.engine.to_string()),
+            ("--medium", self.medium.to_string()),
+            ("--records", self.records.to_string()),
+            ("--key", self.keys.to_string()),
+            ("--value", self.values.to_string()),
+            ("--seed", self.seed.to_string()),
+        ];
+        let flags = [
+            ("--fixed", self.fixed),
+            ("--grow", self.grow),
+            ("--no-checkpoint", self.no_checkpoint),
+        ];
+        let named = named
+            .into_iter()
+            .flat_map(|(name, value)| [name.into(), value.into()]);
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        named
+            .chain(flags.map(|(flag, _)| OsString::from(flag)))
+            .chain(["--dir".into(), dir.into()])
+            .collect()
     }
 }
 

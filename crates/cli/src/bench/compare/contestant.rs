@@ -3,7 +3,7 @@
 use super::super::store::{self, Store};
 use everdram::{EngineKind, Medium};
 use everdram_bench::Sizes;
-use everdram_bench::compare::{Ground, label_of};
+use everdram_bench::compare::Ground;
 use std::path::Path;
 
 /// The one that knows no medium, and is no rival on a disk.
@@ -48,15 +48,6 @@ impl Contestant {
         ground == Ground::Emulated || (self.store != VOLATILE && !self.fixed)
     }
 
-    /// What its medium is called there.
-    pub(super) fn medium(&self, ground: Ground, dir: &Path) -> String {
-        if self.store == VOLATILE {
-            "dram".into()
-        } else {
-            self.on(ground, dir, 0, 0).medium_name()
-        }
-    }
-
     /// As the command lines of this folder say it, with records of 16 + 200 bytes.
     pub(super) fn on(&self, ground: Ground, dir: &Path, records: u64, seed: u64) -> Store {
         Store {
@@ -79,8 +70,8 @@ impl Contestant {
 
     /// `redb`, `everdram viper`, `everdram viper, fixed`.
     pub(super) fn label(&self) -> String {
-        let engine = (self.store == "everdram").then(|| self.engine.name());
-        label_of(&self.store, engine, self.fixed)
+        let opener = self.on(Ground::Emulated, Path::new("."), 1, 1).opener();
+        opener.map_or_else(|_| self.store.clone(), |opener| opener.label())
     }
 }
 
@@ -100,8 +91,6 @@ mod tests {
         assert_eq!(labels, ["everdram viper", "everdram viper, fixed"]);
         let on_disk = own.iter().filter(|one| one.stands_on(Ground::Disk));
         assert_eq!(on_disk.count(), 1);
-        assert_eq!(own[0].medium(Ground::Emulated, Path::new("/")), "emulated");
-        assert_eq!(own[0].medium(Ground::Disk, Path::new("/")), "file");
         assert!(Contestant::all(EngineKind::default(), &["nobody".into()]).is_empty());
     }
 }

@@ -19,7 +19,7 @@ use crate::terminal::Progress;
 use crate::{Outcome, units};
 use contestant::Contestant;
 use everdram::EngineKind;
-use everdram_bench::compare::Line;
+use everdram_bench::{Machine, Row};
 use run::Comparison;
 use std::path::PathBuf;
 
@@ -110,19 +110,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         rows::file(path, "")?;
     }
     let contestants = Contestant::all(comparison.engine, &comparison.only);
-    let mut lines = Vec::new();
+    let mut measured = Vec::new();
     if cfg!(not(feature = "rivals")) {
-        lines.push(Line::LeftOut {
-            what: "RocksDB, LMDB, redb, fjall, sled, scc".into(),
-            why: WITHOUT_RIVALS.into(),
-        });
+        let rivals = "RocksDB, LMDB, redb, fjall, sled, scc";
+        let machine = Machine::here(&arguments.dir);
+        measured.push(Row::left_out(rivals, WITHOUT_RIVALS, &machine));
     }
     let progress = Progress::start("compare", 1000, false);
-    run::measure(&comparison, &contestants, &progress, &mut lines)?;
+    run::measure(&comparison, &contestants, &progress, &mut measured)?;
     progress.finish();
-    rows::file(&arguments.rows, &rows::lines(&lines)?)?;
-    rows::file(&arguments.report, &everdram_bench::report::html(&lines))?;
-    table::print(&lines);
+    rows::file(&arguments.rows, &rows::lines(&measured)?)?;
+    rows::file(&arguments.report, &everdram_bench::report::html(&measured))?;
+    table::print(&measured);
     println!(
         "\nRows are in {}, and the page in {}.",
         arguments.rows.display(),

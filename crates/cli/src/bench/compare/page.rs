@@ -3,8 +3,7 @@
 use super::super::rows;
 use crate::Outcome;
 use anyhow::Context;
-use everdram_bench::compare::read_lines;
-use everdram_bench::report;
+use everdram_bench::{report, row};
 use std::path::PathBuf;
 
 /// Make the page of a comparison again from its rows.
@@ -25,7 +24,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let path = arguments.rows.display();
     let text =
         std::fs::read_to_string(&arguments.rows).with_context(|| format!("reading {path}"))?;
-    let lines = read_lines(&text).with_context(|| format!("reading {path}"))?;
-    rows::file(&arguments.output, &report::html(&lines))?;
+    let measured = row::read(&text).with_context(|| format!("reading {path}"))?;
+    rows::file(&arguments.output, &report::html(&measured))?;
     Ok(Outcome::Sound)
 }

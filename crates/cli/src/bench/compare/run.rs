@@ -1,17 +1,16 @@
-//! The run: rounds of limits and turns, then the servers. What fails leaves a line that says why, and the
-//! rest goes on.
+//! The run: rounds of limits and turns, then the servers. What fails leaves a row that says why, and the rest
+//! goes on.
 
 use super::contestant::{Contestant, is_wanted};
 use super::turn;
 use crate::terminal::Progress;
 use anyhow::Context;
 use everdram::EngineKind;
-use everdram_bench::compare::{Ground, Line, Measured, Part, Scene, merged_limits, row};
-use everdram_bench::limits::{self, Limit};
+use everdram_bench::compare::{Ground, Scenario};
+use everdram_bench::limits;
+use everdram_bench::row::merged;
 use everdram_bench::server::{self, Command, Data, Load, Pins, Places};
-use everdram_bench::{
-    Configuration, Figures, Machine, Place, Recovery, Row, Sizes, Workload, commit,
-};
+use everdram_bench::{Machine, Place, Row, Workload};
 use std::path::{Path, PathBuf};
 
 /// Part of the progress that servers take.
@@ -41,6 +40,14 @@ impl Comparison {
         }
     }
 
+    fn machine(&self) -> Machine {
+        Machine::here(&self.disk_dir)
+    }
+
+    fn left_out(&self, what: &str, error: &anyhow::Error) -> Row {
+        Row::left_out(what, &format!("{error:#}"), &self.machine())
+    }
+
     fn records(&self, ground: Ground) -> u64 {
         match ground {
             Ground::Emulated => self.records,
@@ -49,17 +56,16 @@ impl Comparison {
     }
 }
 
-/// What one store gave in one scene so far.
+/// What one store gave in one scenario so far.
 struct Seat<'a> {
     contestant: &'a Contestant,
-    scene: &'a Scene,
-    measured: Vec<Measured>,
-    recoveries: Vec<Recovery>,
+    scenario: &'a Scenario,
+    rows: Vec<Row>,
     /// What ended a turn; there is no other after it.
     failure: Option<String>,
 }
 
-/// Measures everything into `lines`.
+/// Measures everything into `rows`.
 ///
 /// # Errors
 /// If this program cannot be started again.
@@ -67,20 +73,19 @@ pub(super) fn measure(
     comparison: &Comparison,
     contestants: &[Contestant],
     progress: &Progress,
-    lines: &mut Vec<Line>,
+    rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
-    let scenes = Scene::usual();
-    let mut seats: Vec<Seat<'_>> = scenes
+    let scenarios = Scenario::usual();
+    let mut seats: Vec<Seat<'_>> = scenarios
         .iter()
-        .flat_map(|scene| {
+        .flat_map(|scenario| {
             let here = contestants
                 .iter()
-                .filter(|contestant| contestant.stands_on(scene.ground));
+                .filter(|contestant| contestant.stands_on(scenario.ground));
             here.map(move |contestant| Seat {
                 contestant,
-                scene,
-                measured: Vec::new(),
-                recoveries: Vec::new(),
+                scenario,
+                rows: Vec::new(),
                 failure: None,
             })
         })
@@ -95,41 +100,34 @@ pub(super) fn measure(
     for round in 0..comparison.repeat {
         tell("limits of the machine");
         match bare_loops(comparison) {
-            Ok(measured) => limits.push(measured),
-            Err(error) => lines.push(left_out("limits of the machine", &error)),
+            Ok(measured) => limits.extend(measured),
+            Err(error) => rows.push(comparison.left_out("limits of the machine", &error)),
         }
         let mut order: Vec<&mut Seat<'_>> = seats.iter_mut().collect();
         if round % 2 == 1 {
-            // Whoever was last is first, scene by scene.
+            // Whoever was last is first, scenario by scenario.
             order.reverse();
         }
         for seat in order {
             tell(&format!(
                 "{}, {}",
                 seat.contestant.label(),
-                seat.scene.title()
+                seat.scenario.title()
             ));
             take_turn(comparison, seat)?;
         }
     }
-    lines.extend(limit_lines(comparison, &limits));
-    for seat in &seats {
-        lines.extend(store_lines(comparison, seat)?);
+    rows.extend(merged(limits));
+    for seat in seats {
+        rows.extend(store_rows(comparison, seat));
     }
-    if let Err(error) = servers(comparison, progress, lines) {
-        lines.push(left_out("servers", &error));
+    if let Err(error) = servers(comparison, progress, rows) {
+        rows.push(comparison.left_out("servers", &error));
     }
     Ok(())
 }
 
-fn left_out(what: &str, error: &anyhow::Error) -> Line {
-    Line::LeftOut {
-        what: what.into(),
-        why: format!("{error:#}"),
-    }
-}
-
-fn bare_loops(comparison: &Comparison) -> anyhow::Result<Vec<Limit>> {
+fn bare_loops(comparison: &Comparison) -> anyhow::Result<Vec<Row>> {
     let load_bytes = (comparison.records * 512).clamp(4 << 20, 2 << 30);
     let settings = limits::Settings {
         dir: comparison.emulated_dir.clone(),
@@ -144,23 +142,11 @@ fn bare_loops(comparison: &Comparison) -> anyhow::Result<Vec<Limit>> {
     limits::measure(&settings, &mut |_, _| {})
 }
 
-fn limit_lines(comparison: &Comparison, rounds: &[Vec<Limit>]) -> Vec<Line> {
-    let (machine, commit) = (Machine::here(&comparison.emulated_dir), commit());
-    merged_limits(rounds)
-        .into_iter()
-        .map(|limit| Line::Limit {
-            limit,
-            machine: machine.clone(),
-            commit: commit.clone(),
-        })
-        .collect()
-}
-
 fn take_turn(comparison: &Comparison, seat: &mut Seat<'_>) -> anyhow::Result<()> {
     if seat.failure.is_some() {
         return Ok(());
     }
-    let ground = seat.scene.ground;
+    let ground = seat.scenario.ground;
     // What a process that dies leaves behind goes with this.
     let place = Place::within(comparison.dir(ground))?;
     let arguments = turn::Arguments {
@@ -170,15 +156,16 @@ fn take_turn(comparison: &Comparison, seat: &mut Seat<'_>) -> anyhow::Result<()>
             comparison.records(ground),
             comparison.seed,
         ),
-        threads: seat.scene.threads,
-        workloads: seat.scene.workloads.clone(),
+        threads: seat.scenario.threads,
+        workloads: seat.scenario.workloads.clone(),
         seconds: comparison.seconds,
-        recovery: seat.scene.recovers,
+        recovery: seat.scenario.recovers,
     };
-    let (measured, recoveries) = (&mut seat.measured, &mut seat.recoveries);
-    let taken = turn::have(&arguments, &mut |part| match part {
-        Part::Measured(one) => measured.push(*one),
-        Part::Recovered(one) => recoveries.push(one),
+    let rows = &mut seat.rows;
+    let taken = turn::have(&arguments, &mut |mut row| {
+        let ground = ground.name().into();
+        row.conditions.insert("ground".into(), ground);
+        rows.push(row);
     });
     if let Err(error) = taken {
         seat.failure = Some(format!("{error:#}"));
@@ -186,79 +173,35 @@ fn take_turn(comparison: &Comparison, seat: &mut Seat<'_>) -> anyhow::Result<()>
     Ok(())
 }
 
-fn store_lines(comparison: &Comparison, seat: &Seat<'_>) -> anyhow::Result<Vec<Line>> {
-    let (contestant, scene) = (seat.contestant, seat.scene);
-    let mut lines = Vec::new();
-    for workload in &scene.workloads {
-        let same: Vec<Measured> = seat
-            .measured
+/// The rows of all turns become one for each workload, with how opening after a crash went.
+fn store_rows(comparison: &Comparison, seat: Seat<'_>) -> Vec<Row> {
+    let is_recovery = |row: &Row| row.workload == turn::RECOVERY;
+    let (recovered, measured): (Vec<Row>, Vec<Row>) =
+        merged(seat.rows).into_iter().partition(is_recovery);
+    let workloads = &seat.scenario.workloads;
+    let of = |row: &Row| row.workload.parse::<Workload>().ok();
+    let mut rows = measured;
+    rows.sort_by_key(|row| {
+        workloads
             .iter()
-            .filter(|measured| measured.workload == *workload)
-            .cloned()
-            .collect();
-        let blank = blank(comparison, contestant, scene, *workload)?;
-        let filled = !workload.begins_empty();
-        let recoveries = if filled { &seat.recoveries[..] } else { &[] };
-        lines.extend(row(blank, &same, recoveries).map(|row| Line::Store {
-            ground: scene.ground,
-            row,
-        }));
+            .position(|workload| of(row) == Some(*workload))
+    });
+    for row in &mut rows {
+        if of(row).is_some_and(|workload| !workload.begins_empty()) {
+            recovered.iter().for_each(|recovered| row.append(recovered));
+        }
     }
-    if let Some(why) = &seat.failure {
-        lines.push(Line::LeftOut {
-            what: format!("{}, {}", contestant.label(), scene.title()),
-            why: why.clone(),
-        });
+    if let Some(why) = seat.failure {
+        let what = format!("{}, {}", seat.contestant.label(), seat.scenario.title());
+        rows.push(Row::left_out(&what, &why, &comparison.machine()));
     }
-    Ok(lines)
-}
-
-/// A row without figures.
-fn blank(
-    comparison: &Comparison,
-    contestant: &Contestant,
-    scene: &Scene,
-    workload: Workload,
-) -> anyhow::Result<Row> {
-    let ground = scene.ground;
-    let (dir, records) = (comparison.dir(ground), comparison.records(ground));
-    let opener = contestant
-        .on(ground, dir, records, comparison.seed)
-        .opener()?;
-    Ok(Row {
-        configuration: Configuration {
-            store: contestant.store.clone(),
-            version: opener.version(),
-            engine: opener.engine().map(str::to_owned),
-            medium: contestant.medium(ground, dir),
-            durability: opener.durability(),
-            workload,
-            records: if workload.begins_empty() { 0 } else { records },
-            operations: 0,
-            threads: scene.threads,
-            keys: Sizes::Fixed(16),
-            values: Sizes::Fixed(200),
-            batch: if workload.is_batched() {
-                limits::records::BATCH
-            } else {
-                1
-            },
-            rate: None,
-            pinned: false,
-            fixed: contestant.fixed,
-            seed: comparison.seed,
-            repeat: comparison.repeat,
-        },
-        machine: Machine::here(dir),
-        commit: commit(),
-        figures: Figures::default(),
-    })
+    rows
 }
 
 fn servers(
     comparison: &Comparison,
     progress: &Progress,
-    lines: &mut Vec<Line>,
+    rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
     let places = Places {
         emulated: comparison.emulated_dir.clone(),
@@ -266,15 +209,17 @@ fn servers(
     };
     let program = std::env::current_exe().context("finding this program, to serve")?;
     let (mut contenders, missing) = server::known(&program, comparison.engine, &places)?;
-    lines.extend(missing.into_iter().map(|why| Line::LeftOut {
-        what: "a server".into(),
-        why,
-    }));
+    let machine = comparison.machine();
+    rows.extend(
+        missing
+            .iter()
+            .map(|why| Row::left_out("a server", why, &machine)),
+    );
     contenders.retain(|contender| is_wanted(&comparison.only, &contender.label()));
     if contenders.is_empty() {
         return Ok(());
     }
-    let summaries = server::compare(
+    rows.extend(server::compare(
         &server::Comparison {
             contenders,
             loads: loads(comparison),
@@ -285,13 +230,7 @@ fn servers(
             let done = 1.0 - SERVERS_SHARE + done * SERVERS_SHARE;
             progress.at((done * 1000.0) as u64, what);
         },
-    )?;
-    let (machine, commit) = (Machine::here(&comparison.disk_dir), commit());
-    lines.extend(summaries.into_iter().map(|summary| Line::Server {
-        summary,
-        machine: machine.clone(),
-        commit: commit.clone(),
-    }));
+    )?);
     Ok(())
 }
 
@@ -335,23 +274,23 @@ mod tests {
             seed: 1,
             only: Vec::new(),
         };
-        let (scenes, contestants) = (
-            Scene::usual(),
+        let (scenarios, contestants) = (
+            Scenario::usual(),
             Contestant::all(EngineKind::default(), &["everdram".into()]),
         );
         let mut seat = Seat {
             contestant: &contestants[0],
-            scene: &scenes[0],
-            measured: Vec::new(),
-            recoveries: Vec::new(),
+            scenario: &scenarios[0],
+            rows: Vec::new(),
             failure: None,
         };
         take_turn(&comparison, &mut seat).unwrap();
         take_turn(&comparison, &mut seat).unwrap();
-        let lines = store_lines(&comparison, &seat).unwrap();
-        let [Line::LeftOut { what, why }] = lines.as_slice() else {
-            panic!("{lines:?}");
+        let rows = store_rows(&comparison, seat);
+        let [row] = rows.as_slice() else {
+            panic!("{rows:?}");
         };
+        let (what, why) = (&row.subject, row.say("why"));
         assert_eq!(what, "everdram viper, Emulated persistent memory, 1 thread");
         assert!(
             why.contains("exit status") && why.contains("store"),

@@ -1,36 +1,31 @@
 //! The table of a comparison, for a terminal.
 
 use crate::terminal::{Tone, paint};
-use everdram_bench::compare::{Line, Verdict, groups, tables};
-use everdram_bench::server::{self, Summary};
+use everdram_bench::compare::{Verdict, groups, tables};
+use everdram_bench::row::{LEFT_OUT, Row, SERVERS};
+use everdram_bench::server;
 
 /// Prints stores, servers, what came out in sentences, and what was left out.
-pub(super) fn print(lines: &[Line]) {
-    let groups = groups(lines);
-    for (scene, table) in tables(&groups) {
-        println!("\n{}", paint(Tone::Strong, &scene));
+pub(super) fn print(rows: &[Row]) {
+    let groups = groups(rows);
+    for (scenario, table) in tables(&groups) {
+        println!("\n{}", paint(Tone::Strong, &scenario));
         print!("{}", table.text(9));
     }
-    let summaries: Vec<Summary> = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Server { summary, .. } => Some(summary.clone()),
-            _ => None,
-        })
-        .collect();
-    if !summaries.is_empty() {
+    let of_suite = |suite| rows.iter().filter(move |row| row.suite == suite).cloned();
+    let servers: Vec<Row> = of_suite(SERVERS).collect();
+    if !servers.is_empty() {
         println!("\n{}", paint(Tone::Strong, "Servers over sockets"));
-        println!("{}", server::text(&summaries).trim_end());
+        println!("{}", server::text(&servers).trim_end());
     }
     println!("\nshare: of the machine's limit. * = an answered write may be lost.");
-    for verdict in [Verdict::of_stores(&groups), Verdict::of_servers(lines)] {
+    for verdict in [Verdict::of_stores(&groups), Verdict::of_servers(rows)] {
         for sentence in verdict.sentences() {
             println!("{sentence}");
         }
     }
-    for line in lines {
-        if let Line::LeftOut { what, why } = line {
-            println!("{} {what}: {why}", paint(Tone::Bad, "left out"));
-        }
+    for row in of_suite(LEFT_OUT) {
+        let (word, why) = (paint(Tone::Bad, "left out"), row.say("why"));
+        println!("{word} {}: {why}", row.subject);
     }
 }

@@ -1,15 +1,18 @@
 //! A turn of one store in a process of its own: the process, and who starts it.
 
-use super::super::recovery;
 use super::super::store::Store;
+use super::super::{recovery, rows};
 use crate::Outcome;
 use crate::output::Standard;
 use anyhow::Context;
-use everdram_bench::compare::{Part, Turn};
-use everdram_bench::{Durability, Workload};
+use everdram_bench::compare::BATCH;
+use everdram_bench::{Durability, Extent, Plan, Row, Workload, row};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, Command, Stdio};
+
+/// Workload of the row that says how opening after a crash went.
+pub(super) const RECOVERY: &str = "recovery";
 
 /// Take one turn of a comparison; `bench compare` starts this itself.
 #[derive(clap::Args, Clone)]
@@ -30,30 +33,42 @@ pub(crate) struct Arguments {
     pub(super) recovery: bool,
 }
 
-/// Measures, and says each part as a line of JSON on standard output.
+/// Measures, and says each row as a line of JSON on standard output.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let store = &arguments.store;
     let opener = store.opener()?;
-    let turn = Turn {
-        threads: arguments.threads,
+    let plan = Plan {
         workloads: arguments.workloads.clone(),
         records: store.records,
+        extent: Extent::Seconds(arguments.seconds),
+        threads: arguments.threads,
         keys: store.keys,
         values: store.values,
-        seconds: arguments.seconds,
+        batch: BATCH,
+        rate: None,
+        repeat: 1,
         seed: store.seed,
+        pin: false,
         dir: store.dir.clone(),
     };
-    turn.take(&*opener, &mut |part| say(&part))?;
-    if arguments.recovery && opener.durability() == Durability::EachWrite {
-        say(&Part::Recovered(recovery::measure(store)?))?;
+    let mut last = None;
+    plan.measure(&*opener, &mut |_, _| {}, &mut |row| {
+        last = Some(row.clone());
+        say(&row)
+    })?;
+    let does_recover = arguments.recovery && opener.durability() == Durability::EachWrite;
+    if let Some(mut row) = last.filter(|_| does_recover) {
+        row.workload = RECOVERY.into();
+        row.values.clear();
+        recovery::measure(store)?.add_to(&mut row);
+        say(&row)?;
     }
     Ok(Outcome::Sound)
 }
 
-fn say(part: &Part) -> anyhow::Result<()> {
+fn say(row: &Row) -> anyhow::Result<()> {
     let mut out = Standard::lock();
-    writeln!(out, "{}", serde_json::to_string(part)?)?;
+    write!(out, "{}", rows::lines([row])?)?;
     Ok(out.flush()?)
 }
 
@@ -67,11 +82,11 @@ impl Drop for Doomed {
     }
 }
 
-/// Has a process take the turn; `hear` gets each part as it comes, also those before an end with an error.
+/// Has a process take the turn; `hear` gets each row as it comes, also those before an end with an error.
 ///
 /// # Errors
 /// With what the process said last, if it did not end well.
-pub(super) fn have(arguments: &Arguments, hear: &mut dyn FnMut(Part)) -> anyhow::Result<()> {
+pub(super) fn have(arguments: &Arguments, hear: &mut dyn FnMut(Row)) -> anyhow::Result<()> {
     let mut errors = tempfile::tempfile().context("making a file for what a turn complains of")?;
     let mut command = command(arguments)?;
     command
@@ -82,9 +97,7 @@ pub(super) fn have(arguments: &Arguments, hear: &mut dyn FnMut(Part)) -> anyhow:
     if let Some(out) = child.0.stdout.take() {
         for line in BufReader::new(out).lines() {
             // A store may print, too.
-            if let Ok(part) = serde_json::from_str(&line?) {
-                hear(part);
-            }
+            row::read(&line?).into_iter().flatten().for_each(&mut *hear);
         }
     }
     let status = child.0.wait()?;
@@ -106,21 +119,11 @@ fn command(arguments: &Arguments) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     let names: Vec<&str> = arguments.workloads.iter().map(|w| w.name()).collect();
     command
-        .args(["bench", "turn", "--store", &store.store])
-        .args(["--engine", store.engine.name()])
-        .args(["--medium", &store.medium.to_string()])
-        .arg("--dir")
-        .arg(&store.dir)
-        .args(["--records", &store.records.to_string()])
-        .args(["--key", &store.keys.to_string()])
-        .args(["--value", &store.values.to_string()])
-        .args(["--seed", &store.seed.to_string()])
+        .args(["bench", "turn"])
+        .args(store.arguments(&store.dir))
         .args(["--threads", &arguments.threads.to_string()])
         .args(["--workloads", &names.join(",")])
         .args(["--seconds", &arguments.seconds.to_string()]);
-    if store.fixed {
-        command.arg("--fixed");
-    }
     if arguments.recovery {
         command.arg("--recovery");
     }
