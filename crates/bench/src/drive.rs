@@ -1,8 +1,8 @@
 //! One thread's loop over its script: asks the store, and checks every answer.
 
-use crate::corpus::{Corpus, Maker};
 use crate::pace::Pace;
 use crate::subject::{Client, Error};
+use crate::workload::corpus::{Corpus, Maker};
 use crate::workload::{Action, Step};
 use anyhow::ensure;
 
@@ -135,7 +135,7 @@ fn check_all(corpus: &Corpus, steps: &[Step], mut values: &[u8]) -> Result<(), E
 mod tests {
     use super::*;
     use crate::pace::Free;
-    use crate::sizes::Sizes;
+    use crate::workload::sizes::Sizes;
     use std::collections::HashMap;
 
     /// A store that damages what it is asked for in one way.

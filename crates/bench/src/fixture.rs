@@ -1,10 +1,10 @@
 //! A store that is measured: opened in a directory of its own, filled, taken through passes, and removed.
 
-use crate::corpus::Corpus;
 use crate::pass::{self, Pass, Passed, Timing};
 use crate::process;
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener, Subject};
+use crate::workload::corpus::Corpus;
 use crate::workload::{Author, Step, Workload};
 use anyhow::Context;
 use std::path::{Path, PathBuf};

@@ -19,11 +19,7 @@ const UNDISTURBED: [Metric; 4] = [
 ];
 
 /// Nanoseconds up to a minute, with three digits.
-///
-/// # Panics
-/// Never: the bounds are in order.
-#[must_use]
-pub fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds in order")
 }
 
@@ -34,7 +30,7 @@ fn percentiles(histogram: &Histogram<u64>) -> [f64; 4] {
 }
 
 /// Latencies of some calls.
-pub struct Latencies {
+pub(crate) struct Latencies {
     /// Of all of them.
     pub all: Histogram<u64>,
     /// Of those that did not spend at least half of their time waiting for a core.

@@ -1,6 +1,5 @@
 //! One pass of all threads over their scripts, begun at once and timed together.
 
-use crate::corpus::{Corpus, Maker};
 use crate::drive::{Order, drive};
 use crate::latency::Latencies;
 use crate::pace::{Closed, Free, Open};
@@ -8,6 +7,7 @@ use crate::process::{self, Waited, Waiting};
 use crate::subject::{Error, Subject};
 use crate::timing::{Sample, Stopwatch};
 use crate::workload::Step;
+use crate::workload::corpus::{Corpus, Maker};
 use anyhow::anyhow;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const LOAD_BATCH: u64 = 64;
 
 /// How a pass is timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Timing {
+pub(crate) enum Timing {
     /// As a whole, as fast as it goes.
     Throughput,
     /// Each call, begun when the one before has ended.
@@ -28,7 +28,7 @@ pub enum Timing {
 
 /// What threads do in a pass.
 #[derive(Clone, Copy)]
-pub struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     /// Keys and values.
     pub corpus: &'a Corpus,
     /// Steps that go at once; 1 = each for itself.
@@ -43,7 +43,7 @@ pub struct Pass<'a> {
 
 /// What a pass gave, or several.
 #[derive(Default)]
-pub struct Passed {
+pub(crate) struct Passed {
     /// Operations, time from the first start to the last end, processor time of the threads.
     pub sample: Sample,
     /// Processor time of the whole process.
@@ -77,10 +77,11 @@ struct Part {
 }
 
 /// Runs one thread for each script.
-///
-/// # Errors
-/// What the store says, or the first wrong answer.
-pub fn run(subject: &dyn Subject, pass: Pass<'_>, scripts: &[Vec<Step>]) -> Result<Passed, Error> {
+pub(crate) fn run(
+    subject: &dyn Subject,
+    pass: Pass<'_>,
+    scripts: &[Vec<Step>],
+) -> Result<Passed, Error> {
     let start = Barrier::new(scripts.len() + 1);
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
@@ -187,10 +188,7 @@ fn together(parts: &[Part], operations: u64, process_cpu: Duration) -> Passed {
 }
 
 /// Puts records `0..records`, several at once, by so many threads.
-///
-/// # Errors
-/// What the store says.
-pub fn load(
+pub(crate) fn load(
     subject: &dyn Subject,
     corpus: &Corpus,
     records: u64,

@@ -1,17 +1,17 @@
 //! A measurement of one store: what is asked for, and how it goes.
 //!
 //! A repetition of a workload is a warm-up, a phase whose loops read no clock, and a shorter one that times
-//! each call. Workloads that leave the store other than they found it get a fresh one for each repetition; the
-//! others share one, loaded once.
+//! each call. Workloads that change which keys there are get a fresh store for each repetition; the others
+//! share one, loaded once.
 
-use crate::corpus::Corpus;
 use crate::fixture::{Fixture, Memory, Script};
 use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::pass::{Passed, Timing};
 use crate::row::{Metric, Row, STORES};
-use crate::sizes::Sizes;
 use crate::subject::{Error, Opener};
+use crate::workload::corpus::Corpus;
+use crate::workload::sizes::Sizes;
 use crate::workload::{Step, Workload};
 use anyhow::{Context, ensure};
 use serde_json::json;

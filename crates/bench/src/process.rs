@@ -8,8 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Time that all threads of this process have spent on processors.
-#[must_use]
-pub fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -19,14 +18,12 @@ pub fn cpu() -> Duration {
 
 /// Memory of this process that is no mapping of a shared file, in bytes: what a store needs beside its
 /// medium.
-#[must_use]
-pub fn private_bytes() -> u64 {
+pub(crate) fn private_bytes() -> u64 {
     status("/proc/self/status", "RssAnon:").unwrap_or(0) * 1024
 }
 
 /// Memory that the system could still give away, in bytes.
-#[must_use]
-pub fn available_bytes() -> u64 {
+pub(crate) fn available_bytes() -> u64 {
     status("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
 }
 
@@ -37,10 +34,7 @@ fn status(path: &str, field: &str) -> Option<u64> {
 }
 
 /// Keeps the calling thread on one core.
-///
-/// # Errors
-/// If the system does not let it.
-pub fn pin(core: usize) -> rustix::io::Result<()> {
+pub(crate) fn pin(core: usize) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set)
@@ -48,8 +42,7 @@ pub fn pin(core: usize) -> rustix::io::Result<()> {
 
 /// Nanoseconds that another thread of this process has run so far, to some milliseconds; 0 of one that has
 /// ended.
-#[must_use]
-pub fn ran_ns(thread: u32) -> u64 {
+pub(crate) fn ran_ns(thread: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
     let text = text.unwrap_or_default();
     let first = text.split_whitespace().next();
@@ -57,8 +50,7 @@ pub fn ran_ns(thread: u32) -> u64 {
 }
 
 /// The number of the calling thread, as the kernel counts.
-#[must_use]
-pub fn this_thread() -> u32 {
+pub(crate) fn this_thread() -> u32 {
     rustix::thread::gettid()
         .as_raw_nonzero()
         .get()
@@ -66,13 +58,13 @@ pub fn this_thread() -> u32 {
 }
 
 /// How often and how long the calling thread was ready to run and did not.
-pub struct Waiting {
+pub(crate) struct Waiting {
     schedule: Option<File>,
 }
 
 /// What [`Waiting`] has counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited {
+pub(crate) struct Waited {
     /// Nanoseconds in the queue for a core.
     pub ns: u64,
     /// Times that the kernel took the core away.
@@ -81,16 +73,14 @@ pub struct Waited {
 
 impl Waiting {
     /// Of the thread that calls this; it alone may ask.
-    #[must_use]
-    pub fn of_this_thread() -> Waiting {
+    pub(crate) fn of_this_thread() -> Waiting {
         Waiting {
             schedule: File::open("/proc/thread-self/schedstat").ok(),
         }
     }
 
     /// Nanoseconds in the queue for a core so far. Costs a system call.
-    #[must_use]
-    pub fn queued_ns(&self) -> u64 {
+    pub(crate) fn queued_ns(&self) -> u64 {
         let mut text = [0; 64];
         let Some(file) = &self.schedule else { return 0 };
         let length = file.read_at(&mut text, 0).unwrap_or(0);
@@ -102,8 +92,7 @@ impl Waiting {
     }
 
     /// Both counts so far. Costs some system calls.
-    #[must_use]
-    pub fn so_far(&self) -> Waited {
+    pub(crate) fn so_far(&self) -> Waited {
         Waited {
             ns: self.queued_ns(),
             preempted: status("/proc/thread-self/status", "nonvoluntary_ctxt_switches:")

@@ -3,11 +3,11 @@
 //! A crash needs a process that dies: the caller names a command that fills a store and then waits to be
 //! killed (its own executable, as a rule, which calls [`fill_and_wait`]).
 
-use crate::corpus::Corpus;
 use crate::pass::load;
 use crate::process;
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener};
+use crate::workload::corpus::Corpus;
 use anyhow::{Context, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -102,7 +102,7 @@ pub fn measure(
     let (begun, cpu) = (Instant::now(), process::cpu());
     let subject = opener.open(dir, records, corpus.record_bytes())?;
     let mut client = subject.client()?;
-    let (mut maker, mut value) = (crate::corpus::Maker::new(corpus), Vec::new());
+    let (mut maker, mut value) = (crate::workload::corpus::Maker::new(corpus), Vec::new());
     let last = records.saturating_sub(1);
     ensure!(
         client.get(maker.key(last), &mut value)?,

@@ -8,17 +8,17 @@ mod rates;
 mod scale;
 mod space;
 
-use crate::corpus::Corpus;
 use crate::everdram::Everdram;
 use crate::fixture::{Fixture, Script};
 use crate::named::named;
 use crate::pass::Timing;
 use crate::recovery::Recovery;
-use crate::sizes::Sizes;
 use crate::subject::Error;
 use crate::timing::{Sample, Spread};
 use crate::verdict::{Compared, Verdict};
 use crate::workload::Workload;
+use crate::workload::corpus::Corpus;
+use crate::workload::sizes::Sizes;
 use everdram::Medium;
 use std::path::PathBuf;
 

@@ -2,14 +2,14 @@
 //! are.
 
 use super::{Group, Host, Outcome, Settings, Stores, USUAL, at_most};
-use crate::distribution::Permutation;
 use crate::everdram::Everdram;
 use crate::pass::{self, Pass, Timing};
 use crate::plan::{Extent, Plan};
 use crate::row::Metric;
-use crate::sizes::Sizes;
 use crate::subject::{Error, Subject};
 use crate::verdict::{Compared, Verdict};
+use crate::workload::distribution::Permutation;
+use crate::workload::sizes::Sizes;
 use crate::workload::{Action, Step, Workload};
 use everdram::Medium;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -5,9 +5,9 @@
 
 use super::board::{Board, Meter};
 use super::stream::Stream;
-use crate::corpus::{Corpus, Maker};
 use crate::pace::Timer;
 use crate::subject::Error;
+use crate::workload::corpus::{Corpus, Maker};
 use anyhow::{anyhow, ensure};
 use everdram::{Session, Store};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -135,7 +135,7 @@ fn line(settings: &Settings) -> Line {
             records: settings.records,
             key_bytes: setup::KEY_BYTES,
             value_bytes: setup::VALUE_BYTES,
-            skew: crate::distribution::EXPONENT,
+            skew: crate::workload::distribution::EXPONENT,
             logs: settings.logs(),
             log_bytes: settings.log_bytes[0],
             seconds: settings.seconds,

@@ -2,8 +2,8 @@
 
 use super::Figure;
 use crate::process;
-use crate::sizes::Sizes;
 use crate::subject::Error;
+use crate::workload::sizes::Sizes;
 use anyhow::{Context, bail};
 use everdram::options::BulletSystem;
 use std::path::{Path, PathBuf};

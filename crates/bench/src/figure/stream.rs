@@ -3,7 +3,7 @@
 //! Whether a request is a get or a put is the coin's to say, once it is known how many shall be puts: so that
 //! all shares of writes ask for the same keys in the same order, and the share can change while workers run.
 
-use crate::distribution::Picker;
+use crate::workload::distribution::Picker;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -1,8 +1,12 @@
 //! The workloads: what each thread asks a store for, decided before the clock runs.
 
-use crate::corpus::ABSENT;
-use crate::distribution::{Permutation, Picker};
+pub mod corpus;
+pub(crate) mod distribution;
+pub(crate) mod sizes;
+
 use crate::named::named;
+use corpus::ABSENT;
+use distribution::{Permutation, Picker};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt;

@@ -11,7 +11,7 @@ pub(crate) const EXPONENT: f64 = 0.99;
 /// A Feistel network over the least even number of bits that holds the bound; what falls outside goes round
 /// again.
 #[derive(Clone, Copy, Debug)]
-pub struct Permutation {
+pub(crate) struct Permutation {
     count: u64,
     half_bits: u32,
     seed: u64,
@@ -19,8 +19,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// Of the numbers below `count`.
-    #[must_use]
-    pub fn new(count: u64, seed: u64) -> Permutation {
+    pub(crate) fn new(count: u64, seed: u64) -> Permutation {
         let bits = 64 - count.saturating_sub(1).leading_zeros();
         Permutation {
             count,
@@ -30,8 +29,7 @@ impl Permutation {
     }
 
     /// Where `number`, which is below the bound, goes.
-    #[must_use]
-    pub fn of(&self, number: u64) -> u64 {
+    pub(crate) fn of(&self, number: u64) -> u64 {
         debug_assert!(number < self.count);
         let mut place = self.round_trip(number);
         while place >= self.count {
@@ -55,7 +53,7 @@ impl Permutation {
 }
 
 /// How records are picked.
-pub enum Picker {
+pub(crate) enum Picker {
     /// Each as often as any other.
     Uniform(u64),
     /// By rank, popular ones scattered over all numbers: YCSB's scrambled zipfian.
@@ -64,24 +62,19 @@ pub enum Picker {
 
 impl Picker {
     /// Over `count` records, at least one.
-    #[must_use]
-    pub fn uniform(count: u64) -> Picker {
+    pub(crate) fn uniform(count: u64) -> Picker {
         Picker::Uniform(count.max(1))
     }
 
     /// Over `count` records, at least one.
-    ///
-    /// # Panics
-    /// Never: the count and the exponent are ones that the distribution takes.
-    #[must_use]
-    pub fn zipfian(count: u64, seed: u64) -> Picker {
+    pub(crate) fn zipfian(count: u64, seed: u64) -> Picker {
         let count = count.max(1);
         let zipf = Zipf::new(count as f64, EXPONENT).expect("a count of at least one");
         Picker::Zipfian(zipf, Permutation::new(count, seed))
     }
 
     /// A record.
-    pub fn pick(&self, random: &mut impl Rng) -> u64 {
+    pub(crate) fn pick(&self, random: &mut impl Rng) -> u64 {
         match self {
             Picker::Uniform(count) => random.random_range(0..*count),
             Picker::Zipfian(_, permutation) => permutation.of(self.rank(random)),
@@ -89,7 +82,7 @@ impl Picker {
     }
 
     /// The rank of a record, 0 being the most popular; uniform ones have any.
-    pub fn rank(&self, random: &mut impl Rng) -> u64 {
+    pub(crate) fn rank(&self, random: &mut impl Rng) -> u64 {
         match self {
             Picker::Uniform(_) => self.pick(random),
             Picker::Zipfian(zipf, permutation) => {
