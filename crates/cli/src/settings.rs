@@ -239,8 +239,7 @@ impl Layer {
 /// Takes the name of an engine; `--help` lists them, and says what each is.
 fn engine_names() -> PossibleValuesParser {
     let named = |kind: &EngineKind| PossibleValue::new(kind.name()).help(kind.about());
-    let model = named(&EngineKind::Model).hide(true);
-    PossibleValuesParser::new(EngineKind::ALL.iter().map(named).chain([model]))
+    PossibleValuesParser::new(EngineKind::ALL.iter().map(named))
 }
 
 /// As [`engine_names`], for those who want the engine itself.

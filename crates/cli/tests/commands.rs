@@ -400,8 +400,18 @@ fn nobody_has_to_read_the_output() {
         let (code, error) = run_unread(&[command, text(&pool)]);
         assert_eq!(code, Some(0), "{command}: {error}");
     }
-    let lost = ["crashtest", "--kill", "1", "--engine", "model"];
-    let (code, error) = run_unread(&lost);
+    let (killed, expected) = (
+        directory.path().join("killed"),
+        directory.path().join("expected"),
+    );
+    let campaign = |kills| {
+        let files = ["--pool", text(&killed), "--expected", text(&expected)];
+        run_unread(&[&["crashtest", "--kill", kills][..], &files].concat())
+    };
+    let (code, error) = campaign("1");
+    assert_eq!(code, Some(0), "{error}");
+    std::fs::remove_dir_all(&killed).unwrap();
+    let (code, error) = campaign("0");
     assert_eq!(code, Some(1), "{error}");
 }
 

@@ -5,6 +5,8 @@
 //! (50), `EVERDRAM_SEED` repeats a run's choices. The campaigns of `everdram crashtest --kill` are run here,
 //! too, as a user runs them: few kills, but every kind of write.
 
+#[path = "support/forgetful.rs"]
+mod forgetful;
 #[path = "support/kill_loop.rs"]
 mod kill_loop;
 
@@ -12,6 +14,7 @@ use everdram::{EngineKind, test_each_engine};
 use everdram_cli::client::Client;
 use everdram_cli::killing::place;
 use everdram_cli::killing::process::Launch;
+use forgetful::forgetful;
 use kill_loop::{DOCUMENTS, from_environment, launch, must_be_sound, run, seed};
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
@@ -59,12 +62,12 @@ fn kills_on_emulated_memory_lose_nothing(engine: EngineKind) {
     }
 }
 
-/// The engine `model` keeps nothing: a run over it shows that this test can fail.
+/// A run over a server that keeps nothing shows that this test can fail.
 #[test]
 fn a_store_that_loses_everything_is_found_out() {
     let directory = tempfile::tempdir().unwrap();
-    let launch = server(&directory, "emulated", EngineKind::Model);
-    let summary = run(launch, 1, seed("kill"));
+    let launch = server(&directory, "file", EngineKind::default());
+    let summary = run(forgetful(launch, directory.path()), 1, seed("kill"));
     assert!(!summary.is_sound());
     assert!(
         summary.lost > DOCUMENTS as u64 / 2,
@@ -136,12 +139,20 @@ fn campaigns_lose_nothing(engine: EngineKind) {
     }
 }
 
-/// Everything a person needs to look into a loss is said and kept.
+/// Somebody removes the pool. Everything a person needs to look into the loss is said and kept.
 #[test]
 fn a_campaign_convicts_and_keeps_the_evidence() {
-    let directory = tempfile::tempdir().unwrap();
-    let arguments = ["--kill", "5", "--engine", "model", "--seed", "3"];
-    let output = crashtest(directory.path(), &arguments).output().unwrap();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name| directory.path().join(name);
+    let (pool, expected) = (path("pool"), path("expected"));
+    let run = |kills| {
+        let mut command = crashtest(directory.path(), &["--kill", kills, "--seed", "3"]);
+        let command = command.arg("--pool").arg(&pool);
+        command.arg("--expected").arg(&expected).output().unwrap()
+    };
+    assert_eq!(run("3").status.code(), Some(0));
+    std::fs::remove_dir_all(&pool).unwrap();
+    let output = run("5");
     let summary = summary(&output);
     assert_eq!(output.status.code(), Some(1), "{summary}");
     assert!(summary["lost"].as_u64().unwrap() > 100, "{summary}");

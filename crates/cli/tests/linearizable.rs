@@ -13,6 +13,7 @@ use everdram_cli::killing::process::Launch;
 use rand::RngExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use support::forgetful::forgetful;
 use support::history::{Operation, Step};
 use support::recorder::Plan;
 use support::{checker, porcupine, recorder};
@@ -132,13 +133,13 @@ fn histories_on_emulated_memory_are_linearizable(engine: EngineKind) {
     }
 }
 
-/// The engine `model` keeps nothing: what was answered before a kill is not there after it. One kill might
-/// come when every key may be absent.
+/// What was answered before a kill is not there after it. One kill might come when every key may be absent.
 #[test]
 fn a_server_that_forgets_is_convicted() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["--medium", "emulated", "--engine", "model"];
-    let history = recorder::record(&plan(directory.path(), &arguments, 3, seed()));
+    let mut plan = plan(directory.path(), &["--medium", "file"], 3, seed());
+    plan.launch = forgetful(plan.launch, directory.path());
+    let history = recorder::record(&plan);
     let words = judge(&history, directory.path(), "forgets").unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
 }

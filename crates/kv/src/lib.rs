@@ -35,6 +35,10 @@ pub mod stats;
 mod store;
 mod viper;
 
+// What tests of several crates include knows this crate by its name.
+#[cfg(test)]
+extern crate self as everdram;
+
 pub use batch::Batch;
 pub use engine::kind::EngineKind;
 pub use engine::{Found, Ticket};

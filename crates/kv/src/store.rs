@@ -56,6 +56,19 @@ impl Store {
         })
     }
 
+    /// A store over an engine that somebody else made: tests put a model behind a door.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn over(engine: Arc<dyn Engine>, report: Report) -> Store {
+        Store {
+            open: Arc::new(Open {
+                engine,
+                report,
+                damage: None,
+            }),
+        }
+    }
+
     /// What an open with [`Options::salvage`] left out, by place; empty for any other store. The list ends
     /// after a hundred thousand places; [`Stats::salvage`] counts all.
     #[must_use]

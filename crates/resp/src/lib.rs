@@ -30,6 +30,9 @@ mod dispatch;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod keyspace;
+#[cfg(test)]
+#[path = "../../kv/tests/support/model.rs"]
+mod model;
 mod reply;
 mod request;
 mod server;

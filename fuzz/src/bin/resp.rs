@@ -3,8 +3,10 @@
 //! asks.
 #![no_main]
 
+#[path = "../../../crates/kv/tests/support/model.rs"]
+mod model;
+
 use cap::Cap;
-use everdram::{EngineKind, Options, Store};
 use everdram_fuzz::choices::Choices;
 use everdram_fuzz::{MEMORY_BYTES_MAX, commands, replies};
 use everdram_resp::Settings;
@@ -78,10 +80,7 @@ fn run(pieces: &[&[u8]], authenticated: bool) {
 }
 
 fn bench() -> Bench {
-    let mut options = Options::default();
-    options.engine = Some(EngineKind::Model);
-    options.clock = Some(Arc::new(|| 1_000_000));
-    let store = Store::open("nowhere", &options).expect("the model opens");
+    let store = model::store(Arc::new(|| 1_000_000));
     let settings = Settings {
         port: 0,
         threads: 1,

@@ -1,6 +1,7 @@
 //! What `linearizable.rs` is made of: a recorder, a model, two judges.
 
 pub(crate) mod checker;
+pub(crate) mod forgetful;
 pub(crate) mod history;
 pub(crate) mod model;
 pub(crate) mod porcupine;

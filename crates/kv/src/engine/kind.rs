@@ -13,9 +13,6 @@ pub enum EngineKind {
     /// A hash table in DRAM, a persistent one behind it, cross-referencing logs between them (USENIX ATC
     /// 2018).
     Bullet,
-    /// A `BTreeMap` behind a mutex, nothing durable: the model that tests compare engines with.
-    #[doc(hidden)]
-    Model,
 }
 
 impl EngineKind {
@@ -28,7 +25,6 @@ impl EngineKind {
         match self {
             EngineKind::Viper => "viper",
             EngineKind::Bullet => "bullet",
-            EngineKind::Model => "model",
         }
     }
 
@@ -40,17 +36,15 @@ impl EngineKind {
             EngineKind::Bullet => {
                 "a table in DRAM, one in persistent memory, and logs between them"
             }
-            EngineKind::Model => "nothing is durable; for tests",
         }
     }
 
-    /// The number in the superblock of a pool. 0 is no engine's: the model has no pool.
+    /// The number in the superblock of a pool. 0 is no engine's.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
             EngineKind::Viper => 1,
             EngineKind::Bullet => 2,
-            EngineKind::Model => 0,
         }
     }
 
@@ -71,7 +65,7 @@ impl std::fmt::Display for EngineKind {
 impl std::str::FromStr for EngineKind {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
-        let mut known = EngineKind::ALL.iter().chain(&[EngineKind::Model]).copied();
+        let mut known = EngineKind::ALL.iter().copied();
         known
             .find(|kind| kind.name() == name)
             .ok_or_else(|| format!("engine `{name}`: this everdram has {}", names()))
@@ -135,7 +129,7 @@ mod tests {
             assert_eq!(EngineKind::from_number(kind.number()), Some(kind));
         }
         assert_eq!(EngineKind::ALL.first(), Some(&EngineKind::default()));
-        assert_eq!(EngineKind::from_number(EngineKind::Model.number()), None);
+        assert_eq!(EngineKind::from_number(0), None);
         assert_eq!(EngineKind::from_number(u32::MAX), None);
         let refused = "steam".parse::<EngineKind>().unwrap_err();
         assert!(refused.contains("`viper`"), "{refused}");

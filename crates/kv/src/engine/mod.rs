@@ -29,7 +29,6 @@ pub(super) mod halt;
 pub(super) mod jobs;
 pub(super) mod kind;
 pub(super) mod limits;
-pub(super) mod model;
 pub(super) mod open;
 pub(super) mod persist_on_read;
 pub(super) mod pool;

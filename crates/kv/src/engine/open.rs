@@ -27,14 +27,6 @@ pub(crate) struct Opened {
 /// # Errors
 /// See [`Error`]; a pool that cannot be opened, or has an engine that was not asked for, is left untouched.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
-    if options.engine == Some(EngineKind::Model) {
-        let (engine, report) = crate::engine::model::open(options);
-        return Ok(Opened {
-            engine,
-            report,
-            damage: None,
-        });
-    }
     let pool = pool(path, options)?;
     let engine = recovered(Arc::clone(&pool), path, options)?;
     if !pool.is_read_only() {
@@ -63,7 +55,7 @@ pub(crate) fn recovered(
     match EngineKind::from_number(pool.engine()) {
         Some(EngineKind::Viper) => Ok(Viper::over(pool, path, options)?),
         Some(EngineKind::Bullet) => Ok(Bullet::over(pool, path, options)?),
-        Some(EngineKind::Model) | None => Err(Error::Engine {
+        None => Err(Error::Engine {
             path: path.into(),
             number: pool.engine(),
             asked: options.engine,
@@ -80,7 +72,6 @@ pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
     let geometry = match kind {
         EngineKind::Viper => viper::geometry(options)?,
         EngineKind::Bullet => bullet::geometry(options)?,
-        EngineKind::Model => return Err(Error::Options("the model has no pool".into())),
     };
     Ok((kind.number(), geometry))
 }

@@ -6,6 +6,7 @@ pub mod contents;
 pub mod frozen;
 pub mod history;
 pub mod keys;
+mod model;
 
 use everdram::options::Clock;
 use everdram::{EngineKind, Medium, MediumChoice, Options, Store};
@@ -194,10 +195,7 @@ impl Bed {
     }
 
     pub(crate) fn model(clock: &Arc<AtomicU64>) -> Store {
-        let mut options = Options::default();
-        options.engine = Some(EngineKind::Model);
-        options.clock = Some(clock_of(clock));
-        Store::open("/nowhere", &options).unwrap()
+        model::store(clock_of(clock))
     }
 }
 

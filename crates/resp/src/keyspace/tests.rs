@@ -2,6 +2,7 @@
 //! see its own writes.
 
 use super::{Demand, Direct, EVERY_KEY, Keyspace, Scratch};
+use crate::model;
 use everdram::{EngineKind, Error, Medium, MediumChoice, Options, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,15 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 fn with_stores(clock: &Arc<AtomicU64>, check: impl Fn(&Store)) {
     let media = [Medium::Emulated, Medium::File];
     let engines = EngineKind::ALL.iter();
-    let beds = engines.flat_map(|&engine| media.map(|medium| (engine, medium)));
-    for (engine, medium) in beds.chain([(EngineKind::Model, Medium::Emulated)]) {
+    let clock_at_start = || {
         clock.store(1_000, Ordering::SeqCst);
-        let directory = tempfile::tempdir().expect("a temporary directory");
         let time = Arc::clone(clock);
+        Arc::new(move || time.load(Ordering::SeqCst))
+    };
+    check(&model::store(clock_at_start()));
+    for (engine, medium) in engines.flat_map(|&engine| media.map(|medium| (engine, medium))) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let mut options = Options::default();
         options.engine = Some(engine);
         options.medium = MediumChoice::Only(medium);
-        options.clock = Some(Arc::new(move || time.load(Ordering::SeqCst)));
+        options.clock = Some(clock_at_start());
         check(&Store::open(directory.path().join("pool"), &options).expect("a new store opens"));
     }
 }

@@ -1,9 +1,10 @@
 //! Replies and durability, over an engine that makes nothing durable until the test permits it.
 
 use super::*;
+use crate::model;
 use everdram::engine::{BatchOp, EngineSession, Modify, Scope, TransactionBody, Visit};
 use everdram::stats::CheckReport;
-use everdram::{Durability, EngineKind, Error, Found, Medium, Options, Stats, Ticket};
+use everdram::{Durability, Error, Found, Medium, Stats, Ticket};
 use parking_lot::Condvar;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -41,9 +42,7 @@ struct HeldSession {
 
 impl Held {
     fn new() -> Arc<Self> {
-        let mut options = Options::default();
-        options.engine = Some(EngineKind::Model);
-        let store = Store::open("unused", &options).expect("the model opens");
+        let store = model::store(Arc::new(|| 1_000_000));
         Arc::new(Held {
             model: Arc::clone(store.engine()),
             progress: Mutex::default(),

@@ -320,9 +320,7 @@ impl Campaign<'_> {
     /// Closes the server in order, walks the whole pool, and verifies once more that all is there.
     fn end(&mut self, pool: &Pool, launch: &Launch, process: Process) -> anyhow::Result<()> {
         process.close().context("the orderly end")?;
-        if pool.engine != "model" {
-            self.walk(&pool.path)?;
-        }
+        self.walk(&pool.path)?;
         let process = launch.start().context("the start after an orderly end")?;
         self.verify(pool.keys, process.port)?;
         process.close().context("the orderly end")?;

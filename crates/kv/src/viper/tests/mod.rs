@@ -3,6 +3,8 @@
 
 #[cfg(all(test, feature = "lab"))]
 pub(super) mod acknowledged;
+#[path = "../../../tests/support/model.rs"]
+mod model;
 
 use super::Viper;
 use super::record::RecordKind;
@@ -125,11 +127,8 @@ fn as_the_model(fixed: Option<(u32, u32)>) {
     println!("repeat with EVERDRAM_SEED={seed}");
     let clock = Arc::new(AtomicU64::new(1000));
     let options = options(fixed, &clock);
-    let (model, _) = crate::engine::model::open(&Options {
-        engine: Some(EngineKind::Model),
-        ..options.clone()
-    });
-    let mut model = model.session().unwrap();
+    let model = model::store(options.clock.clone().unwrap());
+    let mut model = Arc::clone(model.engine()).session().unwrap();
     let pool = pool(&options);
     let mut random = StdRng::seed_from_u64(seed);
     for part in 0..PARTS {

@@ -1,22 +1,21 @@
 //! The model: a `BTreeMap` behind a mutex that answers as an engine must. Nothing in it is durable.
 //!
-//! Contract tests run the same operations against an engine and this, and compare. Its clarity is its
-//! only virtue.
+//! Tests run the same operations against an engine and this, and compare; or put it behind a door, where the
+//! engine does not matter. Its clarity is its only virtue. It knows of the store what is public, so that any
+//! crate's tests can include this file.
 
-use super::clock::system_clock;
-use super::{
-    BatchOp, Change, Current, Engine, EngineSession, Found, Modify, Scope, Ticket, Transaction,
-    TransactionBody, Visit,
+use everdram::engine::{
+    BatchOp, Change, Current, Engine, EngineSession, Found, KEY_BYTES_MAX, Modify, Scope, Ticket,
+    Transaction, TransactionBody, VALUE_BYTES_MAX, Visit,
 };
-use super::{check_key, check_value};
-use crate::error::Error;
-use crate::options::{Clock, Options};
-use crate::stats::{CheckReport, Stats};
-use everdram_pm::{Medium, Report};
-use parking_lot::Mutex;
+use everdram::options::Clock;
+use everdram::stats::{CheckReport, Stats};
+use everdram::{Durability, Error, Medium, Store};
+use everdram_pm::Report;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 #[derive(Clone)]
@@ -38,24 +37,39 @@ struct Model {
     now: Clock,
 }
 
-pub(crate) fn open(options: &Options) -> (Arc<dyn Engine>, Report) {
-    let now = options.clock.clone().unwrap_or_else(system_clock);
+impl Model {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no caller panicked within a call")
+    }
+}
+
+/// A store over the model, with this clock.
+pub(crate) fn store(now: Clock) -> Store {
     let report = Report {
         medium: Medium::Emulated,
         why: "the model keeps everything in DRAM".into(),
         persist: "nothing".into(),
-        durability: options.durability,
+        durability: Durability::default(),
         latency: Duration::ZERO,
         acknowledgement: "nothing survives".into(),
         delay: None,
     };
-    (
-        Arc::new(Model {
-            state: Mutex::default(),
-            now,
-        }),
-        report,
-    )
+    let state = Mutex::default();
+    Store::over(Arc::new(Model { state, now }), report)
+}
+
+fn check_key(key: &[u8]) -> Result<(), Error> {
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(Error::KeyLength(len)),
+    }
+}
+
+fn check_value(value: &[u8]) -> Result<(), Error> {
+    match value.len() {
+        ..=VALUE_BYTES_MAX => Ok(()),
+        len => Err(Error::ValueLength(len)),
+    }
 }
 
 fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -199,7 +213,7 @@ impl EngineSession for ModelSession {
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error> {
         check_sizes(key, b"")?;
         let now = (self.0.now)();
-        Ok(self.0.state.lock().live(key, now).map(|entry| {
+        Ok(self.0.state().live(key, now).map(|entry| {
             into.extend_from_slice(&entry.value);
             found(entry)
         }))
@@ -207,12 +221,9 @@ impl EngineSession for ModelSession {
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error> {
         check_sizes(key, b"")?;
         let now = (self.0.now)();
-        Ok(self
-            .0
-            .state
-            .lock()
-            .live(key, now)
-            .map(|e| (found(e), e.value.len() as u64)))
+        let mut state = self.0.state();
+        let entry = state.live(key, now);
+        Ok(entry.map(|entry| (found(entry), entry.value.len() as u64)))
     }
     fn last_read(&self) -> Ticket {
         Ticket::NONE
@@ -224,7 +235,7 @@ impl EngineSession for ModelSession {
         results: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error> {
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         for key in keys {
             check_sizes(key, b"")?;
             let one = state.live(key, now).map(|entry| {
@@ -246,7 +257,7 @@ impl EngineSession for ModelSession {
     ) -> Result<(bool, Ticket), Error> {
         check_sizes(key, value)?;
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         let new = state.live(key, now).is_none();
         state.put(key, value, expires_at_ms);
         Ok((new, Ticket::NONE))
@@ -254,12 +265,12 @@ impl EngineSession for ModelSession {
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         check_sizes(key, b"")?;
         let now = (self.0.now)();
-        Ok(self.0.state.lock().delete(key, now))
+        Ok(self.0.state().delete(key, now))
     }
     fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error> {
         check_sizes(key, b"")?;
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         let mut out = Vec::new();
         let current = state.live(key, now).map(|entry| Current {
             value: &entry.value,
@@ -316,7 +327,7 @@ impl EngineSession for ModelSession {
     fn append(&mut self, key: &[u8], suffix: &[u8]) -> Result<usize, Error> {
         check_key(key)?;
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         let (mut value, expires_at_ms) = match state.live(key, now) {
             Some(entry) => (entry.value.clone(), entry.expires_at_ms),
             None => (Vec::new(), 0),
@@ -329,7 +340,7 @@ impl EngineSession for ModelSession {
     fn increment(&mut self, key: &[u8], at: usize, by: u64) -> Result<Option<u64>, Error> {
         check_key(key)?;
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         let Some(mut entry) = state.live(key, now).cloned() else {
             return Ok(None);
         };
@@ -353,7 +364,7 @@ impl EngineSession for ModelSession {
                 BatchOp::Delete { key } => check_sizes(key, b"")?,
             }
         }
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         for op in ops {
             match *op {
                 BatchOp::Put {
@@ -374,7 +385,7 @@ impl EngineSession for ModelSession {
         body: TransactionBody<'_>,
     ) -> Result<Ticket, Error> {
         let now = (self.0.now)();
-        let mut state = self.0.state.lock();
+        let mut state = self.0.state();
         let keys = match scope {
             Scope::Keys(keys) => Some(keys),
             Scope::All => None,
@@ -390,7 +401,7 @@ impl EngineSession for ModelSession {
         Ok(Ticket::NONE)
     }
     fn clear(&mut self) -> Result<Ticket, Error> {
-        self.0.state.lock().clear();
+        self.0.state().clear();
         Ok(Ticket::NONE)
     }
     fn commit(&mut self) -> Result<Ticket, Error> {
@@ -401,12 +412,12 @@ impl EngineSession for ModelSession {
     }
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
         let now = (self.0.now)();
-        Ok(self.0.state.lock().scan(cursor, count, now, visit))
+        Ok(self.0.state().scan(cursor, count, now, visit))
     }
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         into.clear();
         let now = (self.0.now)();
-        let state = self.0.state.lock();
+        let state = self.0.state();
         let mut live = state
             .map
             .iter()
@@ -415,14 +426,14 @@ impl EngineSession for ModelSession {
         if count == 0 {
             return Ok(false);
         }
-        if let Some((key, _)) = live.nth(rand::random_range(0..count)) {
+        if let Some((key, _)) = live.nth(RandomState::new().hash_one(count) as usize % count) {
             into.extend_from_slice(key);
         }
         Ok(true)
     }
     fn watch(&mut self, key: &[u8]) -> u64 {
         let now = (self.0.now)();
-        self.0.state.lock().watch(key, now)
+        self.0.state().watch(key, now)
     }
 }
 
@@ -442,16 +453,17 @@ impl Engine for Model {
         Ticket::NONE
     }
     fn len(&self) -> u64 {
-        self.state.lock().map.len() as u64
+        self.state().map.len() as u64
     }
     fn sync(&self) -> Result<(), Error> {
         Ok(())
     }
+    // Outside the library, statistics cannot be written out: the struct may get fields.
+    #[allow(clippy::field_reassign_with_default)]
     fn stats(&self) -> Stats {
-        Stats {
-            keys: self.len(),
-            ..Stats::default()
-        }
+        let mut stats = Stats::default();
+        stats.keys = self.len();
+        stats
     }
     fn check(&self) -> Result<CheckReport, Error> {
         Ok(CheckReport::default())
