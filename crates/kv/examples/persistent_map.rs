@@ -11,15 +11,15 @@ use std::time::Instant;
 struct Map(HashMap<Vec<u8>, (u64, Vec<u8>)>);
 
 impl Volatile for Map {
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
         match value {
-            Some(value) => drop(self.0.upsert_sync(key.to_vec(), (lsn, value.to_vec()))),
+            Some(value) => drop(self.0.upsert_sync(key.to_vec(), (version, value.to_vec()))),
             None => drop(self.0.remove_sync(key)),
         }
     }
 
-    fn lsn(&self, key: &[u8]) -> Option<u64> {
-        self.0.read_sync(key, |_, (lsn, _)| *lsn)
+    fn version(&self, key: &[u8]) -> Option<u64> {
+        self.0.read_sync(key, |_, (version, _)| *version)
     }
 }
 

@@ -8,24 +8,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Each key with its LSN and its value.
+/// Each key with its version and its value.
 type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 #[derive(Default)]
 struct Map(Mutex<Table>);
 
 impl Volatile for Map {
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
         assert_ne!(key, b"panic", "as it was asked to");
         let mut map = self.0.lock().unwrap();
         match value {
-            Some(value) => map.insert(key.to_vec(), (lsn, value.to_vec())),
+            Some(value) => map.insert(key.to_vec(), (version, value.to_vec())),
             None => map.remove(key),
         };
     }
 
-    fn lsn(&self, key: &[u8]) -> Option<u64> {
-        self.0.lock().unwrap().get(key).map(|(lsn, _)| *lsn)
+    fn version(&self, key: &[u8]) -> Option<u64> {
+        self.0.lock().unwrap().get(key).map(|(version, _)| *version)
     }
 }
 

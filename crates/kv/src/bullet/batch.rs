@@ -130,7 +130,8 @@ impl BulletSession {
         self.forget_entry();
     }
 
-    /// Puts the operation that removes everything into the entry; returns the LSN up to which nothing counts.
+    /// Puts the operation that removes everything into the entry; returns the version up to which nothing
+    /// counts.
     fn clear_operation(&mut self, stripes: &[StripeId]) -> u64 {
         let locks = &self.engine.stripes;
         let versions = stripes.iter().map(|&stripe| locks.version(stripe));
@@ -141,7 +142,7 @@ impl BulletSession {
         }
         let keys = self.engine.len().to_le_bytes();
         self.add_operation(&Operation {
-            lsn: floor,
+            version: floor,
             opcode: Opcode::Clear,
             keys: Default::default(),
             prev: RecordAt::default(),
@@ -158,7 +159,7 @@ impl BulletSession {
             let operations = self.take_operations();
             let parcel = self.write_overflow_record(&operations)?;
             self.add_operation(&Operation {
-                lsn: 0,
+                version: 0,
                 opcode: Opcode::Parcel,
                 keys: Default::default(),
                 prev: RecordAt::default(),

@@ -1,7 +1,7 @@
 //! What the ledger says besides how far the logs are reclaimed, and what the records of a log change of it.
 
 use super::layout::{Keys, Opcode, Operation, word_at};
-use crate::concurrency::stripes::LSN_MAX;
+use crate::concurrency::stripes::STORED_VERSION_MAX;
 use crate::crl::Notes;
 
 /// See the module text.
@@ -9,23 +9,25 @@ use crate::crl::Notes;
 pub(in crate::bullet) struct LedgerCounters {
     /// Keys that came less keys that went, of all records before the heads.
     pub(in crate::bullet) keys: u64,
-    /// No LSN of a record before the heads is greater.
-    pub(in crate::bullet) lsn_max: u64,
-    /// LSNs up to this one do not count (FLUSHALL).
+    /// No version of a record before the heads is greater.
+    pub(in crate::bullet) version_max: u64,
+    /// Versions up to this one do not count (FLUSHALL).
     pub(in crate::bullet) floor: u64,
-    /// Up to this LSN, what does not count is not in the back any more.
+    /// Up to this version, what does not count is not in the back any more.
     pub(in crate::bullet) swept: u64,
 }
 
 impl LedgerCounters {
     pub(in crate::bullet) fn to_words(self) -> Notes {
-        [self.keys, self.lsn_max, self.floor, self.swept]
+        [self.keys, self.version_max, self.floor, self.swept]
     }
 
-    pub(in crate::bullet) fn from_words([keys, lsn_max, floor, swept]: Notes) -> LedgerCounters {
+    pub(in crate::bullet) fn from_words(
+        [keys, version_max, floor, swept]: Notes,
+    ) -> LedgerCounters {
         LedgerCounters {
             keys,
-            lsn_max,
+            version_max,
             floor,
             swept,
         }
@@ -33,8 +35,10 @@ impl LedgerCounters {
 
     /// Whether an engine can have written them.
     pub(in crate::bullet) fn is_sound(&self) -> bool {
-        let lsns = [self.lsn_max, self.floor, self.swept];
-        lsns.into_iter().all(|lsn| lsn <= LSN_MAX)
+        let versions = [self.version_max, self.floor, self.swept];
+        versions
+            .into_iter()
+            .all(|version| version <= STORED_VERSION_MAX)
     }
 }
 
@@ -42,13 +46,13 @@ impl LedgerCounters {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::bullet) struct Sum {
     pub(in crate::bullet) keys: i64,
-    pub(in crate::bullet) lsn_max: u64,
+    pub(in crate::bullet) version_max: u64,
 }
 
 impl Sum {
     /// Counts an operation.
     pub(in crate::bullet) fn add(&mut self, operation: &Operation<'_>) {
-        self.lsn_max = self.lsn_max.max(operation.lsn);
+        self.version_max = self.version_max.max(operation.version);
         let more = match (operation.opcode, operation.keys) {
             (Opcode::Clear, _) => (word_at(operation.payload, 0) as i64).wrapping_neg(),
             (_, Keys::More) => 1,

@@ -11,21 +11,21 @@
 //! operation   +------+------+--------+---------+-----+---------+
 //!             | what | prev | expiry | lengths | key | payload |        key and payload are padded to whole words
 //!             +------+------+--------+---------+-----+---------+
-//! what        0..48 lsn | 48..56 opcode | 56 the key came | 57 the key went
+//! what        0..48 version | 48..56 opcode | 56 the key came | 57 the key went
 //! prev        0: none | 0..56 position | 56..64 number of the log, plus one
 //! lengths     0..32 of the key | 32..64 of the payload
 //!
-//! object      +-------+------+-----+--------+---------+-----+-------+ +--------+
-//!             | check | hash | lsn | expiry | lengths | key | value | | lentry |
-//!             +-------+------+-----+--------+---------+-----+-------+ +--------+
-//! lsn         0..47 | 47 tombstone | 48..64 check of the head
+//! object      +-------+------+---------+--------+---------+-----+-------+ +--------+
+//!             | check | hash | version | expiry | lengths | key | value | | lentry |
+//!             +-------+------+---------+--------+---------+-----+-------+ +--------+
+//! version     0..47 | 47 tombstone | 48..64 check of the head
 //! lengths     0..31 of the key | 31 there is a lentry | 32..64 of the value
 //! lentry      where the key's newest record is, in the systems `static` and `+lfr`; nothing relies on it
 //! ```
 //!
 //! Every check is keyed with the pool's secret and covers the place it is at.
 
-use crate::concurrency::stripes::LSN_MAX;
+use crate::concurrency::stripes::STORED_VERSION_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, RecordAt, word_at};
 use crate::crl::{LOGS_MAX, Shape};
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -45,7 +45,7 @@ const FORMAT: u64 = 1;
 /// Areas for transactions there may be: threads that change the back at once.
 pub(super) const AREAS_MAX: u32 = 16;
 
-const LSN_MASK: u64 = (1 << 48) - 1;
+const VERSION_MASK: u64 = (1 << 48) - 1;
 /// Bytes in front of an operation's key, and of an object's key.
 pub(super) const OPERATION_HEAD: usize = 32;
 pub(super) const OBJECT_HEAD: u64 = 40;
@@ -192,7 +192,7 @@ pub(super) enum Opcode {
     Link = 6,
     /// The payload: a parcel in the heap ([`Named`]) that holds operations. There is no key here.
     Parcel = 7,
-    /// Nothing up to this LSN counts. There is no key. The payload: how many keys go.
+    /// Nothing up to this version counts. There is no key. The payload: how many keys go.
     Clear = 8,
 }
 
@@ -229,7 +229,7 @@ const WENT: u64 = 1 << 57;
 /// An operation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation<'a> {
-    pub(super) lsn: u64,
+    pub(super) version: u64,
     pub(super) opcode: Opcode,
     pub(super) keys: Keys,
     /// The previous record of the key.
@@ -254,7 +254,7 @@ impl<'a> Operation<'a> {
             Keys::Fewer => WENT,
         };
         let words = [
-            self.lsn | (self.opcode as u64) << 48 | keys,
+            self.version | (self.opcode as u64) << 48 | keys,
             self.prev.0,
             self.expires_at_ms,
             self.key.len() as u64 | (self.payload.len() as u64) << 32,
@@ -270,7 +270,7 @@ impl<'a> Operation<'a> {
 
     /// Whether a writer can have asked for it.
     pub(super) fn is_sound(&self) -> bool {
-        self.has_fit_payload() && self.lsn <= LSN_MAX
+        self.has_fit_payload() && self.version <= STORED_VERSION_MAX
     }
 
     /// Whether the payload is one of its opcode.
@@ -311,7 +311,7 @@ impl<'a> Operation<'a> {
         let (key, rest) = rest.split_at_checked(key_bytes.next_multiple_of(8))?;
         let (payload, rest) = rest.split_at_checked(payload_bytes.next_multiple_of(8))?;
         let operation = Operation {
-            lsn: what & LSN_MASK,
+            version: what & VERSION_MASK,
             opcode,
             keys,
             prev: RecordAt(word_at(head, 8)),
@@ -356,7 +356,7 @@ pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = O
 pub(super) struct ObjectHead {
     pub(super) check: u64,
     pub(super) hash: u64,
-    pub(super) lsn: u64,
+    pub(super) version: u64,
     /// The key was removed.
     pub(super) is_tombstone: bool,
     /// A word behind the value is the key's `lentry`. The check does not cover it.
@@ -366,7 +366,7 @@ pub(super) struct ObjectHead {
     pub(super) value_bytes: u32,
 }
 
-const OBJECT_LSN_MASK: u64 = (1 << 47) - 1;
+const OBJECT_VERSION_MASK: u64 = (1 << 47) - 1;
 /// In the lengths.
 const OBJECT_LENTRY: u64 = 1 << 31;
 const OBJECT_TOMBSTONE: u64 = 1 << 47;
@@ -374,14 +374,16 @@ const OBJECT_TOMBSTONE: u64 = 1 << 47;
 pub(super) const LENTRY_BYTES: u64 = 8;
 
 const _: () = {
-    // what, prev, expiry, lengths; check, hash, lsn, expiry, lengths
+    // what, prev, expiry, lengths; check, hash, version, expiry, lengths
     assert!(OPERATION_HEAD == 4 * 8 && OBJECT_HEAD == 5 * 8 && ENTRY_HEAD == 4 * 8);
-    // The word of an operation: 48 bits of an LSN, 8 of an opcode, two flags.
-    assert!(LSN_MASK & (CAME | WENT | 0xff << 48) == 0 && CAME & WENT == 0);
+    // The word of an operation: 48 bits of a version, 8 of an opcode, two flags.
+    assert!(VERSION_MASK & (CAME | WENT | 0xff << 48) == 0 && CAME & WENT == 0);
     assert!((CAME | WENT) & 0xff << 48 == 0);
-    // The word of an object: 47 bits of an LSN, a tombstone, 16 bits of a check.
-    assert!(OBJECT_LSN_MASK & OBJECT_TOMBSTONE == 0 && OBJECT_TOMBSTONE == OBJECT_LSN_MASK + 1);
-    assert!(LSN_MAX <= OBJECT_LSN_MASK && LSN_MAX <= LSN_MASK);
+    // The word of an object: 47 bits of a version, a tombstone, 16 bits of a check.
+    assert!(
+        OBJECT_VERSION_MASK & OBJECT_TOMBSTONE == 0 && OBJECT_TOMBSTONE == OBJECT_VERSION_MASK + 1
+    );
+    assert!(STORED_VERSION_MAX <= OBJECT_VERSION_MASK && STORED_VERSION_MAX <= VERSION_MASK);
     // Lengths: 31 bits of the key's, a flag, 32 bits of the value's.
     assert!((KEY_BYTES_MAX as u64) < OBJECT_LENTRY && VALUE_BYTES_MAX as u64 <= u32::MAX as u64);
     assert!(INLINE_MAX <= VALUE_BYTES_MAX && LOGS_OWNER != HEAP_OWNER);
@@ -393,17 +395,19 @@ impl ObjectHead {
     /// The head in these bytes, which are at `at`, if it verifies. Says nothing of key and value.
     #[inline]
     pub(super) fn read(secret: &Secret, at: u64, bytes: &[u8]) -> Option<ObjectHead> {
-        let [check, hash, lsn, expires_at_ms, lengths] =
+        let [check, hash, version, expires_at_ms, lengths] =
             [0, 8, 16, 24, 32].map(|place| word_at(bytes, place));
-        let body = lsn & (OBJECT_TOMBSTONE | OBJECT_LSN_MASK);
-        if lsn != body | ObjectHead::head_check(secret, at, [hash, body, expires_at_ms, lengths]) {
+        let body = version & (OBJECT_TOMBSTONE | OBJECT_VERSION_MASK);
+        if version
+            != body | ObjectHead::head_check(secret, at, [hash, body, expires_at_ms, lengths])
+        {
             return None;
         }
         let head = ObjectHead {
             check,
             hash,
-            lsn: lsn & OBJECT_LSN_MASK,
-            is_tombstone: lsn & OBJECT_TOMBSTONE != 0,
+            version: version & OBJECT_VERSION_MASK,
+            is_tombstone: version & OBJECT_TOMBSTONE != 0,
             has_lentry: lengths & OBJECT_LENTRY != 0,
             expires_at_ms,
             key_bytes: (lengths & (OBJECT_LENTRY - 1)) as u32,
@@ -450,9 +454,9 @@ impl ObjectHead {
         };
         let lentry = if self.has_lentry { OBJECT_LENTRY } else { 0 };
         let lengths = u64::from(self.key_bytes) | lentry | u64::from(self.value_bytes) << 32;
-        let (hash, lsn, expiry) = (self.hash, self.lsn | tombstone, self.expires_at_ms);
-        let check = ObjectHead::head_check(secret, at, [hash, lsn, expiry, lengths]);
-        for word in [0, hash, lsn | check, expiry, lengths] {
+        let (hash, version, expiry) = (self.hash, self.version | tombstone, self.expires_at_ms);
+        let check = ObjectHead::head_check(secret, at, [hash, version, expiry, lengths]);
+        for word in [0, hash, version | check, expiry, lengths] {
             into.extend_from_slice(&word.to_le_bytes());
         }
         for bytes in [key, value] {
@@ -464,10 +468,10 @@ impl ObjectHead {
         into.resize((self.bytes() as usize).next_multiple_of(LINE as usize), 0);
     }
 
-    /// The check of a head by itself, where it is in the word of the LSN: whoever only wants to know what
+    /// The check of a head by itself, where it is in the word of the version: whoever only wants to know what
     /// there is need not read all of it.
-    fn head_check(secret: &Secret, at: u64, [hash, lsn, expiry, lengths]: [u64; 4]) -> u64 {
-        let words: [u8; 40] = words_payload([hash, lsn, expiry, lengths, at ^ SALT_HEAD]);
+    fn head_check(secret: &Secret, at: u64, [hash, version, expiry, lengths]: [u64; 4]) -> u64 {
+        let words: [u8; 40] = words_payload([hash, version, expiry, lengths, at ^ SALT_HEAD]);
         secret.sum(&words) >> 48 << 48
     }
 

@@ -5,7 +5,7 @@
 //! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it
 //!    holds anything ([`crate::crl`]).
 //! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), which is the lock of a row of buckets and
-//!    the clock that LSNs come from, and finds the key's node in the front ([`front`]).
+//!    the clock that versions come from, and finds the key's node in the front ([`front`]).
 //! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
 //!    writes the key's new node, which nobody can see yet.
 //! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second
@@ -94,9 +94,9 @@ pub(crate) struct Bullet {
     /// The front has every key.
     complete: AtomicBool,
     /// Of the pass under way: keys that came less keys that went, in the records passed over; and the
-    /// greatest LSN ever passed.
+    /// greatest version ever passed.
     passed_keys: AtomicI64,
-    passed_lsn: AtomicU64,
+    passed_version: AtomicU64,
     /// Gleaners that nobody uses now.
     gleaners: Mutex<Vec<Gleaner>>,
     /// Objects and parcels that log records name and the table does not have yet: offset, bytes. Whoever
@@ -111,7 +111,7 @@ pub(crate) struct Bullet {
     growing_back: Mutex<()>,
     /// Read by who changes the back, written by who must see it at rest.
     working: RwLock<()>,
-    /// Up to this LSN, what does not count is not there any more.
+    /// Up to this version, what does not count is not there any more.
     swept: AtomicU64,
     sweep: Mutex<gleaner::sweep::Sweep>,
     /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see
@@ -198,7 +198,7 @@ impl Bullet {
             keys_before: 0,
             complete: AtomicBool::new(back.is_new && system.has_front()),
             passed_keys: AtomicI64::new(0),
-            passed_lsn: AtomicU64::new(0),
+            passed_version: AtomicU64::new(0),
             gleaners: Mutex::default(),
             linked: Mutex::default(),
             later: Mutex::default(),
@@ -263,10 +263,10 @@ impl Bullet {
     }
 
     /// Lifts the clock of every stripe: before anything runs, or while all are held.
-    fn raise_clocks(&self, lsn: u64) {
+    fn raise_clocks(&self, version: u64) {
         self.stripes
             .all()
-            .for_each(|stripe| self.stripes.raise(stripe, lsn));
+            .for_each(|stripe| self.stripes.raise(stripe, version));
     }
 
     /// Whether a key that is not in the front is in the back neither.
@@ -275,7 +275,7 @@ impl Bullet {
         self.complete.load(Ordering::Relaxed)
     }
 
-    /// Nothing up to this LSN counts from now on.
+    /// Nothing up to this version counts from now on.
     fn clear_up_to(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::AcqRel);
     }
@@ -283,7 +283,7 @@ impl Bullet {
     /// Whether a node is of a key, not of one that is gone.
     #[inline]
     fn counts(&self, node: &Node) -> bool {
-        !node.is_tombstone && node.lsn > self.floor()
+        !node.is_tombstone && node.version > self.floor()
     }
 
     /// Whether a node's key is there for users.
@@ -294,7 +294,7 @@ impl Bullet {
 
     /// As [`Bullet::is_live`], of an object of the back.
     fn is_live_object(&self, head: &ObjectHead) -> bool {
-        head.lsn > self.floor() && !self.is_expired(head.expires_at_ms)
+        head.version > self.floor() && !self.is_expired(head.expires_at_ms)
     }
 
     /// Appends the value of a node, wherever it is; under a pin, or with the stripe held.

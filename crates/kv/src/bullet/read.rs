@@ -84,7 +84,13 @@ impl BulletSession {
                     Some(into) => engine.value_of(node, scratch, into),
                     None => Ok(()),
                 };
-                copied.map(|()| Some((node.lsn, node.expires_at_ms, u64::from(node.value_bytes))))
+                copied.map(|()| {
+                    Some((
+                        node.version,
+                        node.expires_at_ms,
+                        u64::from(node.value_bytes),
+                    ))
+                })
             }
             None if engine.is_complete() => Ok(None),
             None => {
@@ -110,7 +116,11 @@ impl BulletSession {
                                 looks!();
                                 engine.fill(slot, claim, clock, at, &head, key, value);
                             }
-                            Some((head.lsn, head.expires_at_ms, u64::from(head.value_bytes)))
+                            Some((
+                                head.version,
+                                head.expires_at_ms,
+                                u64::from(head.value_bytes),
+                            ))
                         })
                     }
                     Ok(_) => Ok(None),

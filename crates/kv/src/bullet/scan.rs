@@ -128,7 +128,7 @@ impl Bullet {
                     .find(head.hash, &key, &mut bytes)?
                     .filter(|(_, head)| match expired {
                         false => self.is_live_object(head),
-                        true => head.lsn > self.floor() && self.is_expired(head.expires_at_ms),
+                        true => head.version > self.floor() && self.is_expired(head.expires_at_ms),
                     })
                     .map(|(_, head)| (head.value_bytes, head.expires_at_ms)),
             };

@@ -252,9 +252,9 @@ impl BulletSession {
         };
         if let Some((at, head)) = behind? {
             seen = Seen {
-                is_counted: head.lsn > self.engine.floor(),
+                is_counted: head.version > self.engine.floor(),
                 is_live: self.engine.is_live_object(&head),
-                version: head.lsn,
+                version: head.version,
                 expires_at_ms: head.expires_at_ms,
                 ..seen
             };
@@ -451,7 +451,7 @@ impl Backend for BulletSession {
             Some(node) => Ok(Seen {
                 is_counted: self.engine.counts(&node),
                 is_live: self.engine.is_live(&node),
-                version: node.lsn,
+                version: node.version,
                 expires_at_ms: node.expires_at_ms,
                 at,
             }),

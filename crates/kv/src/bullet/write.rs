@@ -87,7 +87,7 @@ impl BulletSession {
         if seen.at.place.is_full() {
             self.spare_line()?;
         }
-        let lsn = self.engine.stripes.next_version(stripe);
+        let version = self.engine.stripes.next_version(stripe);
         let value = change.value();
         let expires_at_ms = change.expires_at_ms();
         let words: [u8; 16];
@@ -114,7 +114,7 @@ impl BulletSession {
         };
         let prev = RecordAt(seen.at.node.map_or(0, |node| node.record));
         let mut operation = Operation {
-            lsn,
+            version,
             opcode,
             keys,
             prev,
@@ -125,7 +125,7 @@ impl BulletSession {
         let mut node = Node {
             at: 0,
             hash,
-            lsn,
+            version,
             expires_at_ms,
             key_bytes: key.len() as u32,
             value_bytes: value.len() as u32,
@@ -390,11 +390,11 @@ impl BulletSession {
             self.holds(one.stripe),
             "a write is shown whose stripe its session does not hold"
         );
-        // What came from the back has the LSN that the pool says.
+        // What came from the back has the version that the pool says.
         assert!(
             one.old
-                .is_none_or(|old| old.record == 0 || old.lsn < one.node.lsn),
-            "the LSN of a key goes back"
+                .is_none_or(|old| old.record == 0 || old.version < one.node.version),
+            "the version of a key goes back"
         );
         assert!(
             !one.place.is_full() || !self.spare.is_empty(),

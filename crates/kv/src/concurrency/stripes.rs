@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const STRIPES: usize = if cfg!(miri) { 64 } else { 8192 };
 /// Versions have 47 bits.
 pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
-/// Greatest LSN ever assigned. The clock has 2^40 more, which no pool will ever use up.
-pub(crate) const LSN_MAX: u64 = VERSION_MAX - (1 << 40);
+/// Greatest version ever assigned. The clock has 2^40 more, which no pool will ever use up.
+pub(crate) const STORED_VERSION_MAX: u64 = VERSION_MAX - (1 << 40);
 /// Owner numbers have 15 bits.
 pub(crate) const OWNERS_MAX: usize = 1 << 15;
 
@@ -41,7 +41,10 @@ const _: () = {
     assert!(LOCKED & PUBLISHING == 0);
     assert!(LOCKED < 1 << OWNER_SHIFT && PUBLISHING < 1 << OWNER_SHIFT);
     assert!((OWNERS_MAX as u64) << OWNER_SHIFT == 1 << VERSION_SHIFT);
-    assert!(VERSION_MAX << VERSION_SHIFT >> VERSION_SHIFT == VERSION_MAX && LSN_MAX < VERSION_MAX);
+    assert!(
+        VERSION_MAX << VERSION_SHIFT >> VERSION_SHIFT == VERSION_MAX
+            && STORED_VERSION_MAX < VERSION_MAX
+    );
     assert!(STRIPES.is_power_of_two());
 };
 

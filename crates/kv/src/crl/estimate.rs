@@ -78,9 +78,9 @@ mod tests {
     struct Forgetful;
 
     impl Volatile for Forgetful {
-        fn show(&self, _key: &[u8], _lsn: u64, _value: Option<&[u8]>) {}
+        fn show(&self, _key: &[u8], _version: u64, _value: Option<&[u8]>) {}
 
-        fn lsn(&self, _key: &[u8]) -> Option<u64> {
+        fn version(&self, _key: &[u8]) -> Option<u64> {
             None
         }
     }

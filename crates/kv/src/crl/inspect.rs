@@ -24,20 +24,20 @@ use std::sync::atomic::Ordering;
 /// The name shown instead of an engine's.
 pub(crate) const NAME: &str = "journal";
 
-/// The current LSN of each key.
+/// The current version of each key.
 #[derive(Default)]
 struct Newest(Mutex<HashMap<Vec<u8>, u64>>);
 
 impl Volatile for Newest {
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
         let mut newest = self.0.lock();
         match value {
-            Some(_) => newest.insert(key.to_vec(), lsn),
+            Some(_) => newest.insert(key.to_vec(), version),
             None => newest.remove(key),
         };
     }
 
-    fn lsn(&self, key: &[u8]) -> Option<u64> {
+    fn version(&self, key: &[u8]) -> Option<u64> {
         self.0.lock().get(key).copied()
     }
 }
@@ -171,7 +171,7 @@ fn held(journal: &Journal<Newest>, log: usize) -> Result<Held, Finding> {
         // Padding has no change.
         if let Some(change) = Change::read(&entry) {
             held.entries += 1;
-            if change.value.is_some() && journal.map().lsn(change.key) == Some(change.lsn) {
+            if change.value.is_some() && journal.map().version(change.key) == Some(change.version) {
                 held.live_bytes += next - position;
             }
         }

@@ -3,8 +3,8 @@
 //!
 //! # The story of one put
 //! 1. The writer takes a log that has room. So it waits for room before it holds anything.
-//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), for all that follows. So a key's LSNs, its
-//!    entries and the map's values have one order.
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), for all that follows. So a key's versions,
+//!    its entries and the map's values have one order.
 //! 3. It appends an entry, fences it, and waits until it is durable. Then the map shows it.
 //!
 //! # Room
@@ -18,7 +18,7 @@
 //! log takes copies of what writers put there once, whatever crashes happen meanwhile, and that always fits.
 //!
 //! What is left in the logs is newer than everything reclaimed, and of a key's entries the one with the
-//! greatest LSN counts. So recovery only reads the logs.
+//! greatest version counts. So recovery only reads the logs.
 
 use super::change::Change;
 use super::entry::Entry;
@@ -44,7 +44,7 @@ pub(super) const OWNER: u32 = 1;
 /// The format version that this code writes.
 const FORMAT: u64 = 1;
 
-/// A map in DRAM that a [`Journal`] makes persistent. It must keep a number for each key: the LSN of its
+/// A map in DRAM that a [`Journal`] makes persistent. It must keep a number for each key: the version of its
 /// value.
 ///
 /// Calls for one key are sequential; calls for different keys may be concurrent. These methods must not write
@@ -52,10 +52,10 @@ const FORMAT: u64 = 1;
 pub trait Volatile: Sync {
     /// Sets or removes the key. The change is durable, so readers may see it at once; while a journal is
     /// being opened, only after that.
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>);
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>);
 
-    /// The LSN with which the key's value was shown; `None`: no such key.
-    fn lsn(&self, key: &[u8]) -> Option<u64>;
+    /// The version with which the key's value was shown; `None`: no such key.
+    fn version(&self, key: &[u8]) -> Option<u64>;
 }
 
 /// See the module text. The program reads its map in its own way, and writes it through a
@@ -159,13 +159,13 @@ impl<V: Volatile> Journal<V> {
             map: &map,
             found,
             newest: HashMap::new(),
-            lsn_max: 0,
+            version_max: 0,
         }];
         logs.recover(&mut recovery, progress)?;
-        let lsn_max = recovery[0].lsn_max;
+        let version_max = recovery[0].version_max;
         stripes
             .all()
-            .for_each(|stripe| stripes.raise(stripe, lsn_max));
+            .for_each(|stripe| stripes.raise(stripe, version_max));
         Ok(Journal {
             pool,
             counts: (0..logs.count()).map(|_| CachePadded::default()).collect(),
@@ -227,9 +227,9 @@ impl<V: Volatile> Journal<V> {
 struct Recovery<'a, V> {
     map: &'a V,
     found: ReadFlusher,
-    /// The current LSN of each key so far, including removed keys.
+    /// The current version of each key so far, including removed keys.
     newest: HashMap<Vec<u8>, u64>,
-    lsn_max: u64,
+    version_max: u64,
 }
 
 impl<V: Volatile> Replay for Recovery<'_, V> {
@@ -242,16 +242,21 @@ impl<V: Volatile> Replay for Recovery<'_, V> {
     }
 
     fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
-        let Some(Change { lsn, key, value }) = Change::read(entry) else {
+        let Some(Change {
+            version,
+            key,
+            value,
+        }) = Change::read(entry)
+        else {
             return Ok(());
         };
-        self.lsn_max = self.lsn_max.max(lsn);
+        self.version_max = self.version_max.max(version);
         match self.newest.get_mut(key) {
-            Some(newest) if *newest >= lsn => return Ok(()),
-            Some(newest) => *newest = lsn,
-            None => drop(self.newest.insert(key.to_vec(), lsn)),
+            Some(newest) if *newest >= version => return Ok(()),
+            Some(newest) => *newest = version,
+            None => drop(self.newest.insert(key.to_vec(), version)),
         }
-        self.map.show(key, lsn, value);
+        self.map.show(key, version, value);
         Ok(())
     }
 

@@ -17,15 +17,15 @@
 //! struct Map(RwLock<HashMap<Vec<u8>, (u64, Vec<u8>)>>);
 //!
 //! impl Volatile for Map {
-//!     fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+//!     fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
 //!         let mut map = self.0.write().unwrap();
 //!         match value {
-//!             Some(value) => map.insert(key.into(), (lsn, value.into())),
+//!             Some(value) => map.insert(key.into(), (version, value.into())),
 //!             None => map.remove(key),
 //!         };
 //!     }
-//!     fn lsn(&self, key: &[u8]) -> Option<u64> {
-//!         self.0.read().unwrap().get(key).map(|(lsn, _)| *lsn)
+//!     fn version(&self, key: &[u8]) -> Option<u64> {
+//!         self.0.read().unwrap().get(key).map(|(version, _)| *version)
 //!     }
 //! }
 //! # fn main() -> Result<(), everdram::Error> {

@@ -1,8 +1,8 @@
 //! Recovery of the logs: replays entry after entry, as long as they verify.
 //!
 //! The logs hold all of some epochs and nothing of earlier ones, so no remaining record of a key is older
-//! than a reclaimed one (B1). Logs are read in parallel; of two records of a key the user's LSNs decide which
-//! counts (B2).
+//! than a reclaimed one (B1). Logs are read in parallel; of two records of a key the user's versions decide
+//! which counts (B2).
 //!
 //! A log ends at the first entry that does not verify. Everything fenced lies before that, unless it was
 //! damaged later. In that case a later entry says that more had been fenced, and recovery refuses.

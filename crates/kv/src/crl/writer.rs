@@ -95,7 +95,11 @@ impl<'a, V: Volatile> Writer<'a, V> {
 
     fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, Error> {
         let journal = self.journal;
-        let mut change = Change { lsn: 0, key, value };
+        let mut change = Change {
+            version: 0,
+            key,
+            value,
+        };
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(Error::KeyLength(key.len()));
         }
@@ -112,16 +116,16 @@ impl<'a, V: Volatile> Writer<'a, V> {
             group: Some(group),
         };
         let held = HeldKey::new(journal, key);
-        let was_there = journal.map().lsn(key).is_some();
+        let was_there = journal.map().version(key).is_some();
         if value.is_none() && !was_there {
             return Ok(false);
         }
-        change.lsn = journal.stripes.next_version(held.stripe);
+        change.version = journal.stripes.next_version(held.stripe);
         let flushed = self.append(&mut log, &change);
         journal.counts[self.wanted].fetch_add(1, Ordering::Relaxed);
         let ordered = self.lane.fence(flushed);
         let _durable = journal.pool.wait(ordered.lsn())?;
-        journal.map().show(key, change.lsn, value);
+        journal.map().show(key, change.version, value);
         // Release the key first: a writer that waits for it holds another log.
         drop(held);
         Ok(was_there)
@@ -228,14 +232,14 @@ impl<V: Volatile> Back for Writer<'_, V> {
                 continue;
             };
             let held = HeldKey::new(journal, change.key);
-            if change.value.is_none() || journal.map().lsn(change.key) != Some(change.lsn) {
+            if change.value.is_none() || journal.map().version(change.key) != Some(change.version) {
                 continue;
             }
-            change.lsn = journal.stripes.next_version(held.stripe);
+            change.version = journal.stripes.next_version(held.stripe);
             let one = self.append(&mut log, &change);
             one.join(&mut flushed);
             // The value is the entry's, which is durable.
-            journal.map().show(change.key, change.lsn, change.value);
+            journal.map().show(change.key, change.version, change.value);
         }
         // Without this fence, the ledger could drop the entries before their copies are durable.
         if let Some(flushed) = flushed {

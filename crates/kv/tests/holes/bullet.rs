@@ -160,7 +160,7 @@ fn hole_b4_changes_are_applied_once() {
     }
 }
 
-/// A removal took the key's LSN along; an older put in another log brought the key back.
+/// A removal took the key's version along; an older put in another log brought the key back.
 #[test]
 fn hole_b5_a_removal_outlives_what_it_removed() {
     let bed = bed();

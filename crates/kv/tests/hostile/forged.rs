@@ -115,9 +115,9 @@ impl Forger {
     }
 }
 
-fn operation(lsn: u64, opcode: u64, key: &[u8], payload: &[u8]) -> Vec<u8> {
+fn operation(version: u64, opcode: u64, key: &[u8], payload: &[u8]) -> Vec<u8> {
     let lengths = key.len() as u64 | (payload.len() as u64) << 32;
-    let words = [lsn | opcode << 48, 0, 0, lengths];
+    let words = [version | opcode << 48, 0, 0, lengths];
     let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     for part in [key, payload] {
         bytes.extend(part);

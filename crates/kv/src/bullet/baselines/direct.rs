@@ -44,7 +44,7 @@ impl BulletSession {
         let head = ObjectHead {
             check: 0,
             hash,
-            lsn: engine.stripes.next_version(stripe),
+            version: engine.stripes.next_version(stripe),
             is_tombstone: matches!(change, Change::Remove),
             has_lentry: false,
             expires_at_ms: change.expires_at_ms(),

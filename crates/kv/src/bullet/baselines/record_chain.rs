@@ -4,7 +4,7 @@
 //! It finds them by going back from the newest, whose place the key's node has, from record to record by
 //! `prev`, through whichever logs they are in. All of them are still there, in a pool that was written
 //! without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the key's
-//! row. The chain ends where the back's LSN says that it has the rest, or where nothing verifies.
+//! row. The chain ends where the back's version says that it has the rest, or where nothing verifies.
 
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
@@ -35,7 +35,7 @@ impl Gleaner {
             let shown = engine.front.find(node.hash, key);
             shown.is_none_or(|shown| shown.at != node.at)
                 || engine.front.is_applied(node.at)
-                || node.lsn <= engine.floor()
+                || node.version <= engine.floor()
         };
         let row = self.lock_row(engine, node.hash)?;
         if is_stale() {
@@ -43,7 +43,7 @@ impl Gleaner {
             return Ok(());
         }
         let located = engine.back.locate(node.hash, key, &mut self.bytes);
-        let applied = located.map(|(_, head)| head.map_or(0, |head| head.lsn));
+        let applied = located.map(|(_, head)| head.map_or(0, |head| head.version));
         let chain = applied.map(|applied| older(engine, node, key, applied));
         engine.back.unlock(row);
         let chain = chain?;
@@ -62,11 +62,11 @@ impl Gleaner {
     }
 }
 
-/// The key's records before that of its node, the newest first, down to those up to LSN `applied`.
+/// The key's records before that of its node, the newest first, down to those up to version `applied`.
 fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
     let mut chain = Vec::new();
     let mut record = RecordAt(node.record);
-    let mut before = node.lsn + 1;
+    let mut before = node.version + 1;
     while let Some((log, position)) = record.place() {
         let mut cursor = Cursor::of_one(log);
         let Next::Entry(entry, ..) =
@@ -76,16 +76,16 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
         };
         let found =
             operations(entry.bytes, entry.operations).find(|operation| operation.key == key);
-        let Some(operation) =
-            found.filter(|found| found.lsn < before && found.lsn > applied.max(engine.floor()))
+        let Some(operation) = found
+            .filter(|found| found.version < before && found.version > applied.max(engine.floor()))
         else {
             break;
         };
-        (before, record) = (operation.lsn, operation.prev);
+        (before, record) = (operation.version, operation.prev);
         let head = ObjectHead {
             check: 0,
             hash: node.hash,
-            lsn: operation.lsn,
+            version: operation.version,
             is_tombstone: operation.opcode == Opcode::Remove,
             has_lentry: engine.system.has_transaction(),
             expires_at_ms: operation.expires_at_ms,
@@ -94,7 +94,7 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
         };
         // What says only what changed is in the node's state; a removal and the node's own record need no
         // step of their own.
-        if operation.lsn < node.lsn && operation.opcode == Opcode::Put {
+        if operation.version < node.version && operation.opcode == Opcode::Put {
             chain.push(Older {
                 head,
                 value: operation.payload.to_vec(),

@@ -3,7 +3,7 @@
 //! With a budget ([`super::budget`]) the front is a cache of the back, but for the nodes whose state the back
 //! does not have yet. Those are pinned (B7): nobody looks behind a node, so nobody sees an older state than
 //! the newest. A node may leave once its hint says that it is applied, removals as well. Whoever misses it
-//! from then on finds its state in the back, with the same LSN.
+//! from then on finds its state in the back, with the same version.
 //!
 //! # Who leaves
 //! The rule of S3-FIFO, with a hand that goes round the table in the order of hashes, which is random,
@@ -91,7 +91,7 @@ impl Bullet {
             return;
         }
         let (place, node) = self.front.locate(head.hash, key);
-        if node.is_none() && self.stripes.version(stripe) == clock && head.lsn > self.floor() {
+        if node.is_none() && self.stripes.version(stripe) == clock && head.version > self.floor() {
             let mut node = Node {
                 object: if is_long { at } else { 0 },
                 marks: self.front.marks_of(head.hash),
@@ -117,7 +117,7 @@ impl Bullet {
     /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing
     /// behind it does.
     fn may_leave(&self, node: &Node) -> bool {
-        self.front.is_applied(node.at) || node.lsn <= self.floor()
+        self.front.is_applied(node.at) || node.version <= self.floor()
     }
 
     /// Evicts some, for a session that is about to use more; it holds nothing.

@@ -1,10 +1,10 @@
 //! The front: the volatile hash table, and the nodes in it (section 2.2).
 //!
 //! ```text
-//! node   +------+-----+--------+---------+--------+------+--------+------+-----+-------+
-//!        | hash | lsn | expiry | lengths | record | hint | object | hint | key | value |
-//!        +------+-----+--------+---------+--------+------+--------+------+-----+-------+
-//! lsn       0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`eviction.rs`) | 52 an edit
+//! node   +------+---------+--------+---------+--------+------+--------+------+-----+-------+
+//!        | hash | version | expiry | lengths | record | hint | object | hint | key | value |
+//!        +------+---------+--------+---------+--------+------+--------+------+-----+-------+
+//! version   0..48 | 48 tombstone | 49 the value is in the pool, in `object` | 50 touched | 51 kept (`eviction.rs`) | 52 an edit
 //! lengths   0..32 of the key | 32..64 of the value
 //! record    where the log record of this state is (`lentry`); 0 = it came from the back
 //! hint      whether the back has this state, or a newer one, and where the back has the key (`back_hint.rs`)
@@ -41,7 +41,7 @@ use words::Words;
 
 /// Bytes in front of the key.
 pub(super) const NODE_HEAD: u64 = 64;
-const LSN_MASK: u64 = (1 << 48) - 1;
+const VERSION_MASK: u64 = (1 << 48) - 1;
 const TOMBSTONE: u64 = 1 << 48;
 const BEHIND: u64 = 1 << 49;
 /// Somebody asked for the node since it came, or since it was looked at whether it may stay.
@@ -68,7 +68,7 @@ const TRACE_AT: [u64; 2] = [40, 56];
 pub(super) struct Node {
     pub(super) at: u64,
     pub(super) hash: u64,
-    pub(super) lsn: u64,
+    pub(super) version: u64,
     pub(super) expires_at_ms: u64,
     pub(super) key_bytes: u32,
     pub(super) value_bytes: u32,
@@ -112,7 +112,7 @@ impl Node {
         let [place, hinted] = self.hint.map_or([0, 0], BackHint::to_words);
         [
             self.hash,
-            self.lsn | tombstone | behind | edit | self.marks,
+            self.version | tombstone | behind | edit | self.marks,
             self.expires_at_ms,
             u64::from(self.key_bytes) | u64::from(self.value_bytes) << 32,
             self.record,
@@ -319,7 +319,7 @@ impl Front {
         Node {
             at,
             hash: head[0],
-            lsn: head[1] & LSN_MASK,
+            version: head[1] & VERSION_MASK,
             expires_at_ms: head[2],
             key_bytes: head[3] as u32,
             value_bytes: (head[3] >> 32) as u32,
@@ -620,7 +620,7 @@ fn refused(error: impl std::fmt::Display) -> Error {
 pub(super) fn node_of(head: &ObjectHead) -> Node {
     Node {
         hash: head.hash,
-        lsn: head.lsn,
+        version: head.version,
         expires_at_ms: head.expires_at_ms,
         key_bytes: head.key_bytes,
         value_bytes: head.value_bytes,
@@ -635,7 +635,7 @@ pub(super) fn head_of(node: &Node) -> ObjectHead {
         has_lentry: false,
         check: 0,
         hash: node.hash,
-        lsn: node.lsn,
+        version: node.version,
         is_tombstone: node.is_tombstone,
         expires_at_ms: node.expires_at_ms,
         key_bytes: node.key_bytes,

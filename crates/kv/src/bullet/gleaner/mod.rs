@@ -3,8 +3,8 @@
 //! A record is applied by bringing the back's object of its key to the state that the front has. That state
 //! contains the record, and everything before and perhaps after it: write collapsing (section 4.4) for every
 //! kind of operation, not only for puts. It is durable, since the front shows only what is; and the object
-//! carries its LSN in the transaction that puts it into the table, so nothing is applied twice, also when a
-//! crash leaves some of a log applied and all of it in the log (B1, B4).
+//! carries its version in the transaction that puts it into the table, so nothing is applied twice, also when
+//! a crash leaves some of a log applied and all of it in the log (B1, B4).
 //!
 //! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record
 //! that is not durably applied (B3): who meets a row that another gleaner has locked waits for it, and holds
@@ -214,7 +214,7 @@ impl Gleaner {
         self.key = key;
         // If the front shows a newer state, that one is in this transaction or was in an earlier one, so
         // nobody needs this object.
-        if (shown? != at || operation.lsn <= engine.floor())
+        if (shown? != at || operation.version <= engine.floor())
             && let Some(bytes) = engine.linked.lock().remove(&at)
         {
             self.later.push((at, bytes));
@@ -385,7 +385,8 @@ impl Gleaner {
         for (hash, key) in std::mem::take(&mut self.unburied) {
             let found = engine.front.find(hash, &key);
             let is_dead = |node: &Node| {
-                node.is_tombstone && engine.front.is_applied(node.at) || node.lsn <= engine.floor()
+                node.is_tombstone && engine.front.is_applied(node.at)
+                    || node.version <= engine.floor()
             };
             if let Some(node) = found.filter(is_dead) {
                 self.drop_tombstone(engine, &node);
@@ -470,6 +471,6 @@ impl Gleaner {
 fn is_wanted(engine: &Bullet, record: Option<RecordAt>, node: &Node) -> bool {
     let says_all = !node.is_edit && !engine.system.applies_each();
     !engine.front.is_applied(node.at)
-        && node.lsn > engine.floor()
+        && node.version > engine.floor()
         && record.is_none_or(|record| node.record == record.0 || !says_all)
 }

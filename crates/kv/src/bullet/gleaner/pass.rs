@@ -77,7 +77,8 @@ impl Bullet {
     /// Counts records that were passed over.
     pub(in crate::bullet) fn passed(&self, sum: Sum) {
         self.passed_keys.fetch_add(sum.keys, Ordering::AcqRel);
-        self.passed_lsn.fetch_max(sum.lsn_max, Ordering::AcqRel);
+        self.passed_version
+            .fetch_max(sum.version_max, Ordering::AcqRel);
     }
 
     /// The books at the end of a pass, of which these were those at the end of the one before.
@@ -89,7 +90,9 @@ impl Bullet {
         );
         LedgerCounters {
             keys: before.keys.wrapping_add_signed(came),
-            lsn_max: before.lsn_max.max(self.passed_lsn.load(Ordering::Acquire)),
+            version_max: before
+                .version_max
+                .max(self.passed_version.load(Ordering::Acquire)),
             floor: self.floor(),
             swept: self.swept.load(Ordering::Acquire),
         }

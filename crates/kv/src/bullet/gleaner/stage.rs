@@ -82,7 +82,7 @@ impl Bullet {
 }
 
 impl Gleaner {
-    /// Takes a key's object out of the table if its LSN is `floor` or less.
+    /// Takes a key's object out of the table if its version is `floor` or less.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
@@ -96,7 +96,7 @@ impl Gleaner {
         let row = self.lock_row(engine, hash)?;
         let located = engine.back.locate(hash, key, &mut self.bytes);
         let (place, head) = located.inspect_err(|_| engine.back.unlock(row))?;
-        let Some(head) = head.filter(|head| head.lsn <= floor) else {
+        let Some(head) = head.filter(|head| head.version <= floor) else {
             engine.back.unlock(row);
             return Ok(());
         };
@@ -138,7 +138,7 @@ impl Gleaner {
             ),
             None => {
                 let (place, old) = back.locate(head.hash, key, &mut self.bytes)?;
-                if old.is_some_and(|old| old.lsn >= head.lsn) {
+                if old.is_some_and(|old| old.version >= head.version) {
                     return Ok(false);
                 }
                 (place, old.map(|old| (place.object, old.bytes())))
@@ -165,7 +165,7 @@ impl Gleaner {
                 let staged = self.stage_value(engine, state, key, &place, depth);
                 if staged.is_err() {
                     let mut linked = engine.linked.lock();
-                    match head.lsn <= engine.floor() {
+                    match head.version <= engine.floor() {
                         // Whoever gleaned its record meanwhile may have looked for it in vain.
                         true => self.later.extend(named),
                         false => linked.extend(named),

@@ -2,8 +2,8 @@
 //! was cleared.
 //!
 //! An expired key is removed as a user would, by a record in a log. What was cleared needs no record: the
-//! ledger, or a record of it, says that nothing up to an LSN counts, and nobody sees it. Only its room is to
-//! be had back.
+//! ledger, or a record of it, says that nothing up to a version counts, and nobody sees it. Only its room is
+//! to be had back.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
@@ -23,7 +23,7 @@ const PIECES: usize = 64;
 /// How far what was cleared is removed.
 #[derive(Debug, Default)]
 pub(in crate::bullet) struct Sweep {
-    /// The LSN up to which it is being removed.
+    /// The version up to which it is being removed.
     floor: u64,
     /// The hash at which the next piece begins.
     cursor: u64,
@@ -128,7 +128,7 @@ impl Gleaner {
     fn sweep_nodes(&mut self, engine: &Bullet, floor: u64, from: u64, end: u64) {
         let mut dead = Vec::new();
         engine.front_piece(from, end, |node| {
-            if node.lsn <= floor {
+            if node.version <= floor {
                 dead.push(node);
             }
         });
@@ -152,13 +152,14 @@ impl Gleaner {
         let mut result = Ok(());
         for at in objects {
             key.clear();
-            let removed = engine
-                .back
-                .head(at, &mut key)
-                .and_then(|head| match head.lsn <= floor {
-                    true => self.remove_object(engine, head.hash, &key, floor),
-                    false => Ok(()),
-                });
+            let removed =
+                engine
+                    .back
+                    .head(at, &mut key)
+                    .and_then(|head| match head.version <= floor {
+                        true => self.remove_object(engine, head.hash, &key, floor),
+                        false => Ok(()),
+                    });
             if removed.is_err() {
                 result = removed;
                 break;

@@ -5,10 +5,10 @@
 //! are full, however large the store is.
 //!
 //! Several threads read a log each, and put what they find into the front, lot by lot, so that its misses
-//! overlap. Of a key's records the one with the highest LSN counts, whichever log it is in (B2). No record
-//! that is left is older than one that was reclaimed ([`crate::crl`], B1). Records that only say what changed
-//! are collected, and in a second pass laid over what they build on: a record of the logs, or the back's
-//! object, whose LSN says what it has (B4).
+//! overlap. Of a key's records the one with the highest version counts, whichever log it is in (B2). No
+//! record that is left is older than one that was reclaimed ([`crate::crl`], B1). Records that only say what
+//! changed are collected, and in a second pass laid over what they build on: a record of the logs, or the
+//! back's object, whose version says what it has (B4).
 
 pub(super) mod salvage;
 
@@ -39,7 +39,7 @@ const LOT: usize = 32;
 
 /// A record that says only what changed.
 struct Edit {
-    lsn: u64,
+    version: u64,
     opcode: Opcode,
     expires_at_ms: u64,
     payload: Vec<u8>,
@@ -145,9 +145,13 @@ pub(super) fn replay_logs(
     }
     all.lay_edits()?;
     salvage::look_through(&mut all)?;
-    let lsn_max = all.sum.lsn_max.max(books.lsn_max).max(engine.floor());
-    engine.raise_clocks(lsn_max);
-    engine.passed_lsn.store(lsn_max, Ordering::Relaxed);
+    let version_max = all
+        .sum
+        .version_max
+        .max(books.version_max)
+        .max(engine.floor());
+    engine.raise_clocks(version_max);
+    engine.passed_version.store(version_max, Ordering::Relaxed);
     engine.owes(all.owed);
     engine.front.let_go(&mut all.claim);
     debug_assert!(
@@ -181,7 +185,7 @@ impl<'a> Recovery<'a> {
             self.edits.entry(key).or_default().extend(edits);
         }
         self.sum.keys = self.sum.keys.wrapping_add(other.sum.keys);
-        self.sum.lsn_max = self.sum.lsn_max.max(other.sum.lsn_max);
+        self.sum.version_max = self.sum.version_max.max(other.sum.version_max);
         self.records += other.records;
         self.has_lost |= other.has_lost;
         self.owed += other.owed;
@@ -221,7 +225,7 @@ impl<'a> Recovery<'a> {
         self.records += 1;
         match operation.opcode {
             Opcode::Clear => {
-                engine.clear_up_to(operation.lsn);
+                engine.clear_up_to(operation.version);
                 Ok(())
             }
             Opcode::Parcel => {
@@ -242,8 +246,11 @@ impl<'a> Recovery<'a> {
                 drop(adopting);
                 let mut key = Vec::new();
                 let head = engine.back.head(at, &mut key)?;
-                if head.lsn != operation.lsn {
-                    return Err(corrupt(at, "a log record names an object of another LSN"));
+                if head.version != operation.version {
+                    return Err(corrupt(
+                        at,
+                        "a log record names an object of another version",
+                    ));
                 }
                 let node = Node {
                     object: at,
@@ -255,7 +262,7 @@ impl<'a> Recovery<'a> {
             Opcode::Put | Opcode::Remove => {
                 let node = Node {
                     hash: engine.hash(operation.key),
-                    lsn: operation.lsn,
+                    version: operation.version,
                     expires_at_ms: operation.expires_at_ms,
                     key_bytes: operation.key.len() as u32,
                     value_bytes: operation.payload.len() as u32,
@@ -268,7 +275,7 @@ impl<'a> Recovery<'a> {
             Opcode::Append | Opcode::Increment | Opcode::SetField => {
                 let edits = self.edits.entry(operation.key.to_vec()).or_default();
                 edits.push(Edit {
-                    lsn: operation.lsn,
+                    version: operation.version,
                     opcode: operation.opcode,
                     expires_at_ms: operation.expires_at_ms,
                     payload: operation.payload.to_vec(),
@@ -296,7 +303,7 @@ impl<'a> Recovery<'a> {
     #[inline]
     pub(super) fn put(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
         // What does not count any more, nobody sweeps again.
-        if node.lsn <= self.engine.floor() {
+        if node.version <= self.engine.floor() {
             return Ok(());
         }
         self.engine.front.prefetch(node.hash);
@@ -359,7 +366,7 @@ impl<'a> Recovery<'a> {
     fn show_locked(&mut self, mut node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let engine = self.engine;
         let (place, old) = engine.front.locate(node.hash, key);
-        if old.is_some_and(|old| old.lsn >= node.lsn) {
+        if old.is_some_and(|old| old.version >= node.version) {
             return Ok(false);
         }
         if node.expires_at_ms != 0 {
@@ -377,7 +384,7 @@ impl<'a> Recovery<'a> {
         Ok(old.is_none())
     }
 
-    /// The second pass: lays what changed over what it builds on, in the order of LSNs.
+    /// The second pass: lays what changed over what it builds on, in the order of versions.
     fn lay_edits(&mut self) -> Result<(), Error> {
         for (key, edits) in std::mem::take(&mut self.edits) {
             if let Err(error) = self.lay_edits_of(&key, edits) {
@@ -391,33 +398,33 @@ impl<'a> Recovery<'a> {
 
     fn lay_edits_of(&mut self, key: &[u8], mut edits: Vec<Edit>) -> Result<(), Error> {
         let engine = self.engine;
-        edits.sort_unstable_by_key(|edit| edit.lsn);
+        edits.sort_unstable_by_key(|edit| edit.version);
         let hash = engine.hash(key);
         let mut value = Vec::new();
         let mut scratch = Vec::new();
         let shown = engine.front.find(hash, key);
         let behind = engine.back.find(hash, key, &mut scratch)?;
-        let shown_lsn = shown.map_or(0, |node| node.lsn);
+        let shown_version = shown.map_or(0, |node| node.version);
         let base = match behind {
-            Some((at, head)) if head.lsn >= shown_lsn => {
+            Some((at, head)) if head.version >= shown_version => {
                 engine.back.value(at, &head, &mut scratch, &mut value)?;
-                head.lsn
+                head.version
             }
             _ => {
                 if let Some(node) = &shown {
                     engine.value_of(node, &mut scratch, &mut value)?;
                 }
-                shown_lsn
+                shown_version
             }
         };
         let left: Vec<&Edit> = edits
             .iter()
-            .filter(|edit| edit.lsn > base.max(engine.floor()))
+            .filter(|edit| edit.version > base.max(engine.floor()))
             .collect();
         let Some(newest) = left.last() else {
             // The back has all of it, and the front may show what some of it built on.
             if let (Some(_), Some((at, head))) = (shown, behind)
-                && head.lsn > shown_lsn
+                && head.version > shown_version
             {
                 let object = if value.len() > INLINE_MAX { at } else { 0 };
                 let node = Node {
@@ -440,7 +447,7 @@ impl<'a> Recovery<'a> {
         }
         let node = Node {
             hash,
-            lsn: newest.lsn,
+            version: newest.version,
             expires_at_ms: newest.expires_at_ms,
             key_bytes: key.len() as u32,
             value_bytes: value.len() as u32,

@@ -1,8 +1,8 @@
 //! Salvage: what a damaged pool still says.
 //!
 //! * A log record that does not verify is passed over. The keys that it seems to name are in doubt, up to its
-//!   LSN; and since a record that says only what changed may have been among what is lost, so is every key
-//!   whose value is made of such records.
+//!   version; and since a record that says only what changed may have been among what is lost, so is every
+//!   key whose value is made of such records.
 //! * An object of the back that does not verify stays where it is: its slot says which keys it may be of, and
 //!   reads of those fail.
 //! * A bucket that does not verify is not needed to find its objects: those that the heap has are looked at
@@ -110,7 +110,7 @@ impl Bullet {
         if key.is_empty() {
             return None;
         }
-        let version = operation.lsn;
+        let version = operation.version;
         damage.doubt(key.clone(), Doubt { version, offset });
         Some(key)
     }
@@ -288,7 +288,7 @@ pub(in crate::bullet) fn damaged_object(
         });
     };
     let newer = engine.front.find(head.hash, &key);
-    let is_newer = newer.is_some_and(|node| node.lsn > head.lsn);
+    let is_newer = newer.is_some_and(|node| node.version > head.version);
     let what = match is_newer {
         true => {
             format!("{what}; a log record has what came after it, and nothing is missing for it")
