@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// Walks the back table and the logs. Exact while nobody writes.
 pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
-    let _at_rest = engine.working.write();
+    let _at_rest = engine.gleaning.working.write();
     let mut report = CheckReport {
         live: engine.len(),
         ..CheckReport::default()

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::heap::Claim;
 use crate::stats::Inspection;
 use everdram_pm::lock::lock;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +37,13 @@ pub(super) enum Work {
     ForOthers,
 }
 
+/// Held by who moves buckets of a table that grows.
+#[derive(Default)]
+pub(super) struct Growing {
+    pub(super) front: Mutex<FrontGrowth>,
+    pub(super) back: Mutex<()>,
+}
+
 /// Growth of the front under way.
 #[derive(Default)]
 pub(super) struct FrontGrowth {
@@ -51,7 +59,7 @@ impl Bullet {
     /// As [`Bullet::step`].
     pub(super) fn assist(&self, urgent: bool) -> Result<Work, Error> {
         self.healthy()?;
-        let _working = self.working.read();
+        let _working = self.gleaning.working.read();
         let Some(mut gleaner) = self.take_gleaner() else {
             return Ok(Work::ForOthers);
         };
@@ -82,11 +90,11 @@ impl Bullet {
         if self.is_tight() {
             self.back.heap.let_go(&mut gleaner.claim);
         }
-        self.gleaners.lock().push(gleaner);
+        self.gleaning.gleaners.lock().push(gleaner);
     }
 
     pub(super) fn take_gleaner(&self) -> Option<Gleaner> {
-        let idle = self.gleaners.lock().pop();
+        let idle = self.gleaning.gleaners.lock().pop();
         idle.or_else(|| Gleaner::new(self))
     }
 
@@ -115,7 +123,7 @@ impl Bullet {
 
     /// Whether nothing is left to be gleaned, or to be freed by a pass.
     pub(super) fn is_tidy(&self) -> bool {
-        self.logs.are_empty() && self.later.lock().is_empty()
+        self.logs.are_empty() && self.gleaning.later.lock().is_empty()
     }
 
     /// Gives back what waited until now for no reader to be looking at it.
@@ -135,12 +143,12 @@ impl Bullet {
     fn gleaners_at_rest(&self) -> Vec<Gleaner> {
         let mut backoff = Backoff::new();
         for _ in 0..WAITS_MAX {
-            if let Some(_at_rest) = self.working.try_write() {
-                return std::mem::take(&mut *self.gleaners.lock());
+            if let Some(_at_rest) = self.gleaning.working.try_write() {
+                return std::mem::take(&mut *self.gleaning.gleaners.lock());
             }
             backoff.wait();
         }
-        std::mem::take(&mut *self.gleaners.lock())
+        std::mem::take(&mut *self.gleaning.gleaners.lock())
     }
 
     /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
@@ -151,7 +159,7 @@ impl Bullet {
 
     /// Moves buckets of the front to a longer array, if it needs one. `false`: there is nothing to do.
     fn grow_front(&self, slot: &Slot, buckets: usize) -> Result<bool, Error> {
-        let Some(mut growth) = self.growing_front.try_lock() else {
+        let Some(mut growth) = self.growing.front.try_lock() else {
             return Ok(false);
         };
         let FrontGrowth { claim, arrays } = &mut *growth;
@@ -228,7 +236,7 @@ impl Bullet {
     /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who
     /// need room.
     fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
-        if !urgent && (!self.gleans_by_itself || self.roles.has_workers()) {
+        if !urgent && (!self.gleaning.by_itself || self.gleaning.roles.has_workers()) {
             return Ok(false);
         }
         Ok(matches!(
@@ -242,7 +250,7 @@ impl Bullet {
         if self.healthy().is_err() {
             return Ok(false);
         }
-        let working = self.working.read();
+        let working = self.gleaning.working.read();
         let Some(mut gleaner) = self.take_gleaner() else {
             return Ok(false);
         };
@@ -250,7 +258,7 @@ impl Bullet {
         // lack.
         let evicted = self.keep_budget(&gleaner.slot);
         // What may not leave, gleaners can change.
-        let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleans_by_itself;
+        let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleaning.by_itself;
         let results = [
             Ok(evicted),
             self.grow_front(&gleaner.slot, BUCKETS),
@@ -286,7 +294,7 @@ impl Recovered for Bullet {
                 quiet = if now == written { quiet + 1 } else { 0 };
                 written = now;
                 // What fails here (a full pool, a failed medium, damage) meets the next caller, who is told.
-                let urgent = quiet >= QUIET && bullet.gleans_by_itself;
+                let urgent = quiet >= QUIET && bullet.gleaning.by_itself;
                 match bullet.tend_some(&mut cursor, urgent) {
                     Ok(true) => Duration::ZERO,
                     Ok(false) | Err(_) => PERIOD,
@@ -308,7 +316,10 @@ impl Recovered for Bullet {
         );
         field("reclaimed up to epoch", self.logs.reclaimed().to_string());
         field("records in the logs", self.recovery.records.to_string());
-        field("workers that glean", self.roles.gleaners().to_string());
+        field(
+            "workers that glean",
+            self.gleaning.roles.gleaners().to_string(),
+        );
         field("buckets of the back", (1_u64 << array.depth()).to_string());
     }
 
@@ -342,12 +353,14 @@ impl Recovered for Bullet {
         let lines = (array.bytes() + old) / everdram_pm::LINE;
         // What records in the logs name goes with them.
         let linked: u64 = self
+            .reserve
             .linked
             .lock()
             .values()
             .map(|bytes| bytes.div_ceil(64))
             .sum();
         let later: u64 = self
+            .gleaning
             .later
             .lock()
             .iter()

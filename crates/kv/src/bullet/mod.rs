@@ -56,13 +56,13 @@ use baselines::reader_locks::ReaderLocks;
 use crossbeam_utils::CachePadded;
 use everdram_pm::{Lsn, Pool};
 use front::{Front, Node};
-use gleaner::Gleaner;
-use gleaner::roles::Roles;
+use gleaner::Gleaning;
+use gleaner::reserve::Reserve;
 use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
-use parking_lot::{Mutex, RwLock};
+use maintenance::Growing;
+use parking_lot::Mutex;
 use retired::Retired;
 use session::{BulletSession, FrontCounters};
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -84,7 +84,6 @@ pub(crate) struct Bullet {
     system: BulletSystem,
     /// Locks that gets take, in the one system in which they do.
     reader_locks: Option<ReaderLocks>,
-    roles: Roles,
     /// Bits of a hash that say which stripe it has.
     row_bits: u32,
     /// What sessions count of the front, by the number of their slot.
@@ -93,36 +92,12 @@ pub(crate) struct Bullet {
     keys_before: i64,
     /// The front has every key.
     complete: AtomicBool,
-    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the
-    /// greatest version ever passed.
-    passed_keys: AtomicI64,
-    passed_version: AtomicU64,
-    /// Gleaners that nobody uses now.
-    gleaners: Mutex<Vec<Gleaner>>,
-    /// Objects and parcels that log records name and the table does not have yet: offset, bytes. Whoever
-    /// takes one out decides what becomes of it, and nobody else: it gets into the table, or it is freed.
-    linked: Mutex<HashMap<u64, u64>>,
-    /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
-    later: Mutex<Vec<(u64, (u64, u64))>>,
+    gleaning: Gleaning,
+    reserve: Reserve,
+    growing: Growing,
     /// Nodes that sessions left when they ended.
     retired_nodes: Mutex<Retired<(u64, u64)>>,
-    /// Held by who moves buckets.
-    growing_front: Mutex<maintenance::FrontGrowth>,
-    growing_back: Mutex<()>,
-    /// Read by who changes the back, written by who must see it at rest.
-    working: RwLock<()>,
-    /// Up to this version, what does not count is not there any more.
-    swept: AtomicU64,
-    sweep: Mutex<gleaner::sweep::Sweep>,
-    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch; see
-    /// `gleaner/space.rs`.
-    owed: [AtomicU64; 2],
-    /// The pool cannot grow; see `gleaner/space.rs`.
-    tight: AtomicBool,
-    /// Log records name objects that are not long, from a time when room was short.
-    names_short: AtomicBool,
     recovery: recovery::Summary,
-    gleans_by_itself: bool,
     closed: AtomicBool,
 }
 
@@ -188,7 +163,6 @@ impl Bullet {
                 .locks_gets()
                 .then(|| ReaderLocks::new(base.stripes.count())),
             system,
-            roles: Roles::new(system.has_fixed_roles(), options.role_period()),
             row_bits,
             front_counters: base
                 .counters
@@ -197,22 +171,11 @@ impl Bullet {
                 .collect(),
             keys_before: 0,
             complete: AtomicBool::new(back.is_new && system.has_front()),
-            passed_keys: AtomicI64::new(0),
-            passed_version: AtomicU64::new(0),
-            gleaners: Mutex::default(),
-            linked: Mutex::default(),
-            later: Mutex::default(),
+            gleaning: Gleaning::new(system, options, books.swept),
+            reserve: Reserve::default(),
+            growing: Growing::default(),
             retired_nodes: Mutex::default(),
-            growing_front: Mutex::default(),
-            growing_back: Mutex::default(),
-            working: RwLock::default(),
-            swept: AtomicU64::new(books.swept),
-            sweep: Mutex::default(),
-            owed: Default::default(),
-            tight: AtomicBool::new(false),
-            names_short: AtomicBool::new(false),
             recovery: recovery::Summary::default(),
-            gleans_by_itself: options.reclaim_background,
             closed: AtomicBool::new(false),
             back,
             base,
@@ -461,7 +424,7 @@ impl Engine for Bullet {
         // What is in the back when the pool is opened again is there at once, and cannot be taken for a torn
         // end of a log. What cannot be gleaned now will be then.
         let _ = self.glean_all();
-        self.gleaners.lock().clear();
+        self.gleaning.gleaners.lock().clear();
         self.pool.close()?;
         Ok(())
     }

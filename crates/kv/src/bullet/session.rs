@@ -533,7 +533,12 @@ impl Backend for BulletSession {
 
     fn take_turn(&mut self) -> Result<bool, Error> {
         let engine = &self.engine;
-        if !engine.system.is_logged() || !engine.roles.take(&mut self.role, || engine.logs.fill()) {
+        if !engine.system.is_logged()
+            || !engine
+                .gleaning
+                .roles
+                .take(&mut self.role, || engine.logs.fill())
+        {
             return Ok(false);
         }
         self.commit_pending()?;
@@ -553,7 +558,7 @@ impl Drop for BulletSession {
     fn drop(&mut self) {
         session::end(self);
         let engine = Arc::clone(&self.engine);
-        engine.roles.leave(&mut self.role);
+        engine.gleaning.roles.leave(&mut self.role);
         engine.front.let_go(&mut self.claim);
         engine.back.heap.let_go(&mut self.heap_claim);
         lock(&engine.retired_nodes).append(&mut self.nodes);

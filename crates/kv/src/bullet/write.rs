@@ -227,7 +227,7 @@ impl BulletSession {
     }
 
     fn drop_object(&mut self, node: &Node) {
-        let named = self.engine.linked.lock().remove(&node.object);
+        let named = self.engine.reserve.linked.lock().remove(&node.object);
         if let Some(bytes) = named {
             // On files its lines would come to the log with this session's next fence, and replay would lay
             // them over what somebody else has written there by then.
@@ -252,7 +252,7 @@ impl BulletSession {
         let (at, flushed) = written?;
         self.fence_with(flushed);
         self.engine.names(head.bytes());
-        let named = self.engine.linked.lock().insert(at, head.bytes());
+        let named = self.engine.reserve.linked.lock().insert(at, head.bytes());
         assert!(
             named.is_none(),
             "an object is written where one is that a log record names"
@@ -306,7 +306,12 @@ impl BulletSession {
         heap.let_go(claim);
         let (parcel, flushed) = written?;
         self.fence_with(flushed);
-        let named = self.engine.linked.lock().insert(parcel.at, parcel.bytes);
+        let named = self
+            .engine
+            .reserve
+            .linked
+            .lock()
+            .insert(parcel.at, parcel.bytes);
         assert!(
             named.is_none(),
             "a parcel is written where an object is that a log record names"

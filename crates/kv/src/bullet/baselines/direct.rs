@@ -195,7 +195,7 @@ impl Gleaner {
 
     /// What was replaced can be used again when nobody reads it: no log names it.
     fn give_back_behind(&mut self, engine: &Bullet) {
-        let later = std::mem::take(&mut *engine.later.lock());
+        let later = std::mem::take(&mut *engine.gleaning.later.lock());
         later
             .into_iter()
             .for_each(|(_, object)| self.objects.push(object));

@@ -20,8 +20,8 @@
 
 pub(super) mod apply_batch;
 pub(super) mod pass;
+pub(super) mod reserve;
 pub(super) mod roles;
-pub(super) mod space;
 pub(super) mod stage;
 pub(super) mod sweep;
 
@@ -39,10 +39,49 @@ use crate::crl::{Cursor, Entries};
 use crate::engine::halt::Halt;
 use crate::error::Error;
 use crate::heap::{Claim, Txn};
+use crate::options::{BulletSystem, Options};
 use apply_batch::ApplyBatch;
 use everdram_pm::{Flushed, LINE, Lane};
+use parking_lot::{Mutex, RwLock};
+use roles::Roles;
 use stage::{Staged, State};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// What gleaners share.
+pub(super) struct Gleaning {
+    pub(super) roles: Roles,
+    /// It happens in the background, without being asked for.
+    pub(super) by_itself: bool,
+    /// Gleaners that nobody uses now.
+    pub(super) gleaners: Mutex<Vec<Gleaner>>,
+    /// Read by who changes the back, written by who must see it at rest.
+    pub(super) working: RwLock<()>,
+    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the
+    /// greatest version ever passed.
+    pub(super) passed_keys: AtomicI64,
+    pub(super) passed_version: AtomicU64,
+    /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
+    pub(super) later: Mutex<Vec<(u64, (u64, u64))>>,
+    /// Up to this version, what does not count is not there any more.
+    pub(super) swept: AtomicU64,
+    pub(super) sweep: Mutex<sweep::Sweep>,
+}
+
+impl Gleaning {
+    pub(super) fn new(system: BulletSystem, options: &Options, swept: u64) -> Gleaning {
+        Gleaning {
+            roles: Roles::new(system.has_fixed_roles(), options.role_period()),
+            by_itself: options.reclaim_background,
+            gleaners: Mutex::default(),
+            working: RwLock::default(),
+            passed_keys: AtomicI64::new(0),
+            passed_version: AtomicU64::new(0),
+            later: Mutex::default(),
+            swept: AtomicU64::new(swept),
+            sweep: Mutex::default(),
+        }
+    }
+}
 
 /// Keys that one transaction brings up to date, at most.
 const TOGETHER: usize = 48;
@@ -215,7 +254,7 @@ impl Gleaner {
         // If the front shows a newer state, that one is in this transaction or was in an earlier one, so
         // nobody needs this object.
         if (shown? != at || operation.version <= engine.floor())
-            && let Some(bytes) = engine.linked.lock().remove(&at)
+            && let Some(bytes) = engine.reserve.linked.lock().remove(&at)
         {
             self.later.push((at, bytes));
         }
@@ -234,7 +273,7 @@ impl Gleaner {
             self.apply(engine, record, &operation)?;
         }
         // A step that failed half-way is taken again.
-        if let Some(bytes) = engine.linked.lock().remove(&named.at) {
+        if let Some(bytes) = engine.reserve.linked.lock().remove(&named.at) {
             self.later.push((named.at, bytes));
         }
         Ok(())
@@ -423,7 +462,7 @@ impl Gleaner {
     /// Moves up to `buckets` buckets of the back to its longer array, or begins such a move if the back needs
     /// one. `false`: there is nothing to do, or another thread is doing it.
     pub(super) fn grow_back(&mut self, engine: &Bullet, buckets: usize) -> Result<bool, Error> {
-        let Some(_growing) = engine.growing_back.try_lock() else {
+        let Some(_growing) = engine.growing.back.try_lock() else {
             return Ok(false);
         };
         let back = &engine.back;

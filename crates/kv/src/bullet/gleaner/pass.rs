@@ -76,25 +76,29 @@ impl Bullet {
 
     /// Counts records that were passed over.
     pub(in crate::bullet) fn passed(&self, sum: Sum) {
-        self.passed_keys.fetch_add(sum.keys, Ordering::AcqRel);
-        self.passed_version
+        self.gleaning
+            .passed_keys
+            .fetch_add(sum.keys, Ordering::AcqRel);
+        self.gleaning
+            .passed_version
             .fetch_max(sum.version_max, Ordering::AcqRel);
     }
 
     /// The books at the end of a pass, of which these were those at the end of the one before.
     fn books_after(&self, before: LedgerCounters) -> LedgerCounters {
-        let came = self.passed_keys.swap(0, Ordering::AcqRel);
+        let came = self.gleaning.passed_keys.swap(0, Ordering::AcqRel);
         assert!(
-            self.floor() >= before.floor && self.swept.load(Ordering::Acquire) >= before.swept,
+            self.floor() >= before.floor
+                && self.gleaning.swept.load(Ordering::Acquire) >= before.swept,
             "a ledger says that what was cleared counts again"
         );
         LedgerCounters {
             keys: before.keys.wrapping_add_signed(came),
             version_max: before
                 .version_max
-                .max(self.passed_version.load(Ordering::Acquire)),
+                .max(self.gleaning.passed_version.load(Ordering::Acquire)),
             floor: self.floor(),
-            swept: self.swept.load(Ordering::Acquire),
+            swept: self.gleaning.swept.load(Ordering::Acquire),
         }
     }
 
@@ -102,13 +106,13 @@ impl Bullet {
     /// once room was short.
     #[inline]
     pub(in crate::bullet) fn may_be_named(&self, bytes: u64) -> bool {
-        self.names_short.load(Ordering::Relaxed) || self.is_long(bytes)
+        self.reserve.names_short.load(Ordering::Relaxed) || self.is_long(bytes)
     }
 
     /// Notes that a log record is going to name an object of so many bytes.
     pub(in crate::bullet) fn names(&self, bytes: u64) {
         if !self.is_long(bytes) {
-            self.names_short.store(true, Ordering::Relaxed);
+            self.reserve.names_short.store(true, Ordering::Relaxed);
         }
     }
 
@@ -124,7 +128,7 @@ impl Bullet {
     pub(in crate::bullet) fn put_off(&self, objects: &mut Vec<(u64, u64)>) {
         if !objects.is_empty() {
             let epoch = self.logs.epoch();
-            let mut later = lock(&self.later);
+            let mut later = lock(&self.gleaning.later);
             later.extend(objects.drain(..).map(|object| (epoch, object)));
         }
     }
@@ -132,14 +136,14 @@ impl Bullet {
     /// Frees the objects that were put off, now that records up to this epoch are reclaimed.
     fn free_later(&self, gleaner: &mut Gleaner, epoch: u64) {
         let mut kept = Vec::new();
-        let later = std::mem::take(&mut *lock(&self.later));
+        let later = std::mem::take(&mut *lock(&self.gleaning.later));
         for (named, object) in later {
             match named <= epoch {
                 true => gleaner.objects.push(object),
                 false => kept.push((named, object)),
             }
         }
-        lock(&self.later).append(&mut kept);
+        lock(&self.gleaning.later).append(&mut kept);
         gleaner.give_back(self);
     }
 }

@@ -145,7 +145,7 @@ impl Gleaner {
             }
         };
         let named = match state.value {
-            Value::Object(at) => match engine.linked.lock().remove(&at) {
+            Value::Object(at) => match engine.reserve.linked.lock().remove(&at) {
                 Some(bytes) => Some((at, bytes)),
                 // Everything was removed since the caller looked, and whoever gleaned the record has given
                 // the object up.
@@ -164,7 +164,7 @@ impl Gleaner {
             false => {
                 let staged = self.stage_value(engine, state, key, &place, depth);
                 if staged.is_err() {
-                    let mut linked = engine.linked.lock();
+                    let mut linked = engine.reserve.linked.lock();
                     match head.version <= engine.floor() {
                         // Whoever gleaned its record meanwhile may have looked for it in vain.
                         true => self.later.extend(named),

@@ -68,9 +68,9 @@ impl Bullet {
     /// As [`Gleaner::sweep_cleared`]; with the path.
     pub(in crate::bullet) fn sweep_all_cleared(&self) -> Result<(), Error> {
         let (mut backoff, mut waits) = (Backoff::new(), 0);
-        while self.swept.load(Ordering::Acquire) < self.floor() && waits < WAITS_MAX {
+        while self.gleaning.swept.load(Ordering::Acquire) < self.floor() && waits < WAITS_MAX {
             self.healthy()?;
-            let working = self.working.read();
+            let working = self.gleaning.working.read();
             let swept = self.take_gleaner().map(|mut gleaner| {
                 let swept = gleaner.sweep_cleared(self);
                 self.put_back(gleaner);
@@ -97,10 +97,10 @@ impl Gleaner {
     /// [`Error::Corrupt`], without the path.
     pub(in crate::bullet) fn sweep_cleared(&mut self, engine: &Bullet) -> Result<bool, Error> {
         let floor = engine.floor();
-        if engine.swept.load(Ordering::Acquire) >= floor {
+        if engine.gleaning.swept.load(Ordering::Acquire) >= floor {
             return Ok(false);
         }
-        let Some(mut sweep) = engine.sweep.try_lock() else {
+        let Some(mut sweep) = engine.gleaning.sweep.try_lock() else {
             return Ok(false);
         };
         if sweep.floor != floor {
@@ -116,7 +116,7 @@ impl Gleaner {
             swept?;
             sweep.cursor = end;
             if end == 0 {
-                engine.swept.fetch_max(floor, Ordering::AcqRel);
+                engine.gleaning.swept.fetch_max(floor, Ordering::AcqRel);
                 break;
             }
         }

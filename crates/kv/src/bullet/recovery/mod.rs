@@ -151,7 +151,10 @@ pub(super) fn replay_logs(
         .max(books.version_max)
         .max(engine.floor());
     engine.raise_clocks(version_max);
-    engine.passed_version.store(version_max, Ordering::Relaxed);
+    engine
+        .gleaning
+        .passed_version
+        .store(version_max, Ordering::Relaxed);
     engine.owes(all.owed);
     engine.front.let_go(&mut all.claim);
     debug_assert!(
@@ -231,7 +234,7 @@ impl<'a> Recovery<'a> {
             Opcode::Parcel => {
                 let adopting = self.shared.adopting.lock();
                 self.adopt(at, length)?;
-                engine.linked.lock().insert(at, length);
+                engine.reserve.linked.lock().insert(at, length);
                 drop(adopting);
                 let parcel = read_overflow_record(&engine.pool, named)?;
                 self.replay_all(&parcel, u32::MAX, record)
@@ -241,7 +244,7 @@ impl<'a> Recovery<'a> {
                 let adopting = self.shared.adopting.lock();
                 if !engine.back.heap.is_published(at, length) {
                     self.adopt(at, length)?;
-                    engine.linked.lock().insert(at, length);
+                    engine.reserve.linked.lock().insert(at, length);
                 }
                 drop(adopting);
                 let mut key = Vec::new();

@@ -16,12 +16,29 @@
 use crate::bullet::Bullet;
 use crate::error::Error;
 use everdram_pm::LINE;
-use std::sync::atomic::Ordering;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Lines of chains and bits of padding that a put may need besides its object, in bytes.
 const BESIDES: u64 = 512;
 /// Of all bytes of the logs, so many may be owed besides.
 const OWED_ONE_IN: u64 = 4;
+
+/// How the room of the heap is kept for what the logs hold.
+#[derive(Default)]
+pub(in crate::bullet) struct Reserve {
+    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch.
+    owed: [AtomicU64; 2],
+    /// The pool cannot grow.
+    tight: AtomicBool,
+    /// Log records name objects that are not long, from a time when room was short.
+    pub(in crate::bullet) names_short: AtomicBool,
+    /// Objects and overflow records that log records name and the table does not have yet: offset, bytes.
+    /// Whoever takes one out decides what becomes of it, and nobody else: it gets into the table, or it is
+    /// freed.
+    pub(in crate::bullet) linked: Mutex<HashMap<u64, u64>>,
+}
 
 impl Bullet {
     /// Free bytes of the heap that writers of large values leave alone.
@@ -36,6 +53,7 @@ impl Bullet {
     /// Bytes that the back will need for what is in the logs.
     fn needed(&self) -> u64 {
         let owed: u64 = self
+            .reserve
             .owed
             .iter()
             .map(|owed| owed.load(Ordering::Relaxed))
@@ -53,6 +71,7 @@ impl Bullet {
 
     fn owe(&self, bytes: u64) -> bool {
         let owed: u64 = self
+            .reserve
             .owed
             .iter()
             .map(|owed| owed.load(Ordering::Relaxed))
@@ -66,12 +85,12 @@ impl Bullet {
 
     /// As [`Bullet::may_owe`], of what is in the logs already.
     pub(in crate::bullet) fn owes(&self, bytes: u64) {
-        self.owed[self.logs.epoch() as usize % 2].fetch_add(bytes, Ordering::Relaxed);
+        self.reserve.owed[self.logs.epoch() as usize % 2].fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Records up to the end of this epoch are reclaimed, and the next one has not ended.
     pub(in crate::bullet) fn paid(&self, epoch: u64) {
-        self.owed[epoch as usize % 2].store(0, Ordering::Relaxed);
+        self.reserve.owed[epoch as usize % 2].store(0, Ordering::Relaxed);
     }
 
     /// Fills the reserve. A pool that cannot grow is tight from here on.
@@ -79,10 +98,10 @@ impl Bullet {
         let wanted = self.reserve();
         let is_tight =
             self.back.heap.free_whole_bytes() < wanted && self.back.heap.grow_to(wanted).is_err();
-        self.tight.store(is_tight, Ordering::Release);
+        self.reserve.tight.store(is_tight, Ordering::Release);
         if is_tight {
             // What is free in a chunk that somebody has claimed, nobody else finds.
-            for gleaner in &mut *self.gleaners.lock() {
+            for gleaner in &mut *self.gleaning.gleaners.lock() {
                 self.back.heap.let_go(&mut gleaner.claim);
             }
         }
@@ -90,13 +109,13 @@ impl Bullet {
 
     /// Whether who gleans leaves it to the background to grow the pool: a worker has clients that wait.
     pub(in crate::bullet) fn leaves_growing(&self, urgent: bool) -> bool {
-        self.gleans_by_itself && !urgent && self.roles.has_workers()
+        self.gleaning.by_itself && !urgent && self.gleaning.roles.has_workers()
     }
 
     /// Whether a put must ask for room.
     #[inline]
     pub(in crate::bullet) fn is_tight(&self) -> bool {
-        self.tight.load(Ordering::Relaxed)
+        self.reserve.tight.load(Ordering::Relaxed)
     }
 
     /// Finds room for a put of so many bytes in a tight pool; the caller holds nothing.
@@ -142,7 +161,7 @@ impl Bullet {
             if self.afford(bytes).is_ok() {
                 return Ok(());
             }
-            self.tight.store(true, Ordering::Release);
+            self.reserve.tight.store(true, Ordering::Release);
         }
         if self.has_lines(bytes) || self.back.heap.grow_to(self.reserve() + bytes).is_ok() {
             return Ok(());
