@@ -49,27 +49,23 @@ pub struct Stats {
     /// After a restart that began with a checkpoint of the index: blocks verified since, and blocks to verify
     /// in total. `None` once all are verified.
     pub verification: Option<(u64, u64)>,
-    /// Engine `bullet` only: its table in DRAM.
-    pub front: Option<FrontStats>,
+    /// What only this engine counts: a name that ends with its unit, as INFO shows it, and the number.
+    /// `None`: there is no bound. `bullet` describes its table in DRAM with `front_used_bytes` and
+    /// `front_budget_bytes` (nodes and tables; [`Stats::index_bytes`] is all memory, free room included), and,
+    /// since open, `front_hits`, `front_misses` (gets that read the back), `front_filled` (nodes that those
+    /// loaded) and `front_evicted`.
+    pub own: Vec<(&'static str, Option<u64>)>,
     /// What is missing, if the store was opened with [`crate::Options::salvage`].
     pub salvage: Option<SalvageStats>,
 }
 
-/// The front of engine `bullet`: size and activity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FrontStats {
-    /// Bytes of DRAM that nodes and tables use; the budget limits these. [`Stats::index_bytes`] is all memory
-    /// of the front, free room between nodes included.
-    pub used_bytes: u64,
-    /// The budget in bytes; `None`: as much as the data need.
-    pub budget_bytes: Option<u64>,
-    /// Gets since open that the front alone could not answer: they read the back.
-    pub misses: u64,
-    /// Nodes since open that such gets loaded into the front.
-    pub filled: u64,
-    /// Nodes since open that were evicted.
-    pub evicted: u64,
+impl Stats {
+    /// A number of [`Stats::own`]; `None`: this engine has none of that name, or it has no bound.
+    #[must_use]
+    pub fn own(&self, name: &str) -> Option<u64> {
+        let one = self.own.iter().find(|(other, _)| *other == name)?;
+        one.1
+    }
 }
 
 /// The extent and result of a check.

@@ -5,7 +5,6 @@ mod support;
 
 use everdram::engine::Change;
 use everdram::options::BulletSystem;
-use everdram::stats::FrontStats;
 use everdram::{EngineKind, Error, Options, Session, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -25,8 +24,25 @@ fn bed(front_bytes: u64) -> Bed {
         .with_front(front_bytes)
 }
 
-fn front(store: &Store) -> FrontStats {
-    store.stats().front.unwrap()
+#[derive(Debug)]
+struct Front {
+    used_bytes: u64,
+    budget_bytes: Option<u64>,
+    misses: u64,
+    filled: u64,
+    evicted: u64,
+}
+
+fn front(store: &Store) -> Front {
+    let stats = store.stats();
+    let count = |name| stats.own(name).unwrap();
+    Front {
+        used_bytes: count("front_used_bytes"),
+        budget_bytes: stats.own("front_budget_bytes"),
+        misses: count("front_misses"),
+        filled: count("front_filled"),
+        evicted: count("front_evicted"),
+    }
 }
 
 /// Waits until the front uses no more than it may.

@@ -181,7 +181,7 @@ fn change_together(store: &Store) {
     session.batch(&ops).unwrap();
     assert_eq!(store.len(), 500);
     // What was removed makes room for what comes.
-    let room = store.stats().front.unwrap().used_bytes;
+    let room = store.stats().own("front_used_bytes").unwrap();
     let removals: Vec<BatchOp<'_>> = names
         .iter()
         .map(|name| BatchOp::Delete { key: &name[..] })
@@ -192,7 +192,7 @@ fn change_together(store: &Store) {
         session.batch(&ops).unwrap();
         assert_eq!(contents(&mut session).unwrap().len(), 500);
     }
-    let used = store.stats().front.unwrap().used_bytes;
+    let used = store.stats().own("front_used_bytes").unwrap();
     assert!(used < 4 * room, "{used} bytes in use, and {room} before");
     let (first, second) = (&names[0][..], &names[1][..]);
     let ops = [BatchOp::Delete { key: first }, put(b"new"), put(second)];

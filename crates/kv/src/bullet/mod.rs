@@ -35,12 +35,12 @@ mod maintenance;
 mod overflow_record;
 mod read;
 mod recovery;
-mod retired;
 mod scan;
 mod session;
 mod table;
 mod write;
 
+use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::StripeId;
 use crate::crl::Logs;
 use crate::engine::base::Base;
@@ -49,7 +49,7 @@ use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::heap::Redo;
 use crate::options::{BulletSystem, Options};
-use crate::stats::{CheckReport, FrontStats, Stats};
+use crate::stats::{CheckReport, Stats};
 use back::Back;
 use back::root::ROOT_WORDS;
 use baselines::reader_locks::ReaderLocks;
@@ -61,7 +61,6 @@ use gleaner::reserve::Reserve;
 use layout::{AREAS_MAX, Geometry, LOGS_OWNER, ObjectHead};
 use maintenance::Growing;
 use parking_lot::Mutex;
-use retired::Retired;
 use session::{BulletSession, FrontCounters};
 use std::ops::Deref;
 use std::path::Path;
@@ -384,6 +383,8 @@ impl Engine for Bullet {
     fn stats(&self) -> Stats {
         let (heap, taken) = self.back.heap.bytes();
         let (front, front_used) = self.front.bytes();
+        let shared = self.base.stats();
+        let misses = self.front_sum(|session| &session.behind);
         Stats {
             keys: self.len(),
             used_bytes: taken,
@@ -391,16 +392,26 @@ impl Engine for Bullet {
             index_bytes: front,
             blocks_free: heap.saturating_sub(taken) / everdram_pm::LINE,
             blocks_sealed: taken / everdram_pm::LINE,
-            front: self.system.has_front().then(|| FrontStats {
-                used_bytes: front_used,
-                budget_bytes: self.front.budget.bytes(),
-                misses: self.front_sum(|session| &session.behind),
-                filled: self.front_sum(|session| &session.filled),
-                evicted: self.front_sum(|session| &session.evicted),
-            }),
+            own: match self.system.has_front() {
+                true => vec![
+                    ("front_used_bytes", Some(front_used)),
+                    ("front_budget_bytes", self.front.budget.bytes()),
+                    ("front_hits", Some(shared.gets.saturating_sub(misses))),
+                    ("front_misses", Some(misses)),
+                    (
+                        "front_filled",
+                        Some(self.front_sum(|session| &session.filled)),
+                    ),
+                    (
+                        "front_evicted",
+                        Some(self.front_sum(|session| &session.evicted)),
+                    ),
+                ],
+                false => Vec::new(),
+            },
             recovery_us: self.recovery.microseconds,
             recovered_records: self.recovery.records,
-            ..self.base.stats()
+            ..shared
         }
     }
 

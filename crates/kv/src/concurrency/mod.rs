@@ -2,5 +2,6 @@
 //! switches threads.
 
 pub(crate) mod epoch;
+pub(crate) mod retired;
 pub(crate) mod seam;
 pub(crate) mod stripes;

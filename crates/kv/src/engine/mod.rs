@@ -24,6 +24,7 @@ pub(super) mod base;
 pub(super) mod clock;
 pub(super) mod counters;
 pub(super) mod damage;
+pub(super) mod ghosts;
 pub(super) mod halt;
 #[cfg(feature = "lab")]
 pub(super) mod jobs;

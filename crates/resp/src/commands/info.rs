@@ -200,18 +200,11 @@ fn everdram(shared: &Shared, lines: &mut Lines) {
     for (name, number) in numbers {
         lines.add(name, number);
     }
-    if let Some(front) = stats.front {
-        lines.add("front_used_bytes", front.used_bytes);
+    for (name, number) in &stats.own {
         lines.add(
-            "front_budget_bytes",
-            front
-                .budget_bytes
-                .map_or("all".into(), |bytes| bytes.to_string()),
+            name,
+            number.map_or("all".into(), |number| number.to_string()),
         );
-        lines.add("front_hits", stats.gets.saturating_sub(front.misses));
-        lines.add("front_misses", front.misses);
-        lines.add("front_filled", front.filled);
-        lines.add("front_evicted", front.evicted);
     }
     // A salvaged store: its losses.
     let lacks = stats.salvage.unwrap_or_default();

@@ -12,7 +12,7 @@
 //!                                    the background thread evicts ───┘              nothing is filled
 //! ```
 
-use crate::bullet::retired::Retired;
+use crate::concurrency::retired::Retired;
 use crate::heap::CHUNK_LINES;
 use crossbeam_utils::CachePadded;
 use everdram_pm::LINE;

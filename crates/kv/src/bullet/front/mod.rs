@@ -22,7 +22,6 @@
 
 pub(super) mod budget;
 pub(super) mod eviction;
-pub(super) mod ghosts;
 pub(super) mod words;
 
 use super::back_hint::{APPLIED, BackHint};
@@ -30,12 +29,12 @@ use super::layout::OBJECT_HEAD;
 use super::layout::{ObjectHead, padded};
 use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use crate::concurrency::seam::publishes;
+use crate::engine::ghosts::Ghosts;
 use crate::error::Error;
 use crate::heap::{CHUNK_LINES, Claim, FreeMap};
 use budget::Budget;
 use everdram_pm::Dram;
 use everdram_pm::lock::lock;
-use ghosts::Ghosts;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use words::Words;
 

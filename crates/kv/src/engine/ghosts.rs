@@ -1,4 +1,5 @@
-//! Which keys have left the front not long ago: who is asked for again so soon should not have left.
+//! Ghosts: which keys a cache has evicted not long ago. A key that is asked for again so soon should have
+//! stayed (S3-FIFO).
 //!
 //! A table of marks, one for each hash that falls on its place; the next one that falls there takes it. So
 //! what is remembered is about as many keys as there are places, and nobody has to forget anything. A wrong
@@ -11,11 +12,11 @@ const BYTES_A_PLACE: u64 = 256;
 const PLACES_MAX: u64 = 1 << 26;
 
 /// See the module text.
-pub(in crate::bullet) struct Ghosts(Box<[AtomicU32]>);
+pub(crate) struct Ghosts(Box<[AtomicU32]>);
 
 impl Ghosts {
     /// For a front with this budget; without one, nobody leaves.
-    pub(in crate::bullet) fn new(budget: Option<u64>) -> Ghosts {
+    pub(crate) fn new(budget: Option<u64>) -> Ghosts {
         let places = budget.map_or(0, |bytes| {
             (bytes / BYTES_A_PLACE)
                 .clamp(1, PLACES_MAX)
@@ -25,7 +26,7 @@ impl Ghosts {
     }
 
     /// Bytes of the table.
-    pub(in crate::bullet) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }
 
@@ -36,14 +37,14 @@ impl Ghosts {
     }
 
     /// The key of this hash has left.
-    pub(in crate::bullet) fn add(&self, hash: u64) {
+    pub(crate) fn add(&self, hash: u64) {
         if let Some((place, mark)) = self.place(hash) {
             place.store(mark, Ordering::Relaxed);
         }
     }
 
     /// Whether the key of this hash has left not long ago.
-    pub(in crate::bullet) fn has(&self, hash: u64) -> bool {
+    pub(crate) fn has(&self, hash: u64) -> bool {
         self.place(hash)
             .is_some_and(|(place, mark)| place.load(Ordering::Relaxed) == mark)
     }

@@ -10,7 +10,7 @@ const TOGETHER: usize = 64;
 const WAITING_MAX: usize = 8;
 
 /// A queue of things that can be used again later.
-pub(super) struct Retired<T> {
+pub(crate) struct Retired<T> {
     fresh: Vec<T>,
     /// With the stamp after which nobody can be looking at them.
     waiting: VecDeque<(u64, Vec<T>)>,
@@ -28,26 +28,26 @@ impl<T> Default for Retired<T> {
 impl<T> Retired<T> {
     /// Adds what was unlinked just now.
     #[inline]
-    pub(super) fn push(&mut self, thing: T) {
+    pub(crate) fn push(&mut self, thing: T) {
         publishes!();
         self.fresh.push(thing);
     }
 
     /// Whether it is time for [`Retired::take`].
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.fresh.len() >= few!(TOGETHER)
     }
 
     /// Calls `free` with what nobody can be looking at any more, as far as that is known or cheap to find
     /// out.
-    pub(super) fn take(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
+    pub(crate) fn take(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
         // Asking interrupts every core, so it is done for many at once.
         self.take_if(epochs, self.waiting.len() >= few!(WAITING_MAX), free);
     }
 
     /// As [`Retired::take`], after finding out.
-    pub(super) fn take_now(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
+    pub(crate) fn take_now(&mut self, epochs: &Epochs, free: impl FnMut(T)) {
         self.take_if(epochs, true, free);
     }
 
@@ -68,7 +68,7 @@ impl<T> Retired<T> {
     }
 
     /// Everything that waits, for somebody else to wait with.
-    pub(super) fn append(&mut self, other: &mut Retired<T>) {
+    pub(crate) fn append(&mut self, other: &mut Retired<T>) {
         self.fresh.append(&mut other.fresh);
         self.waiting.append(&mut other.waiting);
     }
