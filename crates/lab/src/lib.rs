@@ -20,7 +20,7 @@
 //!      │             │
 //!   explore          │        picks one choice for each unit
 //!      │             │
-//!    image           │        of all memory, or all files
+//!    image           │        of all memory, and of all files
 //!      │             │
 //!      └──► judge ◄──┘        recover, compare, use, kill, recover; or crash in recovery, and judge that
 //!             │
@@ -34,8 +34,9 @@
 //!    the middle of a call. [`world`] is an open pool with its engine.
 //! 2. *Recording.* [`run`](mod@run) makes the calls of a plan, `run::threads` those of several threads under
 //!    the scheduler of [`schedule`]; [`recorder`] writes down a [`trace`].
-//! 3. *What a crash leaves.* [`lines`] is the model of persistent memory and [`sectors`] that of a disk:
-//!    their module texts are the rules that everything rests on. [`model`] is their common face,
+//! 3. *What a crash leaves.* [`lines`] is the model of persistent memory, [`sectors`] that of a disk, and
+//!    `medium::directory` that of its names: their module texts are the rules that everything rests on.
+//!    [`model`] is their common face, for images that have the one, the other or both,
 //!    [`unit`](mod@unit) a place whose contents a crash decides, [`image`](mod@image) the result.
 //! 4. *What a crash may leave.* [`history`] is durable linearizability.
 //! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery and the use

@@ -34,7 +34,7 @@ pub(crate) fn aftermath(
         let mut values = values.clone();
         let plan = is_used.then(|| plan(ground, image, &mut values));
         let recorder = Arc::new(Recorder::new(values, false, None));
-        let world = World::open(ground, image.clone(), &ears(&recorder, ground.medium))
+        let world = World::open(ground, image.clone(), &ears(&recorder))
             .map_err(|error| format!("recovery refused it the second time: {error}"))?;
         match plan {
             Some(plan) => {

@@ -12,7 +12,7 @@ use crate::medium::lazy::Oracle;
 use crate::medium::lines::Mute;
 use crate::medium::model::Model;
 use crate::medium::unit;
-use crate::medium::unit::Unit;
+use crate::medium::unit::{FILES, Unit};
 use crate::plan::profile;
 use crate::run::Run;
 use crate::run::recorder::Record;
@@ -378,32 +378,38 @@ impl<'a> Examiner<'a> {
         if model.lines().is_none() || explore::count(units) <= self.scrutiny.effort.exhaustive {
             return Ok(());
         }
-        let base = model.image(&[], &[]);
-        let base_hash = model.hash(&[], &[]);
+        // Files are read whole, so they are decided before.
+        let (lines, files) = units.split_at(units.partition_point(|unit| unit.place < FILES));
         let mut script = Vec::new();
         for leaf in 0..leaves {
             if !(self.go_on)() {
                 break;
             }
             // Depth first changes what is read last; every other leaf goes somewhere else.
-            let tried = if leaf % 2 == 0 {
-                script.clone()
+            let is_next = leaf % 2 == 0;
+            let (tried, in_files): (Vec<usize>, Pick) = if is_next {
+                (script.clone(), files.iter().map(Unit::newest).collect())
             } else {
-                (0..64).map(|_| random.random_range(0..64)).collect()
+                let mut draw = |choices| random.random_range(0..choices);
+                let tried = (0..64).map(|_| draw(64)).collect();
+                let in_files = files.iter().map(|unit| draw(unit.choices.len()));
+                (tried, in_files.collect())
             };
-            let oracle = Arc::new(Oracle::new(units, tried));
+            let oracle = Arc::new(Oracle::new(lines, tried));
             let judged = judge_lazily(
                 self.ground,
-                base.clone(),
+                model.image(files, &in_files),
                 &oracle,
                 allowed,
                 values,
                 |unit| random.random_range(0..unit.choices.len()),
             );
-            let picked = oracle.chosen();
-            let hash = picked.iter().fold(base_hash, |hash, (place, bytes)| {
+            let mut picked = oracle.chosen();
+            let certain = model.hash(files, &in_files);
+            let hash = picked.iter().fold(certain, |hash, (place, bytes)| {
                 hash ^ model.place_hash(*place) ^ unit::hash(*place, bytes)
             });
+            picked.extend(self::picked(files, &in_files));
             self.totals.judged += 1;
             self.totals.drawn += 1;
             self.totals.lazy += 1;
@@ -416,7 +422,7 @@ impl<'a> Examiner<'a> {
                     wrong,
                 });
             }
-            if leaf % 2 == 0 {
+            if is_next {
                 match oracle.next() {
                     Some(next) => script = next,
                     None => break,

@@ -107,7 +107,7 @@ struct Linter<'a> {
 /// # Errors
 /// The run is not linearizable.
 pub fn lint(run: &mut Run, ground: &Ground, seed: u64) -> Result<Lints, String> {
-    let Image::Memory(start) = &run.start else {
+    let Some(start) = &run.start.memory else {
         return Ok(Lints::default());
     };
     assert_eq!(ground.medium, Medium::Pmem);
@@ -122,7 +122,7 @@ pub fn lint(run: &mut Run, ground: &Ground, seed: u64) -> Result<Lints, String> 
         random: profile::random(seed, 4),
     };
     linter.walk(&mut run.record)?;
-    if let Image::Memory(end) = &run.end {
+    if let Some(end) = &run.end.memory {
         linter.bypassing(end);
     }
     Ok(linter.lints)
@@ -239,7 +239,12 @@ impl Linter<'_> {
                 .allowed(&record.history, &mut record.values)
                 .clone();
             self.ground.clock.set(self.checker.now());
-            match look(self.ground, Image::Memory(bytes), &allowed, &record.values) {
+            match look(
+                self.ground,
+                Image::of_memory(bytes),
+                &allowed,
+                &record.values,
+            ) {
                 Err(wrong) if !wrong.starts_with("recovery refused it") => {
                     self.lints
                         .trusting

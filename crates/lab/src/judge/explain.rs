@@ -6,7 +6,6 @@ use super::explain_memory;
 use crate::explore::aftermath::recovered;
 use crate::explore::crash::{Crash, Found, Moment, Scene};
 use crate::medium::lines::Mute;
-use crate::medium::model::Model;
 use crate::plan::call::{Call, Held, Key, Outcome, Reach, Values};
 use crate::run::recorder::Record;
 use crate::run::trace::{DiskStep, Step, StepId, name};
@@ -211,10 +210,10 @@ fn answer(outcome: &Outcome) -> String {
 
 fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of: &str) -> Scar {
     let trace = &record.trace;
-    let lost = match &moment.model {
-        Model::Memory(lines) => explain_memory::losses(crash, trace, lines, mute),
-        Model::Disk(sectors, _) => explain_disk::losses(crash, trace, sectors, &moment.units, mute),
-    };
+    let Moment { model, units } = moment;
+    let in_memory = model.lines().into_iter();
+    let in_memory = in_memory.flat_map(|lines| explain_memory::losses(crash, trace, lines, mute));
+    let in_files = explain_disk::losses(crash, trace, model.disk(), units, mute);
     let before = match trace.get(crash.step as usize) {
         None => "after the last step".to_owned(),
         Some(step) => format!("before {}", event(step)),
@@ -222,7 +221,7 @@ fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of:
     Scar {
         calls: Vec::new(),
         moment: format!("{before}, step {} of {} of {of}", crash.step, trace.len()),
-        lost,
+        lost: in_memory.chain(in_files).collect(),
     }
 }
 
@@ -248,6 +247,7 @@ fn disk_event(step: &DiskStep) -> &'static str {
     match step {
         DiskStep::Create { .. } => "the creation",
         DiskStep::Unlink { .. } => "the removal",
+        DiskStep::Rename { .. } => "the renaming",
         DiskStep::Write { .. } => "the write",
         DiskStep::SetLen { .. } => "the change of length",
         DiskStep::Allocate { .. } => "the allocation",

@@ -4,7 +4,7 @@ use super::explain::{Loss, event};
 use crate::explore::crash::Crash;
 use crate::medium::lines::{Mute, Muted, key};
 use crate::medium::sectors::{Part, SECTOR, Sectors, part};
-use crate::medium::unit::Unit;
+use crate::medium::unit::{FILES, Unit};
 use crate::run::trace::{DiskStep, Step, StepId};
 
 /// Neighbours in a file that lost the same writes.
@@ -42,7 +42,7 @@ pub(crate) fn losses(
 
 fn stretches(crash: &Crash, units: &[Unit]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
-    for (place, held) in &crash.held {
+    for (place, held) in crash.held.iter().filter(|(place, _)| *place >= FILES) {
         let Some(unit) = units.iter().find(|unit| unit.place == *place) else {
             continue;
         };
@@ -83,7 +83,7 @@ fn missing(unit: &Unit, held: &[u8]) -> Vec<StepId> {
 fn place(file: &str, stretch: &Stretch) -> String {
     match stretch.part {
         Part::Length => format!("{file}: its length"),
-        Part::Presence => format!("{file}: its entry in the directory"),
+        Part::Entry => format!("{file}: its entry in the directory"),
         Part::Sector(first) => {
             let (from, to) = (first, first + stretch.sectors);
             let bytes = SECTOR as u64;
@@ -103,9 +103,9 @@ fn sync(crash: &Crash, trace: &[Step], stretch: &Stretch, mute: Option<Mute>) ->
         };
         let (covers, ok) = match call {
             DiskStep::Sync { file, ok } => {
-                (*file == stretch.file && stretch.part != Part::Presence, *ok)
+                (*file == stretch.file && stretch.part != Part::Entry, *ok)
             }
-            DiskStep::SyncDirectory { ok } => (stretch.part == Part::Presence, *ok),
+            DiskStep::SyncDirectory { ok } => (stretch.part == Part::Entry, *ok),
             _ => continue,
         };
         let is_muted = mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));

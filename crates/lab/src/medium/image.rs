@@ -1,4 +1,4 @@
-//! What a crash leaves: the bytes of a memory, or the files of a disk.
+//! What a crash leaves: the bytes of a memory, the files of a disk, or both.
 
 use std::collections::BTreeMap;
 
@@ -40,10 +40,30 @@ impl std::str::FromStr for Medium {
 pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// What a crash leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Image {
-    /// Every byte of the memory.
-    Memory(Vec<u8>),
-    /// Every file.
-    Files(Files),
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Every byte of the persistent memory; `None`: there is none, and what the process stores dies with it.
+    pub memory: Option<Vec<u8>>,
+    /// Every file of the directory.
+    pub files: Files,
+}
+
+impl Image {
+    /// A memory, and no files.
+    #[must_use]
+    pub fn of_memory(bytes: Vec<u8>) -> Image {
+        Image {
+            memory: Some(bytes),
+            files: Files::new(),
+        }
+    }
+
+    /// Files, and no memory.
+    #[must_use]
+    pub fn of_files(files: Files) -> Image {
+        Image {
+            memory: None,
+            files,
+        }
+    }
 }

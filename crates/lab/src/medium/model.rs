@@ -1,91 +1,86 @@
-//! One face for both media: what is certain, what is open, and the images in between.
+//! One face for memory and files: what is certain, what is open, and the images in between.
 
-use super::image::{Files, Image};
+use super::image::Image;
 use super::lines::{Lines, Mute, Muted, Waste, key};
 use super::sectors::Sectors;
-use super::unit::Unit;
+use super::unit::{FILES, Unit};
 use crate::run::trace::{DiskStep, Step, StepId};
 use everdram_pm::LINE;
 use rand::rngs::StdRng;
 
-/// The state of a medium at one moment of a run.
-pub enum Model {
-    /// Persistent memory.
-    Memory(Box<Lines>),
-    /// A disk.
-    Disk(Box<Sectors>, Option<Mute>),
+/// The state of a medium at one moment of a run. A crash decides lines of the memory, and sectors, lengths
+/// and names of files, each by itself: nothing orders the one against the other but a fence or a sync.
+pub struct Model {
+    lines: Option<Box<Lines>>,
+    disk: Sectors,
+    mute: Option<Mute>,
 }
 
 impl Model {
     /// A medium that surely holds `start`; memory may grow to `capacity` bytes.
     #[must_use]
     pub fn new(start: &Image, capacity: u64, mute: Option<Mute>) -> Model {
-        match start {
-            Image::Memory(bytes) => Model::Memory(Box::new(Lines::new(bytes, capacity, mute))),
-            Image::Files(files) => Model::Disk(Box::new(Sectors::new(files)), mute),
+        let memory = start.memory.as_ref();
+        Model {
+            lines: memory.map(|bytes| Box::new(Lines::new(bytes, capacity, mute))),
+            disk: Sectors::new(&start.files),
+            mute,
         }
     }
 
     /// Whether images can get fewer at this step: the moment before it has to be looked at.
     #[must_use]
     pub fn is_point(&self, step: &Step) -> bool {
-        match self {
-            Model::Memory(_) => {
-                matches!(step, Step::Fence { .. } | Step::Death | Step::Outage(_))
+        match step {
+            Step::Fence { .. } | Step::Death => self.lines.is_some(),
+            Step::Outage(_) => true,
+            Step::Disk { step, .. } => {
+                matches!(step, DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. })
             }
-            Model::Disk(..) => matches!(
-                step,
-                Step::Outage(_)
-                    | Step::Disk {
-                        step: DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. },
-                        ..
-                    }
-            ),
+            _ => false,
         }
     }
 
     /// Takes in one step; says if it was of no use.
     pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
-        match (self, step) {
-            (Model::Memory(lines), step) => lines.step(id, step),
-            (Model::Disk(sectors, mute), Step::Disk { step, site }) => {
-                let muted =
-                    mute.is_some_and(|mute| mute.what == Muted::Sync && mute.site == key(site));
-                sectors.step(id, step, muted);
-                None
+        match step {
+            Step::Disk { step, site } => {
+                let is_muted = |mute: Mute| mute.what == Muted::Sync && mute.site == key(site);
+                self.disk.step(id, step, self.mute.is_some_and(is_muted));
+                return None;
             }
-            (Model::Disk(sectors, _), Step::Outage(held)) => {
-                sectors.lose(held);
-                None
-            }
-            _ => None,
+            Step::Outage(held) => self.disk.lose(held),
+            _ => {}
         }
+        let lines = self.lines.as_mut();
+        lines.and_then(|lines| lines.step(id, step))
     }
 
     /// Whether a step changes what a crash can leave.
     #[must_use]
     pub fn is_change(&self, step: &Step) -> bool {
-        match self {
-            Model::Memory(_) => matches!(step, Step::Store { .. }),
-            Model::Disk(..) => matches!(step, Step::Disk { .. }),
+        match step {
+            Step::Store { .. } => self.lines.is_some(),
+            Step::Disk { .. } => true,
+            _ => false,
         }
     }
 
-    /// What a crash at this moment leaves open.
+    /// What a crash at this moment leaves open: lines first, by place.
     pub fn units(&self, random: &mut StdRng) -> Vec<Unit> {
-        match self {
-            Model::Memory(lines) => lines.units(random),
-            Model::Disk(sectors, _) => sectors.units(),
-        }
+        let lines = self.lines.as_ref();
+        let mut units = lines.map_or_else(Vec::new, |lines| lines.units(random));
+        units.extend(self.disk.units());
+        units
     }
 
     /// A hash of the image that a pick makes: equal for equal images, however they came about.
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
-        match self {
-            Model::Memory(lines) => lines.hash(units, pick),
-            Model::Disk(sectors, _) => sectors.hash(units, pick),
-        }
+        let ((units, pick), (of_files, picked)) = apart(units, pick);
+        let lines = self.lines.as_ref();
+        let memory = lines.map_or(0, |lines| lines.hash(units, pick));
+        memory ^ self.disk.hash(of_files, picked)
     }
 
     /// The hash of what is certain at a place of a memory.
@@ -97,40 +92,48 @@ impl Model {
     /// The image that a pick makes.
     #[must_use]
     pub fn image(&self, units: &[Unit], pick: &[usize]) -> Image {
-        match self {
-            Model::Memory(lines) => {
-                let mut bytes = lines.base().to_vec();
-                for (unit, &choice) in units.iter().zip(pick) {
-                    let at = (unit.place * LINE) as usize;
-                    bytes[at..at + LINE as usize].copy_from_slice(&unit.choices[choice].bytes);
-                }
-                Image::Memory(bytes)
+        let ((units, pick), (of_files, picked)) = apart(units, pick);
+        let memory = self.lines.as_ref().map(|lines| {
+            let mut bytes = lines.base().to_vec();
+            for (unit, &choice) in units.iter().zip(pick) {
+                let at = (unit.place * LINE) as usize;
+                bytes[at..at + LINE as usize].copy_from_slice(&unit.choices[choice].bytes);
             }
-            Model::Disk(sectors, _) => Image::Files(sectors.image(units, pick)),
+            bytes
+        });
+        Image {
+            memory,
+            files: self.disk.image(of_files, picked),
         }
     }
 
     /// Whether a crash now may leave something else than if nothing were muted; as far as that can be told.
     #[must_use]
     pub fn is_changed(&self) -> bool {
-        self.lines().is_none_or(Lines::is_changed)
+        let is_sync = self.mute.is_some_and(|mute| mute.what == Muted::Sync);
+        is_sync || self.lines().is_none_or(Lines::is_changed)
     }
 
-    /// The memory, if it is one.
+    /// The memory, if there is one.
     #[must_use]
     pub fn lines(&self) -> Option<&Lines> {
-        match self {
-            Model::Memory(lines) => Some(lines),
-            Model::Disk(..) => None,
-        }
+        self.lines.as_deref()
+    }
+
+    /// The disk, which may be empty.
+    #[must_use]
+    pub fn disk(&self) -> &Sectors {
+        &self.disk
     }
 }
 
-/// The files of an image of a disk.
-#[must_use]
-pub fn files(image: &Image) -> Option<&Files> {
-    match image {
-        Image::Files(files) => Some(files),
-        Image::Memory(_) => None,
-    }
+/// Some units, and what is picked of them.
+type Picked<'a> = (&'a [Unit], &'a [usize]);
+
+/// The units of the memory, and those of files.
+fn apart<'a>(units: &'a [Unit], pick: &'a [usize]) -> (Picked<'a>, Picked<'a>) {
+    let lines = units.partition_point(|unit| unit.place < FILES);
+    let (of_memory, of_files) = units.split_at(lines);
+    let (in_memory, in_files) = pick.split_at(lines.min(pick.len()));
+    ((of_memory, in_memory), (of_files, in_files))
 }

@@ -3,27 +3,28 @@
 //! 1. A sector of 512 bytes never tears. A sector that was written and not synced holds any of the contents
 //!    it has had since the last sync, however the other sectors fared.
 //! 2. A file that was cut or extended and not synced has any of the lengths it has had since.
-//! 3. A file that was created or unlinked is there or not until the directory is synced; a sync of the file
-//!    does not help.
-//! 4. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes
-//!    nothing certain, and what it covered is no longer dirty to the kernel: no later sync saves it. Names
-//!    are metadata, which kernels keep: after a failed sync of the directory a later one may succeed.
+//! 3. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes
+//!    nothing certain, and what it covered is no longer dirty to the kernel: no later sync saves it.
+//! 4. A sync of a file says nothing of its name; [`super::directory`] has the rules of names.
 //!
 //! Between two syncs the images only get more, so it is enough to look just before each, and at the end.
 
+use super::directory::Directory;
 use super::image::Files;
 use super::outage::Held;
 use super::unit;
-use super::unit::Unit;
+use super::unit::{FILES, Unit};
 use crate::run::trace::{DiskStep, StepId};
 use std::collections::BTreeMap;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that a disk writes whole or not at all.
 pub const SECTOR: usize = 512;
 
-const LENGTH: u64 = 1 << 39;
-const PRESENCE: u64 = LENGTH + 1;
+/// Places of one file.
+const PLACES: u64 = 1 << 40;
+const LENGTH: u64 = PLACES / 2;
+const ENTRY: u64 = LENGTH + 1;
 
 /// Something that was changed and not made certain.
 #[derive(Clone, Debug)]
@@ -36,9 +37,6 @@ struct Version<T> {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    name: String,
-    /// What hashes of it start from: two files of one name are never there at once.
-    seed: u64,
     /// Certain contents; as long as anything certain was ever written.
     base: Vec<u8>,
     /// Certain length.
@@ -47,9 +45,6 @@ struct File {
     sectors: BTreeMap<u64, Vec<Version<Box<[u8]>>>>,
     /// The hash of all certain sectors, however long the file is.
     base_hash: u64,
-    /// Whether the directory surely has it.
-    present: bool,
-    presences: Vec<Version<bool>>,
 }
 
 /// What a unit of a disk is.
@@ -59,66 +54,69 @@ pub enum Part {
     Sector(u64),
     /// How long the file is.
     Length,
-    /// Whether the directory has it.
-    Presence,
+    /// Its entry in the directory, and those that depend on it.
+    Entry,
 }
 
 /// The file, by number, and the part of it that a unit's place names.
 #[must_use]
 pub fn part(place: u64) -> (u32, Part) {
-    let part = match place & ((1 << 40) - 1) {
+    let part = match place % PLACES {
         LENGTH => Part::Length,
-        PRESENCE => Part::Presence,
+        ENTRY => Part::Entry,
         sector => Part::Sector(sector),
     };
-    ((place >> 40) as u32, part)
+    (((place - FILES) / PLACES) as u32, part)
+}
+
+fn place(file: u32, at: u64) -> u64 {
+    FILES + u64::from(file) * PLACES + at
 }
 
 /// The state of a disk.
+#[derive(Default)]
 pub struct Sectors {
     files: BTreeMap<u32, File>,
+    directory: Directory,
 }
 
 impl Sectors {
     /// A disk that surely holds `files`.
     #[must_use]
     pub fn new(files: &Files) -> Sectors {
-        let files = files.iter().map(|(name, bytes)| {
+        let names = files.keys().cloned();
+        let files = files.values().map(|bytes| {
             let mut file = File {
                 base: bytes.clone(),
                 length: bytes.len() as u64,
-                present: true,
-                ..File::named(name)
+                ..File::default()
             };
             for sector in 0..file.length.div_ceil(SECTOR as u64) {
-                file.base_hash ^= file.sector_hash(sector, &file.certain(sector));
+                file.base_hash ^= unit::hash(sector, &file.certain(sector));
             }
             file
         });
         Sectors {
             files: (0..).zip(files).collect(),
+            directory: Directory::new(names.zip(0..).collect()),
         }
     }
 
-    /// The name of a file.
+    /// The name of a file that has one, or had one before it was removed.
     #[must_use]
     pub fn name(&self, file: u32) -> Option<&str> {
-        self.files.get(&file).map(|file| file.name.as_str())
+        self.directory.last_name(file)
     }
 
     /// Takes in one step. `muted` syncs have no effect.
     pub fn step(&mut self, id: StepId, step: &DiskStep, muted: bool) {
         match step {
             DiskStep::Create { file, name } => {
-                let entry = self.files.entry(*file);
-                let entry = entry.or_insert_with(|| File::named(name));
-                entry.presences.push(version(id, true));
+                self.files.entry(*file).or_default();
+                self.directory.create(id, name, *file);
             }
-            DiskStep::Unlink { file } => {
-                if let Some(entry) = self.files.get_mut(file) {
-                    entry.presences.push(version(id, false));
-                }
-            }
+            DiskStep::Unlink { file } => self.directory.unlink(id, *file),
+            DiskStep::Rename { file, name } => self.directory.rename(id, *file, name),
             DiskStep::Write { file, at, bytes } => {
                 if let Some(entry) = self.files.get_mut(file) {
                     entry.write(id, *at, bytes);
@@ -140,11 +138,7 @@ impl Sectors {
                     entry.sync(*ok);
                 }
             }
-            DiskStep::SyncDirectory { ok } if !muted => {
-                for entry in self.files.values_mut() {
-                    entry.sync_presence(*ok);
-                }
-            }
+            DiskStep::SyncDirectory { ok: true } if !muted => self.directory.sync(),
             DiskStep::Sync { .. } | DiskStep::SyncDirectory { .. } => {}
         }
     }
@@ -166,81 +160,60 @@ impl Sectors {
         *self = Sectors::new(&self.image(&units, &pick));
     }
 
-    /// What a crash at this moment leaves open.
+    /// What a crash at this moment leaves open, by place but for this: entries of the directory come first.
     #[must_use]
     pub fn units(&self) -> Vec<Unit> {
-        let mut units = Vec::new();
+        let mut units: Vec<Unit> = self
+            .directory
+            .units(|number| place(number, ENTRY))
+            .collect();
         for (&number, file) in &self.files {
-            file.units(u64::from(number) << 40, &mut units);
+            file.units(place(number, 0), &mut units);
         }
         units
     }
 
-    /// The hash of the files that a pick of choices makes. The units of a file stand side by side, in the
-    /// order in which [`Sectors::units`] has files.
+    /// The hash of the files that a pick of choices makes. Units are in the order of [`Sectors::units`].
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
-        let mut rest = units.len().min(pick.len());
-        let mut hash = 0;
-        // Of two files of one name the later one counts, as in an image.
-        let mut names = Vec::with_capacity(self.files.len());
-        for (&number, file) in self.files.iter().rev() {
-            let end = rest;
-            while rest > 0 && units[rest - 1].place >> 40 == u64::from(number) {
-                rest -= 1;
-            }
-            if names.contains(&file.seed) {
-                continue;
-            }
-            if let Some(held) = file.hash(&units[rest..end], &pick[rest..end]) {
-                hash ^= held;
-                names.push(file.seed);
-            }
-        }
-        hash
+        let hashes = self.left(units, pick).map(|(name, file, units, pick)| {
+            let (contents, length) = file.hash(units, pick);
+            let contents = [contents.to_le_bytes(), length.to_le_bytes()];
+            xxh3_64(&[name.as_bytes(), contents.as_flattened()].concat())
+        });
+        hashes.fold(0, |all, hash| all ^ hash)
     }
 
-    /// The files that a pick of choices makes.
+    /// The files that a pick of choices makes. Units are in the order of [`Sectors::units`].
     #[must_use]
     pub fn image(&self, units: &[Unit], pick: &[usize]) -> Files {
-        let mut lengths = BTreeMap::new();
-        let mut presences = BTreeMap::new();
-        let mut sectors: Vec<(u32, u64, &[u8])> = Vec::new();
-        for (unit, &choice) in units.iter().zip(pick) {
-            let bytes = &*unit.choices[choice].bytes;
-            let number = (unit.place >> 40) as u32;
-            match unit.place & ((1 << 40) - 1) {
-                LENGTH => {
-                    lengths.insert(number, as_length(bytes));
-                }
-                PRESENCE => {
-                    presences.insert(number, bytes == [1]);
-                }
-                sector => sectors.push((number, sector, bytes)),
-            }
-        }
-        let mut files: BTreeMap<u32, (&str, Vec<u8>)> = BTreeMap::new();
-        for (number, file) in &self.files {
-            if !presences.get(number).copied().unwrap_or(file.present) {
-                continue;
-            }
-            let length = lengths.get(number).copied().unwrap_or(file.length) as usize;
-            let mut bytes = Vec::with_capacity(length);
-            bytes.extend_from_slice(&file.base[..length.min(file.base.len())]);
-            bytes.resize(length, 0);
-            files.insert(*number, (&file.name, bytes));
-        }
-        for (number, sector, content) in sectors {
-            if let Some((_, bytes)) = files.get_mut(&number) {
-                let at = (sector as usize * SECTOR).min(bytes.len());
-                let end = (at + SECTOR).min(bytes.len());
-                bytes[at..end].copy_from_slice(&content[..end - at]);
-            }
-        }
+        let files = self.left(units, pick);
         files
-            .into_values()
-            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .map(|(name, file, units, pick)| (name.to_owned(), file.image(units, pick)))
             .collect()
+    }
+
+    /// The files that the directory has where a pick is made, each with its name and its part of the units
+    /// and of the pick.
+    fn left<'a>(
+        &'a self,
+        units: &'a [Unit],
+        pick: &'a [usize],
+    ) -> impl Iterator<Item = (&'a str, &'a File, &'a [Unit], &'a [usize])> {
+        let entries = units.partition_point(|unit| unit.place % PLACES == ENTRY);
+        let (of_names, units) = units.split_at(entries);
+        let (of_names, pick) = {
+            let (chosen, pick) = pick.split_at(entries.min(pick.len()));
+            (of_names.iter().zip(chosen), pick)
+        };
+        let held = of_names.map(|(unit, &choice)| &*unit.choices[choice].bytes);
+        let entries = self.directory.entries(held).into_iter();
+        entries.filter_map(move |(name, number)| {
+            let end = |number: u32| units.partition_point(|unit| unit.place < place(number, 0));
+            let part = end(number)..end(number + 1);
+            let file = self.files.get(&number)?;
+            Some((name, file, &units[part.clone()], &pick[part]))
+        })
     }
 }
 
@@ -272,53 +245,52 @@ fn settle<T>(versions: &mut Vec<Version<T>>, ok: bool) -> Option<T> {
 }
 
 impl File {
-    fn named(name: &str) -> File {
-        File {
-            name: name.to_owned(),
-            seed: xxh3_64(name.as_bytes()),
-            ..File::default()
+    /// The bytes that a pick makes of the file.
+    fn image(&self, units: &[Unit], pick: &[usize]) -> Vec<u8> {
+        let chosen = || units.iter().zip(pick);
+        let of_length = chosen().find(|(unit, _)| unit.place % PLACES == LENGTH);
+        let length = of_length.map_or(self.length, |(unit, &choice)| {
+            as_length(&unit.choices[choice].bytes)
+        });
+        let length = length as usize;
+        let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(&self.base[..length.min(self.base.len())]);
+        bytes.resize(length, 0);
+        for (unit, &choice) in chosen().filter(|(unit, _)| unit.place % PLACES != LENGTH) {
+            let at = ((unit.place % PLACES) as usize * SECTOR).min(length);
+            let end = (at + SECTOR).min(length);
+            bytes[at..end].copy_from_slice(&unit.choices[choice].bytes[..end - at]);
         }
+        bytes
     }
 
-    fn sector_hash(&self, sector: u64, content: &[u8]) -> u64 {
-        unit::hash(self.seed ^ sector, content)
-    }
-
-    /// The hash of what a pick makes of the file; `None` if it is not there.
-    fn hash(&self, units: &[Unit], pick: &[usize]) -> Option<u64> {
-        let (mut length, mut is_present, mut hash) = (self.length, self.present, self.base_hash);
+    /// The hash of the bytes that a pick makes of the file, and their number.
+    fn hash(&self, units: &[Unit], pick: &[usize]) -> (u64, u64) {
+        let (mut length, mut hash) = (self.length, self.base_hash);
         let mut end = self.base.len() as u64;
         for (unit, &choice) in units.iter().zip(pick) {
             let choice = &unit.choices[choice];
-            match unit.place & ((1 << 40) - 1) {
+            match unit.place % PLACES {
                 LENGTH => length = as_length(&choice.bytes),
-                PRESENCE => is_present = *choice.bytes == [1],
                 sector => {
-                    hash ^= self.sector_hash(sector, &self.certain(sector)) ^ choice.hash;
+                    hash ^= unit::hash(sector, &self.certain(sector)) ^ choice.hash;
                     end = end.max((sector + 1) * SECTOR as u64);
                 }
             }
         }
-        if !is_present {
-            return None;
-        }
         // What lies behind its end is not there.
         for sector in length / SECTOR as u64..end.div_ceil(SECTOR as u64) {
-            let place = |unit: &Unit| unit.place & ((1 << 40) - 1);
-            let chosen = units
-                .iter()
-                .zip(pick)
-                .find(|(unit, _)| place(unit) == sector);
-            let mut content = match chosen {
+            let mut chosen = units.iter().zip(pick);
+            let mut content = match chosen.find(|(unit, _)| unit.place % PLACES == sector) {
                 Some((unit, &choice)) => unit.choices[choice].bytes.to_vec(),
                 None => self.certain(sector),
             };
-            hash ^= self.sector_hash(sector, &content);
+            hash ^= unit::hash(sector, &content);
             let kept = length.saturating_sub(sector * SECTOR as u64) as usize;
             content[kept..].fill(0);
-            hash ^= self.sector_hash(sector, &content);
+            hash ^= unit::hash(sector, &content);
         }
-        Some(hash ^ xxh3_64_with_seed(&length.to_le_bytes(), self.seed))
+        (hash, length)
     }
 
     fn seen_length(&self) -> u64 {
@@ -400,8 +372,8 @@ impl File {
                 self.sectors.remove(&sector);
             }
             if let Some(content) = settled {
-                self.base_hash ^= self.sector_hash(sector, &self.certain(sector));
-                self.base_hash ^= self.sector_hash(sector, &content);
+                self.base_hash ^= unit::hash(sector, &self.certain(sector));
+                self.base_hash ^= unit::hash(sector, &content);
                 let at = sector as usize * SECTOR;
                 if self.base.len() < at + SECTOR {
                     self.base.resize(at + SECTOR, 0);
@@ -411,17 +383,10 @@ impl File {
         }
     }
 
-    fn sync_presence(&mut self, ok: bool) {
-        // A sync of the directory that fails loses nothing.
-        if ok && let Some(present) = settle(&mut self.presences, true) {
-            self.present = present;
-        }
-    }
-
     fn units(&self, place: u64, units: &mut Vec<Unit>) {
         let mut push =
             |at: u64, least: Vec<u8>, versions: Vec<(StepId, Vec<u8>)>, commits: bool| {
-                let mut unit = Unit::seeded(place | at, self.seed ^ at, least.into());
+                let mut unit = Unit::seeded(place + at, at, least.into());
                 unit.commits = commits;
                 let mut newest = 0;
                 for (step, content) in versions {
@@ -431,20 +396,6 @@ impl File {
                 unit.put_last(newest);
                 units.push(unit);
             };
-        if !self.presences.is_empty() {
-            let versions = self.presences.iter();
-            let versions = versions
-                .map(|v| (v.step, vec![u8::from(v.content)]))
-                .collect();
-            push(PRESENCE, vec![u8::from(self.present)], versions, true);
-        }
-        if !self.lengths.is_empty() {
-            let versions = self.lengths.iter();
-            let versions = versions
-                .map(|v| (v.step, v.content.to_le_bytes().to_vec()))
-                .collect();
-            push(LENGTH, self.length.to_le_bytes().to_vec(), versions, true);
-        }
         for (&sector, versions) in &self.sectors {
             let least = self.certain(sector);
             let versions = versions
@@ -452,6 +403,13 @@ impl File {
                 .map(|v| (v.step, v.content.to_vec()))
                 .collect();
             push(sector, least, versions, false);
+        }
+        if !self.lengths.is_empty() {
+            let versions = self.lengths.iter();
+            let versions = versions
+                .map(|v| (v.step, v.content.to_le_bytes().to_vec()))
+                .collect();
+            push(LENGTH, self.length.to_le_bytes().to_vec(), versions, true);
         }
     }
 }

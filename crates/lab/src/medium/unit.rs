@@ -3,6 +3,9 @@
 use crate::run::trace::StepId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// Places below this are lines of the memory, by number; those from here on are parts of files.
+pub const FILES: u64 = 1 << 63;
+
 /// What a unit may hold after a crash.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -15,7 +18,7 @@ pub struct Choice {
 /// One place whose contents a crash decides.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Where: see [`crate::medium::image::Image`].
+    /// Where: see [`FILES`], and [`part`](crate::medium::sectors::part) for those of files.
     pub place: u64,
     /// What hashes of its contents start from.
     seed: u64,

@@ -7,7 +7,7 @@
 //! after death happened: nothing is heard of it, and what the next process finds in memory is put aside.
 //! Other threads stop in the same way.
 
-use crate::medium::image::{Image, Medium};
+use crate::medium::image::Medium;
 use everdram_pm::Region;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -39,7 +39,7 @@ pub struct Death {
     on_disk: AtomicBool,
     /// Whether the process is dead.
     over: AtomicBool,
-    left: Mutex<Option<Image>>,
+    left: Mutex<Option<Vec<u8>>>,
 }
 
 impl Default for Death {
@@ -67,7 +67,7 @@ impl Death {
     }
 
     /// The next process lives. Returns what it finds in memory, if the old one died of an event there.
-    pub fn bury(&self) -> Option<Image> {
+    pub fn bury(&self) -> Option<Vec<u8>> {
         self.over.store(false, Ordering::SeqCst);
         self.left.lock().take()
     }
@@ -75,7 +75,7 @@ impl Death {
     /// An event is about to happen to `memory`, or to the disk; whether it does. As [`Death::is_alive`].
     pub(crate) fn spares(&self, memory: Option<&Region>) -> bool {
         if !self.is_over() && self.comes(memory.is_none()) {
-            *self.left.lock() = memory.map(|region| Image::Memory(region.snapshot()));
+            *self.left.lock() = memory.map(Region::snapshot);
             self.over.store(true, Ordering::SeqCst);
         }
         self.is_alive()

@@ -9,7 +9,7 @@ pub mod trace;
 pub mod world;
 
 use crate::judge::history::SESSIONS;
-use crate::medium::image::{Image, Medium};
+use crate::medium::image::Image;
 use crate::medium::outage::outage;
 use crate::plan::call::{Call, Outcome};
 use crate::plan::{Fault, Manner, Plan};
@@ -101,7 +101,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     let is_threaded = plan.manner.is_threaded();
     let turn = is_threaded.then(|| Arc::new(schedule::event) as _);
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
-    let world = match World::open(ground, start.clone(), &ears(&recorder, plan.medium)) {
+    let world = match World::open(ground, start.clone(), &ears(&recorder)) {
         Ok(world) => world,
         // A disk without room for a pool: what it left is looked at all the same.
         Err(_) if recorder.faults.struck() > 0 => {
@@ -169,10 +169,10 @@ pub(crate) fn drive(
 
 /// A recorder as a world's ears.
 #[must_use]
-pub fn ears(recorder: &Arc<Recorder>, medium: Medium) -> Ears {
+pub fn ears(recorder: &Arc<Recorder>) -> Ears {
     Ears {
         tap: Some(Arc::clone(recorder) as Arc<dyn Tap>),
-        disk: (medium == Medium::File).then(|| Arc::clone(recorder) as Arc<dyn DiskTap>),
+        disk: Some(Arc::clone(recorder) as Arc<dyn DiskTap>),
     }
 }
 
@@ -216,18 +216,15 @@ impl Driver<'_> {
     /// Starts the next process on what a dead one left.
     pub(crate) fn bury(&mut self) -> Result<(), Error> {
         self.begin_another();
-        let left = match self.plan.fault {
+        let ears = ears(self.recorder);
+        let next = match self.plan.fault {
             Fault::Outage(_, kept) => {
                 let capacity = self.world.ground.profile.capacity();
                 let left = |trace: &_| outage(self.start, trace, capacity, kept);
-                Some(self.recorder.lost(left))
+                let image = self.recorder.lost(left);
+                World::open(&self.world.ground, image, &ears)?
             }
-            _ => self.recorder.died(),
-        };
-        let ears = ears(self.recorder, self.plan.medium);
-        let next = match left {
-            Some(image) => World::open(&self.world.ground, image, &ears)?,
-            None => self.world.reopened(&ears)?,
+            _ => self.world.reopened(self.recorder.died(), &ears)?,
         };
         self.replace(next);
         Ok(())
@@ -296,8 +293,7 @@ impl Driver<'_> {
     fn kill(&mut self) -> Result<(), Error> {
         self.begin_another();
         self.recorder.died();
-        let ears = ears(self.recorder, self.plan.medium);
-        let next = self.world.reopened(&ears)?;
+        let next = self.world.reopened(None, &ears(self.recorder))?;
         self.replace(next);
         Ok(())
     }

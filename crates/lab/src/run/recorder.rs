@@ -162,7 +162,7 @@ impl Recorder {
 
     /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the
     /// old one died of an event there.
-    pub fn died(&self) -> Option<Image> {
+    pub fn died(&self) -> Option<Vec<u8>> {
         let left = self.death.bury();
         self.write(Step::Death);
         left

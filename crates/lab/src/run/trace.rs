@@ -85,6 +85,13 @@ pub enum DiskStep {
         /// Its number.
         file: u32,
     },
+    /// A file got another name; the file that had it has none any more.
+    Rename {
+        /// The file's number.
+        file: u32,
+        /// Its name from here on.
+        name: String,
+    },
     /// Bytes were written.
     Write {
         /// The file's number.

@@ -118,8 +118,8 @@ impl Ground {
     pub fn create(&self, seed: u64) -> Result<Image, Error> {
         let (engine, geometry) = everdram::lab::identity(&self.options)?;
         Ok(match self.medium {
-            Medium::Pmem => Image::Memory(lab::create(Seed(seed), engine, geometry)?),
-            Medium::File => Image::Files(lab::create_files(Seed(seed), engine, geometry)?),
+            Medium::Pmem => Image::of_memory(lab::create(Seed(seed), engine, geometry)?),
+            Medium::File => Image::of_files(lab::create_files(Seed(seed), engine, geometry)?),
         })
     }
 }
@@ -132,7 +132,8 @@ pub struct World {
     pub pool: Arc<Pool>,
     /// The engine.
     pub opened: Opened,
-    disk: Option<Arc<lab::Disk>>,
+    /// Its files: of a pool on memory there are none.
+    disk: Arc<lab::Disk>,
 }
 
 /// Who listens to a world.
@@ -162,67 +163,61 @@ impl World {
     /// # Errors
     /// What recovery says of the image.
     pub fn open(ground: &Ground, image: Image, ears: &Ears) -> Result<World, Error> {
-        match image {
-            Image::Memory(bytes) => {
-                let capacity = ground.profile.capacity();
-                let pool = lab::open(&bytes, capacity, ears.tap.clone())?;
-                World::over(ground, pool, None)
-            }
-            Image::Files(files) => {
-                let disk = Arc::new(lab::Disk::new(files, ears.disk.clone()));
-                World::open_files(ground, disk, ears)
-            }
-        }
+        let disk = Arc::new(lab::Disk::new(image.files, ears.disk.clone()));
+        World::on(ground, image.memory, disk, ears)
     }
 
-    fn open_files(ground: &Ground, disk: Arc<lab::Disk>, ears: &Ears) -> Result<World, Error> {
-        let options = lab::FileOptions {
-            capacity: ground.profile.capacity(),
-            log_bytes: ground.profile.log_segments() * SEGMENT_BYTES,
-            segment_bytes: SEGMENT_BYTES,
-            durability: everdram::Durability::Always,
-            break_write_ahead: ground.break_write_ahead,
+    fn on(
+        ground: &Ground,
+        memory: Option<Vec<u8>>,
+        disk: Arc<lab::Disk>,
+        ears: &Ears,
+    ) -> Result<World, Error> {
+        let capacity = ground.profile.capacity();
+        let pool = match memory {
+            Some(bytes) => lab::open(&bytes, capacity, ears.tap.clone())?,
+            None => {
+                let options = lab::FileOptions {
+                    capacity,
+                    log_bytes: ground.profile.log_segments() * SEGMENT_BYTES,
+                    segment_bytes: SEGMENT_BYTES,
+                    durability: everdram::Durability::Always,
+                    break_write_ahead: ground.break_write_ahead,
+                };
+                lab::open_files(&disk, &options, ears.tap.clone())?
+            }
         };
-        let pool = lab::open_files(&disk, &options, ears.tap.clone())?;
-        World::over(ground, pool, Some(disk))
+        Ok(World {
+            ground: ground.clone(),
+            opened: everdram::lab::open(Arc::clone(&pool), &ground.options)?,
+            pool,
+            disk,
+        })
     }
 
-    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it. A
-    /// disk stays the same disk, with the numbers of its files.
+    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it; or
+    /// what was `left` in memory when it died of an event there. A disk stays the same disk, with the
+    /// numbers of its files.
     ///
     /// # Errors
     /// What recovery says of it.
-    pub fn reopened(&self, ears: &Ears) -> Result<World, Error> {
-        match &self.disk {
-            Some(disk) => World::open_files(&self.ground, Arc::clone(disk), ears),
-            None => World::open(&self.ground, self.killed(), ears),
-        }
+    pub fn reopened(&self, left: Option<Vec<u8>>, ears: &Ears) -> Result<World, Error> {
+        let memory = left.or_else(|| self.memory());
+        World::on(&self.ground, memory, Arc::clone(&self.disk), ears)
     }
 
-    fn over(
-        ground: &Ground,
-        pool: Arc<Pool>,
-        disk: Option<Arc<lab::Disk>>,
-    ) -> Result<World, Error> {
-        let opened = everdram::lab::open(Arc::clone(&pool), &ground.options)?;
-        Ok(World {
-            ground: ground.clone(),
-            pool,
-            opened,
-            disk,
-        })
+    /// What is in memory, if that outlives the process.
+    fn memory(&self) -> Option<Vec<u8>> {
+        let is_kept = self.ground.medium == Medium::Pmem;
+        is_kept.then(|| self.pool.region().snapshot())
     }
 
     /// What is left if the process is killed now: everything it wrote, since caches outlive it.
     #[must_use]
     pub fn killed(&self) -> Image {
-        match &self.disk {
-            Some(disk) => Image::Files(disk.files()),
-            None => {
-                let mut bytes = vec![0; self.pool.region().len() as usize];
-                self.pool.region().load(0, &mut bytes);
-                Image::Memory(bytes)
-            }
+        Image {
+            memory: self.memory(),
+            files: self.disk.files(),
         }
     }
 

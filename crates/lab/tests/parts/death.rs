@@ -3,7 +3,7 @@
 use everdram::EngineKind;
 use everdram_lab::call::Values;
 use everdram_lab::death::mortal;
-use everdram_lab::image::{Image, Medium};
+use everdram_lab::image::Medium;
 use everdram_lab::model::Model;
 use everdram_lab::plan::{Fault, Plan};
 use everdram_lab::profile::Profile;
@@ -20,11 +20,9 @@ fn pool() -> (Arc<Pool>, Arc<Recorder>) {
     let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
     let start = ground.create(1).unwrap();
     let world = World::open(&ground, start, &Ears::default()).unwrap();
-    let Image::Memory(bytes) = world.killed() else {
-        panic!("memory leaves memory");
-    };
+    let bytes = world.killed().memory.expect("memory leaves memory");
     let recorder = Arc::new(Recorder::new(Values::default(), false, None));
-    let tap = ears(&recorder, Medium::Pmem).tap;
+    let tap = ears(&recorder).tap;
     let pool = everdram_pm::lab::open(&bytes, bytes.len() as u64, tap).unwrap();
     recorder.take();
     (pool, recorder)
@@ -52,9 +50,7 @@ fn nothing_is_heard_of_a_dead_process() {
     });
     assert!(done.is_none() && recorder.death.is_over());
     assert_eq!(pool.region().load_word(DATA_AT), 99);
-    let Some(Image::Memory(left)) = recorder.died() else {
-        panic!("it died of an event in memory");
-    };
+    let left = recorder.died().expect("it died of an event in memory");
     assert_eq!(
         left[DATA_AT as usize], 2,
         "two stores of four, and none of the guard"
@@ -99,16 +95,18 @@ pub(crate) fn agree(run: &Run, ground: &Ground, what: &str) {
     }
     let units = model.units(&mut everdram_lab::profile::random(1, 1));
     let newest: Vec<usize> = units.iter().map(Unit::newest).collect();
-    let same = match (model.image(&units, &newest), &run.end) {
-        (Image::Memory(all), Image::Memory(end)) => {
+    let all = model.image(&units, &newest);
+    assert!(
+        all.files == run.end.files,
+        "{what}: the trace does not tell what the disk has"
+    );
+    let same = match (all.memory, &run.end.memory) {
+        (Some(all), Some(end)) => {
             all[..end.len()] == end[..] && all[end.len()..].iter().all(|&byte| byte == 0)
         }
-        (all, end) => all == *end,
+        (all, end) => all.is_none() && end.is_none(),
     };
-    assert!(
-        same,
-        "{what}: the trace does not tell what memory or the disk has"
-    );
+    assert!(same, "{what}: the trace does not tell what memory has");
 }
 
 /// Wherever a process dies, in a call, in the recovery of another one or while that grows its pool: the

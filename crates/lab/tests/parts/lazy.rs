@@ -1,7 +1,7 @@
 //! The oracle: what recovery reads decides, and nothing else does.
 
 use everdram::EngineKind;
-use everdram_lab::image::{Image, Medium};
+use everdram_lab::image::Medium;
 use everdram_lab::lazy::{Oracle, Script};
 use everdram_lab::profile::Profile;
 use everdram_lab::unit::Unit;
@@ -19,9 +19,7 @@ fn memory() -> (Vec<u8>, [u64; 2]) {
     let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
     let start = ground.create(1).unwrap();
     let world = World::open(&ground, start, &Ears::default()).unwrap();
-    let Image::Memory(bytes) = world.killed() else {
-        panic!("memory leaves memory");
-    };
+    let bytes = world.killed().memory.expect("memory leaves memory");
     let lines = bytes.len() as u64 / LINE;
     assert!(bytes[bytes.len() - 1024..].iter().all(|&byte| byte == 0));
     (bytes, [lines - 2, lines - 5])

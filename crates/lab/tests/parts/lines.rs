@@ -5,6 +5,7 @@ use everdram_lab::lines::{Lines, Mute, Muted, Waste, key};
 use everdram_lab::model::Model;
 use everdram_lab::profile;
 use everdram_lab::trace::{Step, StepId};
+use everdram_lab::unit::Unit;
 use everdram_pm::LINE;
 use everdram_pm::lab::{Actor, Site, StoreKind};
 use rand::RngExt;
@@ -30,7 +31,7 @@ impl Memory {
     fn muted(mute: Option<Mute>) -> Memory {
         let bytes = vec![0; (LINES * LINE) as usize];
         Memory {
-            model: Model::new(&Image::Memory(bytes), LINES * LINE, mute),
+            model: Model::new(&Image::of_memory(bytes), LINES * LINE, mute),
             steps: 0,
             is_fenced: false,
         }
@@ -38,6 +39,11 @@ impl Memory {
 
     fn lines(&self) -> &Lines {
         self.model.lines().unwrap()
+    }
+
+    fn image(&self, units: &[Unit], pick: &[usize]) -> Vec<u8> {
+        let image = self.model.image(units, pick);
+        image.memory.expect("a memory has an image of memory")
     }
 
     fn step(&mut self, step: &Step) -> Option<Waste> {
@@ -266,9 +272,7 @@ fn lines_are_evicted_without_regard_to_each_other() {
     let mut images = BTreeSet::new();
     for first_choice in 0..units[0].choices.len() {
         for second in 0..units[1].choices.len() {
-            let Image::Memory(bytes) = memory.model.image(&units, &[first_choice, second]) else {
-                panic!("a memory has an image of memory");
-            };
+            let bytes = memory.image(&units, &[first_choice, second]);
             images.insert((bytes[0], bytes[64]));
         }
     }
@@ -356,13 +360,11 @@ fn an_image_has_one_hash() {
                 .map(|unit| random.random_range(0..unit.choices.len()))
                 .collect();
             let hash = memory.model.hash(&units, &pick);
-            let Image::Memory(bytes) = memory.model.image(&units, &pick) else {
-                panic!("a memory has an image of memory");
-            };
+            let bytes = memory.image(&units, &pick);
             assert_eq!(*back.entry(hash).or_insert_with(|| bytes.clone()), bytes);
             assert_eq!(*hashes.entry(bytes.clone()).or_insert(hash), hash);
             // A model that begins with this image, whatever room it has behind it, calls it the same.
-            let image = Image::Memory(bytes);
+            let image = Image::of_memory(bytes);
             for capacity in [LINES * LINE, 3 * LINES * LINE] {
                 let other = Model::new(&image, capacity, None);
                 assert_eq!(other.hash(&[], &[]), hash);

@@ -33,14 +33,12 @@ fn word(at: u64, value: u64) -> Step {
 /// chosen, and nothing is open afterwards.
 #[test]
 fn an_outage_decides_what_is_open() {
-    let start = Image::Memory(vec![0; 2 * LINE as usize]);
+    let start = Image::of_memory(vec![0; 2 * LINE as usize]);
     let trace = vec![word(0, 7), word(LINE, 8)];
     let mut seen = BTreeSet::new();
     for kept in 0..8 {
         let (held, image) = outage(&start, &trace, 2 * LINE, kept);
-        let Image::Memory(bytes) = &image else {
-            panic!("memory leaves memory");
-        };
+        let bytes = image.memory.expect("memory leaves memory");
         seen.insert((bytes[0], bytes[LINE as usize]));
         let mut lines = Lines::new(&[0; 2 * LINE as usize], 2 * LINE, None);
         for (id, step) in (0..).zip(trace.iter().chain([&Step::Outage(held)])) {
@@ -48,7 +46,7 @@ fn an_outage_decides_what_is_open() {
         }
         assert_eq!(lines.base(), bytes);
         assert_eq!(lines.dirty().count(), 0);
-        let same = Lines::new(bytes, 2 * LINE, None);
+        let same = Lines::new(&bytes, 2 * LINE, None);
         assert_eq!(lines.hash(&[], &[]), same.hash(&[], &[]));
     }
     assert_eq!(seen, BTreeSet::from([(0, 0), (0, 8), (7, 0), (7, 8)]));

@@ -2,7 +2,7 @@
 
 use everdram::EngineKind;
 use everdram_lab::call::Values;
-use everdram_lab::image::{Image, Medium};
+use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
 use everdram_lab::recorder::Recorder;
 use everdram_lab::trace::Step;
@@ -19,10 +19,8 @@ const STORES: u64 = 500;
 #[test]
 fn stores_are_written_down_in_their_order() {
     let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
-    let Image::Memory(start) = ground.create(1).unwrap() else {
-        panic!("memory is made of memory");
-    };
-    let world = World::open(&ground, Image::Memory(start), &Ears::default()).unwrap();
+    let start = ground.create(1).unwrap();
+    let world = World::open(&ground, start, &Ears::default()).unwrap();
     let region = world.pool.region();
     for kind in [StoreKind::Word, StoreKind::Bulk] {
         let recorder = Recorder::new(Values::default(), false, None);

@@ -1,9 +1,9 @@
 //! The model of a disk: each rule of its module text by itself.
 
 use everdram_lab::image::{Files, Image};
-use everdram_lab::model::{Model, files};
+use everdram_lab::model::Model;
 use everdram_lab::profile;
-use everdram_lab::sectors::SECTOR;
+use everdram_lab::sectors::{Part, SECTOR, part};
 use everdram_lab::trace::{DiskStep, Step, StepId};
 use everdram_lab::unit::Unit;
 use rand::RngExt;
@@ -26,7 +26,7 @@ impl Disk {
     fn new(sectors: usize) -> Disk {
         let files = Files::from([("file".to_owned(), vec![b'.'; sectors * SECTOR])]);
         Disk {
-            model: Model::new(&Image::Files(files), 0, None),
+            model: Model::new(&Image::of_files(files), 0, None),
             steps: 0,
             is_synced: false,
         }
@@ -59,6 +59,11 @@ impl Disk {
         self.step(DiskStep::Create { file, name });
     }
 
+    fn rename(&mut self, file: u32, name: &str) {
+        let name = name.to_owned();
+        self.step(DiskStep::Rename { file, name });
+    }
+
     fn sync(&mut self, file: u32, ok: bool) {
         self.step(DiskStep::Sync { file, ok });
     }
@@ -69,9 +74,13 @@ impl Disk {
 
     /// Everything that a crash may leave.
     fn after_crash(&self) -> Vec<Files> {
-        let units = self.model.units(&mut profile::random(1, 1));
+        self.images(&self.model.units(&mut profile::random(1, 1)))
+    }
+
+    /// Everything that a crash may leave that decides these.
+    fn images(&self, units: &[Unit]) -> Vec<Files> {
         let mut picks = vec![Vec::new()];
-        for unit in &units {
+        for unit in units {
             picks = picks
                 .into_iter()
                 .flat_map(|pick: Vec<usize>| {
@@ -79,8 +88,8 @@ impl Disk {
                 })
                 .collect();
         }
-        let images = picks.iter().map(|pick| self.model.image(&units, pick));
-        images.map(|image| files(&image).unwrap().clone()).collect()
+        let images = picks.iter().map(|pick| self.model.image(units, pick));
+        images.map(|image| image.files).collect()
     }
 
     /// The first byte of each sector of a file, in each image that has it; `-` where it is missing.
@@ -207,6 +216,45 @@ fn names_wait_for_the_directory() {
     disk.expect("file", &["."]);
 }
 
+/// The names that an image has, and the first byte behind each.
+fn listing(files: &Files) -> String {
+    let entries = files.iter();
+    let entries = entries.map(|(name, bytes)| format!("{name}:{}", shown(bytes[0])));
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// What a rename replaces is there until the directory is synced, and never together with what replaces it;
+/// the file is never under both names, nor under none.
+#[test]
+fn a_rename_happens_whole() {
+    let mut disk = Disk::new(1);
+    disk.create(7, "new");
+    disk.write(7, 0, b"a");
+    disk.sync(7, true);
+    disk.sync_directory(true);
+    let expect = |disk: &Disk, allowed: &[&str]| {
+        let found: BTreeSet<String> = disk.after_crash().iter().map(listing).collect();
+        let allowed = allowed.iter().map(|&listing| listing.to_owned()).collect();
+        assert_eq!(found, allowed);
+    };
+    disk.rename(7, "file");
+    expect(&disk, &["file:. new:a", "file:a"]);
+    // One that fails loses nothing, and a sync of the file says nothing of its name.
+    disk.sync_directory(false);
+    disk.sync(7, true);
+    expect(&disk, &["file:. new:a", "file:a"]);
+    // What the file is called next waits for what it was called before.
+    disk.rename(7, "last");
+    expect(&disk, &["file:. new:a", "file:a", "last:a"]);
+    // A file of another name knows nothing of that.
+    disk.create(8, "apart");
+    disk.write(8, 0, b"b");
+    disk.sync(8, true);
+    assert_eq!(disk.after_crash().len(), 6);
+    disk.sync_directory(true);
+    expect(&disk, &["apart:b last:a"]);
+}
+
 #[test]
 fn a_sync_of_the_directory_makes_no_contents_certain() {
     let mut disk = Disk::new(1);
@@ -259,8 +307,8 @@ fn no_two_images_have_one_hash() {
                 let image = disk.model.image(&units, &pick);
                 let found = back
                     .entry(disk.model.hash(&units, &pick))
-                    .or_insert_with(|| files(&image).unwrap().clone());
-                assert_eq!(Some(&*found), files(&image), "seed {seed}");
+                    .or_insert_with(|| image.files.clone());
+                assert_eq!(*found, image.files, "seed {seed}");
             }
         });
     }
@@ -331,8 +379,18 @@ fn nothing_but_a_sync_rules_images_out() {
     let mut ruled_out = 0;
     for seed in 0..SEEDS {
         let mut before: Vec<Unit> = Vec::new();
+        let mut named: Vec<Files> = Vec::new();
         random_steps(seed, |disk| {
-            let after = disk.model.units(&mut profile::random(1, 1));
+            let mut after = disk.model.units(&mut profile::random(1, 1));
+            let is_entry = |unit: &Unit| part(unit.place).1 == Part::Entry;
+            let entries: Vec<Unit> = after.extract_if(.., |unit| is_entry(unit)).collect();
+            let names: Vec<Files> = disk.images(&entries);
+            let is_kept = |files: &Files| names.contains(files);
+            assert!(
+                disk.is_synced || named.iter().all(is_kept),
+                "seed {seed}: names"
+            );
+            named = names;
             for unit in &before {
                 let same = after.iter().find(|other| other.place == unit.place);
                 let holds =
@@ -364,7 +422,11 @@ fn random_steps(seed: u64, mut look: impl FnMut(&Disk)) {
     for _ in 0..60 {
         let file = random.random_range(0..2);
         let at = random.random_range(0..3 * SECTOR);
-        match random.random_range(0..12) {
+        match random.random_range(0..13) {
+            12 => {
+                let name = ["file", "other", "third"][random.random_range(0..3)];
+                disk.rename(file, name);
+            }
             0..6 => disk.write(file, at, &[random.random_range(b'a'..b'd'); 80]),
             6 => disk.length(at as u64),
             7 => disk.step(DiskStep::Unlink { file: 1 }),
