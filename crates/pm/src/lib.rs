@@ -20,7 +20,7 @@
 //! # Ok::<(), everdram_pm::Error>(())
 //! ```
 //!
-//! A word cannot be published before what it stands for was fenced:
+//! A word cannot be published before the bytes it stands for were fenced:
 //!
 //! ```compile_fail,E0308
 //! let pool = everdram_pm::Pool::heap(1 << 20, 0, [0; 8]);
@@ -38,7 +38,7 @@
 //! let _ = lane.fence(dirty);
 //! ```
 //!
-//! Nobody but the pool can claim durability:
+//! Only the pool can claim durability:
 //!
 //! ```compile_fail,E0423
 //! let proof = everdram_pm::Durable(());

@@ -75,7 +75,7 @@ impl Memory {
         // Allocate before mapping, so that no access finds the medium full.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)
             .map_err(failed("allocating a file to measure"))?;
-        // SAFETY: nobody accesses the reservation yet, and the file has `length` bytes.
+        // SAFETY: no thread accesses the reservation yet, and the file has `length` bytes.
         unsafe {
             memory
                 .reservation

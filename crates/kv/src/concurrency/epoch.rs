@@ -186,7 +186,7 @@ impl Slot {
     #[inline]
     pub(crate) fn unhold(&self) {
         let pins = self.pins.get();
-        assert!(pins > 0, "a session ends a pin that it has not");
+        assert!(pins > 0, "a session ends a pin that it does not hold");
         let pins = pins - 1;
         self.pins.set(pins);
         if pins == 0
@@ -207,7 +207,7 @@ impl Drop for Slot {
         let mut free = self.epochs.slots_free.lock();
         debug_assert!(
             !free.contains(&self.number) || std::thread::panicking(),
-            "a session's slot is given back twice"
+            "a session's slot is released twice"
         );
         free.push(self.number);
     }

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const STRIPES: usize = if cfg!(miri) { 64 } else { 8192 };
 /// Versions have 47 bits.
 pub(crate) const VERSION_MAX: u64 = (1 << 47) - 1;
-/// Greatest version ever assigned. The clock has 2^40 more, which no pool will ever use up.
+/// Greatest version that a pool may hold. The clock has 2^40 more, which no store will use up.
 pub(crate) const STORED_VERSION_MAX: u64 = VERSION_MAX - (1 << 40);
 /// Owner numbers have 15 bits.
 pub(crate) const OWNERS_MAX: usize = 1 << 15;
@@ -106,7 +106,7 @@ impl Stripes {
     pub(crate) fn try_lock(&self, id: StripeId, owner: u16) -> bool {
         debug_assert!(
             usize::from(owner) < OWNERS_MAX,
-            "an owner's number runs into the version"
+            "an owner's number does not fit a stripe's word"
         );
         let word = &self.get(id).word;
         let seen = word.load(Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Stripes {
         let word = &self.get(id).word;
         assert!(
             Stripes::is_word_locked(word.load(Ordering::Relaxed)),
-            "a version is given out in a stripe that nobody holds"
+            "a version is assigned in an unlocked stripe"
         );
         // Only the holder writes the word, so load and store need not be atomic together.
         let next = word.load(Ordering::Relaxed) + (1 << VERSION_SHIFT);
@@ -169,7 +169,7 @@ impl Stripes {
     pub(crate) fn raise(&self, id: StripeId, version: u64) {
         assert!(
             version <= VERSION_MAX,
-            "a version that a stripe's word has no room for"
+            "a version does not fit a stripe's word"
         );
         let word = &self.get(id).word;
         let seen = word.load(Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl Stripes {
         let word = &self.get(id).word;
         assert!(
             Stripes::is_word_locked(word.load(Ordering::Relaxed)),
-            "a batch is published in a stripe that nobody holds"
+            "a batch is published in an unlocked stripe"
         );
         word.store(word.load(Ordering::Relaxed) | PUBLISHING, Ordering::Release);
     }
@@ -210,7 +210,7 @@ impl Stripes {
         let seen = word.load(Ordering::Relaxed);
         assert!(
             Stripes::is_word_locked(seen) || std::thread::panicking(),
-            "a stripe is given back that nobody holds"
+            "unlock of an unlocked stripe"
         );
         let version = seen >> VERSION_SHIFT << VERSION_SHIFT;
         word.store(version, Ordering::Release);
@@ -297,13 +297,10 @@ impl Stripes {
     #[inline]
     pub(crate) fn set_stamp(&self, id: StripeId, after: &Ordered) {
         publishes!();
-        debug_assert!(
-            self.is_locked(id),
-            "what reads depend on changes in a stripe that nobody holds"
-        );
+        debug_assert!(self.is_locked(id), "a stamp is set in an unlocked stripe");
         debug_assert!(
             self.stamp(id) <= after.lsn().0,
-            "what reads of a stripe depend on goes back"
+            "the stamp of a stripe decreases"
         );
         self.get(id).stamp.store(after.lsn().0, Ordering::Release);
     }
@@ -337,7 +334,7 @@ impl Publishing {
     pub(crate) fn begin(&self) {
         debug_assert!(
             self.0.load(Ordering::Relaxed) & 1 == 0,
-            "a session begins to publish a batch while it publishes another one"
+            "a session publishes two batches at once"
         );
         self.0
             .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
@@ -348,7 +345,7 @@ impl Publishing {
         publishes!();
         debug_assert!(
             self.0.load(Ordering::Relaxed) & 1 == 1,
-            "the end of a batch whose publication never began"
+            "a publication ends that never began"
         );
         self.0
             .store((self.0.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);

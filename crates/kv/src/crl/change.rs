@@ -35,10 +35,7 @@ impl<'a> Change<'a> {
 
     /// Writes the entry, with room for its head.
     pub(super) fn write(&self, into: &mut Vec<u8>) {
-        assert!(
-            self.version > 0,
-            "a change is written that has not got its version"
-        );
+        assert!(self.version > 0, "a change is written without its version");
         let removed = if self.value.is_none() { REMOVED } else { 0 };
         let value = self.value.unwrap_or(&[]);
         into.clear();
@@ -55,7 +52,7 @@ impl<'a> Change<'a> {
         }
         assert!(
             into.len().next_multiple_of(LINE as usize) == self.entry_bytes(),
-            "an entry is longer or shorter than room was asked for"
+            "an entry's length differs from its reserved room"
         );
     }
 

@@ -90,7 +90,7 @@ impl<'a> Entries<'a> {
                 self.position = next;
                 Ok(Some(entry))
             }
-            Next::Nothing => Err(corrupt(at, "a log record that was written is damaged")),
+            Next::Nothing => Err(corrupt(at, "a published log record is damaged")),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Cursor {
     fn at(&self, position: u64, bytes: u64) -> &[u8] {
         let from = (position - self.from) as usize;
         let Some(read) = self.bytes.get(from..from + bytes as usize) else {
-            panic!("bytes of a log are looked at that were not read");
+            panic!("bytes of a log are used that were not read");
         };
         read
     }

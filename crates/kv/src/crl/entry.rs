@@ -42,7 +42,7 @@ impl RecordAt {
     pub(crate) fn new(log: usize, position: u64) -> RecordAt {
         assert!(
             position < 1 << 56,
-            "a position in a log runs into the number of the log"
+            "a position in a log does not fit a record's place"
         );
         RecordAt((log as u64 + 1) << 56 | position)
     }
@@ -126,7 +126,7 @@ impl EntryHead {
 fn check_of_entry(secret: &Secret, at: u64, position: u64, bytes: &[u8]) -> u64 {
     assert!(
         bytes.len() >= ENTRY_HEAD,
-        "an entry that is shorter than its head"
+        "an entry is shorter than its head"
     );
     let sum = secret.sum_words([secret.sum(&bytes[8..]), at ^ SALT_ENTRY << 56, position]);
     sum.max(1)

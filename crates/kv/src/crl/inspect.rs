@@ -138,7 +138,7 @@ pub(crate) fn describe(pool: Arc<Pool>, inspection: &mut Inspection) -> Result<(
     let percent = used * 100 / most.max(1);
     field(
         "occupancy",
-        format!("{used} bytes, {percent} % of what is there before the logs are cleaned"),
+        format!("{used} bytes, {percent} % of the bytes at which cleaning starts"),
     );
     inspection.kinds.push(KindCount {
         kind: "logs",

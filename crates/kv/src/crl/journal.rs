@@ -114,7 +114,9 @@ impl<V: Volatile> Journal<V> {
     pub fn open(path: impl AsRef<Path>, options: &Options, map: V) -> Result<Journal<V>, Error> {
         let path = path.as_ref();
         if options.read_only {
-            return Err(Error::Options("a journal is opened to write".into()));
+            return Err(Error::Options(
+                "a journal has no read-only mode; open it without `read_only`".into(),
+            ));
         }
         let pool = pool_of(path, options, identity(options)?, vec![JOURNAL])?;
         Journal::over(pool, map).map_err(|error| error.at_path(path))
@@ -143,7 +145,7 @@ impl<V: Volatile> Journal<V> {
         let at = match pool.extents(OWNER).as_slice() {
             [] => pool.allocate(OWNER, bytes, 4096)?.at,
             [extent] if extent.bytes == bytes => extent.at,
-            _ => return damaged(0, "the extent of the logs has another size than they"),
+            _ => return damaged(0, "the extent of the logs has the wrong size"),
         };
         let mut found = ReadFlusher::new(pool.lane());
         let shape = Shape { at, ..shape };

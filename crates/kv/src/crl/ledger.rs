@@ -75,7 +75,7 @@ impl Ledger {
     fn to_bytes(&self, secret: &Secret, at: u64) -> Vec<u8> {
         assert!(
             self.heads.len() <= LOGS_MAX,
-            "a ledger of so many logs runs into its copy"
+            "a ledger of this many logs overlaps its copy"
         );
         let mut bytes = vec![0; 8];
         let words = [self.sequence, self.epoch];
@@ -153,7 +153,7 @@ impl Ledger {
             };
         };
         if !newest.is_sound(pool.incarnation()) {
-            return Err(corrupt(LEDGERS_AT, "a ledger says what cannot be"));
+            return Err(corrupt(LEDGERS_AT, "a ledger has an impossible value"));
         }
         if !agree {
             newest.write(&mut found.lane);

@@ -112,11 +112,11 @@ impl Logs {
         let heads = ledger.heads.len();
         assert!(
             heads == shape.count || heads == 0,
-            "a ledger of another number of logs"
+            "the ledger has another number of logs"
         );
         assert!(
             2 * shape.entry_most as u64 + shape.reserved <= shape.log_bytes,
-            "logs that never have room for an entry"
+            "the logs never have room for an entry"
         );
         Logs {
             pool,
@@ -229,13 +229,10 @@ impl Logs {
         operations: u32,
     ) -> (RecordAt, Flushed) {
         assert!(bytes.len() <= self.shape.entry_most && self.fits(group));
-        assert!(
-            operations > 0,
-            "an entry without operations would be taken for padding"
-        );
+        assert!(operations > 0, "an entry has no operations, like padding");
         debug_assert!(
             self.is_held(group.log),
-            "an entry is appended to a log that nobody holds"
+            "an entry is appended to an unlocked log"
         );
         bytes.resize(bytes.len().next_multiple_of(LINE as usize), 0);
         let mut padding_flushed = None;
@@ -268,7 +265,7 @@ impl Logs {
         let at = self.place(group.log, group.tail);
         debug_assert!(
             bytes.len() as u64 <= self.to_end(group.tail) && at.is_multiple_of(LINE),
-            "an entry goes across the end of its log, or begins within a line"
+            "an entry crosses the end of its log, or is not at a line"
         );
         // The current epoch, read while the key's row is held: the group may have begun long before another
         // writer wrote this key.
@@ -283,13 +280,10 @@ impl Logs {
     #[inline]
     pub(crate) fn end(&self, group: Group) -> usize {
         let log = &self.logs[group.log];
-        assert!(
-            self.is_held(group.log),
-            "a log is given back that nobody holds"
-        );
+        assert!(self.is_held(group.log), "unlock of an unlocked log");
         assert!(
             log.published.load(Ordering::Relaxed) <= group.tail,
-            "what is published of a log goes back"
+            "the published position of a log decreases"
         );
         log.tail.store(group.tail, Ordering::Relaxed);
         publishes!();
@@ -321,10 +315,10 @@ impl Logs {
 
     /// Sets the epoch, before anything runs.
     pub(super) fn set_epoch(&self, epoch: u64) {
-        assert!(epoch > self.reclaimed(), "an epoch begins once more");
+        assert!(epoch > self.reclaimed(), "a log epoch is used twice");
         assert!(
             !(0..self.count()).any(|log| self.is_held(log)),
-            "an epoch is set while somebody writes"
+            "an epoch is set while a writer holds a log"
         );
         self.epoch.store(epoch, Ordering::SeqCst);
     }
@@ -341,11 +335,11 @@ impl Logs {
     pub(super) fn restore(&self, log: usize, head: u64, tail: u64) {
         assert!(
             head <= tail && tail - head <= self.shape.log_bytes,
-            "a log is found to end before it begins, or to be longer than it is"
+            "a recovered log ends before it begins, or exceeds its size"
         );
         assert!(
             (head | tail).is_multiple_of(LINE),
-            "a log is found to end within a line"
+            "a recovered log does not end at a line"
         );
         let log = &self.logs[log];
         for (place, position) in [
@@ -455,7 +449,7 @@ impl Log {
     }
 
     pub(super) fn stop_gleaning(&self) {
-        assert!(self.is_gleaned(), "a log is given back that nobody gleans");
+        assert!(self.is_gleaned(), "a log is released that has no gleaner");
         publishes!();
         self.gleaning.store(false, Ordering::Release);
     }

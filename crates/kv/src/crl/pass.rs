@@ -2,7 +2,7 @@
 //! reclaim it.
 //!
 //! ```text
-//!   idle ─ whoever asks wants one ─▶ ending ─ nobody writes in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
+//!   idle ─ a thread asks for one ─▶ ending ─ no writer left in that epoch ─▶ gleaning ─ all logs gleaned ─▶ ledger ─▶ idle
 //! ```
 //!
 //! No thread owns a pass. A thread that has time, or waits for room, takes a bounded step of it.
@@ -122,14 +122,14 @@ impl Logs {
         let limit = log.published.load(Ordering::Acquire);
         assert!(
             log.is_gleaned() && position <= limit,
-            "a log is gleaned that has no gleaner, or beyond what is published"
+            "a log is gleaned without a gleaner, or beyond its published position"
         );
         cursor.switch_to(number);
         let mut entries = Entries::new(self, cursor, [position, limit], epoch);
         back.apply(&mut entries)?;
         assert!(
             (position..=limit).contains(&entries.position),
-            "a gleaner's cursor goes back, or beyond what is published"
+            "a gleaner's cursor decreases, or exceeds the published position"
         );
         publishes!();
         log.cursor.store(entries.position, Ordering::Release);
@@ -138,10 +138,7 @@ impl Logs {
 
     /// Writes the ledger; then writers may use the room before the new heads.
     fn reclaim(&self, back: &mut impl Back, epoch: u64) {
-        assert!(
-            epoch < self.epoch(),
-            "an epoch is reclaimed that has not ended"
-        );
+        assert!(epoch < self.epoch(), "an epoch is reclaimed before its end");
         let heads: Vec<u64> = (0..self.count())
             .map(|number| self.log(number).cursor.load(Ordering::Acquire))
             .collect();
@@ -149,7 +146,7 @@ impl Logs {
         let mut moves = ledger.heads.iter().zip(&heads);
         assert!(
             moves.all(|(before, head)| before <= head),
-            "the head of a log goes back"
+            "the head of a log decreases"
         );
         let mut next = Ledger {
             sequence: ledger.sequence + 1,

@@ -120,7 +120,7 @@ impl Logs {
             while let Next::Entry(entry, next) = cursor.next(self, position, limit) {
                 if !entry.head.is_sound(position, incarnation) || !replay.is_sound(&entry) {
                     let at = self.place(number, position);
-                    let error = corrupt(at, "a log record says what cannot be");
+                    let error = corrupt(at, "a log record has impossible content");
                     replay.tolerate(error, &entry)?;
                     position = next;
                     continue;

@@ -133,7 +133,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
 
     fn append(&mut self, log: &mut HeldLog<'_, V>, change: &Change<'_>) -> Flushed {
         let Some(group) = &mut log.group else {
-            panic!("an entry without a log to append it to");
+            panic!("an entry is appended without a log");
         };
         change.write(&mut self.entry);
         let logs = &self.journal.logs;
@@ -172,7 +172,7 @@ impl<'a, V: Volatile> Writer<'a, V> {
             if is_enough && journal.logs.are_full() && !is_old {
                 let (used, _) = journal.used_bytes();
                 return Err(Error::NoSpace(format!(
-                    "its logs hold {used} bytes of what the map has; remove something, or make a journal with longer logs"
+                    "its logs hold {used} bytes of current entries; remove keys, or create a journal with longer logs"
                 )));
             }
             match self.step() {

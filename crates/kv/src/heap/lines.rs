@@ -368,12 +368,12 @@ impl Lines {
         debug_assert_eq!(
             chunk.state.load(Ordering::Relaxed),
             OWNED,
-            "lines are taken of a chunk that nobody has claimed"
+            "lines are taken from an unclaimed chunk"
         );
         let at = find(chunk.taken, claim.from, lines)?;
         debug_assert!(
             at >= self.header_lines && at + lines <= self.chunk_lines,
-            "lines are handed out that are a chunk's header, or behind it"
+            "lines are taken outside the usable part of a chunk"
         );
         mark(chunk.taken, at, lines);
         chunk.free.fetch_sub(lines, Ordering::SeqCst);
@@ -392,7 +392,7 @@ impl Lines {
         let (number, from) = self.place_of(line);
         assert!(
             lines > 0 && from >= self.header_lines && from + lines <= self.chunk_lines,
-            "lines are given back that were not handed out in one piece"
+            "lines are given back that are not one usable piece"
         );
         clear(self.known(number).taken, from, lines);
         self.known(number).free.fetch_add(lines, Ordering::SeqCst);
@@ -430,7 +430,7 @@ impl Lines {
     /// Changes the state of a chunk; no other thread may change it now.
     fn change_state(&self, number: u32, from: u32, to: u32) {
         let before = self.known(number).state.swap(to, Ordering::SeqCst);
-        assert_eq!(before, from, "chunk {number} belongs to somebody else");
+        assert_eq!(before, from, "chunk {number} is in another state");
     }
 
     fn make_run(&self, first: u32, count: u32) {
@@ -474,7 +474,7 @@ impl Lines {
                 debug_assert_eq!(
                     next_taken(chunk.taken, self.header_lines, self.chunk_lines),
                     self.chunk_lines,
-                    "a chunk counts as wholly free, and has lines that are taken"
+                    "a chunk counts as wholly free, but has taken lines"
                 );
                 chunk.state.store(POOL, Ordering::SeqCst);
                 stock.put(number, 1);
@@ -505,7 +505,7 @@ impl Stock {
         let before = self.pool.range(..first + count).next_back();
         assert!(
             before.is_none_or(|(before, length)| before + length <= first),
-            "chunks are put into the pool that are in it"
+            "chunks are added to the pool twice"
         );
         if let Some((&before, &length)) = self.pool.range(..first).next_back()
             && before + length == first
@@ -575,7 +575,7 @@ pub(super) fn masks(from: u32, lines: u32, mut each: impl FnMut(usize, u64)) {
 fn mark(taken: &[AtomicU64], from: u32, lines: u32) {
     masks(from, lines, |word, bits| {
         let before = taken[word].fetch_or(bits, Ordering::Relaxed);
-        assert_eq!(before & bits, 0, "lines that are taken");
+        assert_eq!(before & bits, 0, "lines are taken twice");
     });
 }
 
@@ -583,7 +583,7 @@ fn clear(taken: &[AtomicU64], from: u32, lines: u32) {
     masks(from, lines, |word, bits| {
         // Release: the next owner must see that all readers are done.
         let before = taken[word].fetch_and(!bits, Ordering::Release);
-        assert_eq!(before & bits, bits, "lines that are free");
+        assert_eq!(before & bits, bits, "free lines are given back");
     });
 }
 

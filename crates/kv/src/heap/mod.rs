@@ -147,10 +147,7 @@ impl Heap {
         let count = (extent.bytes / self.chunk_bytes) as u32;
         let sound = extent.at.is_multiple_of(self.chunk_bytes) && count > 0;
         if !sound || !self.lines.add(first, count) {
-            return Err(corrupt(
-                extent.at,
-                "an extent of the heap that it cannot have",
-            ));
+            return Err(corrupt(extent.at, "the heap has an impossible extent"));
         }
         let words = self.chunk_bytes / LINE / 64;
         let mut header = vec![0; ((1 + words) * 8) as usize];
@@ -175,7 +172,7 @@ impl Heap {
                     if (1..=first + count - number).contains(&chunks) =>
                 {
                     let adopted = self.lines.adopt_run(number, chunks);
-                    assert!(adopted, "chunks that nobody has read yet");
+                    assert!(adopted, "a run of unread chunks is adopted");
                     if matches!(descriptor, Some(Descriptor::Taken(_))) {
                         self.found.lock().push(number);
                     }
@@ -244,7 +241,7 @@ impl Heap {
             if let Some(line) = self.lines.take(claim, lines) {
                 debug_assert!(
                     self.pool.region().contains(line * LINE, bytes),
-                    "room is handed out that the pool does not have"
+                    "an object lies outside the pool"
                 );
                 return Ok(line * LINE);
             }
@@ -339,12 +336,14 @@ impl Heap {
         })?;
         assert!(
             (extent.at | extent.bytes).is_multiple_of(self.chunk_bytes),
-            "the pool has grown by what is no whole chunks"
+            "the pool has grown by a part of a chunk"
         );
         let count = (extent.bytes / self.chunk_bytes) as u32;
         match self.lines.add(self.chunk_of(extent.at), count) {
             true => Ok(()),
-            false => Err(Error::NoSpace("a heap has so many chunks at most".into())),
+            false => Err(Error::NoSpace(
+                "the heap has no more chunk numbers; make a new pool with larger chunks".into(),
+            )),
         }
     }
 
@@ -356,7 +355,7 @@ impl Heap {
             false => {
                 debug_assert!(
                     self.lines.are_taken(at / LINE, lines_for(bytes)),
-                    "an object is published whose lines are free"
+                    "an object with free lines is published"
                 );
                 self.bits(at, bytes, |word, bits| txn.raise(word, bits));
             }
@@ -387,7 +386,7 @@ impl Heap {
         let at = at - RUN_HEAD;
         assert!(
             at.is_multiple_of(self.chunk_bytes),
-            "an object is taken for a run, and does not begin where a chunk does"
+            "an object is a run, but does not begin at a chunk"
         );
         txn.set(at, descriptor.word(self.pool.secret(), at));
     }

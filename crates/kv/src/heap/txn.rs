@@ -174,7 +174,7 @@ impl Redo {
         if !edits.iter().all(contains) {
             return Err(corrupt(
                 area,
-                "a transaction's record names places outside of the pool",
+                "a transaction's record names places outside the pool",
             ));
         }
         // A killed process may have left the record in the caches only. Without this flush, a power loss
@@ -287,7 +287,7 @@ impl Txn {
         // Recovery would refuse such a place.
         debug_assert!(
             place & !7 >= ROOT_AT && self.redo.pool.region().contains(place & !7, 8),
-            "a transaction names a place outside of the pool"
+            "a transaction names a place outside the pool"
         );
         let raises = |edit: &Edit| edit.place == place && edit.operand & operand != 0;
         debug_assert!(
@@ -306,7 +306,7 @@ impl Txn {
             last.operand |= operand;
             return;
         }
-        assert!(self.room() > 0, "a transaction has so many edits at most");
+        assert!(self.room() > 0, "a transaction has too many edits");
         self.edits.push(Edit { place, operand });
     }
 
@@ -343,7 +343,7 @@ impl Txn {
         self.record.resize(lines, 0);
         assert!(
             LINE + lines as u64 <= self.redo.area_bytes,
-            "a transaction's record runs out of its area"
+            "a transaction's record exceeds its area"
         );
         let flushed = lane.stream(area + LINE, &self.record);
         let _committed = lane.fence(flushed);
@@ -357,7 +357,7 @@ impl Drop for Txn {
     fn drop(&mut self) {
         debug_assert!(
             self.is_empty() || std::thread::panicking(),
-            "a transaction is dropped that was neither committed nor forgotten"
+            "a transaction is dropped with edits"
         );
         self.redo.free.lock().push(self.area);
     }

@@ -39,7 +39,7 @@ impl Pages {
     /// Adds a page; at most [`PAGES_MAX`].
     pub(crate) fn push(&mut self, number: u32) {
         let Some(place) = self.numbers.get_mut(self.count) else {
-            panic!("a segment of more pages than a line has words");
+            panic!("a segment has more pages than a line has words");
         };
         *place = number;
         self.count += 1;
@@ -73,7 +73,7 @@ impl Stock {
         let is_handed_out = |page: &u32| *page < self.fresh && !self.free.contains(page);
         debug_assert!(
             pages.as_slice().iter().all(is_handed_out),
-            "a free page is given back again"
+            "a free page is given back"
         );
     }
 }
@@ -208,7 +208,7 @@ impl Arena {
         stock.assert_handed_out(&pages);
         assert!(
             stock.retired.back().is_none_or(|(last, _)| *last < stamp),
-            "pages are retired in another order than that of their stamps"
+            "pages are retired out of the order of their stamps"
         );
         stock.retired.push_back((stamp, pages));
     }

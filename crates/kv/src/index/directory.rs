@@ -119,7 +119,7 @@ impl Directory {
         assert_eq!(
             width_of(segments, root.depth()),
             1 << (root.depth() - depth_before),
-            "segments that do not fill the range of the one they replace"
+            "segments do not cover the range of the one they replace"
         );
         let mut lines = root.lines_from(arena, place);
         for segment in segments {
@@ -169,7 +169,7 @@ impl Directory {
             assert_eq!(
                 width_of(segments, root.depth()),
                 1 << root.depth(),
-                "segments that do not fill the range of all hashes"
+                "segments do not cover all hashes"
             );
             for (line, segment) in root.lines(arena).zip(segments) {
                 publishes!();
@@ -188,7 +188,7 @@ impl Directory {
         assert_eq!(
             width_of(segments, depth),
             1 << depth,
-            "segments that do not fill the range of all hashes"
+            "segments do not cover all hashes"
         );
         let root = Directory::array(arena, &mut arrays, depth)?;
         let mut lines = root.lines(arena);

@@ -243,7 +243,7 @@ fn anchor(
     assert_eq!(
         hashes.len(),
         locations.len(),
-        "some of the keys of a segment were not hashed"
+        "some keys of a segment were not hashed"
     );
     for ((entry, location), hash) in entries.iter_mut().zip(locations).zip(hashes) {
         if !shape.agrees(place, entry.tag(), hash) {

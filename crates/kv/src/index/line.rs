@@ -235,7 +235,7 @@ impl Line<'_> {
         let pages = segment.pages.as_slice();
         assert!(
             segment.shape.is_sound() && pages.len() == segment.shape.pages as usize,
-            "a segment of a shape that cannot be, or of other pages than it says"
+            "a segment has an impossible shape, or the wrong number of pages"
         );
         for (at, place) in self.0.iter().enumerate().rev() {
             let word = pages.get(at).map_or(0, |page| {

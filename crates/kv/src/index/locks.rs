@@ -76,7 +76,7 @@ impl Locks {
     fn number(&self, number: usize) -> &Lock {
         match self.0.get(number) {
             Some(lock) => lock,
-            None => unreachable!("there is a lock for every {LOCK_BITS} bits"),
+            None => unreachable!("{LOCK_BITS} bits number the locks"),
         }
     }
 

@@ -61,7 +61,7 @@ impl Spare {
     fn reservation(&self) -> &Reservation {
         match &self.reservation {
             Some(reservation) => reservation,
-            None => unreachable!("it is taken when it is dropped"),
+            None => unreachable!("a spare reservation is used after its drop"),
         }
     }
 

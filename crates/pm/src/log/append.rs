@@ -74,11 +74,11 @@ impl Shared {
             pending.push_image(at, bytes, &self.options.region);
             self.dirty.mark(at, bytes);
         }
-        debug_assert!(rest.is_empty(), "a group has lines that belong nowhere");
+        debug_assert!(rest.is_empty(), "a group has lines without a place");
         let end = pending.finish_group();
         assert!(
             end - begun <= content.footprint(),
-            "a group took more of the log than room was made for"
+            "a group exceeds its footprint in the log"
         );
         watch.over();
         end

@@ -112,13 +112,10 @@ impl Shared {
     fn copy_page(&self, page: u64, run: &mut Run) {
         let region = &self.options.region;
         let at = page * PAGE;
-        assert!(
-            at < region.len(),
-            "a page outside of the pool was stored to"
-        );
+        assert!(at < region.len(), "a page outside the pool is dirty");
         debug_assert!(
             run.pages.last().is_none_or(|&last| last < page),
-            "pages are written in their order"
+            "pages are written out of order"
         );
         let bytes = PAGE.min(region.len().saturating_sub(at)) as usize;
         let from = run.bytes.len();

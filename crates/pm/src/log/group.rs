@@ -121,7 +121,7 @@ impl Content {
     pub(super) fn push_shared(&mut self, at: u64, bytes: u64) {
         debug_assert!(
             at.is_multiple_of(LINE) && bytes.is_multiple_of(LINE),
-            "a part of a line goes to the log"
+            "a partial line goes to the log"
         );
         if let Some((from, length)) = self.shared.last_mut()
             && (*from..=*from + *length).contains(&at)

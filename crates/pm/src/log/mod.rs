@@ -6,7 +6,7 @@
 //! pages to the image file, and frees the log before it.
 //!
 //! ```text
-//!  lanes ── Group::close ──> Pending ── whoever waits leads: write + fdatasync ──> segments `log-NNNNNN`
+//!  lanes ── Group::close ──> Pending ── a waiter leads: write + fdatasync ──> segments `log-NNNNNN`
 //!     \                                                                                  |
 //!      stores ──> private pages ── checkpoint, after the log is durable ──> image   recovery
 //! ```

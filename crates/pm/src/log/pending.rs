@@ -144,7 +144,7 @@ impl Pending {
         let part = bytes.min((room - ENTRY as u64) / LINE * LINE);
         debug_assert!(
             part != 0 && part.is_multiple_of(LINE),
-            "an entry of the log with a part of a line"
+            "an entry of the log has a partial line"
         );
         self.batch.bytes.extend_from_slice(&entry_header(at, part));
         part
@@ -200,7 +200,7 @@ impl Pending {
         into.start = self.end().next_multiple_of(BLOCK);
         assert!(
             self.batch.start.is_multiple_of(BLOCK),
-            "a batch begins inside of a block, and would overwrite what is durable"
+            "a batch begins inside a block, and would overwrite durable bytes"
         );
         std::mem::swap(&mut self.batch, into);
         self.clocked = false;

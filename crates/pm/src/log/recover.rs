@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
             return Err(self.corrupt(
                 0,
                 0,
-                format!("the superblock's checkpoint {checkpoint} is no block boundary"),
+                format!("the superblock's checkpoint {checkpoint} is not a block boundary"),
             ));
         }
         let mut run = Run::new(self.options, self.files.len());

@@ -281,7 +281,7 @@ impl Shared {
         let end = segments.end();
         assert!(
             end >= self.prepared_end.load(Ordering::Acquire),
-            "the log has less room than somebody may have been told"
+            "the log has less room than an append may rely on"
         );
         self.prepared_end.store(end, Ordering::Release);
         self.room.notify_all();

@@ -51,7 +51,7 @@ impl Shared {
         };
         assert!(
             writer.batch.start >= writer.end,
-            "a batch lies over frames that are durable"
+            "a batch overlaps durable frames"
         );
         writer.seal(self);
         match self.write(&writer.batch) {
@@ -61,7 +61,7 @@ impl Shared {
                 let end = writer.batch.end();
                 assert!(
                     end > self.durable.load(Ordering::Relaxed),
-                    "what is durable would not be any more"
+                    "the durable position decreases"
                 );
                 self.durable.store(end, Ordering::Release);
                 drop(writer);

@@ -213,7 +213,7 @@ impl Dram {
         let usable = usable.ok_or(refused(Errno::NOMEM))?;
         assert!(
             usable >= bytes && usable > self.bytes(),
-            "memory that is in use would be taken away"
+            "the usable memory would shrink"
         );
         #[cfg(not(miri))]
         self.memory.fill_with_zeros(usable).map_err(refused)?;

@@ -393,10 +393,7 @@ impl Lane {
         let Dirty { at, bytes } = dirty;
         let lines = lines_of(at, bytes);
         let region = self.pool.region();
-        debug_assert!(
-            region.contains(at, bytes),
-            "what was stored lies outside of the pool"
-        );
+        debug_assert!(region.contains(at, bytes), "a flush lies outside the pool");
         let persist = &mut self.persist;
         told!(
             self,

@@ -204,7 +204,7 @@ impl Reservation {
             // According to the manual a failed call may have removed the old mapping.
             // SAFETY: inside our own reservation; the pages have this protection already, if they are there.
             if unsafe { rustix::mm::mprotect(at, bytes, unchanged) }.is_err() {
-                eprintln!("everdram: a pool's memory is gone, and its file could not be mapped: {bytes} bytes");
+                eprintln!("everdram: a failed mmap removed {bytes} bytes of a pool's memory, and the process cannot continue");
                 std::process::abort();
             }
         })

@@ -47,7 +47,7 @@ impl Extents {
     pub(crate) fn push(&mut self, extent: Extent) -> bool {
         assert!(
             extent.at >= self.end(),
-            "extents are added behind the last one"
+            "an extent lies before the end of the last one"
         );
         let full = self.0.len() == EXTENTS_MAX;
         match self.0.last_mut() {

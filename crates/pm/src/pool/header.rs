@@ -138,7 +138,7 @@ fn unreadable(path: &Path, flaws: &[(u64, Flaw)]) -> Error {
         Some((offset, what)) => corrupt(
             path,
             offset,
-            format!("{what}, and the other copy is no better"),
+            format!("{what}, and the other copy is unusable, too"),
         ),
         None => Error::NotAPool {
             path: path.into(),

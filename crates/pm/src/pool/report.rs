@@ -81,7 +81,7 @@ fn why(medium: Medium, probe: &Probe) -> String {
             "asked for: the instructions of persistent memory, on ordinary memory".into()
         }
         Medium::File if probe.medium == Medium::Pmem => {
-            format!("the pool is of ordinary files, although {}", probe.why)
+            format!("the pool uses ordinary files, although {}", probe.why)
         }
         _ => probe.why.clone(),
     }

@@ -90,7 +90,7 @@ const _: () = {
     assert!(DATA_AT.is_multiple_of(PAGE) && IMAGE_BYTES_MAX.is_multiple_of(PAGE));
     assert!(
         1688 + size_of::<ExtentLayout>() * EXTENTS_MAX == 4088,
-        "extents end where the checksum is"
+        "the extents end at the checksum"
     );
 };
 
