@@ -1,5 +1,5 @@
-//! An order and the stock that it takes from, all or none: a batch, and a transaction where the decision
-//! depends on what is there. Kill it whenever you like: of no order there is half.
+//! An order and the stock that it takes, atomically: a batch, and a transaction whose decision depends on the
+//! current stock. Kill it at any time: no order is ever there in half.
 //!
 //! `cargo run -p everdram --example batch -- PATH`
 
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::open(path, &Options::default())?;
     let mut session = store.session()?;
 
-    // Known before: a batch.
+    // The writes are known in advance: a batch.
     let mut delivery = Batch::new();
     for item in ["apples", "pears"] {
         delivery.put(format!("stock:{item}").as_bytes(), &10_u64.to_le_bytes());
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     delivery.put(b"last delivery", b"apples and pears");
     session.apply(&delivery)?;
 
-    // Decided under the keys' locks: a transaction.
+    // The writes depend on a decision under the keys' locks: a transaction.
     let (stock, order) = (b"stock:apples", b"order:1");
     let mut left = 0;
     session.transaction(Scope::Keys(&[stock, order]), &mut |shop| {

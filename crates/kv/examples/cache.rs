@@ -1,5 +1,5 @@
-//! A cache with expiry that is warm again after a restart: what was computed within the last minute is taken
-//! from the store, everything else is computed.
+//! A cache with expiry that is warm after a restart: results of the last minute come from the store, all
+//! others are computed.
 //!
 //! `cargo run -p everdram --example cache -- PATH NUMBER`
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// How many primes there are, from the cache if it is there.
+/// The number of primes, from the cache if it has it.
 fn remembered(session: &mut Session, number: u64) -> Result<u64, Error> {
     let key = format!("primes:{number}");
     if let Some(value) = session.get(key.as_bytes())?

@@ -1,5 +1,5 @@
-//! Counters that threads share and no crash sets back: an 8-byte word of a value is added to, atomically and
-//! durably. With records of one size (`Options::fixed`) that happens in place.
+//! Counters that threads share and no crash sets back: each addition changes an 8-byte word of a value,
+//! atomically and durably. With records of one size (`Options::fixed`) it happens in place.
 //!
 //! `cargo run --release -p everdram --example counters -- PATH`
 

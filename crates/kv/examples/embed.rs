@@ -1,4 +1,4 @@
-//! The least program: open a store, put, get, iterate, close. What it put before is there when it runs again.
+//! The smallest program: open a store, put, get, iterate, close. A second run finds the keys of the first.
 //!
 //! `cargo run -p everdram --example embed -- PATH`
 

@@ -1,12 +1,12 @@
-//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it whenever you like, and
-//! run it again: `cargo run --release -p everdram --example persistent_map -- PATH`
+//! A hash map of the crate `scc`, made persistent by cross-referencing logs. Kill it at any time, and run it
+//! again: `cargo run --release -p everdram --example persistent_map -- PATH`
 
 use everdram::Options;
 use everdram::crl::{Journal, Volatile};
 use scc::HashMap;
 use std::time::Instant;
 
-/// A plain map in DRAM; with each value the number that the journal knows it by.
+/// A plain map in DRAM; each value has the journal's number for it.
 #[derive(Default)]
 struct Map(HashMap<Vec<u8>, (u64, Vec<u8>)>);
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Counts for ten seconds, from where the last run came to.
+/// Counts for ten seconds, from the result of the last run.
 fn count(journal: &Journal<Map>, name: &str) -> Result<(), everdram::Error> {
     let key = name.as_bytes();
     let Map(map) = journal.map();

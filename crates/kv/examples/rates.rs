@@ -1,4 +1,4 @@
-//! Rates of the library on a medium, beside the machine's own: a first look, not a benchmark.
+//! Rates of the library on a medium, beside the machine's own: a first impression, not a benchmark.
 //!
 //! `cargo run --release -p everdram --example rates -- emulated /dev/shm/rates`
 //! `cargo run --release -p everdram --example rates -- file /var/tmp/rates`
@@ -49,7 +49,7 @@ fn key(number: u64) -> [u8; KEY] {
     key
 }
 
-/// A cheap permutation of 0..count, so that keys come in no order.
+/// A cheap permutation of 0..count, so that keys are unordered.
 fn shuffled(number: u64, count: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count
 }
@@ -146,7 +146,7 @@ fn bare_rate(dir: &Path) -> std::io::Result<f64> {
 
 fn file_rates(store: &Store, bare: f64) -> Result<(), everdram::Error> {
     let value = [7; VALUE];
-    // Threads, sessions of each, writes that each session has in flight.
+    // Threads, sessions of each, writes in flight per session.
     for (threads, each, flight) in [(1, 1, 1), (8, 1, 1), (8, 8, 1), (64, 1, 1), (64, 1, 16)] {
         let start = Instant::now();
         let puts: u64 = std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p everdram-resp --example serve -- PATH [PORT] [auto|pmem|file|emulated]
 //! ```
-//! It runs until SHUTDOWN. `everdram serve` is the one for daily use.
+//! It runs until SHUTDOWN. For daily use there is `everdram serve`.
 
 use everdram::{Options, Store};
 use everdram_resp::{Server, Settings};

@@ -1,7 +1,7 @@
 //! The format of the log on disk: frames of entries.
 //!
 //! ```text
-//!  frame   0  checksum     of everything after it, keyed  with the pool's secret
+//!  frame   0  checksum     of everything after it, keyed with the pool's secret
 //!          8  magic
 //!         16  lsn          position of this frame in the log
 //!         24  body bytes

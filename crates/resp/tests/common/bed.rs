@@ -1,4 +1,4 @@
-//! Where tests put their stores: which engine, on which medium.
+//! The stores of tests: which engine, on which medium.
 //!
 //! Tests run over every engine, on emulated persistent memory and on files. `EVERDRAM_TEST_ENGINE=model`
 //! takes the model instead; `EVERDRAM_TEST_MEDIUM=file` (or `emulated`) runs everything on that medium.
@@ -16,7 +16,7 @@ pub(crate) struct Bed {
     medium: Medium,
 }
 
-/// The medium that was asked for, if any.
+/// The medium in the environment, if any.
 pub(crate) fn asked_medium() -> Option<Medium> {
     match std::env::var("EVERDRAM_TEST_MEDIUM").ok()?.as_str() {
         "file" => Some(Medium::File),
@@ -25,7 +25,7 @@ pub(crate) fn asked_medium() -> Option<Medium> {
     }
 }
 
-/// The engine that was asked for instead of all, if any.
+/// The only engine to test, if the environment names one.
 fn asked_engine() -> Option<EngineKind> {
     let name = std::env::var("EVERDRAM_TEST_ENGINE").ok()?;
     Some(name.parse().expect("EVERDRAM_TEST_ENGINE names an engine"))

@@ -1,21 +1,21 @@
-//! How far two right servers may differ in the reply to a command.
+//! How far two correct servers may differ in the reply to a command.
 
 use crate::connection::Answer;
 
-/// COUNT of a SCAN that visits everything in one step, so that its result can be compared.
+/// COUNT of a SCAN that visits everything in one step, so that its result is comparable.
 const WHOLE_SCAN: &[u8] = b"10000";
 
 #[derive(Debug)]
 pub(crate) enum Mode {
     /// Not at all.
     Exact,
-    /// In the order of the parts, at any depth.
+    /// In the order of the elements, at any depth.
     AnyOrder,
     /// In everything but the kind of reply: null, string, integer, error.
     SameKind,
     /// In an integer by this much, if it is not negative.
     Near(i64),
-    /// Part by part.
+    /// Element by element.
     Each(Vec<Mode>),
 }
 
@@ -67,7 +67,7 @@ impl Mode {
     }
 }
 
-/// Whether a cursor is one of the spellings of zero.
+/// Whether a cursor is a spelling of zero.
 fn starts_over(cursor: &[u8]) -> bool {
     cursor.iter().all(|byte| b"+-0".contains(byte))
 }
@@ -78,7 +78,7 @@ fn lines(answer: &Answer) -> Vec<&[u8]> {
     lines
 }
 
-/// An error differs in kind from another error, unless it is the same.
+/// Errors differ in kind unless they are equal.
 fn kind(answer: &Answer) -> (&[u8], &[u8]) {
     match answer.raw.as_slice() {
         [b'-', error @ ..] => (b"-", error),

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A reply as it came, and the replies inside it.
+/// The raw bytes of a reply, and the replies inside it.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) raw: Vec<u8>,

@@ -1,11 +1,11 @@
-//! The same commands to Debian's redis-server and to us, and the raw replies compared byte for byte.
+//! Sends the same commands to Debian's redis-server and to ours, and compares the raw replies byte for byte.
 //!
-//! Two sources of commands: tables written by hand (`strings.txt` and its neighbours), which hold every
-//! command, option, error and edge we know of, and a seeded generator. Both run in RESP2 and RESP3.
-//! Where two right servers may differ (order of KEYS, a random key, clocks), `compare` says how far.
+//! Commands have two sources: handwritten tables (`strings.txt` and its neighbours), with every command,
+//! option, error and edge case that we know, and a seeded generator. Both run in RESP2 and RESP3. Where two
+//! correct servers may differ (order of KEYS, a random key, clocks), `compare` says how far.
 //!
 //! Ours runs over each engine on emulated persistent memory and on files; see `bed` for how to choose.
-//! `EVERDRAM_TEST_SEED=n` repeats a random run. Without an installed redis-server the tests say so and
+//! `EVERDRAM_TEST_SEED=n` repeats a random run. Without an installed redis-server the tests report that and
 //! pass.
 
 #[path = "../common/bed.rs"]
@@ -33,7 +33,7 @@ test_each_engine!(
     keys_expire_as_in_redis,
 );
 
-/// One client of both servers: what it sends to one, it sends to the other.
+/// One client of both servers: it sends everything to both.
 struct Pair {
     redis: Connection,
     ours: Connection,
@@ -96,7 +96,7 @@ fn show(command: &[Vec<u8>]) -> String {
         .join(" ")
 }
 
-/// The media that our store is on, one after the other.
+/// The media of our store, one after another.
 fn media() -> Vec<Medium> {
     bed::asked_medium().map_or_else(|| vec![Medium::Emulated, Medium::File], |one| vec![one])
 }

@@ -1,8 +1,8 @@
 //! Seeded random commands over few keys, so that they meet each other's results: mostly well-formed, some
-//! with an argument dropped, doubled or swapped for nonsense.
+//! with an argument dropped, doubled or replaced by nonsense.
 //!
-//! They stay clear of what a clock decides (expiries are long or past), of cursors, encodings and counts
-//! that depend on history (Redis counts an expired key until it meets it), and of huge results.
+//! They avoid everything that a clock decides (expiries are long or past), cursors, encodings and counts that
+//! depend on history (Redis counts an expired key until it finds it), and huge results.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -80,7 +80,7 @@ const FLOATS: [&[u8]; 17] = [
     b"0x1.8p1",
     b"",
 ];
-/// Past or wrong.
+/// Past or invalid.
 const SECONDS: [&[u8]; 6] = [
     b"-1",
     b"0",
@@ -115,7 +115,7 @@ pub(crate) fn seed() -> u64 {
 
 pub(crate) struct Generator {
     random: StdRng,
-    /// Commands that are to follow, for each of the two connections.
+    /// Commands that must follow, with the number of their connection.
     pending: Vec<(usize, Vec<Vec<u8>>)>,
 }
 
@@ -141,13 +141,13 @@ impl Generator {
         (connection, self.spoiled(command))
     }
 
-    /// A transaction, sometimes of a watched key, which the other connection sometimes writes.
+    /// A transaction, sometimes with a watched key, which the other connection sometimes writes.
     fn plan_transaction(&mut self, connection: usize) {
         let mut plan = Vec::new();
         let watched = self.one(&KEYS);
         let watches = self.chance(2);
         if watches {
-            // A watched key is there: of an absent one, an engine may say too often that it was written.
+            // A watched key exists: for an absent one, an engine may report a write too often.
             plan.push((
                 connection,
                 vec![b"SET".to_vec(), watched.clone(), self.one(&VALUES)],
@@ -194,7 +194,7 @@ impl Generator {
                 name.make_ascii_lowercase()
             }
         }
-        // Redis cuts an unknown subcommand at a zero byte; we show all of it.
+        // Redis cuts an unknown subcommand at a zero byte; ours shows all of it.
         if command.len() < 2 || command[0].eq_ignore_ascii_case(b"object") || !self.chance(12) {
             return command;
         }
@@ -207,7 +207,7 @@ impl Generator {
             1 => command.insert(index, command[index].clone()),
             _ => command[index] = self.one(&NONSENSE),
         }
-        // An argument that moved may have become a key, and Redis has an empty key where we have none.
+        // A moved argument may have become a key, and Redis allows an empty key where ours does not.
         if command.iter().any(Vec::is_empty) {
             as_it_was
         } else {
@@ -304,8 +304,8 @@ impl Generator {
         vec![word]
     }
 
-    /// A long duration that hardly ever comes twice: whether an expiry is later than another must not
-    /// depend on the millisecond in which each server read its clock.
+    /// A long duration that hardly ever repeats: comparing two expiries must not depend on the millisecond in
+    /// which each server read its clock.
     fn duration(&mut self, zeros: &str, others: &[&[u8]]) -> Vec<u8> {
         if self.chance(3) {
             return self.one(others);
@@ -313,7 +313,7 @@ impl Generator {
         format!("{}{zeros}", self.random.random_range(1_000..10_000_000)).into_bytes()
     }
 
-    /// A float of any length and size, more often of a size that leaves digits in a sum.
+    /// A float of any length and size; often of a size that leaves digits in a sum.
     fn float(&mut self) -> Vec<u8> {
         if self.chance(3) {
             return self.one(&FLOATS);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often another free port is tried, should somebody take it first.
+/// How often to try another free port if another process takes it first.
 const ATTEMPTS: u32 = 5;
 const START_TIME: Duration = Duration::from_secs(20);
 
@@ -33,7 +33,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Both, ready; `None`, with a line that says so, if redis-server is not installed.
+    /// Starts both; `None`, with a message, if redis-server is not installed.
     pub(crate) fn start(engine: EngineKind, medium: Medium) -> Option<Servers> {
         let bed = Bed::new(engine, medium);
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -60,7 +60,7 @@ impl Servers {
         })
     }
 
-    /// Stops both and closes the pool. A test that fails leaves that to the end of the process.
+    /// Stops both and closes the pool. A failing test leaves that to the end of the process.
     pub(crate) fn stop(self) {
         self.server.shutdown_handle().shutdown();
         self.server.wait().expect("our server drains");
@@ -101,7 +101,7 @@ fn start_redis(directory: &Path) -> Option<(Redis, SocketAddr)> {
     panic!("redis-server did not start");
 }
 
-/// Waits for the child to answer. It does not if somebody else took its port, who may answer as well.
+/// Waits for the child to answer. If another process took its port, the answer may come from that one.
 fn answers(redis: &mut Redis, address: SocketAddr) -> bool {
     let own = format!("\r\nprocess_id:{}\r\n", redis.0.id());
     let deadline = Instant::now() + START_TIME;
@@ -117,7 +117,7 @@ fn answers(redis: &mut Redis, address: SocketAddr) -> bool {
     false
 }
 
-/// What the server at `address` says about itself.
+/// INFO of the server at `address`.
 fn introduction(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(START_TIME))?;

@@ -1,5 +1,5 @@
-//! Tables of commands: one a line, words separated by spaces. `"..."` holds a word with `\xHH`, `\r`,
-//! `\n`, `\"`, `\\`; `word*n` in braces, as in `{x*45}`, repeats a word; `2>` in front sends the line on a
+//! Tables of commands: one per line, words separated by spaces. `"..."` holds a word with `\xHH`, `\r`, `\n`,
+//! `\"`, `\\`; `word*n` in braces, as in `{x*45}`, repeats a word; `2>` at the beginning sends the line on a
 //! second connection; `#` starts a comment line.
 
 pub(crate) struct Line {

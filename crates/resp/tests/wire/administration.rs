@@ -1,4 +1,4 @@
-//! Passwords, settings, reports, and the tools that ask for them.
+//! Passwords, settings, reports, and the tools that use them.
 
 use crate::support::{eventually, start, with_password};
 use everdram::{EngineKind, test_each_engine};

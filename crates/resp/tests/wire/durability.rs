@@ -1,4 +1,4 @@
-//! Replies that wait for the medium: their order, many of them, from several connections at once.
+//! Replies that wait for the medium: in order, many of them, from several connections at once.
 
 use crate::support::{Raw, Running, start};
 use everdram::{EngineKind, test_each_engine};
@@ -17,14 +17,14 @@ test_each_engine!(
 const CONNECTIONS: usize = 8;
 const REQUESTS: usize = 2_000;
 
-/// The line that a reader gets next, without its line break.
+/// The next line, without its line break.
 fn line(reader: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
     reader.read_line(&mut line).expect("a reply");
     line.trim_end().to_owned()
 }
 
-/// Sends everything at once from a thread of its own, so that neither side waits for the other.
+/// Sends everything at once from its own thread, so that neither side waits for the other.
 fn pipeline(server: &Running, requests: String) -> BufReader<TcpStream> {
     let client = server.connect();
     let mut writer = Raw(client.0.try_clone().expect("a second handle"));
@@ -76,7 +76,7 @@ fn replies_of_all_kinds_keep_their_order(engine: EngineKind) {
             ..Settings::default()
         },
     );
-    // Replies that need not wait stand between those that must.
+    // Replies that need not wait are between replies that must.
     let requests = |name: usize| {
         (0..REQUESTS)
             .map(|n| format!("SET k{name} {n}\r\nECHO {n}\r\nGET k{name}\r\nGET none\r\n"))

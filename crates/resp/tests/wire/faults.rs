@@ -1,4 +1,4 @@
-//! A disk that fails: what waited for it is refused, nothing is acknowledged any more, and reads go on.
+//! A failing disk: replies that waited for it are refused, no later write is acknowledged, and reads go on.
 
 use crate::bed::Bed;
 use crate::keys::independent_keys;
@@ -17,7 +17,7 @@ test_each_engine!(
     a_full_disk_refuses_writes_and_nothing_else,
 );
 
-/// A server whose disk obeys the test.
+/// A server whose disk the test controls.
 fn start_with_faults(engine: EngineKind, threads: usize) -> (Running, Arc<Faults>) {
     let bed = Bed::new(engine, Medium::File);
     let faults = Faults::install(&bed.pool());
@@ -82,7 +82,7 @@ fn a_failed_sync_refuses_what_waited_and_reads_go_on(engine: EngineKind) {
         let reply = lines(client, 1).concat();
         assert!(reply.starts_with("-MISCONF "), "{reply}");
         client.ask(format!("GET {kept}\r\n"), "$1\r\n1\r\n");
-        // Shown to nobody: it would be gone after a restart.
+        // No client may see it: a restart would lose it.
         client.send(format!("GET {lost}\r\n"));
         let reply = lines(client, 1).concat();
         assert!(

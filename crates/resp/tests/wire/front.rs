@@ -1,4 +1,4 @@
-//! What INFO says of a front that is part of the data: `serve --front-bytes`.
+//! INFO for a front with a budget: `serve --front-bytes`.
 
 use crate::bed::Bed;
 use crate::support::{Running, eventually, medium, number, start_over, told};
@@ -6,9 +6,9 @@ use everdram::EngineKind;
 use everdram_resp::Settings;
 
 const KEYS: usize = 6_000;
-/// Requests that are sent before their answers are looked at.
+/// Requests sent before their answers are read.
 const PIPELINE: usize = 100;
-/// The array takes 64 KiB of it, and all keys three times as much.
+/// The array takes 64 KiB of it; all keys need three times the budget.
 const BUDGET: u64 = 512 << 10;
 
 const NAMES: [&str; 6] = [
@@ -20,7 +20,7 @@ const NAMES: [&str; 6] = [
     "front_evicted",
 ];
 
-/// A server whose front may use so many bytes.
+/// A server whose front has this budget.
 fn server(engine: EngineKind, front_bytes: Option<u64>) -> Running {
     let bed = Bed::new(engine, medium());
     let store = bed.open_with(|options| {
@@ -56,7 +56,7 @@ fn a_front_with_a_budget_says_what_becomes_of_it() {
         |key| format!("SET key-{key} {key:0150}\r\n"),
         |_| "+OK\r\n".into(),
     );
-    // What is not applied stays: gleaners make it leave.
+    // Unapplied nodes stay; gleaners make them evictable.
     eventually("the front keeps to its budget", || {
         number(&mut raw, "front_used_bytes") <= BUDGET
     });
@@ -71,7 +71,7 @@ fn a_front_with_a_budget_says_what_becomes_of_it() {
     let after = ["engine_gets", "front_misses", "front_filled"].map(|name| number(&mut raw, name));
     let [gets, misses, filled] = [0, 1, 2].map(|nth| after[nth] - before[nth]);
     assert_eq!(gets, KEYS as u64);
-    // Who was evicted is missed, at least once; and somebody is still there.
+    // Every evicted key is missed at least once, and some keys are still there.
     assert!(misses >= KEYS as u64 / 4 && misses <= gets, "{misses}");
     assert!((1..=misses).contains(&filled), "{filled} of {misses}");
     let hits = number(&mut raw, "front_hits");
@@ -109,7 +109,7 @@ fn an_engine_without_a_front_says_nothing_of_one() {
     assert_eq!(found.iter().any(Option::is_some), is_bullet, "{found:?}");
 }
 
-/// Whether the engine that the tests run on has a front.
+/// Whether the tests run on an engine with a front.
 fn has_front() -> bool {
     !std::env::var("EVERDRAM_TEST_ENGINE").is_ok_and(|name| name != "bullet")
 }

@@ -1,6 +1,6 @@
 //! Starting, stopping, and refusing to start.
 
-use crate::support::{PATIENCE, Raw, eventually, request, start};
+use crate::support::{Raw, TIMEOUT, eventually, request, start};
 use everdram::{EngineKind, test_each_engine};
 use everdram_resp::{Server, Settings, StartError};
 use std::net::{IpAddr, Ipv4Addr};
@@ -130,5 +130,5 @@ fn a_client_that_does_not_take_its_replies_cannot_hold_up_a_shutdown(engine: Eng
     server.handle.shutdown();
     let start = std::time::Instant::now();
     server.wait();
-    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT / 2, "{:?}", start.elapsed());
 }

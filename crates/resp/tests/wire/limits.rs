@@ -1,4 +1,4 @@
-//! What a client cannot make the server take, keep or wait for.
+//! Limits on what a client can make the server allocate, keep or wait for.
 
 use crate::support::{eventually, request, start, with_password};
 use everdram::{EngineKind, test_each_engine};
@@ -51,7 +51,7 @@ fn strangers_may_send_little(engine: EngineKind) {
 }
 
 fn strangers_may_take_little(engine: EngineKind) {
-    // The replies to what a stranger sends before reading may not add up.
+    // Replies to an unauthenticated client that does not read must not add up.
     let server = start(engine, with_password());
     let mut client = server.connect();
     client.send("GET k\r\n".repeat(100));
@@ -105,7 +105,7 @@ fn a_client_that_never_reads_is_closed(engine: EngineKind) {
         .ask(request(&["SET", "k", &"v".repeat(100_000)]), "+OK\r\n");
     let mut greedy = server.connect();
     greedy.0.set_write_timeout(None).expect("no timeout");
-    // The server's sending stops when the socket buffers are full; soon after, the limit is passed.
+    // The server cannot send once the socket buffers are full; soon after, the limit is exceeded.
     while greedy.0.write_all(b"GET k\r\n").is_ok() {}
     let mut other = server.connect();
     other.send("INFO stats\r\n");
@@ -116,7 +116,7 @@ fn a_client_that_never_reads_is_closed(engine: EngineKind) {
     );
 }
 
-/// A value larger than the limit could be stored and never be read: its reply counted as output unread.
+/// A value larger than the limit could be stored but never read: its reply counted as unread output.
 fn a_reply_larger_than_the_output_limit_arrives(engine: EngineKind) {
     let limits = Limits {
         output_hard_bytes: 1 << 20,
@@ -151,7 +151,7 @@ fn soft_output_limit_closes_after_its_time(engine: EngineKind) {
     );
     let mut client = server.connect();
     client.ask(request(&["SET", "k", &"v".repeat(8 << 20)]), "+OK\r\n");
-    // Far more than the socket buffers take.
+    // Far more than the socket buffers hold.
     client.send("GET k\r\n".repeat(8));
     let mut watcher = server.connect();
     eventually("the connection is closed", || {
@@ -175,11 +175,11 @@ fn a_request_beyond_the_query_limit_closes(engine: EngineKind) {
         },
     );
     let mut client = server.connect();
-    // One large argument may come on top of the limit, several may not.
+    // One large argument may exceed the limit, several may not.
     let large = "v".repeat(3 << 20);
     client.ask(request(&["SET", "k", &large]), "+OK\r\n");
     let several = request(&["MSET", "a", &large, "b", &large, "c", &large]);
-    // The server closes in the midst of it.
+    // The server closes in the middle of it.
     let _ = client.0.write_all(&several);
     assert!(client.rest().is_empty());
     server.connect().ask("EXISTS a b c\r\n", ":0\r\n");
@@ -230,7 +230,7 @@ fn too_many_clients(engine: EngineKind) {
         "-ERR max number of clients reached\r\n"
     );
     drop(second);
-    // The place is free once the server has seen the other go.
+    // The place is free once the server has noticed that the other client left.
     eventually("a place is free", || {
         let mut client = server.connect();
         client.send("PING\r\n");
@@ -324,7 +324,7 @@ fn all_buffers_together_are_bounded(engine: EngineKind) {
     let mut modest = server.connect();
     modest.ask("PING\r\n", "+PONG\r\n");
     let mut greedy = server.connect();
-    // A request that never ends, and stays below what one connection may send.
+    // A request that never ends, and stays below the limit of one connection.
     greedy.send("*2\r\n$4\r\nECHO\r\n$8000000\r\n");
     while greedy.0.write_all(&[b'x'; 4096]).is_ok() {}
     modest.send("INFO stats\r\n");
@@ -333,7 +333,7 @@ fn all_buffers_together_are_bounded(engine: EngineKind) {
 }
 
 fn guessing_passwords_takes_long(engine: EngineKind) {
-    // One thread, so that whoever holds it up holds up everybody.
+    // One thread, so that a client which blocks it blocks all others.
     let server = start(
         engine,
         Settings {
@@ -346,7 +346,8 @@ fn guessing_passwords_takes_long(engine: EngineKind) {
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     let later = wrong.repeat(2) + "+OK\r\n+PONG\r\n";
     let mut denied = 0;
-    // Nobody else waits meanwhile. That cannot be seen if the machine stops for so long, so again then.
+    // No other client waits meanwhile. If the machine pauses that long, this shows nothing, so it is
+    // repeated.
     eventually("others are served while one guesses", || {
         let mut client = server.connect();
         let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Raw bytes over a socket: what clients may send, what they get, and what the server does not take. Here the
-//! store is on emulated persistent memory; `on_files.rs` runs the same tests on files.
+//! Raw bytes over a socket: what clients may send, what they get, and what the server refuses. Here the store
+//! is on emulated persistent memory; `on_files.rs` runs the same tests on files.
 
 #[path = "../common/bed.rs"]
 mod bed;

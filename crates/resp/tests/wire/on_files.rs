@@ -1,8 +1,8 @@
-//! The tests of `main.rs` over a store on files, where a reply waits for the log to be on disk.
+//! The tests of `main.rs` over a store on files, where a reply waits for the log's sync.
 
 #[path = "../common/bed.rs"]
 mod bed;
-// The engine's tests have the same need.
+// The engine's tests need the same.
 #[path = "../../../kv/tests/support/keys.rs"]
 mod keys;
 

@@ -1,4 +1,4 @@
-//! What clients may send in which form, and what they get for it.
+//! The forms of requests, and their replies.
 
 use crate::support::{Raw, request, start};
 use everdram::{EngineKind, test_each_engine};
@@ -16,7 +16,7 @@ test_each_engine!(
     requests_before_the_end_of_the_stream_are_answered,
 );
 
-/// Requests and their replies, one list for all ways to cut the stream.
+/// Requests and their replies, one list for every way to cut the stream.
 const CONVERSATION: [(&str, &str); 21] = [
     ("*1\r\n$4\r\nPING\r\n", "+PONG\r\n"),
     ("PING hello\r\n", "$5\r\nhello\r\n"),
@@ -97,7 +97,7 @@ fn replies_are_the_same_however_the_stream_is_cut(engine: EngineKind) {
     for at in 1..sent.len() {
         let (first, second) = sent.as_bytes().split_at(at);
         twofold.send(first);
-        // The replies to what was whole say that the server has read the rest of the first part, too.
+        // When the replies to the whole requests arrive, the server has read the rest of the first part, too.
         let mut whole = 0;
         let early = CONVERSATION.iter().take_while(|(request, _)| {
             whole += request.len();
@@ -154,7 +154,7 @@ fn malformed_requests_get_an_error_and_the_door(engine: EngineKind) {
     ];
     for (bytes, reason) in cases {
         let mut client = server.connect();
-        // What came before is answered; what comes after is not looked at.
+        // Earlier requests are answered; later ones are not read.
         client.send(format!("PING\r\n{bytes}PING\r\n"));
         let answer = String::from_utf8_lossy(&client.rest()).into_owned();
         assert_eq!(
@@ -200,8 +200,8 @@ fn values_of_many_sizes_come_back(engine: EngineKind) {
     }
 }
 
-/// Large arguments are read to where they stay, small ones by way of a shared buffer, and the end of one read
-/// may be anywhere in either.
+/// Large arguments are read directly to their place, small ones through a shared buffer, and one read may end
+/// anywhere in either.
 fn large_arguments_keep_their_bytes_between_small_requests(engine: EngineKind) {
     let server = start(
         engine,

@@ -1,14 +1,14 @@
-//! Workers that take turns at what the store has to do, between two looks at their clients.
+//! Workers that do a slice of the store's own work between two rounds of their clients.
 
 use crate::bed::Bed;
-use crate::support::{PATIENCE, Running, eventually, medium, number, start_over};
+use crate::support::{Running, TIMEOUT, eventually, medium, number, start_over};
 use everdram::EngineKind;
 use everdram_resp::Settings;
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 600;
-/// Requests that a client sends before it looks at the answers.
+/// Requests that a client sends before it reads the answers.
 const PIPELINE: usize = 20;
 
 /// Each client writes all of its keys again and again.
@@ -27,7 +27,7 @@ fn write(server: &Running) {
     });
 }
 
-/// Writes through logs that are full every few thousand requests; returns how often workers had a turn.
+/// Writes through logs that fill up every few thousand requests; returns the number of the workers' turns.
 fn turns_of(threads: usize) -> u64 {
     let bed = Bed::new(EngineKind::Bullet, medium());
     let store = bed.open_with(|options| {
@@ -43,12 +43,12 @@ fn turns_of(threads: usize) -> u64 {
     let turns = loop {
         write(&server);
         let turns = number(&mut raw, "worker_turns");
-        // How full the logs get is the scheduler's affair.
-        if turns > 0 || !has_roles() || begun.elapsed() > PATIENCE {
+        // The scheduler decides how full the logs get.
+        if turns > 0 || !has_roles() || begun.elapsed() > TIMEOUT {
             break turns;
         }
     };
-    // Who has nothing to do sleeps.
+    // Workers without work sleep.
     eventually("workers sleep again", || {
         let before = number(&mut raw, "worker_turns");
         std::thread::sleep(Duration::from_millis(200));
@@ -68,7 +68,7 @@ fn turns_of(threads: usize) -> u64 {
     turns
 }
 
-/// Whether the engine that the tests run on has roles for workers.
+/// Whether the tests run on an engine with roles for workers.
 fn has_roles() -> bool {
     !std::env::var("EVERDRAM_TEST_ENGINE").is_ok_and(|name| name != "bullet")
 }

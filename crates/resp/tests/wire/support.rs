@@ -8,20 +8,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for something that must happen.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running server; stopped and waited for when dropped.
+/// A running server; dropping it stops it and waits.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) store: Store,
     pub(crate) handle: ShutdownHandle,
     pub(crate) server: Option<Server>,
-    /// Goes last; `None` once it has been left.
+    /// Dropped last; `None` once it was given away.
     bed: Option<Bed>,
 }
 
-/// Starts a server with these settings, on a free port unless they say otherwise.
+/// Starts a server with these settings, by default on a free port.
 pub(crate) fn start(engine: EngineKind, settings: Settings) -> Running {
     start_on(Bed::new(engine, medium()), settings)
 }
@@ -66,15 +66,15 @@ impl Running {
         let stream = TcpStream::connect(self.address).expect("the server accepts");
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("a read timeout");
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(TIMEOUT))
             .expect("a write timeout");
         Raw(stream)
     }
 
-    /// Stops the server and closes the store; what is on the medium stays.
+    /// Stops the server and closes the store; the files stay.
     pub(crate) fn leave(mut self) -> Bed {
         self.handle.shutdown();
         if let Some(server) = self.server.take() {
@@ -83,7 +83,7 @@ impl Running {
         self.bed.take().expect("it is taken only here")
     }
 
-    /// Waits for a server that has been told to stop.
+    /// Waits for a server that was told to stop.
     pub(crate) fn wait(mut self) {
         if let Some(server) = self.server.take() {
             server.wait().expect("the server stops cleanly");
@@ -101,7 +101,7 @@ impl Drop for Running {
     }
 }
 
-/// A connection that knows nothing of the protocol.
+/// A connection without any protocol.
 pub(crate) struct Raw<S>(pub(crate) S);
 
 impl<S: Read + Write> Raw<S> {
@@ -140,13 +140,13 @@ impl<S: Read + Write> Raw<S> {
         self.expect(reply);
     }
 
-    /// Reads until the server closes the connection; returns what came before.
+    /// Reads until the server closes the connection; returns the bytes before that.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(_) => {}
-            // What we had sent and the server did not want to read.
+            // Bytes that were sent and the server did not read.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             Err(error) => panic!("the server did not close: {error}"),
         }
@@ -179,7 +179,7 @@ impl<S: Read + Write> Raw<S> {
 }
 
 impl Raw<TcpStream> {
-    /// How many of the next `bytes` bytes have come, without waiting for them or taking them.
+    /// How many of the next `bytes` bytes have arrived, without waiting for them or consuming them.
     pub(crate) fn arrived(&self, bytes: usize) -> usize {
         let set_nonblocking = |on| self.0.set_nonblocking(on).expect("a socket option");
         set_nonblocking(true);
@@ -191,8 +191,8 @@ impl Raw<TcpStream> {
         arrived
     }
 
-    /// Bytes sent that the server's socket has not got yet: also on the loopback device, delivery may come
-    /// after the call that sends.
+    /// Sent bytes that the server's socket does not have yet: even on the loopback device, delivery may come
+    /// after the sending call.
     pub(crate) fn unacknowledged(&self) -> u64 {
         let port = |address: std::io::Result<SocketAddr>| {
             format!(":{:04X}", address.expect("a connected socket").port())
@@ -210,7 +210,7 @@ impl Raw<TcpStream> {
     }
 }
 
-/// What a line of INFO says; `None`: there is no such line.
+/// A line of INFO; `None`: there is no such line.
 pub(crate) fn told(client: &mut Raw<TcpStream>, name: &str) -> Option<String> {
     client.send("INFO everdram\r\n");
     let info = client.bulk();
@@ -220,7 +220,7 @@ pub(crate) fn told(client: &mut Raw<TcpStream>, name: &str) -> Option<String> {
     line.map(str::to_owned)
 }
 
-/// A number of INFO.
+/// A number in INFO.
 pub(crate) fn number(client: &mut Raw<TcpStream>, name: &str) -> u64 {
     let told = told(client, name).unwrap_or_else(|| panic!("no {name} in INFO"));
     told.parse().expect("a number")
@@ -240,15 +240,12 @@ pub(crate) fn request(words: &[&str]) -> Vec<u8> {
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
+        assert!(start.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::yield_now();
     }
 }
 
-/// Settings of a server that asks for a password.
+/// Settings of a server with a password.
 pub(crate) fn with_password() -> Settings {
     Settings {
         password: Some("secret".into()),
