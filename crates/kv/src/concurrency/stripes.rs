@@ -1,7 +1,7 @@
 //! Key locks that are also the version clocks.
 //!
 //! Every key belongs to one of [`STRIPES`] stripes by its hash. A writer holds its key's stripe from its look
-//! at the key's current record until its own record is published, so two writers of one key never interleave
+//! at the key's current record until its own record is published. So two writers of one key never interleave
 //! (holes V2, V3, V12). The word of a stripe is both the lock and the clock of versions. So the versions of a
 //! key only grow, without a counter that all cores share. Nothing here is persistent (V5): after a restart
 //! every clock starts above the highest version that recovery saw.

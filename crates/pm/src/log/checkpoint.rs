@@ -15,8 +15,8 @@
 //! opening ends with a checkpoint ([`Shared::settle`]). It writes every page that the run of groups touches
 //! once more, from the memory that readers are about to see, and syncs. No other page needs that, because
 //!
-//! - a page goes to the image only if it is marked, and marks are set only where a group is appended or
-//!   applied that touches the page (`append.rs`, `recover.rs`), before any thread learns its LSN;
+//! - a page goes to the image only if it is marked. Only appending or applying a group that touches the page
+//!   sets its mark (`append.rs`, `recover.rs`), before any thread learns the LSN;
 //! - when the superblock recorded L0, all earlier page writes were synced, and every mark older than L0 had
 //!   been cleared and its page copied: a page written later has a mark of a group at or after L0;
 //! - that group was durable when the page was written, so every later recovery that starts at L0 has it in

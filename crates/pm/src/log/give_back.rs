@@ -5,9 +5,9 @@
 //! 1. the log is healthy, under the checkpointer's lock: everything ever written to the image is then synced,
 //!    so the page cache holds nothing that the disk lacks;
 //! 2. the file has the very bytes of memory: they are compared. A store that was never flushed makes a
-//!    difference, and its line is appended to the log, so that the next checkpoint writes its page (in the
-//!    crash model a cache evicts a line). It must be logged, since no page goes to the image that no group
-//!    touches: see `checkpoint.rs`;
+//!    difference. Its line is appended to the log, so that the next checkpoint writes its page (in the crash
+//!    model a cache evicts a line). It must be logged, since no page goes to the image that no group touches:
+//!    see `checkpoint.rs`;
 //! 3. no lane stored to it since before the comparison, nor does until it is replaced: see `chunks.rs`.
 //!
 //! Readers notice nothing. The system replaces pages under its own lock; a load in between waits for that as

@@ -13,8 +13,8 @@
 //!
 //! Rules for the crash model of `docs/persistence.md`:
 //! 1. Log entries are whole lines. Lines that several lanes may write are copied from the image under the
-//!    log's lock, in LSN order. So a later copy of a line holds all that an earlier one had, and a racing
-//!    store that is copied early is an eviction, whose own dependencies have smaller LSNs.
+//!    log's lock, in LSN order. So a later copy of a line holds all that an earlier one had. A racing store
+//!    that is copied early is an eviction; its own dependencies have smaller LSNs.
 //! 2. A page reaches the image file only after the log is durable up to an LSN taken after the page was
 //!    copied. Otherwise a crash could show a store without what was fenced before it.
 //! 3. Replaying from any earlier checkpoint is harmless: the last copy of each line in the log wins, and

@@ -6,10 +6,10 @@
 //!
 //! Recovery can be interrupted and repeated at any point. It writes to files only
 //! - the last batch of the run once more, the same bytes to the same place, with a sync. No frame says that
-//!   its sync had succeeded, and what readers are about to see must not vanish in the next crash (also after
-//!   a failed sync, when the page cache has what the disk lacks);
-//! - zeros over the checksum and the magic of each frame outside the run, so that a later run, which may
-//!   start at any block, never takes a leftover for its own. This includes torn frames: the next batch may
+//!   its sync had succeeded. Without this, data that readers are about to see could vanish in the next crash:
+//!   after a failed sync the page cache has what the disk lacks;
+//! - zeros over the checksum and the magic of each frame outside the run. Without this, a later run, which
+//!   may start at any block, could take a leftover for its own. This includes torn frames: the next batch may
 //!   write the very bytes that such a frame lacks, and if the beginning of that batch is lost, the frame
 //!   verifies.
 //!

@@ -2,8 +2,8 @@
 //! most machines.
 //!
 //! Parsing, adding and printing round exactly as the C library and the processor do (to nearest, ties to
-//! even), so that a counter of fractions has the same digits as in Redis. All computation is on integers, so
-//! the result does not depend on the machine.
+//! even). So a counter of fractions has the same digits as in Redis. All computation is on integers, so the
+//! result does not depend on the machine.
 //!
 //! A finite number is `significand * 2^exponent`; the significand's top bit is set unless the number is zero
 //! or subnormal (exponent at its minimum).
