@@ -319,15 +319,15 @@ fn check_finds_one_damaged_byte(engine: EngineKind) {
 struct Map(std::sync::Mutex<BTreeMap<Vec<u8>, u64>>);
 
 impl everdram::crl::Volatile for Map {
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
         let mut map = self.0.lock().unwrap();
         match value {
-            Some(_) => map.insert(key.to_vec(), lsn),
+            Some(_) => map.insert(key.to_vec(), version),
             None => map.remove(key),
         };
     }
 
-    fn lsn(&self, key: &[u8]) -> Option<u64> {
+    fn version(&self, key: &[u8]) -> Option<u64> {
         self.0.lock().unwrap().get(key).copied()
     }
 }

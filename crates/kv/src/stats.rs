@@ -51,9 +51,9 @@ pub struct Stats {
     pub verification: Option<(u64, u64)>,
     /// What only this engine counts: a name that ends with its unit, as INFO shows it, and the number.
     /// `None`: there is no bound. `bullet` describes its table in DRAM with `front_used_bytes` and
-    /// `front_budget_bytes` (nodes and tables; [`Stats::index_bytes`] is all memory, free room included), and,
-    /// since open, `front_hits`, `front_misses` (gets that read the back), `front_filled` (nodes that those
-    /// loaded) and `front_evicted`.
+    /// `front_budget_bytes` (nodes and tables; [`Stats::index_bytes`] is all memory, free room included),
+    /// and, since open, `front_hits`, `front_misses` (gets that read the back), `front_filled` (nodes that
+    /// those loaded) and `front_evicted`.
     pub own: Vec<(&'static str, Option<u64>)>,
     /// What is missing, if the store was opened with [`crate::Options::salvage`].
     pub salvage: Option<SalvageStats>,

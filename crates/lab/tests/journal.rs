@@ -37,16 +37,16 @@ type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 struct Map(Mutex<Table>);
 
 impl Volatile for Map {
-    fn show(&self, key: &[u8], lsn: u64, value: Option<&[u8]>) {
+    fn show(&self, key: &[u8], version: u64, value: Option<&[u8]>) {
         let mut map = self.0.lock().unwrap();
         match value {
-            Some(value) => map.insert(key.to_vec(), (lsn, value.to_vec())),
+            Some(value) => map.insert(key.to_vec(), (version, value.to_vec())),
             None => map.remove(key),
         };
     }
 
-    fn lsn(&self, key: &[u8]) -> Option<u64> {
-        self.0.lock().unwrap().get(key).map(|(lsn, _)| *lsn)
+    fn version(&self, key: &[u8]) -> Option<u64> {
+        self.0.lock().unwrap().get(key).map(|(version, _)| *version)
     }
 }
 

@@ -195,8 +195,8 @@ impl World {
         })
     }
 
-    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it; or
-    /// what was `left` in memory when it died of an event there. A disk stays the same disk, with the
+    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it;
+    /// or what was `left` in memory when it died of an event there. A disk stays the same disk, with the
     /// numbers of its files.
     ///
     /// # Errors

@@ -11,8 +11,8 @@
 //! if not, it is evicted. While at least a tenth of the nodes are on trial, only those are evicted; below
 //! that, the hand also evicts kept nodes that were not read since its last round. So a walk over all keys,
 //! once each, only passes through the tenth that is on trial. A key that was evicted not long ago and is read
-//! again comes back as kept ([`crate::engine::ghosts`]), so a working set that does not fit into that tenth finds its
-//! way in.
+//! again comes back as kept ([`crate::engine::ghosts`]), so a working set that does not fit into that tenth
+//! finds its way in.
 //!
 //! Why not a cache from a crate: gets take no lock here and are protected by our epochs, nodes lie in our
 //! table, and what may leave is for gleaners to say. A crate would have a second table with locks of its own,
