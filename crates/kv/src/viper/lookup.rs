@@ -4,7 +4,7 @@
 use super::Viper;
 use super::block_table::State;
 use super::layout::Kind;
-use super::read::{Spot, UNIT};
+use super::read::{NOWHERE, Spot, UNIT, What};
 use super::record::Record;
 use super::session::ViperSession;
 use super::space::Space;
@@ -84,6 +84,59 @@ impl ViperSession {
             expires_at_ms: 0,
             ticket: self.core.last_read,
         }))
+    }
+
+    /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record.
+    /// `false` says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the
+    /// caller to find out.
+    pub(super) fn get_each_fast(
+        &mut self,
+        keys: &[&[u8]],
+        hashes: &[(u64, u64)],
+        into: &mut Vec<u8>,
+        found: &mut Vec<(Option<Found>, usize)>,
+    ) -> bool {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ahead,
+            ..
+        } = self;
+        // One pin from here on: what the index offers stays what it is.
+        let pin = slot.pin();
+        let all = hashes.iter().map(|&(hash, _)| KeyHash(hash));
+        ahead.start(engine, &pin, all, What::Whole);
+        looks!();
+        let (mut newest, mut misses) = (Ticket::NONE, 0);
+        for ((key, &(hash, _)), &at) in keys.iter().zip(hashes).zip(ahead.places()) {
+            let mut one = None;
+            if at == NOWHERE {
+                misses += 1;
+            } else {
+                let Some(record) = read_ordinary(&engine.space, at, key, scratch) else {
+                    return false;
+                };
+                into.extend_from_slice(scratch.get(record.value()).unwrap_or(&[]));
+                one = Some(Found {
+                    version: record.stamp.version,
+                    expires_at_ms: 0,
+                    ticket: Ticket::NONE,
+                });
+            }
+            if !engine.durable_at_fence {
+                let ticket = Ticket(engine.stripes.stamp(engine.stripe(KeyHash(hash))));
+                newest = newest.max(ticket);
+                one = one.map(|found| Found { ticket, ..found });
+            }
+            found.push((one, into.len()));
+        }
+        drop(pin);
+        self.core.last_read = newest;
+        let counters = self.counters();
+        bump(&counters.gets, keys.len() as u64);
+        bump(&counters.misses, misses);
+        true
     }
 
     #[cold]

@@ -27,15 +27,16 @@ mod commit;
 mod compaction;
 mod current;
 mod deferred_marks;
+mod edit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod layout;
 mod lookup;
 mod maintenance;
-mod ops;
 mod read;
 mod record;
 mod recovery;
+mod scan;
 mod session;
 mod space;
 #[cfg(test)]

@@ -282,6 +282,13 @@ impl ViperSession {
         }
     }
 
+    /// Stores a word and fences it, with everything the session has flushed.
+    pub(super) fn store_and_fence(&mut self, at: u64, word: u64) -> Ordered {
+        let dirty = self.lane.store_word(at, word);
+        self.unfenced.add(self.lane.flush(dirty));
+        self.settle_and_fence()
+    }
+
     /// Streams what is left of open lines and fences everything. Returns the fence that covers all that the
     /// session has ever written.
     #[cfg_attr(feature = "lab", track_caller)]

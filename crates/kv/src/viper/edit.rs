@@ -1,0 +1,96 @@
+//! Changing a word of a value where it lies (section 4.4): one aligned store and one fence, without a new
+//! record.
+//!
+//! The block must have been opened for edits first, durably: the checks of its values are void then (V13).
+
+use super::block_table::{Info, State};
+use super::layout::{FixedShape, Kind, page_word};
+use super::lookup::{Aim, locate};
+use super::read::Spot;
+use super::session::ViperSession;
+use crate::concurrency::stripes::GiveBack;
+use crate::engine::backend::Taken;
+use crate::error::Error;
+use crate::index::KeyHash;
+
+impl ViperSession {
+    /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back.
+    /// `None`: it has to be done another way, and the stripe is still held.
+    pub(super) fn change_in_slot(
+        &mut self,
+        shape: &FixedShape,
+        taken: Taken,
+        key: &[u8],
+        at: usize,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Option<[u64; 2]>, Error> {
+        let Taken { hash, stripe } = taken;
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let value_at = shape.value_at();
+        let aim = Aim::Edit(at.wrapping_add(value_at) as u64);
+        let Some((_, spot, record)) = locate(engine, slot, KeyHash(hash), key, scratch, aim)?
+        else {
+            return Ok(None);
+        };
+        let is_inside = at.is_multiple_of(8) && at < record.value().len().saturating_sub(7);
+        if !spot.info.kind.is_fixed() || !is_inside {
+            return Ok(None);
+        }
+        let word_at = spot.at + (record.value().start + at) as u64;
+        debug_assert!(
+            word_at.is_multiple_of(8) && word_at + 8 <= spot.at + u64::from(record.bytes),
+            "a word outside of its value is changed"
+        );
+        if !self.is_editable(&spot) {
+            return Ok(None);
+        }
+        let word = self.engine.pool.region().load_word(word_at);
+        let release = GiveBack {
+            stripes: &self.engine.stripes,
+            held: &[stripe],
+        };
+        let new = change(word);
+        std::mem::forget(release);
+        let ordered = self.store_and_fence(word_at, new);
+        // Readers take the clock for the version of what may be changed in place.
+        self.engine.stripes.next_version(stripe);
+        if !self.engine.durable_at_fence {
+            self.engine.stripes.set_stamp(stripe, &ordered);
+        }
+        self.engine.stripes.release(stripe, &ordered);
+        Ok(Some([word, new]))
+    }
+
+    /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if
+    /// it has records of variable size, is not sealed yet, or is being compacted.
+    fn is_editable(&mut self, spot: &Spot) -> bool {
+        match (spot.info.state, spot.info.kind) {
+            (State::Sealed, Kind::FixedEdited) => true,
+            (State::Sealed, Kind::Fixed) => {
+                let block = self.engine.space.blocks.number(spot.at);
+                self.open_for_edits(block, spot.info)
+            }
+            _ => false,
+        }
+    }
+
+    /// Voids the value checks of a block, durably, before the first word in it changes (V13).
+    fn open_for_edits(&mut self, block: u32, info: Info) -> bool {
+        let at = self.engine.space.blocks.at(block);
+        let word = page_word(self.engine.pool.secret(), at, Kind::FixedEdited, info.epoch);
+        let _ordered = self.store_and_fence(at, word);
+        let edited = Info {
+            kind: Kind::FixedEdited,
+            ..info
+        };
+        self.engine.space.blocks.get(block).is_some_and(|entry| {
+            // Somebody else may have opened it meanwhile; or compaction took it, then it stays shut.
+            entry.swap(info, edited) || entry.info() == edited
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Walking over keys by the index: iterations, random draws, and the sweep of expired keys.
+
+use super::block_table::State;
+use super::lookup::look_again;
+use super::read::UNIT;
+use super::session::ViperSession;
+use crate::concurrency::seam::looks;
+use crate::engine::Ticket;
+use crate::engine::backend::Met;
+use crate::error::Error;
+
+impl ViperSession {
+    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
+    /// go on.
+    pub(super) fn walk_index(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        met: &mut Met,
+    ) -> Result<u64, Error> {
+        let mut failed = Ok(());
+        let mut dying = Vec::new();
+        let next = {
+            let ViperSession {
+                engine,
+                slot,
+                scratch,
+                ..
+            } = self;
+            let pin = slot.pin();
+            let mut one = |location: crate::index::Location| -> Result<(), Error> {
+                looks!();
+                let reader = engine.reader();
+                let mut spot = reader.spot(location.get() * UNIT)?;
+                let mut record = reader.load(&mut spot, scratch)?;
+                let mut buffer = Vec::new();
+                if spot.info.state == State::Unverified && engine.has_died(&spot, &record)? {
+                    let key = reader.key(&record, scratch, &mut buffer)?.to_vec();
+                    dying.push(engine.stripe(engine.hash(&key)));
+                    match look_again(engine, &pin, &key, scratch)? {
+                        Some((.., found)) => record = found,
+                        None => return Ok(()),
+                    }
+                }
+                if engine.is_expired(record.expires_at_ms) {
+                    return Ok(());
+                }
+                let bytes = reader.value_bytes(&record, scratch)?;
+                let key = reader.key(&record, scratch, &mut buffer)?;
+                met.push(key, bytes, record.expires_at_ms);
+                Ok(())
+            };
+            engine.index.scan(cursor, count, &pin, &mut |location| {
+                if failed.is_ok() {
+                    failed = one(location);
+                }
+            })
+        };
+        // Their marks may have been stored just now, and are fenced before the stripe is given back.
+        for stripe in dying {
+            self.pass_writer(stripe)?;
+        }
+        failed.map(|()| next)
+    }
+
+    /// A live key that a few random draws from the index have met; `false`: they met expired ones, or
+    /// nothing.
+    pub(super) fn draw_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
+        for _ in 0..64 {
+            into.clear();
+            let ViperSession {
+                engine,
+                slot,
+                scratch,
+                ..
+            } = self;
+            let pin = slot.pin();
+            let Some(location) = engine.index.random(rand::random(), &pin) else {
+                break;
+            };
+            looks!();
+            let reader = engine.reader();
+            let mut spot = reader.spot(location.get() * UNIT)?;
+            let record = reader
+                .load(&mut spot, scratch)
+                .map_err(|e| engine.at_path(e))?;
+            if engine.is_expired(record.expires_at_ms)
+                || spot.info.state == State::Unverified && engine.has_died(&spot, &record)?
+            {
+                continue;
+            }
+            let mut buffer = Vec::new();
+            into.extend_from_slice(reader.key(&record, scratch, &mut buffer)?);
+            let stamp = engine.stripes.stamp(engine.stripe(engine.hash(into)));
+            drop(pin);
+            self.engine.pass_publications()?;
+            self.core.last_read = Ticket(stamp);
+            return Ok(true);
+        }
+        into.clear();
+        Ok(false)
+    }
+
+    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records
+    /// that are damaged are passed over: `check` names them.
+    pub(super) fn expired_keys(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        expired: &mut Vec<Vec<u8>>,
+    ) -> u64 {
+        let ViperSession {
+            engine,
+            slot,
+            scratch,
+            ..
+        } = self;
+        let pin = slot.pin();
+        engine.index.scan(cursor, count, &pin, &mut |location| {
+            let reader = engine.reader();
+            let mut buffer = Vec::new();
+            let mut key_of = || -> Result<Option<Vec<u8>>, Error> {
+                let spot = reader.spot(location.get() * UNIT)?;
+                let record = reader.copy(&spot, scratch)?;
+                if !engine.is_expired(record.expires_at_ms) {
+                    return Ok(None);
+                }
+                let key = reader.key(&record, scratch, &mut buffer)?;
+                Ok(Some(key.to_vec()))
+            };
+            expired.extend(key_of().ok().flatten());
+        })
+    }
+}
