@@ -99,9 +99,9 @@ impl Opener for Everdram {
 }
 
 /// An open store.
-struct Open {
-    store: Store,
-    is_prefaulted: bool,
+pub(crate) struct Open {
+    pub(crate) store: Store,
+    pub(crate) is_prefaulted: bool,
 }
 
 impl Subject for Open {
@@ -125,7 +125,7 @@ impl Subject for Open {
 }
 
 /// A session, and where its scans go on.
-pub(crate) struct Way {
+struct Way {
     session: Session,
     found: Vec<(Option<Found>, usize)>,
     cursor: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn over(session: Session) -> Way {
+    fn over(session: Session) -> Way {
         Way {
             session,
             found: Vec::new(),
@@ -157,6 +157,10 @@ impl Client for Way {
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         Ok(self.session.delete(key)?)
+    }
+
+    fn turn(&mut self) -> Result<bool, Error> {
+        Ok(self.session.turn()?)
     }
 
     fn update_word(&mut self, key: &[u8]) -> Result<bool, Error> {

@@ -20,6 +20,7 @@ mod named;
 mod pace;
 mod pass;
 mod plan;
+mod pool;
 mod process;
 pub mod recovery;
 pub mod report;

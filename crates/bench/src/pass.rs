@@ -3,12 +3,12 @@
 use crate::drive::{Order, drive};
 use crate::latency::Latencies;
 use crate::pace::{Closed, Free, Open};
+use crate::pool;
 use crate::process::{self, Waited, Waiting};
 use crate::subject::{Error, Subject};
 use crate::timing::{Sample, Stopwatch};
 use crate::workload::Step;
 use crate::workload::corpus::{Corpus, Maker};
-use anyhow::anyhow;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -83,27 +83,19 @@ pub(crate) fn run(
     scripts: &[Vec<Step>],
 ) -> Result<Passed, Error> {
     let start = Barrier::new(scripts.len() + 1);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = scripts
-            .iter()
-            .enumerate()
-            .map(|(thread, steps)| {
-                let start = &start;
-                scope.spawn(move || part(subject, pass, steps, thread, scripts.len(), start))
-            })
-            .collect();
-        // Before the threads begin: this one may not get a core for a while then.
-        let cpu = process::cpu();
-        start.wait();
-        let mut parts = Vec::with_capacity(threads.len());
-        for thread in threads {
-            let part = thread.join().map_err(|_| anyhow!("a thread panicked"))?;
-            parts.push(part?);
-        }
-        let process_cpu = process::cpu().saturating_sub(cpu);
-        let operations = scripts.iter().map(|steps| steps.len() as u64).sum();
-        Ok(together(&parts, operations, process_cpu))
-    })
+    let (cpu, parts) = pool::run(
+        scripts,
+        |thread, steps| part(subject, pass, steps, thread, scripts.len(), &start),
+        || {
+            // Before the threads begin: this one may not get a core for a while then.
+            let cpu = process::cpu();
+            start.wait();
+            cpu
+        },
+    )?;
+    let process_cpu = process::cpu().saturating_sub(cpu);
+    let operations = scripts.iter().map(|steps| steps.len() as u64).sum();
+    Ok(together(&parts, operations, process_cpu))
 }
 
 fn part(
@@ -194,20 +186,10 @@ pub(crate) fn load(
     records: u64,
     threads: usize,
 ) -> Result<(), Error> {
-    std::thread::scope(|scope| {
-        let share = records.div_ceil(threads.max(1) as u64).max(1);
-        let threads: Vec<_> = (0..records)
-            .step_by(share as usize)
-            .map(|from| {
-                let to = (from + share).min(records);
-                scope.spawn(move || load_range(subject, corpus, from, to))
-            })
-            .collect();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
-        }
-        Ok(())
-    })
+    let share = records.div_ceil(threads.max(1) as u64).max(1);
+    let ranges = (0..records).step_by(share as usize);
+    let load = |_, from| load_range(subject, corpus, from, (from + share).min(records));
+    pool::run(ranges, load, || ()).map(|_| ())
 }
 
 fn load_range(subject: &dyn Subject, corpus: &Corpus, from: u64, to: u64) -> Result<(), Error> {

@@ -214,6 +214,8 @@ impl Row {
         match self.conditions.get(condition) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Null) | None => String::new(),
+            // `2`, where JSON says `2.0`.
+            Some(Value::Number(number)) if number.is_f64() => self.number(condition).to_string(),
             Some(value) => value.to_string(),
         }
     }

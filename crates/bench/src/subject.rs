@@ -111,6 +111,13 @@ pub trait Client: Send {
     /// # Errors
     /// What the store says.
     fn scan(&mut self, key: &[u8], count: usize, into: &mut Vec<u8>) -> Result<usize, Error>;
+    /// Takes a turn at the store's own work, where a worker has to; says whether there was any.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn turn(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
 }
 
 /// How to open a store.

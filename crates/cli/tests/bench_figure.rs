@@ -1,16 +1,17 @@
 //! `everdram bench figure` as a script sees it: rows that read back and whose figures fit each other, a
 //! picture, a page, exit codes.
 
-use everdram_bench::figure::{Figure, Line, Measured, Series};
+use everdram_bench::figure::of_volatile;
+use everdram_bench::{Metric, Row, row};
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Seconds of a point: as short as it can be, and long enough for a thread to get a core on a busy machine.
 const SECONDS: &str = "0.2";
 
-fn bench(figure: Figure, dir: &Path, out: &Path, arguments: &[&str]) -> Output {
+fn bench(figure: &str, dir: &Path, out: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_everdram"))
-        .args(["bench", "figure", figure.name(), "--dir"])
+        .args(["bench", "figure", figure, "--dir"])
         .arg(dir)
         .arg("--out")
         .arg(out)
@@ -19,8 +20,8 @@ fn bench(figure: Figure, dir: &Path, out: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A small figure: its lines, checked for what all figures have in common, and its page.
-fn small(figure: Figure, arguments: &[&str]) -> (Vec<Line>, String) {
+/// A small figure: its rows, checked for what all figures have in common, and its page.
+fn small(figure: &str, arguments: &[&str]) -> (Vec<Row>, String) {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let size = [
         "--records",
@@ -30,7 +31,7 @@ fn small(figure: Figure, arguments: &[&str]) -> (Vec<Line>, String) {
         "--log-bytes",
         "64KiB",
     ];
-    let size = &size[..if figure == Figure::Bullet8 { 4 } else { 6 }];
+    let size = &size[..if figure == "bullet-8" { 4 } else { 6 }];
     let output = bench(figure, dir.path(), out.path(), &[size, arguments].concat());
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{figure}: {error}");
@@ -43,212 +44,152 @@ fn small(figure: Figure, arguments: &[&str]) -> (Vec<Line>, String) {
         let path = out.path().join(format!("{figure}.{end}"));
         std::fs::read_to_string(path).unwrap()
     };
-    let lines: Vec<Line> = read("jsonl")
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    for line in &lines {
-        let what = &line.conditions;
-        assert_eq!((line.figure, what.records), (figure, 2000));
+    let rows = row::read(&read("jsonl")).unwrap();
+    for row in &rows {
         assert_eq!(
-            (what.medium.as_str(), what.preset.as_str()),
-            ("emulated", "bullet")
+            (row.suite.as_str(), row.number("records")),
+            (figure, 2000.0)
         );
-        assert_eq!((what.key_bytes, what.value_bytes), (16, 100));
-        assert!(what.seconds > 0.0 && what.logs > 0 && line.machine.cores > 0);
+        assert_eq!(
+            (row.say("medium"), row.say("delays")),
+            ("emulated".into(), "bullet".into())
+        );
+        assert_eq!((row.number("key"), row.number("value")), (16.0, 100.0));
+        assert!(row.number("seconds") > 0.0 && row.number("logs") > 0.0 && row.machine.cores > 0);
     }
     let (svg, page) = (read("svg"), read("md"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     assert!(page.contains(&format!("({figure}.svg)")) && page.contains("**emulated**"));
     assert!(page.contains("| paper says |"), "{page}");
-    (lines, page)
+    (rows, page)
 }
 
 /// Rates and latencies of `rounds` rounds that fit each other.
-fn assert_series(series: &Series, rounds: usize, askers: usize) {
-    assert_eq!(
-        (series.rounds_mops.len(), series.rounds_ns.len()),
-        (rounds, rounds)
-    );
-    assert!(series.mops.min > 0.0 && series.mops.min <= series.mops.median);
-    assert!(series.mops.median <= series.mops.max);
-    for (mops, ns) in series.rounds_mops.iter().zip(&series.rounds_ns) {
+fn assert_rates(row: &Row, rounds: usize, askers: usize) {
+    let (rates, means) = (row.rounds(Metric::Rate), row.rounds(Metric::MeanNs));
+    assert_eq!((rates.len(), means.len()), (rounds, rounds));
+    for (rate, ns) in rates.iter().zip(means) {
         // Of askers that wait for one answer each, there are never more requests at once; but a block of
         // requests may have begun before its span did.
-        let at_once = mops * ns / 1e3;
+        let at_once = rate * ns / 1e9;
         assert!(
-            at_once < askers as f64 * 3.0,
-            "{at_once} of {askers}: {series:?}"
+            *rate > 0.0 && at_once < askers as f64 * 3.0,
+            "{at_once} of {askers}: {row:?}"
         );
     }
 }
 
 #[test]
 fn latency_against_throughput() {
-    let (lines, page) = small(
-        Figure::Bullet5,
-        &[
-            "--threads",
-            "1,2",
-            "--writes",
-            "0,50",
-            "--systems",
-            "volatile,+wrc",
-            "--rounds",
-            "2",
-        ],
-    );
-    assert_eq!(lines.len(), 2 * 2 * 2);
-    for line in &lines {
-        let Measured::Rate(rate) = &line.measured else {
-            panic!("{line:?}");
-        };
-        assert_series(&rate.by_clock, 2, line.threads);
-        assert!(rate.undisturbed.as_ref().unwrap().mops.median > 0.0);
-        assert!((0.0..=1.0).contains(&rate.gleaning_share.median));
-        assert!((0.0..=1.0).contains(&rate.queued_share.max));
-        assert_eq!(rate.log_turns > 0.0, line.writes_percent > 0.0, "{rate:?}");
-        let ratio = rate.by_clock.against_volatile.unwrap();
-        if line.system == "volatile" {
-            assert_eq!((ratio.throughput, ratio.latency), (1.0, 1.0));
+    let line = "--threads 1,2 --writes 0,50 --systems volatile,+wrc --rounds 2";
+    let (rows, page) = small("bullet-5", &line.split(' ').collect::<Vec<_>>());
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    for row in &rows {
+        assert_rates(row, 2, row.threads);
+        assert!(row.get(Metric::CoreRate).median > 0.0);
+        for metric in [Metric::GleaningShare, Metric::QueuedShare] {
+            assert!((0.0..=1.0).contains(&row.get(metric).max), "{row:?}");
         }
-        assert!(ratio.throughput > 0.0 && ratio.latency > 0.0);
+        let has_puts = row.number("writes") > 0.0;
+        assert_eq!(row.get(Metric::LogTurns).median > 0.0, has_puts, "{row:?}");
+        for metric in [Metric::Rate, Metric::MeanNs] {
+            let ratio = of_volatile(&rows, row, metric).unwrap();
+            assert!(ratio > 0.0 && (row.subject != "volatile" || ratio == 1.0));
+        }
     }
     assert!(page.contains("## Bars") && page.contains("not measured"));
 }
 
 #[test]
 fn distributions_of_latency() {
-    let (lines, _) = small(
-        Figure::Bullet6,
-        &[
-            "--threads",
-            "2",
-            "--systems",
-            "volatile,+wrc",
-            "--rounds",
-            "2",
-        ],
-    );
-    assert_eq!(lines.len(), 2);
-    for line in &lines {
-        let Measured::Calls(calls) = &line.measured else {
-            panic!("{line:?}");
-        };
-        let (get, put) = (calls.get.as_ref().unwrap(), calls.put.as_ref().unwrap());
-        assert!(get.calls > put.calls, "{} {}", get.calls, put.calls);
-        for kind in [get, put] {
-            assert_eq!(kind.rounds_ns.len(), 2);
-            assert!(kind.cdf.is_sorted(), "{:?}", kind.cdf);
-            assert!(kind.cdf.iter().all(|(ns, share)| *ns > 0 && *share < 1.0));
-            assert!(kind.all.p50 <= kind.all.p99 && kind.all.p999 <= kind.all.max);
-            assert!(kind.against_volatile.unwrap() > 0.0);
-        }
+    let line = "--threads 2 --systems volatile,+wrc --rounds 2";
+    let (rows, _) = small("bullet-6", &line.split(' ').collect::<Vec<_>>());
+    let calls: Vec<&str> = rows.iter().map(|row| row.workload.as_str()).collect();
+    assert_eq!(calls, ["get", "put", "get", "put"]);
+    for row in &rows {
+        assert_eq!(row.rounds(Metric::CoreMeanNs).len(), 2);
+        assert!(row.cdf.is_sorted() && !row.cdf.is_empty(), "{:?}", row.cdf);
+        assert!(row.cdf.iter().all(|(ns, share)| *ns > 0 && *share < 1.0));
+        let of = |metric| row.get(metric).median;
+        assert!(of(Metric::P50Ns) <= of(Metric::P99Ns) && of(Metric::P999Ns) <= of(Metric::MaxNs));
+        assert!(of_volatile(&rows, row, Metric::CoreMeanNs).unwrap() > 0.0);
+    }
+    for both in rows.chunks(2) {
+        let [gets, puts] = [&both[0], &both[1]].map(|row| row.get(Metric::Operations).median);
+        assert!(gets > puts, "{gets} {puts}");
     }
 }
 
 #[test]
-fn a_course_of_time() {
-    let (lines, _) = small(Figure::Bullet7, &["--quick", "--threads", "2"]);
-    assert_eq!(lines.len(), 1);
-    let Measured::Course { moments } = &lines[0].measured else {
-        panic!("{lines:?}");
-    };
-    let writes: Vec<f64> = moments.iter().map(|moment| moment.writes_percent).collect();
+fn phases_of_one_course_of_time() {
+    let (rows, _) = small("bullet-7", &["--quick", "--threads", "2"]);
+    let writes: Vec<f64> = rows.iter().map(|row| row.number("writes")).collect();
     assert_eq!(writes, [2.0, 15.0, 2.0, 0.0, 2.0, 50.0, 2.0]);
-    assert!(moments.is_sorted_by(|one, next| one.second < next.second && one.phase < next.phase));
-    for moment in moments {
-        assert!(moment.gleaners <= 2 && moment.mops >= 0.0);
-        assert!((0.0..=1.0).contains(&moment.gleaning_share));
+    let seconds = rows.iter().flat_map(|row| row.rounds(Metric::Second));
+    assert!(seconds.is_sorted_by(|one, next| one < next));
+    for row in &rows {
+        let moments = row.rounds(Metric::Second).len();
+        for metric in [
+            Metric::Rate,
+            Metric::CoreRate,
+            Metric::Gleaners,
+            Metric::GleaningShare,
+        ] {
+            assert_eq!(row.rounds(metric).len(), moments, "{metric}");
+        }
+        assert!(row.get(Metric::Gleaners).max <= 2.0 && row.get(Metric::Rate).min >= 0.0);
+        assert!((0.0..=1.0).contains(&row.get(Metric::GleaningShare).max));
     }
-    assert!(moments.iter().any(|moment| moment.mops > 0.0));
+    assert!(rows.iter().any(|row| row.get(Metric::Rate).max > 0.0));
 }
 
 #[test]
 fn sizes_of_logs() {
-    let (lines, _) = small(
-        Figure::Bullet8,
-        &[
-            "--threads",
-            "2",
-            "--writes",
-            "2,50",
-            "--log-bytes",
-            "64KiB,256KiB",
-            "--rounds",
-            "1",
-        ],
-    );
-    let loads: Vec<(u64, f64)> = lines
+    let line = "--threads 2 --writes 2,50 --log-bytes 64KiB,256KiB --rounds 1";
+    let (rows, _) = small("bullet-8", &line.split(' ').collect::<Vec<_>>());
+    let loads: Vec<(f64, f64)> = rows
         .iter()
-        .map(|line| (line.conditions.log_bytes >> 10, line.writes_percent))
+        .map(|row| (row.number("log_bytes") / 1024.0, row.number("writes")))
         .collect();
-    assert_eq!(loads, [(64, 2.0), (64, 50.0), (256, 2.0), (256, 50.0)]);
-    for line in &lines {
-        assert_series(&line.rate().unwrap().by_clock, 1, 2);
-    }
+    assert_eq!(
+        loads,
+        [(64.0, 2.0), (64.0, 50.0), (256.0, 2.0), (256.0, 50.0)]
+    );
+    rows.iter().for_each(|row| assert_rates(row, 1, 2));
 }
 
 #[test]
 fn independent_clients() {
-    let (lines, _) = small(
-        Figure::Bullet9,
-        &[
-            "--threads",
-            "2",
-            "--clients",
-            "1,3",
-            "--writes",
-            "15",
-            "--systems",
-            "volatile,+wrc",
-            "--rounds",
-            "1",
-        ],
-    );
-    let clients: Vec<Option<usize>> = lines.iter().map(|line| line.clients).collect();
-    assert_eq!(clients, [Some(1), Some(3), Some(1), Some(3)]);
-    for line in &lines {
-        let rate = line.rate().unwrap();
-        assert_series(&rate.by_clock, 1, line.clients.unwrap());
-        assert!(rate.undisturbed.is_none());
+    let line = "--threads 2 --clients 1,3 --writes 15 --systems volatile,+wrc --rounds 1";
+    let (rows, _) = small("bullet-9", &line.split(' ').collect::<Vec<_>>());
+    let clients: Vec<f64> = rows.iter().map(|row| row.number("clients")).collect();
+    assert_eq!(clients, [1.0, 3.0, 1.0, 3.0]);
+    for row in &rows {
+        assert_rates(row, 1, row.number("clients") as usize);
+        assert!(row.spread(Metric::CoreRate).is_none());
     }
 }
 
 #[test]
 fn rows_can_be_had_on_standard_output() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = [
-        "--records",
-        "1k",
-        "--seconds",
-        "0.02",
-        "--rounds",
-        "1",
-        "--threads",
-        "1",
-        "--writes",
-        "2",
-        "--systems",
-        "+wrc",
-        "--log-bytes",
-        "64KiB",
-        "--json",
-    ];
-    let output = bench(Figure::Bullet5, dir.path(), dir.path(), &arguments);
+    let line = "--records 1k --seconds 0.02 --rounds 1 --threads 1 --writes 2 --systems +wrc --log-bytes 64KiB --json";
+    let arguments: Vec<&str> = line.split(' ').collect();
+    let output = bench("bullet-5", dir.path(), dir.path(), &arguments);
     assert_eq!(output.status.code(), Some(0));
-    let rows = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(rows.lines().count(), 1);
-    let line: Line = serde_json::from_str(&rows).unwrap();
-    assert_eq!((line.system.as_str(), line.writes_percent), ("+wrc", 2.0));
+    let rows = row::read(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    let [row] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((row.subject.as_str(), row.number("writes")), ("+wrc", 2.0));
 }
 
 #[test]
 fn what_cannot_be_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
-        let output = bench(Figure::Bullet5, dir.path(), dir.path(), arguments);
+        let output = bench("bullet-5", dir.path(), dir.path(), arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), error)
     };

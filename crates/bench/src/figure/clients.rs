@@ -5,18 +5,17 @@
 //! and goes on to another buffer. The lock is among workers; worker and client pass the buffer to and fro by
 //! its state word.
 
-use super::Telling;
-use super::board::{Board, Meter, Span};
-use super::crew::{self, Done, Duty};
-use super::curves::Rounds;
-use super::line::{Line, Measured};
-use super::setup::{KEY_BYTES, VALUE_BYTES};
-use super::stand::Stage;
+use super::filled::Data;
+use super::jobs::{self, Done, Job};
+use super::measure::Progress;
+use super::settings::{KEY_BYTES, VALUE_BYTES};
 use super::stream::Writes;
-use crate::subject::Error;
+use super::workers::{Meter, Workers};
+use crate::pool;
+use crate::row::{Metric, Row};
+use crate::subject::{Client, Error, Subject};
 use crate::workload::corpus::Maker;
-use anyhow::{anyhow, ensure};
-use everdram::Session;
+use anyhow::ensure;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Requests of one client that a worker answers before it goes on.
@@ -116,7 +115,7 @@ impl Serving<'_> {
         false
     }
 
-    fn answer(&mut self, session: &mut Session) -> Result<Done, Error> {
+    fn answer(&mut self, client: &mut dyn Client) -> Result<Done, Error> {
         let buffer = &self.buffers[self.at];
         let state = buffer.state.load(Ordering::Acquire);
         let mut key = [0; KEY_BYTES];
@@ -124,13 +123,13 @@ impl Serving<'_> {
         let (answer, done) = if state == PUT {
             let mut value = [0; VALUE_BYTES];
             load_bytes(&buffer.value, &mut value);
-            session.put(&key, &value)?;
+            client.put(&key, &value)?;
             (ANSWERED, Done::Put)
         } else {
             self.value.clear();
-            let found = session.get_into(&key, &mut self.value)?;
+            let found = client.get(&key, &mut self.value)?;
             store_bytes(&buffer.value, &self.value);
-            let is_whole = found.is_some() && self.value.len() == VALUE_BYTES;
+            let is_whole = found && self.value.len() == VALUE_BYTES;
             (if is_whole { ANSWERED } else { ABSENT }, Done::Get)
         };
         buffer.state.store(answer, Ordering::Release);
@@ -139,23 +138,23 @@ impl Serving<'_> {
     }
 }
 
-impl Duty for Serving<'_> {
-    fn next(&mut self, session: &mut Session) -> Result<Done, Error> {
+impl Job for Serving<'_> {
+    fn next(&mut self, client: &mut dyn Client) -> Result<Done, Error> {
         let is_asked = |state| matches!(state, GET | PUT);
         if self.holds
             && (self.served >= SERVED
                 || !self.buffers[self.at].wait(self.spins, PATIENCE, is_asked))
         {
-            self.let_go();
+            self.release();
         }
         if !self.holds && !self.take() {
             std::thread::yield_now();
             return Ok(Done::Nothing);
         }
-        self.answer(session)
+        self.answer(client)
     }
 
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         if std::mem::take(&mut self.holds) {
             let is_served = &self.buffers[self.at].is_served;
             is_served.store(false, Ordering::Release);
@@ -165,20 +164,20 @@ impl Duty for Serving<'_> {
 
 /// Asks until it is over.
 fn ask(
-    stage: &Stage<'_>,
-    board: &Board,
+    data: &Data<'_>,
+    workers: &Workers,
     (buffer, spins): (&Buffer, u32),
     slot: usize,
     (number, several): (usize, usize),
 ) -> Result<(), Error> {
-    let mut maker = Maker::new(&stage.corpus);
-    let mut meter = Meter::start(board, slot);
-    let mut at = stage.stream.start(number, several);
+    let mut maker = Maker::new(&data.corpus);
+    let mut meter = Meter::start(workers, slot);
+    let mut at = data.stream.start(number, several);
     let mut generation = 0;
     let mut value = [0; VALUE_BYTES];
-    while !board.is_over() {
-        let request = stage.stream.next(&mut at);
-        let is_put = request.is_put(board.writes());
+    while !workers.is_over() {
+        let request = data.stream.next(&mut at);
+        let is_put = request.is_put(workers.writes());
         if is_put {
             generation += 1;
             let (key, value) = maker.record(request.number(), generation);
@@ -190,7 +189,7 @@ fn ask(
         let state = if is_put { PUT } else { GET };
         buffer.state.store(state, Ordering::Release);
         while !buffer.wait(spins, 0, |state| matches!(state, ANSWERED | ABSENT)) {
-            if board.is_over() {
+            if workers.is_over() {
                 return Ok(());
             }
         }
@@ -202,7 +201,7 @@ fn ask(
                 request.number()
             );
             load_bytes(&buffer.value, &mut value);
-            stage.corpus.check(request.number(), &value)?;
+            data.corpus.check(request.number(), &value)?;
         }
         buffer.state.store(IDLE, Ordering::Relaxed);
         meter.answered(is_put);
@@ -210,71 +209,23 @@ fn ask(
     Ok(())
 }
 
-/// What one number of clients gave in one round: as clients see it, and the share of the workers' time that
-/// went into gleaning.
-struct Seen {
-    clients: Span,
-    gleaning: f64,
-}
-
-/// Measures all systems at each share of writes and each number of clients.
-pub(super) fn measure(stage: &Stage<'_>, telling: &mut Telling<'_>) -> Result<Vec<Line>, Error> {
-    let settings = stage.settings;
-    let points = settings.clients.len() * settings.writes.len();
-    let blank = vec![(Rounds::default(), Vec::new()); points];
-    let mut measured = vec![blank; settings.systems.len()];
-    for round in 0..settings.rounds {
-        for (system, rounds) in settings.systems.iter().zip(&mut measured) {
-            telling.step(&format!("round {}: {system}", round + 1));
-            let stand = stage.filled(*system, settings.log_bytes[0])?;
-            let mut rounds = rounds.iter_mut();
-            for clients in settings.clients.iter().copied() {
-                let seen = take(stage, &stand.store, clients, telling)?;
-                for (seen, (rounds, gleaning)) in seen.into_iter().zip(&mut rounds) {
-                    rounds.add(seen.clients);
-                    gleaning.push(seen.gleaning);
-                }
-            }
-        }
-    }
-    let log_bytes_all = settings.logs() as u64 * settings.log_bytes[0];
-    let mut lines = Vec::new();
-    for (system, rounds) in settings.systems.iter().zip(&measured) {
-        let places = settings.clients.iter().flat_map(|clients| {
-            settings
-                .writes
-                .iter()
-                .map(move |percent| (*clients, *percent))
-        });
-        for ((clients, percent), (rounds, gleaning)) in places.zip(rounds) {
-            let rate = rounds.rate(log_bytes_all, gleaning, None);
-            let mut line = telling.line(*system, Measured::Rate(rate));
-            line.writes_percent = percent;
-            line.threads = settings.workers();
-            line.clients = Some(clients);
-            lines.push(line);
-        }
-    }
-    Ok(lines)
-}
-
-/// All shares of writes for one number of clients.
-fn take(
-    stage: &Stage<'_>,
-    store: &everdram::Store,
+/// A row for each share of writes, of so many clients.
+pub(super) fn measure(
+    data: &Data<'_>,
+    store: &dyn Subject,
     clients: usize,
-    telling: &mut Telling<'_>,
-) -> Result<Vec<Seen>, Error> {
-    let settings = stage.settings;
-    let workers = settings.workers();
-    let board = Board::new(workers + clients, Writes::of_percent(settings.writes[0]));
-    let spins = if workers + clients <= telling.cores() {
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>, Error> {
+    let settings = data.settings;
+    let count = settings.workers();
+    let workers = Workers::new(count + clients, Writes::of_percent(settings.writes[0]));
+    let spins = if count + clients <= progress.cores() {
         SPINS_WITH_CORE
     } else {
         SPINS
     };
     let buffers: Vec<Buffer> = (0..clients).map(|_| Buffer::default()).collect();
-    let duties = (0..workers)
+    let serving = (0..count)
         .map(|worker| Serving {
             buffers: &buffers,
             spins,
@@ -284,51 +235,30 @@ fn take(
             value: Vec::with_capacity(2 * VALUE_BYTES),
         })
         .collect();
-    let mut look = || {
-        let mut seen = Vec::with_capacity(settings.writes.len());
+    let look = || {
+        let mut rows = Vec::with_capacity(settings.writes.len());
         for percent in &settings.writes {
-            telling.point();
-            board.set_writes(Writes::of_percent(*percent));
-            board.sleep(settings.warm_up_seconds());
-            let before = board.tally(0..workers);
-            let span = board.span(workers..workers + clients, settings.seconds);
-            let of_workers = board.tally(0..workers).since(&before);
-            seen.push(Seen {
-                clients: span,
-                gleaning: of_workers.gleaning_share_of_all(),
-            });
+            let mut row = progress.row("", *percent, count);
+            row.conditions.insert("clients".into(), clients.into());
+            workers.set_writes(Writes::of_percent(*percent));
+            workers.sleep(settings.warm_up_seconds());
+            let before = workers.tally(0..count);
+            let seen = workers.span(count..count + clients, settings.seconds);
+            let served = workers.tally(0..count).since(&before);
+            seen.add_to(&mut row, None);
+            row.push(Metric::GleaningShare, served.gleaning_share_of_all());
+            row.push(Metric::LogTurns, progress.log_turns(seen.puts));
+            rows.push(row);
         }
-        Ok(seen)
+        workers.end();
+        rows
     };
-    let (seen, _) = crew::run(store, &board, duties, || {
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = buffers
-                .iter()
-                .enumerate()
-                .map(|(number, buffer)| {
-                    let board = &board;
-                    scope.spawn(move || {
-                        let result = ask(
-                            stage,
-                            board,
-                            (buffer, spins),
-                            workers + number,
-                            (number, clients),
-                        );
-                        if result.is_err() {
-                            board.end();
-                        }
-                        result
-                    })
-                })
-                .collect();
-            let seen = look();
-            board.end();
-            for thread in threads {
-                thread.join().map_err(|_| anyhow!("a client panicked"))??;
-            }
-            seen
-        })
+    let (rows, _) = jobs::run(store, &workers, serving, || {
+        let ask = |number, buffer| {
+            let slot = count + number;
+            workers.or_end(|| ask(data, &workers, (buffer, spins), slot, (number, clients)))
+        };
+        Ok(pool::run(&buffers, ask, look)?.0)
     })?;
-    Ok(seen)
+    Ok(rows)
 }

@@ -1,152 +1,211 @@
-//! The figures of Bullet's paper, measured here: the eight systems under the paper's loads, on emulated
-//! persistent memory with the delays of its platform.
+//! The figures of papers, measured here. Which there are, what each measures and draws (`bullet.json`), and
+//! what the paper says of them (`bullet-claims.jsonl`) is data.
 //!
-//! A worker is one thread with one session that between two requests takes its turn at the store's own work
-//! ([`everdram::Session::turn`]). Systems take turns in several short rounds, each on a fresh store; what is
-//! said of two systems are ratios within rounds, since the machine may be shared. Lines ([`Line`]) are what
-//! was measured; pictures, tables and verdicts are made of lines and of nothing else.
+//! A worker is one thread with one client that between two requests takes its turn at the store's own work
+//! ([`crate::Client::turn`]). Systems take turns in several short rounds, each on a fresh store; what is said
+//! of two systems are ratios within rounds, since the machine may be shared.
 
-mod board;
-mod calls;
 mod claims;
 mod clients;
-mod course;
-mod crew;
-mod curves;
-mod draw;
-mod line;
+mod filled;
+mod jobs;
+mod measure;
 mod page;
-mod setup;
-mod stand;
+mod picture;
+mod settings;
 mod stream;
-mod verdict;
+mod workers;
 
-pub use draw::svg;
-pub use line::{Calls, Conditions, Distribution, Line, Measured, Moment, Rate, Ratio, Series};
+pub use claims::{bars, claims};
+pub use measure::measure;
 pub use page::{markdown, table};
-pub use setup::Settings;
-pub use verdict::{Verdict, bars, claims};
+pub use picture::svg;
+pub use settings::Settings;
 
-use crate::machine::{Machine, commit};
-use crate::named::named;
-use crate::subject::Error;
-use anyhow::ensure;
-use everdram::options::BulletSystem;
-use stand::Stage;
+use crate::row::{Metric, Row};
+use crate::timing::Spread;
+use serde::Deserialize;
+use std::sync::LazyLock;
 
-named! {
-    /// Which figure of the paper's section 5.
-    Figure, "figure":
-    Bullet5 = "bullet-5": "Latency against throughput, a point for each number of workers",
-    Bullet6 = "bullet-6": "How long gets and puts take",
-    Bullet7 = "bullet-7": "Throughput and gleaners while the share of writes changes",
-    Bullet8 = "bullet-8": "Throughput by size of each log",
-    Bullet9 = "bullet-9": "Latency that independent clients see",
+/// The system that others are compared with in tables.
+const BASE: &str = "volatile";
+
+/// A paper and its figures.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Paper {
+    paper: String,
+    short: String,
+    figures: Vec<Figure>,
 }
 
-/// How far a measurement is, and what all its lines have in common.
-struct Telling<'a> {
-    progress: &'a mut dyn FnMut(f64, &str),
-    what: String,
-    done: usize,
-    points: usize,
-    line: Line,
+static BULLET: LazyLock<Paper> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("bullet.json")).expect("bullet.json describes figures")
+});
+
+/// A figure: what is measured, and how it is drawn.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// As the command line takes it; also the suite of its rows.
+    pub name: String,
+    /// In the paper.
+    number: String,
+    /// What it shows.
+    pub what: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// Systems; none = all.
+    #[serde(default)]
+    systems: Vec<String>,
+    /// Percent of the requests that are puts.
+    writes: Vec<f64>,
+    workers: Workers,
+    /// Sizes of logs, where these are what is compared.
+    #[serde(default)]
+    log_mib: Vec<u64>,
+    /// Of each point in each round, and where it is to be quick.
+    seconds: [f64; 2],
+    rounds: [usize; 2],
+    /// What tells a curve from others where claims speak of them.
+    curves: String,
+    picture: picture::Drawing,
 }
 
-impl Telling<'_> {
-    /// A store is opened and filled.
-    fn step(&mut self, what: &str) {
-        self.what = what.to_owned();
-        let words = format!("{what}: filling the store");
-        (self.progress)(self.done as f64 / self.points.max(1) as f64, &words);
+/// What is measured of a system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Throughput and latency for each number of workers and each share of writes.
+    Points,
+    /// How long single calls take.
+    Calls,
+    /// Throughput and gleaners over time, while the share of writes changes.
+    Phases,
+    /// What independent clients see, for each number of them and each share of writes.
+    Clients,
+}
+
+/// How many workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Workers {
+    /// From one to as many as there are cores; on a small machine to twice as many.
+    Doubling,
+    /// As many as there are cores.
+    Cores,
+    /// Half of that: the other half of the cores is the clients', as in the paper half of the sockets.
+    Half,
+}
+
+impl Figure {
+    /// All figures.
+    #[must_use]
+    pub fn all() -> &'static [Figure] {
+        &BULLET.figures
     }
 
-    /// The next point is measured.
-    fn point(&mut self) {
-        (self.progress)(self.done as f64 / self.points.max(1) as f64, &self.what);
-        self.done += 1;
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// Says which there are.
+    pub fn find(name: &str) -> Result<&'static Figure, String> {
+        let mut all = Figure::all().iter();
+        all.find(|figure| figure.name == name).ok_or_else(|| {
+            let names: Vec<&str> = Figure::all().iter().map(|other| &*other.name).collect();
+            format!("figure `{name}`: one of {}", names.join(", "))
+        })
     }
 
-    /// Cores of this machine.
-    fn cores(&self) -> usize {
-        self.line.machine.cores.max(1)
+    /// Whether stores with logs of several sizes are compared.
+    #[must_use]
+    pub fn has_sizes_of_logs(&self) -> bool {
+        !self.log_mib.is_empty()
     }
 
-    /// A line of a system.
-    fn line(&self, system: BulletSystem, measured: Measured) -> Line {
-        Line {
-            system: system.name().into(),
-            measured,
-            ..self.line.clone()
-        }
+    /// The figure that rows are of.
+    fn of(rows: &[Row]) -> Option<&'static Figure> {
+        Figure::find(&rows.first()?.suite).ok()
     }
 }
 
-/// Measures a figure, telling `progress` how far it is (0 to 1) and what comes.
-///
-/// # Errors
-/// No room, or what a store says; a wrong answer of it is an error, too.
-pub fn measure(
-    settings: &Settings,
-    progress: &mut dyn FnMut(f64, &str),
-) -> Result<Vec<Line>, Error> {
-    settings.ensure_room()?;
-    let several = [
-        settings.systems.len(),
-        settings.writes.len(),
-        settings.threads.len(),
-        settings.log_bytes.len(),
-        settings.rounds,
-    ];
-    ensure!(
-        several.iter().all(|count| *count > 0),
-        "nothing to measure: {settings:?}"
-    );
-    let stage = Stage::new(settings);
-    let mut telling = Telling {
-        progress,
-        what: String::new(),
-        done: 0,
-        points: settings.points(),
-        line: line(settings),
+/// What tells a row from others, as labels of curves and panels say it.
+fn label(row: &Row, by: &str) -> String {
+    match by {
+        "system" => row.subject.clone(),
+        "workload" => row.workload.clone(),
+        "writes" => format!("{} % writes", row.say("writes")),
+        "log_bytes" => mib(row.number("log_bytes") as u64),
+        by => row.say(by),
+    }
+}
+
+/// `4 MiB`, `512 KiB`.
+fn mib(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 20) {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    }
+}
+
+/// A metric without the time in which workers had no core, where that is known: what is drawn and judged.
+fn best(row: &Row, metric: Metric) -> Metric {
+    let undisturbed = match metric {
+        Metric::Rate => Metric::CoreRate,
+        Metric::MeanNs => Metric::CoreMeanNs,
+        metric => metric,
     };
-    let mut lines = match settings.figure {
-        Figure::Bullet5 | Figure::Bullet8 => curves::measure(&stage, &mut telling),
-        Figure::Bullet6 => calls::measure(&stage, &mut telling),
-        Figure::Bullet7 => course::measure(&stage, &mut telling),
-        Figure::Bullet9 => clients::measure(&stage, &mut telling),
-    }?;
-    line::compare(&mut lines);
-    Ok(lines)
+    match row.spread(undisturbed) {
+        Some(_) => undisturbed,
+        None => metric,
+    }
 }
 
-/// A line without what was measured.
-fn line(settings: &Settings) -> Line {
-    Line {
-        figure: settings.figure,
-        system: String::new(),
-        writes_percent: settings.writes[0],
-        threads: 0,
-        clients: None,
-        conditions: Conditions {
-            version: env!("CARGO_PKG_VERSION").into(),
-            medium: "emulated".into(),
-            preset: setup::PRESET.into(),
-            records: settings.records,
-            key_bytes: setup::KEY_BYTES,
-            value_bytes: setup::VALUE_BYTES,
-            skew: crate::workload::distribution::EXPONENT,
-            logs: settings.logs(),
-            log_bytes: settings.log_bytes[0],
-            seconds: settings.seconds,
-            warm_up_seconds: settings.warm_up_seconds(),
-            rounds: settings.rounds,
-            seed: settings.seed,
-        },
-        machine: Machine::here(&settings.dir),
-        commit: commit(),
-        measured: Measured::Course {
-            moments: Vec::new(),
-        },
+/// The median of what one is of the other in the same round; `None` without a round.
+fn ratio(one: &[f64], other: &[f64]) -> Option<f64> {
+    let pairs = one.iter().zip(other).filter(|(_, other)| **other > 0.0);
+    let ratios: Vec<f64> = pairs.map(|(one, other)| one / other).collect();
+    (!ratios.is_empty()).then(|| Spread::of(ratios).median)
+}
+
+/// A metric of a row beside the same of `volatile` under the same load, if that was measured.
+#[must_use]
+pub fn of_volatile(rows: &[Row], row: &Row, metric: Metric) -> Option<f64> {
+    let key = |row: &Row| (row.threads, row.workload.clone());
+    let is_base = |base: &&Row| {
+        base.subject == BASE && key(base) == key(row) && base.conditions == row.conditions
+    };
+    let base = rows.iter().find(is_base)?;
+    ratio(row.rounds(metric), base.rounds(metric))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        // A machine that is slow in one round is slow for both.
+        assert_eq!(ratio(&[1.0, 10.0, 2.0], &[2.0, 20.0, 4.0]), Some(0.5));
+        assert_eq!(ratio(&[1.0, 8.0, 1.0], &[2.0, 2.0, 2.0]), Some(0.5));
+        assert_eq!(ratio(&[], &[1.0]), None);
+        assert_eq!(ratio(&[1.0], &[0.0]), None);
+    }
+
+    #[test]
+    fn logs_are_named_by_their_size() {
+        assert_eq!(
+            (mib(4 << 20), mib(64 << 10)),
+            ("4 MiB".into(), "64 KiB".into())
+        );
+    }
+
+    #[test]
+    fn figures_are_found_by_name() {
+        for figure in Figure::all() {
+            assert_eq!(Figure::find(&figure.name), Ok(figure));
+        }
+        assert!(Figure::find("bullet-4").unwrap_err().contains("bullet-5"));
     }
 }

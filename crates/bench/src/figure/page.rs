@@ -1,57 +1,63 @@
 //! A page about a figure: the picture, what it was measured with, what the paper says and whether it is so
-//! here, and every line as a table.
+//! here, and every row as a table.
 
-use super::line::{Line, Measured, Ratio, Series, mib};
-use super::verdict::{Verdict, bars, claims, judged_threads};
+use super::claims::{bars, claims, judged_threads};
+use super::{BULLET, Figure, Measure, best, label, mib, of_volatile};
+use crate::row::{Metric, Row};
 use crate::show::Table;
 use crate::show::words::count;
+use crate::verdict::Verdict;
 use std::fmt::Write as _;
 
 /// A page of Markdown; `picture` is the file beside it.
 #[must_use]
-pub fn markdown(lines: &[Line], picture: &str) -> String {
-    let Some(first) = lines.first() else {
+pub fn markdown(rows: &[Row], picture: &str) -> String {
+    let (Some(figure), Some(first)) = (Figure::of(rows), rows.first()) else {
         return String::new();
     };
-    let what = &first.conditions;
+    let say = |condition| first.say(condition);
     let machine = &first.machine;
     let mut text = format!(
-        "# {}\n\nFigure {} of *Closing the Performance Gap between Volatile and Persistent Key-Value Stores Using Cross-Referencing Logs* \
-         (USENIX ATC 2018), measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
-        first.figure.what(),
-        first.figure.name().trim_start_matches("bullet-"),
-        what.version,
+        "# {}\n\nFigure {} of {}, measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
+        figure.what,
+        figure.number,
+        BULLET.paper,
+        say("version"),
         first.commit,
-        first.figure.what(),
+        figure.what,
     );
     let _ = writeln!(
         text,
         "**{}** persistent memory with the delays `{}`; {} records of {} + {} bytes, all of them in the front; keys zipfian, {}; {} \
          logs of {}; {} round{} of {} s, each after {} s that do not count; seed {}. {}, {} cores, {}, {}.\n",
-        what.medium,
-        what.preset,
-        what.records,
-        what.key_bytes,
-        what.value_bytes,
-        what.skew,
-        what.logs,
-        log_sizes(lines),
-        what.rounds,
-        if what.rounds == 1 { "" } else { "s" },
-        what.seconds,
-        what.warm_up_seconds,
-        what.seed,
+        say("medium"),
+        say("delays"),
+        say("records"),
+        say("key"),
+        say("value"),
+        say("skew"),
+        say("logs"),
+        log_sizes(rows),
+        say("rounds"),
+        if first.number("rounds") == 1.0 {
+            ""
+        } else {
+            "s"
+        },
+        say("seconds"),
+        say("warm_up_seconds"),
+        say("seed"),
         machine.processor,
         machine.cores,
         machine.kernel,
         machine.flush,
     );
     for (title, is_of_bars, verdicts) in [
-        ("What the paper says", false, claims(lines)),
-        ("Bars", true, bars(lines)),
+        ("What the paper says", false, claims(rows)),
+        ("Bars", true, bars(rows)),
     ] {
         if !verdicts.is_empty() {
-            let threads = judged_threads(lines).unwrap_or(0);
+            let threads = judged_threads(rows).unwrap_or(0);
             let plural = if threads == 1 { "" } else { "s" };
             let _ = writeln!(
                 text,
@@ -63,106 +69,114 @@ pub fn markdown(lines: &[Line], picture: &str) -> String {
         }
     }
     text.push_str("## Every line\n\n");
-    text.push_str(&table(lines).markdown());
+    text.push_str(&table(rows).markdown());
     text
 }
 
-fn log_sizes(lines: &[Line]) -> String {
-    let mut sizes: Vec<String> = lines
-        .iter()
-        .map(|line| mib(line.conditions.log_bytes))
-        .collect();
+fn log_sizes(rows: &[Row]) -> String {
+    let mut sizes: Vec<String> = rows.iter().map(|row| label(row, "log_bytes")).collect();
     sizes.dedup();
     sizes.join(", ")
 }
 
-/// Every line; what a terminal has no room for comes last.
+/// Every row; what a terminal has no room for comes last.
 #[must_use]
-pub fn table(lines: &[Line]) -> Table {
-    let mut table = Table::new(match lines.first().map(|line| &line.measured) {
-        Some(Measured::Calls(_)) => {
-            "system | call | calls | mean ns | p50 | p99 | p99.9 | slowest | of volatile's mean, \
-             with a core | writes | workers"
-        }
-        Some(Measured::Course { .. }) => {
-            "system | second | writes | Mops/s | by clock | gleaners | gleaning | workers"
-        }
-        _ => {
-            "system | writes | workers | clients | log | Mops/s | mean ns | of volatile | its \
+pub fn table(rows: &[Row]) -> Table {
+    match Figure::of(rows).map(|figure| figure.measure) {
+        Some(Measure::Calls) => table_of_calls(rows),
+        Some(Measure::Phases) => table_of_phases(rows),
+        _ => table_of_points(rows),
+    }
+}
+
+fn table_of_points(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "system | writes | workers | clients | log | Mops/s | mean ns | of volatile | its \
              latency | by clock | of volatile | no core | least to most | gleaning | logs written \
-             | by clock: mean ns | of volatile's latency"
-        }
-    });
-    for line in lines {
-        add(line, &mut table);
+             | by clock: mean ns | of volatile's latency",
+    );
+    for row in rows {
+        let middle = |metric| row.get(metric).median;
+        let of_base = |metric| {
+            let ratio = of_volatile(rows, row, metric);
+            ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
+        };
+        let (rate, mean) = (best(row, Metric::Rate), best(row, Metric::MeanNs));
+        let spread = row.get(rate);
+        let clients = row.say("clients");
+        table.push([
+            row.subject.clone(),
+            format!("{} %", row.say("writes")),
+            row.threads.to_string(),
+            if clients.is_empty() {
+                "-".into()
+            } else {
+                clients
+            },
+            mib(row.number("log_bytes") as u64),
+            format!("{:.3}", spread.median / 1e6),
+            format!("{:.0}", middle(mean)),
+            of_base(rate),
+            of_base(mean),
+            format!("{:.3}", middle(Metric::Rate) / 1e6),
+            of_base(Metric::Rate),
+            share(middle(Metric::QueuedShare)),
+            format!("{:.3} to {:.3}", spread.min / 1e6, spread.max / 1e6),
+            share(middle(Metric::GleaningShare)),
+            format!("{:.2} x", middle(Metric::LogTurns)),
+            format!("{:.0}", middle(Metric::MeanNs)),
+            of_base(Metric::MeanNs),
+        ]);
     }
     table
 }
 
-fn add(line: &Line, table: &mut Table) {
-    let system = || line.system.clone();
-    let writes = |percent: f64| format!("{percent} %");
-    let share = |share: f64| format!("{:.0} %", share * 100.0);
-    match &line.measured {
-        Measured::Rate(rate) => {
-            let (best, clock) = (rate.best(), &rate.by_clock);
-            let ratio = |series: &Series, of: fn(&Ratio) -> f64| {
-                let ratio = series.against_volatile.as_ref().map(of);
-                ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
-            };
+fn table_of_calls(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "system | call | calls | mean ns | p50 | p99 | p99.9 | slowest | of volatile's mean, \
+             with a core | writes | workers",
+    );
+    for row in rows {
+        let whole = |metric| format!("{:.0}", row.get(metric).median);
+        let ratio = of_volatile(rows, row, Metric::CoreMeanNs);
+        table.push([
+            row.subject.clone(),
+            row.workload.clone(),
+            count(row.rounds(Metric::Operations).iter().sum::<f64>() as u64),
+            format!("{:.0}", row.mean(Metric::MeanNs)),
+            whole(Metric::P50Ns),
+            whole(Metric::P99Ns),
+            whole(Metric::P999Ns),
+            whole(Metric::MaxNs),
+            ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
+            format!("{} %", row.say("writes")),
+            row.threads.to_string(),
+        ]);
+    }
+    table
+}
+
+fn table_of_phases(rows: &[Row]) -> Table {
+    let mut table =
+        Table::new("system | second | writes | Mops/s | by clock | gleaners | gleaning | workers");
+    for row in rows {
+        for moment in 0..row.rounds(Metric::Second).len() {
+            let at = |metric| row.rounds(metric).get(moment).copied().unwrap_or(0.0);
             table.push([
-                system(),
-                writes(line.writes_percent),
-                line.threads.to_string(),
-                line.clients
-                    .map_or("-".into(), |clients| clients.to_string()),
-                mib(line.conditions.log_bytes),
-                format!("{:.3}", best.mops.median),
-                format!("{:.0}", best.mean_ns.median),
-                ratio(best, |ratio| ratio.throughput),
-                ratio(best, |ratio| ratio.latency),
-                format!("{:.3}", clock.mops.median),
-                ratio(clock, |ratio| ratio.throughput),
-                share(rate.queued_share.median),
-                format!("{:.3} to {:.3}", best.mops.min, best.mops.max),
-                share(rate.gleaning_share.median),
-                format!("{:.2} x", rate.log_turns),
-                format!("{:.0}", clock.mean_ns.median),
-                ratio(clock, |ratio| ratio.latency),
+                row.subject.clone(),
+                format!("{:.2}", at(Metric::Second)),
+                row.workload.clone(),
+                format!("{:.3}", at(Metric::CoreRate) / 1e6),
+                format!("{:.3}", at(Metric::Rate) / 1e6),
+                at(Metric::Gleaners).to_string(),
+                share(at(Metric::GleaningShare)),
+                row.threads.to_string(),
             ]);
         }
-        Measured::Calls(calls) => {
-            for (name, kind) in [("get", &calls.get), ("put", &calls.put)] {
-                let Some(kind) = kind else { continue };
-                table.push([
-                    system(),
-                    name.into(),
-                    count(kind.calls),
-                    format!("{:.0}", kind.mean_ns),
-                    kind.all.p50.to_string(),
-                    kind.all.p99.to_string(),
-                    kind.all.p999.to_string(),
-                    kind.all.max.to_string(),
-                    kind.against_volatile
-                        .map_or(String::new(), |ratio| format!("{ratio:.2}")),
-                    writes(line.writes_percent),
-                    line.threads.to_string(),
-                ]);
-            }
-        }
-        Measured::Course { moments } => {
-            for moment in moments {
-                table.push([
-                    system(),
-                    format!("{:.2}", moment.second),
-                    writes(moment.writes_percent),
-                    format!("{:.3}", moment.undisturbed_mops),
-                    format!("{:.3}", moment.mops),
-                    moment.gleaners.to_string(),
-                    share(moment.gleaning_share),
-                    line.threads.to_string(),
-                ]);
-            }
-        }
     }
+    table
+}
+
+fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }

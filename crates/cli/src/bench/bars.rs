@@ -157,9 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.engine == EngineKind::Bullet {
         let asked = arguments.asked()?;
         ensure_directory(&asked.dir)?;
-        let rows = bullet_bars::measure(&asked)?;
-        rows::write(arguments.json.as_deref(), &rows)?;
-        return Ok(Outcome::Sound);
+        return write(arguments, &bullet_bars::measure(&asked)?);
     }
     let settings = arguments.settings()?;
     ensure_directory(&settings.dir)?;

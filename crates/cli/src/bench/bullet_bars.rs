@@ -9,9 +9,8 @@ use crate::units;
 use anyhow::Context;
 use everdram::options::BulletSystem;
 use everdram::{EngineKind, Medium};
-use everdram_bench::Sizes;
-use everdram_bench::figure::{self, Figure, Settings, Verdict};
-use serde_json::json;
+use everdram_bench::figure::{self, Figure, Settings};
+use everdram_bench::{Compared, Sizes, Verdict};
 use std::path::PathBuf;
 
 /// Seconds from a kill to the first answer, at most.
@@ -29,36 +28,26 @@ pub(super) struct Asked {
     pub(super) seed: u64,
 }
 
-/// Measures and prints; returns the bars as lines of JSON.
+/// Measures and prints; returns the bars.
 ///
 /// # Errors
 /// What the stores say, or that there is no room for them.
-pub(super) fn measure(asked: &Asked) -> anyhow::Result<String> {
+pub(super) fn measure(asked: &Asked) -> anyhow::Result<Vec<Verdict>> {
+    use BulletSystem::{HikvHt, Volatile, Wrc};
     let parts = [
-        asked.settings(
-            Figure::Bullet5,
-            &[
-                BulletSystem::Volatile,
-                BulletSystem::HikvHt,
-                BulletSystem::Wrc,
-            ],
-        ),
-        asked.settings(
-            Figure::Bullet6,
-            &[BulletSystem::Volatile, BulletSystem::Wrc],
-        ),
+        asked.settings("bullet-5", &[Volatile, HikvHt, Wrc])?,
+        asked.settings("bullet-6", &[Volatile, Wrc])?,
     ];
     let records = parts[0].records;
     let shown = Progress::start("bars", 1000, false);
     let mut verdicts = Vec::new();
     for (settings, share) in parts.iter().zip([[0.0, 0.7], [0.7, 0.2]]) {
         settings.ensure_room()?;
-        let lines = figure::measure(settings, &mut |done, what| {
+        let rows = figure::measure(settings, &mut |done, what| {
             shown.at(((share[0] + done * share[1]) * 1000.0) as u64, what);
         });
-        verdicts.extend(figure::bars(
-            &lines.with_context(|| settings.figure.name())?,
-        ));
+        let rows = rows.with_context(|| settings.figure.name.clone())?;
+        verdicts.extend(figure::bars(&rows));
     }
     shown.at(950, "crash");
     verdicts.push(asked.restart(records)?);
@@ -74,11 +63,12 @@ pub(super) fn measure(asked: &Asked) -> anyhow::Result<String> {
         parts[0].seconds,
     );
     print_verdicts("Bars", &verdicts, true);
-    Ok(verdicts.iter().map(to_json).collect())
+    Ok(verdicts)
 }
 
 impl Asked {
-    fn settings(&self, figure: Figure, systems: &[BulletSystem]) -> Settings {
+    fn settings(&self, figure: &str, systems: &[BulletSystem]) -> anyhow::Result<Settings> {
+        let figure = Figure::find(figure).map_err(anyhow::Error::msg)?;
         let mut settings = Settings::here(figure, self.quick, &self.dir);
         settings.systems = systems.to_vec();
         // As many as there are cores: the bars are about the most that the machine gives.
@@ -88,7 +78,7 @@ impl Asked {
         settings.seconds = self.seconds.unwrap_or(settings.seconds);
         settings.rounds = self.rounds;
         settings.seed = self.seed;
-        settings
+        Ok(settings)
     }
 
     fn restart(&self, records: u64) -> anyhow::Result<Verdict> {
@@ -107,25 +97,13 @@ impl Asked {
             seed: self.seed,
         })?;
         let seconds = recovery.wall.as_secs_f64();
-        let measured = vec![("seconds", seconds)];
-        Ok(Verdict {
-            source: "bar",
-            says: "restart after a kill: the first answer within a second (set for 20M records)",
-            by_clock: measured.clone(),
+        let says = "restart after a kill: the first answer within a second (set for 20M records)";
+        let measured = vec![Compared::new("seconds", seconds)];
+        Ok(Verdict::new(
+            ("bar", says),
             measured,
-            holds: Some(seconds < RESTART_SECONDS),
-        })
+            (0.0, Some(RESTART_SECONDS)),
+            true,
+        ))
     }
-}
-
-fn to_json(verdict: &Verdict) -> String {
-    let measured: serde_json::Map<_, _> = verdict
-        .measured
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), json!(value)))
-        .collect();
-    let row = json!({
-        "engine": "bullet", "operation": verdict.says, "measured": measured, "holds": verdict.holds,
-    });
-    format!("{row}\n")
 }

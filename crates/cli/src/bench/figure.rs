@@ -8,7 +8,8 @@ use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
 use anyhow::Context;
 use everdram::options::BulletSystem;
-use everdram_bench::figure::{self, Figure, Line, Settings, Verdict};
+use everdram_bench::figure::{self, Figure, Measure, Settings};
+use everdram_bench::{Row, Verdict};
 use std::path::PathBuf;
 
 /// A figure of Bullet's paper, measured on this machine.
@@ -37,7 +38,8 @@ use std::path::PathBuf;
 )]
 pub(crate) struct Arguments {
     /// Which one: bullet-5, bullet-6, bullet-7, bullet-8 or bullet-9.
-    figure: Figure,
+    #[arg(value_parser = Figure::find)]
+    figure: &'static Figure,
     /// Smaller and shorter, for a first look.
     #[arg(long)]
     quick: bool,
@@ -113,44 +115,36 @@ impl Arguments {
 
     fn check(&self, settings: &Settings) -> anyhow::Result<()> {
         let is_number = |number: &usize| (1..=1000).contains(number);
+        let is_share = |percent: &f64| (0.0..=100.0).contains(percent);
         let is_log = |bytes: &u64| bytes.is_multiple_of(4096) && (4096..=1 << 30).contains(bytes);
         let has_many_logs = settings.log_bytes.len() > 1;
+        let measure = self.figure.measure;
+        let all = |numbers: &[usize]| numbers.iter().all(is_number);
+        let is_length = (0.001..=3600.0).contains(&settings.seconds);
         for (what, is_right) in [
             (
                 "--records: 100 to 1G",
                 (100..=1_000_000_000).contains(&settings.records),
             ),
-            (
-                "--threads: each 1 to 1000",
-                settings.threads.iter().all(is_number),
-            ),
-            (
-                "--clients: each 1 to 1000",
-                settings.clients.iter().all(is_number),
-            ),
+            ("--threads: each 1 to 1000", all(&settings.threads)),
+            ("--clients: each 1 to 1000", all(&settings.clients)),
             (
                 "--clients: bullet-9 alone has clients",
-                self.clients.is_empty() || self.figure == Figure::Bullet9,
+                self.clients.is_empty() || measure == Measure::Clients,
             ),
             (
                 "--writes: percent, each 0 to 100",
-                settings
-                    .writes
-                    .iter()
-                    .all(|percent| (0.0..=100.0).contains(percent)),
+                settings.writes.iter().all(is_share),
             ),
             (
                 "--writes: bullet-6 has one share",
-                self.figure != Figure::Bullet6 || settings.writes.len() == 1,
+                measure != Measure::Calls || settings.writes.len() == 1,
             ),
-            (
-                "--seconds: 0.001 to 3600",
-                (0.001..=3600.0).contains(&settings.seconds),
-            ),
+            ("--seconds: 0.001 to 3600", is_length),
             ("--rounds: 1 to 1000", is_number(&settings.rounds)),
             (
                 "--rounds: bullet-7 is one course of time",
-                self.figure != Figure::Bullet7 || settings.rounds == 1,
+                measure != Measure::Phases || settings.rounds == 1,
             ),
             (
                 "--log-bytes: each a multiple of 4 KiB, 4 KiB to 1 GiB",
@@ -158,7 +152,7 @@ impl Arguments {
             ),
             (
                 "--log-bytes: bullet-8 alone takes several",
-                !has_many_logs || self.figure == Figure::Bullet8,
+                !has_many_logs || self.figure.has_sizes_of_logs(),
             ),
         ] {
             if !is_right {
@@ -169,7 +163,7 @@ impl Arguments {
     }
 
     fn file(&self, end: &str) -> PathBuf {
-        self.out.join(format!("{}.{end}", self.figure))
+        self.out.join(format!("{}.{end}", self.figure.name))
     }
 }
 
@@ -178,33 +172,34 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     ensure_directory(&settings.dir)?;
     ensure_directory(&arguments.out)?;
     settings.ensure_room()?;
-    let (lines_file, picture, page) = (
+    let (rows_file, picture, page) = (
         arguments.file("jsonl"),
         arguments.file("svg"),
         arguments.file("md"),
     );
     // An hour of work is not to end at a file that cannot be written.
-    for path in [&lines_file, &picture, &page] {
+    for path in [&rows_file, &picture, &page] {
         rows::file(path, "")?;
     }
-    let shown = Progress::start(arguments.figure.name(), 1000, false);
+    let shown = Progress::start(&arguments.figure.name, 1000, false);
     let measured = figure::measure(&settings, &mut |done, what| {
         shown.at((done * 1000.0) as u64, what);
     });
     shown.finish();
-    let lines = measured.with_context(|| format!("{}, seed {}", settings.figure, settings.seed))?;
-    let text = rows::lines(&lines)?;
-    rows::file(&lines_file, &text)?;
-    rows::file(&picture, &figure::svg(&lines))?;
+    let named = || format!("{}, seed {}", settings.figure.name, settings.seed);
+    let measured = measured.with_context(named)?;
+    let text = rows::lines(&measured)?;
+    rows::file(&rows_file, &text)?;
+    rows::file(&picture, &figure::svg(&measured))?;
     let name = picture.file_name().unwrap_or_default().to_string_lossy();
-    rows::file(&page, &figure::markdown(&lines, &name))?;
+    rows::file(&page, &figure::markdown(&measured, &name))?;
     if arguments.json {
         println!("{}", text.trim_end());
     } else {
-        print(&lines);
+        print(settings.figure, &measured);
         println!(
             "\nRows are in {}, the picture in {}, and a page in {}.",
-            lines_file.display(),
+            rows_file.display(),
             picture.display(),
             page.display()
         );
@@ -212,27 +207,29 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Sound)
 }
 
-fn print(lines: &[Line]) {
-    let Some(first) = lines.first() else { return };
-    let what = &first.conditions;
+fn print(figure: &Figure, measured: &[Row]) {
+    let Some(first) = measured.first() else {
+        return;
+    };
+    let say = |condition| first.say(condition);
     println!(
         "{}: {}\n{} persistent memory, delays `{}`; {} records of {} + {} bytes; {} logs; {} x {} s; {} cores\n",
-        paint(Tone::Strong, first.figure.name()),
-        first.figure.what(),
-        what.medium,
-        what.preset,
-        units::count(what.records),
-        what.key_bytes,
-        what.value_bytes,
-        what.logs,
-        what.rounds,
-        what.seconds,
+        paint(Tone::Strong, &figure.name),
+        figure.what,
+        say("medium"),
+        say("delays"),
+        units::count(first.number("records") as u64),
+        say("key"),
+        say("value"),
+        say("logs"),
+        say("rounds"),
+        say("seconds"),
         first.machine.cores,
     );
     // The page has room for the others.
-    print!("{}", figure::table(lines).text(12));
-    print_verdicts("What the paper says", &figure::claims(lines), false);
-    print_verdicts("Bars", &figure::bars(lines), true);
+    print!("{}", figure::table(measured).text(12));
+    print_verdicts("What the paper says", &figure::claims(measured), false);
+    print_verdicts("Bars", &figure::bars(measured), true);
 }
 
 pub(super) fn print_verdicts(title: &str, verdicts: &[Verdict], are_bars: bool) {
@@ -264,7 +261,7 @@ mod tests {
             "bullet-8 --quick --records 20k --threads 1,3 --seconds 0.1 --rounds 2 --systems volatile,+wrc --log-bytes 64KiB,1MiB",
         );
         let said = said.unwrap().settings().unwrap();
-        assert_eq!(said.figure, Figure::Bullet8);
+        assert_eq!(said.figure.name, "bullet-8");
         assert_eq!((said.records, said.seconds, said.rounds), (20_000, 0.1, 2));
         assert_eq!(said.threads, [1, 3]);
         assert_eq!(said.systems, [BulletSystem::Volatile, BulletSystem::Wrc]);
@@ -306,7 +303,7 @@ mod tests {
     fn help_tells_all_there_is() {
         use clap::CommandFactory;
         let help = Command::command().render_long_help().to_string();
-        let figures = Figure::ALL.iter().map(|figure| figure.name());
+        let figures = Figure::all().iter().map(|figure| &*figure.name);
         for name in figures.chain(BulletSystem::ALL.iter().map(|system| system.name())) {
             assert!(help.contains(name), "{name}");
         }

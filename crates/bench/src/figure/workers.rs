@@ -1,17 +1,17 @@
-//! What the one who measures tells the workers, and what they tell back.
+//! Worker threads, as the thread that measures sees them: what it tells them, and what they have done.
 //!
-//! A worker counts for itself. When it is asked, it writes down what it has done so far, at its next pause
-//! between requests: so that its counts are of one moment in which it had a core, and what the kernel says of
-//! its waiting is complete.
+//! A worker counts for itself and reports when it is asked, at its next pause between requests. Its counts
+//! are then of one moment in which it had a core, and what the kernel says of its waiting is complete.
 
 use super::stream::Writes;
 use crate::process::{self, Waiting};
+use crate::row::{Metric, Row};
+use crate::subject::Error;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the one who measures sleeps before he looks whether a worker has failed, and whether all have
-/// written down what they did.
+/// Sleep between two looks at whether a worker has failed, and at whether all have reported.
 const NAP: Duration = Duration::from_millis(10);
 const NAP_SHORT: Duration = Duration::from_millis(1);
 /// A span that is to see so many puts takes so many times its seconds at most.
@@ -21,8 +21,8 @@ const SETTLING_NAPS: u32 = 1000;
 /// Requests between two pauses.
 const BLOCK: u64 = 32;
 
-/// Between all threads of a crew.
-pub(super) struct Board {
+/// Shared by all threads of a run.
+pub(super) struct Workers {
     writes: AtomicU32,
     is_timed: AtomicBool,
     is_over: AtomicBool,
@@ -31,20 +31,20 @@ pub(super) struct Board {
     slots: Box<[Slot]>,
 }
 
-/// What one thread tells. Two lines, since processors fetch lines in pairs.
+/// What one thread reports. Two lines, since processors fetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Slot {
     /// The kernel's number of the thread.
     thread: AtomicU32,
     is_gleaning: AtomicBool,
-    told: Mutex<Told>,
+    report: Mutex<Report>,
 }
 
 /// What one thread had done when it was asked.
 #[derive(Clone, Copy, Default)]
-struct Told {
-    /// The last time that it was asked; all times, of one that works no more.
+struct Report {
+    /// The last request for a report that this answers; all of them once the thread has ended.
     asked: u32,
     counts: Counts,
 }
@@ -78,19 +78,20 @@ pub(super) struct Span {
     pub(super) puts: u64,
     answering_ns: f64,
     gleaning_ns: f64,
-    mops: f64,
+    /// Requests a second.
+    rate: f64,
     /// The same without time in which a thread had no core.
     answering_ns_with_core: f64,
-    mops_with_core: f64,
+    rate_with_core: f64,
     queued_share: f64,
     /// Share of the process's time on processors that was these threads'.
     own_share: f64,
 }
 
-impl Board {
+impl Workers {
     /// For so many threads.
-    pub(super) fn new(threads: usize, writes: Writes) -> Board {
-        Board {
+    pub(super) fn new(threads: usize, writes: Writes) -> Workers {
+        Workers {
             writes: AtomicU32::new(writes.0),
             is_timed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -129,6 +130,16 @@ impl Board {
         self.is_over.store(true, Relaxed);
     }
 
+    /// Runs a part of the work; if it fails, everybody is to stop.
+    pub(super) fn or_end(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        work().inspect_err(|_| self.end())
+    }
+
+    /// How many threads there are.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Sleeps; less if it is over.
     pub(super) fn sleep(&self, seconds: f64) {
         let until = Instant::now() + Duration::from_secs_f64(seconds);
@@ -141,20 +152,19 @@ impl Board {
         }
     }
 
-    /// Asks everybody what they have done so far, and waits until some threads have said it; less if it is
-    /// over.
+    /// Asks all threads for a report, and waits for those of some of them; not once the run is over.
     pub(super) fn tally(&self, threads: std::ops::Range<usize>) -> Tally {
         let asked = self.asked.fetch_add(1, Relaxed) + 1;
         let slots = &self.slots[threads];
-        let has_told = |slot: &Slot| slot.told().asked >= asked;
-        while !self.is_over() && !slots.iter().all(has_told) {
+        let has_reported = |slot: &Slot| slot.report().asked >= asked;
+        while !self.is_over() && !slots.iter().all(has_reported) {
             std::thread::sleep(NAP_SHORT);
         }
         let ran = slots
             .iter()
             .map(|slot| process::ran_ns(slot.thread.load(Relaxed)));
         Tally {
-            counts: slots.iter().map(|slot| slot.told().counts).collect(),
+            counts: slots.iter().map(|slot| slot.report().counts).collect(),
             ran_ns: ran.sum(),
             process_ns: u64::try_from(process::cpu().as_nanos()).unwrap_or(u64::MAX),
         }
@@ -199,9 +209,9 @@ impl Board {
 }
 
 impl Slot {
-    fn told(&self) -> Told {
+    fn report(&self) -> Report {
         // A copy of plain numbers is whole even if its writer panicked.
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,14 +237,14 @@ impl Tally {
             let had_core = (1.0 - queued_ns / passed_ns.max(1.0)).clamp(0.001, 1.0);
             let requests = now.requests - before.requests;
             let answering_ns = (now.answering_ns - before.answering_ns) as f64;
-            let mops = requests as f64 * 1e3 / passed_ns.max(1.0);
+            let rate = requests as f64 * 1e9 / passed_ns.max(1.0);
             span.requests += requests;
             span.puts += now.puts - before.puts;
             span.answering_ns += answering_ns;
             span.gleaning_ns += (now.gleaning_ns - before.gleaning_ns) as f64;
-            span.mops += mops;
+            span.rate += rate;
             span.answering_ns_with_core += answering_ns * had_core;
-            span.mops_with_core += mops / had_core;
+            span.rate_with_core += rate / had_core;
             seconds += passed_ns / 1e9;
             queued += queued_ns / 1e9;
         }
@@ -248,25 +258,27 @@ impl Tally {
 }
 
 impl Span {
-    /// Millions of requests a second, by the clock.
-    pub(super) fn mops(&self) -> f64 {
-        self.mops
+    /// Adds throughput and latency to a row; with `cores`, also what they would be on a machine of as many.
+    pub(super) fn add_to(&self, row: &mut Row, cores: Option<usize>) {
+        row.push(Metric::Rate, self.rate);
+        row.push(Metric::MeanNs, self.mean_ns());
+        row.push(Metric::QueuedShare, self.queued_share);
+        if let Some(cores) = cores {
+            let (rate, mean_ns) = self.undisturbed(cores);
+            row.push(Metric::CoreRate, rate);
+            row.push(Metric::CoreMeanNs, mean_ns);
+        }
     }
 
     /// Nanoseconds from one answer to the next, on a thread that answers.
-    pub(super) fn mean_ns(&self) -> f64 {
+    fn mean_ns(&self) -> f64 {
         self.answering_ns / self.requests.max(1) as f64
-    }
-
-    /// Share of the threads' time in which they were ready to run and had no core.
-    pub(super) fn queued_share(&self) -> f64 {
-        self.queued_share
     }
 
     /// Throughput and latency on a machine of so many cores that nobody else uses. Time without a core does
     /// not count; threads beyond the cores share them; and what other threads of the process took is missing
     /// where workers need all cores.
-    pub(super) fn undisturbed(&self, cores: usize) -> (f64, f64) {
+    fn undisturbed(&self, cores: usize) -> (f64, f64) {
         let sharing = (self.threads as f64 / cores as f64).max(1.0);
         let own_share = if self.threads < cores {
             1.0
@@ -274,7 +286,7 @@ impl Span {
             self.own_share
         };
         let mean_ns = self.answering_ns_with_core / self.requests.max(1) as f64;
-        (self.mops_with_core / sharing * own_share, mean_ns * sharing)
+        (self.rate_with_core / sharing * own_share, mean_ns * sharing)
     }
 
     /// Share of the threads' time in which they gleaned.
@@ -293,7 +305,7 @@ impl Span {
 /// Requests are not timed one by one. When a worker turns to gleaning, the time of its last requests is
 /// estimated from the mean; the error is a few requests for each change of role.
 pub(super) struct Meter<'a> {
-    board: &'a Board,
+    workers: &'a Workers,
     slot: &'a Slot,
     waiting: Waiting,
     asked: u32,
@@ -306,11 +318,11 @@ pub(super) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     /// Begins now, on the thread that works.
-    pub(super) fn start(board: &'a Board, thread: usize) -> Meter<'a> {
-        let slot = &board.slots[thread];
+    pub(super) fn start(workers: &'a Workers, thread: usize) -> Meter<'a> {
+        let slot = &workers.slots[thread];
         slot.thread.store(process::this_thread(), Relaxed);
         Meter {
-            board,
+            workers,
             slot,
             waiting: Waiting::of_this_thread(),
             asked: 0,
@@ -342,7 +354,7 @@ impl<'a> Meter<'a> {
             self.pause();
         }
         self.mark = Instant::now();
-        self.tell();
+        self.report();
     }
 
     /// A turn was one at gleaning.
@@ -357,7 +369,7 @@ impl<'a> Meter<'a> {
             self.is_gleaning = true;
             self.slot.is_gleaning.store(true, Relaxed);
         }
-        self.tell();
+        self.report();
     }
 
     /// Everything since the last pause was answering.
@@ -368,7 +380,7 @@ impl<'a> Meter<'a> {
         }
         self.counts.requests += std::mem::take(&mut self.since_mark);
         self.counts.answering_ns += passed_ns;
-        self.tell();
+        self.report();
     }
 
     fn passed_ns(&mut self) -> u64 {
@@ -377,10 +389,10 @@ impl<'a> Meter<'a> {
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// If somebody asks: what was done so far.
+    /// Reports if it was asked to.
     #[inline]
-    fn tell(&mut self) {
-        let asked = self.board.asked.load(Relaxed);
+    fn report(&mut self) {
+        let asked = self.workers.asked.load(Relaxed);
         if asked != self.asked {
             self.write_down(asked);
         }
@@ -394,13 +406,13 @@ impl<'a> Meter<'a> {
         let counts = self.counts;
         *self
             .slot
-            .told
+            .report
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Told { asked, counts };
+            .unwrap_or_else(PoisonError::into_inner) = Report { asked, counts };
     }
 }
 
-/// Whoever works no more has told everything.
+/// The last report answers all requests that are still to come.
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         self.pause();
@@ -414,8 +426,8 @@ mod tests {
 
     #[test]
     fn time_is_answering_or_gleaning() {
-        let board = Board::new(1, Writes(0));
-        let mut meter = Meter::start(&board, 0);
+        let workers = Workers::new(1, Writes(0));
+        let mut meter = Meter::start(&workers, 0);
         for _ in 0..BLOCK {
             std::thread::sleep(Duration::from_micros(100));
             meter.answered(true);
@@ -426,12 +438,12 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(20));
         meter.gleaned();
-        assert_eq!(board.gleaners(), 1);
+        assert_eq!(workers.gleaners(), 1);
         meter.answered(false);
-        assert_eq!(board.gleaners(), 0);
+        assert_eq!(workers.gleaners(), 0);
         drop(meter);
         // It waits for nobody who is gone.
-        let tally = board.tally(0..1);
+        let tally = workers.tally(0..1);
         let counts = tally.counts[0];
         assert_eq!((counts.requests, tally.puts()), (BLOCK + 4, BLOCK));
         assert!(counts.gleaning_ns >= 10_000_000, "{counts:?}");
@@ -440,13 +452,13 @@ mod tests {
 
     #[test]
     fn a_span_is_from_one_pause_to_another() {
-        let board = Board::new(2, Writes(0));
+        let workers = Workers::new(2, Writes(0));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for thread in 0..2 {
-                let (board, stop) = (&board, &stop);
+                let (workers, stop) = (&workers, &stop);
                 scope.spawn(move || {
-                    let mut meter = Meter::start(board, thread);
+                    let mut meter = Meter::start(workers, thread);
                     while !stop.load(Relaxed) {
                         let until = Instant::now() + Duration::from_micros(2);
                         while Instant::now() < until {}
@@ -458,15 +470,15 @@ mod tests {
                     }
                 });
             }
-            let span = board.span(0..2, 0.1);
+            let span = workers.span(0..2, 0.1);
             stop.store(true, Relaxed);
             assert!(span.seconds > 0.05 && span.requests >= BLOCK, "{span:?}");
             assert_eq!(span.requests, span.puts);
             assert_eq!(span.requests % BLOCK, 0);
             assert!((0.1..0.9).contains(&span.gleaning_share()), "{span:?}");
             // Nobody answers quicker than it takes.
-            let (mops, mean_ns) = span.undisturbed(8);
-            assert!(mops >= span.mops() && mops <= 0.5, "{span:?}");
+            let (rate, mean_ns) = span.undisturbed(8);
+            assert!(rate >= span.rate && rate <= 500e3, "{span:?}");
             assert!(
                 (1_900.0..=span.mean_ns() + 1.0).contains(&mean_ns),
                 "{span:?}"
@@ -496,23 +508,20 @@ mod tests {
         let near = |found: (f64, f64), wanted: (f64, f64)| {
             (found.0 - wanted.0).abs() < 1e-6 && (found.1 - wanted.1).abs() < 1e-6
         };
-        assert!(
-            near((span.mops(), span.mean_ns()), (1.0, 2000.0)),
-            "{span:?}"
-        );
-        assert!(near((span.queued_share(), span.seconds), (0.5, 1.0)));
-        assert!(near(span.undisturbed(8), (2.0, 1000.0)));
+        assert!(near((span.rate, span.mean_ns()), (1e6, 2000.0)), "{span:?}");
+        assert!(near((span.queued_share, span.seconds), (0.5, 1.0)));
+        assert!(near(span.undisturbed(8), (2e6, 1000.0)));
         // All cores are the workers', and a fifth of what they need went to the background.
-        assert!(near(span.undisturbed(2), (1.6, 1000.0)));
-        assert!(near(span.undisturbed(1), (0.8, 2000.0)));
+        assert!(near(span.undisturbed(2), (1.6e6, 1000.0)));
+        assert!(near(span.undisturbed(1), (0.8e6, 2000.0)));
     }
 
     #[test]
     fn a_sleeper_wakes_when_it_is_over() {
-        let board = Board::new(0, Writes(0));
-        board.end();
+        let workers = Workers::new(0, Writes(0));
+        workers.end();
         let begun = Instant::now();
-        board.sleep(3600.0);
+        workers.sleep(3600.0);
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }

@@ -1,6 +1,6 @@
 //! What is measured and how much of it: as asked for, and otherwise as large as the machine allows.
 
-use super::Figure;
+use super::{Figure, Measure, Workers};
 use crate::process;
 use crate::subject::Error;
 use crate::workload::sizes::Sizes;
@@ -37,26 +37,26 @@ const BESIDE_BYTES: u64 = 128 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which figure.
-    pub figure: Figure,
+    pub figure: &'static Figure,
     /// Directory that plays persistent memory: on tmpfs.
     pub dir: PathBuf,
     /// Systems, in the order in which they take turns.
     pub systems: Vec<BulletSystem>,
-    /// Percent of the requests that are puts. Figure 7 goes through them one after another.
+    /// Percent of the requests that are puts. Phases go through them one after another.
     pub writes: Vec<f64>,
     /// Numbers of workers; figures with one point for each system use the greatest.
     pub threads: Vec<usize>,
-    /// Numbers of clients (figure 9).
+    /// Numbers of clients, where there are clients.
     pub clients: Vec<usize>,
     /// Records that a store holds.
     pub records: u64,
-    /// Bytes of a log, of which a worker has two; several in figure 8.
+    /// Bytes of a log, of which a worker has two.
     pub log_bytes: Vec<u64>,
-    /// Seconds of each point in each round; of figure 7, of each phase.
+    /// Seconds of each point or phase in each round.
     pub seconds: f64,
     /// Rounds in which the systems take turns.
     pub rounds: usize,
-    /// Seconds between two looks at throughput and gleaners (figure 7).
+    /// Seconds between two looks at throughput and gleaners, of phases.
     pub sample_seconds: f64,
     /// Seed of all choices.
     pub seed: u64,
@@ -65,12 +65,18 @@ pub struct Settings {
 impl Settings {
     /// For this machine; smaller and shorter if it is to be quick.
     #[must_use]
-    pub fn here(figure: Figure, quick: bool, dir: &Path) -> Settings {
+    pub fn here(figure: &'static Figure, quick: bool, dir: &Path) -> Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Settings::of(figure, quick, dir, cores, process::available_bytes())
     }
 
-    fn of(figure: Figure, quick: bool, dir: &Path, cores: usize, available_bytes: u64) -> Settings {
+    fn of(
+        figure: &'static Figure,
+        quick: bool,
+        dir: &Path,
+        cores: usize,
+        available_bytes: u64,
+    ) -> Settings {
         let a_core = if quick {
             RECORDS_A_CORE_QUICK
         } else {
@@ -80,45 +86,33 @@ impl Settings {
         let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD);
         let records = (a_core * cores as u64).min(fit).clamp(1000, RECORDS_PAPER);
         let one = if quick { LOG_BYTES_QUICK } else { LOG_BYTES };
+        let named = figure.systems.iter().map(|name| name.parse());
+        let named: Vec<BulletSystem> = named.map(|name| name.expect("a system")).collect();
+        let which = usize::from(quick);
         Settings {
             figure,
             dir: dir.to_owned(),
-            systems: match figure {
-                Figure::Bullet7 | Figure::Bullet8 => vec![BulletSystem::Wrc],
-                _ => BulletSystem::ALL.to_vec(),
+            systems: match named.len() {
+                0 => BulletSystem::ALL.to_vec(),
+                _ => named,
             },
-            writes: match figure {
-                Figure::Bullet6 => vec![15.0],
-                Figure::Bullet7 => vec![2.0, 15.0, 2.0, 0.0, 2.0, 50.0, 2.0],
-                Figure::Bullet8 => vec![2.0, 15.0, 50.0],
-                _ => vec![0.0, 2.0, 15.0, 50.0],
+            writes: figure.writes.clone(),
+            threads: match figure.workers {
+                Workers::Doubling => doubling(if cores < 4 { 2 * cores } else { cores }),
+                Workers::Cores => vec![cores.max(2)],
+                Workers::Half => vec![(cores / 2).max(2)],
             },
-            threads: match figure {
-                Figure::Bullet5 => doubling(if cores < 4 { 2 * cores } else { cores }),
-                // Half of the cores are the clients', as in the paper half of the sockets.
-                Figure::Bullet9 => vec![(cores / 2).max(2)],
-                _ => vec![cores.max(2)],
-            },
-            clients: match figure {
-                Figure::Bullet9 => doubling(2 * (cores / 2).max(2)),
+            clients: match figure.measure {
+                Measure::Clients => doubling(2 * (cores / 2).max(2)),
                 _ => Vec::new(),
             },
             records,
-            log_bytes: match figure {
-                Figure::Bullet8 => [1, 4, 16, 64].map(|mib| mib << 20).to_vec(),
-                _ => vec![one],
+            log_bytes: match figure.log_mib.len() {
+                0 => vec![one],
+                _ => figure.log_mib.iter().map(|mib| mib << 20).collect(),
             },
-            seconds: match (figure, quick) {
-                (Figure::Bullet7, false) => 30.0,
-                (Figure::Bullet7, true) => 3.0,
-                (_, false) => 2.0,
-                (_, true) => 0.5,
-            },
-            rounds: match (figure, quick) {
-                (Figure::Bullet7, _) => 1,
-                (_, false) => 5,
-                (_, true) => 3,
-            },
+            seconds: figure.seconds[which],
+            rounds: figure.rounds[which],
             sample_seconds: if quick { 0.25 } else { 1.0 },
             seed: 42,
         }
@@ -154,11 +148,11 @@ impl Settings {
 
     /// Points, or phases, that are measured in all.
     pub(super) fn points(&self) -> usize {
-        let curve = match self.figure {
-            Figure::Bullet5 | Figure::Bullet8 => self.threads.len() * self.writes.len(),
-            Figure::Bullet6 => 1,
-            Figure::Bullet7 => self.writes.len(),
-            Figure::Bullet9 => self.clients.len() * self.writes.len(),
+        let curve = match self.figure.measure {
+            Measure::Points => self.threads.len() * self.writes.len(),
+            Measure::Calls => self.writes.len().min(1),
+            Measure::Phases => self.writes.len(),
+            Measure::Clients => self.clients.len() * self.writes.len(),
         };
         self.rounds * self.systems.len() * self.log_bytes.len() * curve
     }
@@ -227,38 +221,43 @@ mod tests {
     #[test]
     fn a_run_is_as_large_as_the_machine_allows() {
         let of = |figure, quick, cores, memory| {
+            let figure = Figure::find(figure).unwrap();
             Settings::of(figure, quick, Path::new("/nowhere"), cores, memory)
         };
-        let here = of(Figure::Bullet5, false, 2, 20 * GIB);
+        let here = of("bullet-5", false, 2, 20 * GIB);
         assert_eq!(here.records, 5_000_000);
         assert_eq!(here.threads, [1, 2, 4]);
         assert_eq!((here.logs(), here.systems.len()), (8, 8));
-        assert_eq!(
-            of(Figure::Bullet5, false, 64, 500 * GIB).records,
-            RECORDS_PAPER
-        );
-        assert!(of(Figure::Bullet5, false, 16, 2 * GIB).records < 2_000_000);
-        assert_eq!(
-            of(Figure::Bullet5, false, 12, GIB).threads,
-            [1, 2, 4, 8, 12]
-        );
-        assert_eq!(of(Figure::Bullet5, true, 2, 20 * GIB).records, 400_000);
-        let last = of(Figure::Bullet9, true, 16, 20 * GIB);
+        assert_eq!(of("bullet-5", false, 64, 500 * GIB).records, RECORDS_PAPER);
+        assert!(of("bullet-5", false, 16, 2 * GIB).records < 2_000_000);
+        assert_eq!(of("bullet-5", false, 12, GIB).threads, [1, 2, 4, 8, 12]);
+        assert_eq!(of("bullet-5", true, 2, 20 * GIB).records, 400_000);
+        let last = of("bullet-9", true, 16, 20 * GIB);
         assert_eq!(
             (last.threads, last.clients),
             (vec![8], vec![1, 2, 4, 8, 16])
         );
-        assert_eq!(of(Figure::Bullet7, false, 2, GIB).seconds, 30.0);
+        assert_eq!(of("bullet-7", false, 2, GIB).seconds, 30.0);
         // What it proposes fits.
         for memory in [GIB, 4 * GIB, 64 * GIB] {
-            let small = of(Figure::Bullet5, true, 2, memory);
+            let small = of("bullet-5", true, 2, memory);
             small.ensure_room_of(memory / 2, memory).unwrap();
+        }
+    }
+
+    /// What figures say of systems is true.
+    #[test]
+    fn every_figure_can_be_measured() {
+        for figure in Figure::all() {
+            let settings = Settings::of(figure, true, Path::new("/nowhere"), 2, GIB);
+            assert!(settings.points() > 0 && !settings.systems.is_empty());
         }
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_what_is_needed() {
-        let mut here = Settings::of(Figure::Bullet6, false, Path::new("/there"), 2, 20 * GIB);
+        let figure = Figure::find("bullet-6").unwrap();
+        let mut here = Settings::of(figure, false, Path::new("/there"), 2, 20 * GIB);
         here.records = 10_000_000;
         let text = here.ensure_room_of(GIB, 20 * GIB).unwrap_err().to_string();
         assert!(

@@ -1,0 +1,302 @@
+//! A figure, system by system and round by round.
+
+use super::filled::{Curve, Data};
+use super::jobs::{self, Asking};
+use super::settings::{self, LOGGED_BYTES, Settings};
+use super::stream::Writes;
+use super::workers::Workers;
+use super::{Measure, clients, mib};
+use crate::latency::{ALL, Latencies, add_percentiles, histogram};
+use crate::machine::Machine;
+use crate::row::{Metric, Row, merged};
+use crate::subject::{Error, Subject};
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use serde_json::json;
+
+/// Kinds of calls that are timed, in the order of [`Asking::timed`].
+const KINDS: [&str; 2] = ["get", "put"];
+/// Shares of the calls at which a distribution is told; beyond the last step, the tail.
+const STEPS: u32 = 50;
+const TAIL: [f64; 4] = [0.99, 0.995, 0.999, 0.9999];
+
+/// How far a measurement is.
+pub(super) struct Progress<'a> {
+    tell: &'a mut dyn FnMut(f64, &str),
+    settings: &'a Settings,
+    machine: Machine,
+    curve: Curve<'a>,
+    what: String,
+    done: usize,
+}
+
+impl<'a> Progress<'a> {
+    /// A store of `curve` is opened and filled.
+    fn step(&mut self, round: usize, curve: Curve<'a>) {
+        let logs = match self.settings.log_bytes.len() {
+            1 => String::new(),
+            _ => format!(", logs of {}", mib(curve.log_bytes)),
+        };
+        self.what = match self.settings.rounds {
+            1 => format!("{}{logs}", curve.system),
+            _ => format!("round {}: {}{logs}", round + 1, curve.system),
+        };
+        self.curve = curve;
+        self.say(&format!("{}: filling the store", self.what));
+    }
+
+    fn say(&mut self, what: &str) {
+        let all = self.settings.points().max(1);
+        (self.tell)(self.done as f64 / all as f64, what);
+    }
+
+    /// The row of the point that comes next; `workload` = none: the share of writes says it all.
+    pub(super) fn row(&mut self, workload: &str, percent: f64, threads: usize) -> Row {
+        let what = std::mem::take(&mut self.what);
+        self.say(&what);
+        self.what = what;
+        self.done += 1;
+        self.row_of(workload, percent, threads)
+    }
+
+    fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
+        let settings = self.settings;
+        let conditions = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "medium": "emulated",
+            "delays": settings::PRESET,
+            "records": settings.records,
+            "key": settings::KEY_BYTES,
+            "value": settings::VALUE_BYTES,
+            "skew": crate::workload::distribution::EXPONENT,
+            "writes": percent,
+            "logs": settings.logs(),
+            "log_bytes": self.curve.log_bytes,
+            "seconds": settings.seconds,
+            "warm_up_seconds": settings.warm_up_seconds(),
+            "rounds": settings.rounds,
+            "seed": settings.seed,
+        });
+        let share = format!("{percent} % writes");
+        let workload = if workload.is_empty() {
+            &share
+        } else {
+            workload
+        };
+        let (suite, system) = (&settings.figure.name, self.curve.system.name());
+        Row::new(suite, system, workload, threads, conditions, &self.machine)
+    }
+
+    /// Cores of this machine.
+    pub(super) fn cores(&self) -> usize {
+        self.machine.cores.max(1)
+    }
+
+    /// How often so many puts would fill all logs.
+    pub(super) fn log_turns(&self, puts: u64) -> f64 {
+        (puts * LOGGED_BYTES) as f64 / self.curve.all_log_bytes().max(1) as f64
+    }
+}
+
+/// Measures a figure, telling `tell` how far it is (0 to 1) and what comes.
+///
+/// # Errors
+/// No room, or what a store says; a wrong answer of it is an error, too.
+pub fn measure(settings: &Settings, tell: &mut dyn FnMut(f64, &str)) -> Result<Vec<Row>, Error> {
+    settings.ensure_room()?;
+    let data = Data::new(settings);
+    let curves = data.curves();
+    let Some(first) = curves.first().filter(|_| settings.points() > 0) else {
+        anyhow::bail!("nothing to measure: {settings:?}");
+    };
+    let mut progress = Progress {
+        tell,
+        settings,
+        machine: Machine::here(&settings.dir),
+        curve: *first,
+        what: String::new(),
+        done: 0,
+    };
+    let mut rows = Vec::new();
+    let mut calls: Vec<[Histogram<u64>; 2]> = Vec::new();
+    calls.resize_with(curves.len(), || [histogram(), histogram()]);
+    for round in 0..settings.rounds {
+        for (curve, calls) in curves.iter().zip(&mut calls) {
+            progress.step(round, *curve);
+            let fixture = data.filled(curve)?;
+            let store = &*fixture.subject;
+            match settings.figure.measure {
+                Measure::Points => rows.extend(points(&data, store, &mut progress)?),
+                Measure::Calls => rows.extend(timed(&data, store, &mut progress, calls)?),
+                Measure::Phases => rows.extend(phases(&data, store, &mut progress)?),
+                Measure::Clients => {
+                    for count in settings.clients.iter().copied() {
+                        rows.extend(clients::measure(&data, store, count, &mut progress)?);
+                    }
+                }
+            }
+        }
+    }
+    let mut rows = merged(rows);
+    for (curve, calls) in curves.iter().zip(&calls) {
+        for (kind, calls) in KINDS.into_iter().zip(calls) {
+            let same = |row: &&mut Row| row.subject == curve.system.name() && row.workload == kind;
+            if let Some(row) = rows.iter_mut().find(same) {
+                add_distribution(row, calls);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Throughput and latency for each number of workers and each share of writes, over one store.
+///
+/// Each point begins when what the one before left in the logs has been gleaned, and goes on until puts have
+/// filled so much of them, with a pause or two between, that gleaning has its share.
+fn points(
+    data: &Data<'_>,
+    store: &dyn Subject,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>, Error> {
+    let settings = data.settings;
+    let (curve, cores) = (progress.curve, progress.cores());
+    let mut rows = Vec::new();
+    for threads in settings.threads.iter().copied() {
+        let workers = Workers::new(threads, Writes::of_percent(settings.writes[0]));
+        let asking = Asking::all(&workers, &data.corpus, &data.stream);
+        jobs::run(store, &workers, asking, || {
+            for percent in settings.writes.iter().copied() {
+                let mut row = progress.row("", percent, threads);
+                if curve.has_dynamic_roles() {
+                    workers.set_writes(Writes::of_percent(0.0));
+                    workers.settle();
+                }
+                workers.set_writes(Writes::of_percent(percent));
+                workers.sleep(settings.warm_up_seconds());
+                let wanted = match curve.has_logs() && percent > 0.0 {
+                    true => curve.all_log_bytes() / LOGGED_BYTES,
+                    false => 0,
+                };
+                let span = workers.span_of(0..threads, settings.seconds, wanted * 6 / 10);
+                span.add_to(&mut row, Some(cores));
+                row.push(Metric::GleaningShare, span.gleaning_share());
+                row.push(Metric::LogTurns, progress.log_turns(span.puts));
+                rows.push(row);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(rows)
+}
+
+/// Throughput and gleaners over time: a row for each phase, with a value for each moment.
+fn phases(
+    data: &Data<'_>,
+    store: &dyn Subject,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>, Error> {
+    let settings = data.settings;
+    let (threads, cores) = (settings.workers(), progress.cores());
+    let workers = Workers::new(threads, Writes::of_percent(settings.writes[0]));
+    let asking = Asking::all(&workers, &data.corpus, &data.stream);
+    let looks = (settings.seconds / settings.sample_seconds)
+        .round()
+        .max(1.0);
+    let (rows, _) = jobs::run(store, &workers, asking, || {
+        let mut second = 0.0;
+        let mut rows = Vec::new();
+        for (phase, percent) in settings.writes.iter().copied().enumerate() {
+            let mut row = progress.row(&format!("{percent} %"), percent, threads);
+            row.conditions.insert("phase".into(), phase.into());
+            workers.set_writes(Writes::of_percent(percent));
+            for _ in 0..looks as usize {
+                let span = workers.span(0..threads, settings.seconds / looks);
+                second += span.seconds;
+                span.add_to(&mut row, Some(cores));
+                row.push(Metric::Second, second);
+                row.push(Metric::Gleaners, workers.gleaners() as f64);
+                row.push(Metric::GleaningShare, span.gleaning_share());
+            }
+            rows.push(row);
+        }
+        Ok(rows)
+    })?;
+    Ok(rows)
+}
+
+/// How long single calls take: a row for each kind of call.
+fn timed(
+    data: &Data<'_>,
+    store: &dyn Subject,
+    progress: &mut Progress<'_>,
+    all: &mut [Histogram<u64>; 2],
+) -> Result<Vec<Row>, Error> {
+    let settings = data.settings;
+    let (threads, percent) = (settings.workers(), settings.writes[0]);
+    let workers = Workers::new(threads, Writes::of_percent(percent));
+    let asking = Asking::all(&workers, &data.corpus, &data.stream);
+    progress.row("", percent, threads);
+    let ((), asked) = jobs::run(store, &workers, asking, || {
+        workers.sleep(settings.warm_up_seconds());
+        workers.time_from_now();
+        workers.sleep(settings.seconds);
+        Ok(())
+    })?;
+    let mut rows = Vec::new();
+    for (number, (kind, all)) in KINDS.into_iter().zip(all).enumerate() {
+        let mut latencies = Latencies::default();
+        for timed in asked.iter().filter_map(|job| job.timed.as_ref()) {
+            latencies.add(&timed[number].latencies);
+        }
+        if latencies.all.is_empty() {
+            continue;
+        }
+        let mut row = progress.row_of(kind, percent, threads);
+        row.push(Metric::Operations, latencies.all.len() as f64);
+        row.push(Metric::MeanNs, latencies.all.mean());
+        row.extend(Metric::CoreMeanNs, usual_mean(&latencies.undisturbed));
+        all.add(&latencies.all)?;
+        rows.push(row);
+    }
+    ensure!(!rows.is_empty(), "no call ended in {} s", settings.seconds);
+    Ok(rows)
+}
+
+/// Percentiles and the distribution of the calls of all rounds.
+fn add_distribution(row: &mut Row, calls: &Histogram<u64>) {
+    add_percentiles(row, ALL, calls);
+    let steps = (1..STEPS).map(|step| f64::from(step) / f64::from(STEPS));
+    let shares = steps.chain(TAIL);
+    row.cdf = shares
+        .map(|share| (calls.value_at_quantile(share), share))
+        .collect();
+}
+
+/// The mean without the slowest of a hundred calls, which waited for somebody who had no core; `None` without
+/// calls.
+fn usual_mean(calls: &Histogram<u64>) -> Option<f64> {
+    let most = calls.value_at_quantile(0.99);
+    let (mut count, mut sum) = (0u64, 0.0);
+    for value in calls.iter_recorded() {
+        if value.value_iterated_to() <= most {
+            count += value.count_at_value();
+            sum += value.count_at_value() as f64 * value.value_iterated_to() as f64;
+        }
+    }
+    (count > 0).then(|| sum / count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stall_does_not_make_the_mean() {
+        let mut calls = histogram();
+        (0..1000).for_each(|_| calls.saturating_record(500));
+        calls.saturating_record(50_000_000);
+        let mean = usual_mean(&calls).unwrap();
+        assert!((499.0..501.0).contains(&mean), "{mean}");
+        assert_eq!(usual_mean(&histogram()), None);
+    }
+}
