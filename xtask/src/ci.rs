@@ -9,7 +9,6 @@ use crate::sanitizers::{self, MIRI, TSAN};
 use crate::step::{Step, Under};
 use crate::tally::Tally;
 use crate::vm::has;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -157,7 +156,6 @@ pub(crate) fn format() -> ExitCode {
 /// The tests, and what they leave out: nobody sees what a test says that passes.
 fn test_with(tally: &mut Tally) {
     TESTS.iter().for_each(|step| tally.run(step));
-    let has_go = has("go") || Path::new("/usr/local/go/bin/go").is_file();
     for (is_there, part, package) in [
         (
             has("redis-server"),
@@ -165,7 +163,6 @@ fn test_with(tally: &mut Tally) {
             "redis-server",
         ),
         (has("redis-cli"), "the server with redis-cli", "redis-tools"),
-        (has_go, "histories judged by Porcupine", "golang-go"),
     ] {
         if !is_there {
             tally.skip(

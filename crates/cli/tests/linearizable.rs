@@ -1,9 +1,9 @@
 //! The running server under several clients, kills included, is linearizable: every answer is explained by
 //! some order of all operations, each at one moment between its call and its return, also across SIGKILLs.
 //!
-//! Histories are recorded from the real program over real sockets and judged twice: by Porcupine, where Go is
-//! here, and by the checker in `support/checker.rs`; both must agree. `EVERDRAM_LINEARIZABLE_SECONDS` makes
-//! the runs longer (then `--release --nocapture` is wise), `EVERDRAM_SEED` repeats a run's choices.
+//! Histories are recorded from the real program over real sockets and judged by `support/checker.rs`.
+//! `EVERDRAM_LINEARIZABLE_SECONDS` makes the runs longer (then `--release --nocapture` is wise),
+//! `EVERDRAM_SEED` repeats a run's choices.
 
 mod support;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use support::forgetful::forgetful;
 use support::history::{Operation, Step};
 use support::recorder::Plan;
-use support::{checker, porcupine, recorder};
+use support::{checker, recorder};
 use tempfile::TempDir;
 
 test_each_engine!(
@@ -59,20 +59,6 @@ fn plan(directory: &Path, arguments: &[&str], kills: usize, seed: u64) -> Plan {
     }
 }
 
-/// Both opinions. If Porcupine cannot be asked, ours counts alone.
-fn judge(history: &[Operation], directory: &Path, name: &str) -> Result<checker::Judged, String> {
-    let ours = checker::check(history);
-    if let Some(theirs) = porcupine::check(history, directory, name) {
-        let words = ours.as_ref().err();
-        assert_eq!(
-            theirs,
-            ours.is_ok(),
-            "two judges, two verdicts; ours: {words:?}"
-        );
-    }
-    ours
-}
-
 /// Records and judges until the time is over and enough has happened: on a slow disk that takes more than one
 /// recording. The pool is kept as evidence if something is wrong.
 fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
@@ -98,7 +84,7 @@ fn must_be_linearizable(directory: TempDir, medium: &str, engine: EngineKind) {
             "{engine} {medium}: {} operations, {KILLS} kills, {unknown} killed before their answer",
             history.len()
         );
-        match judge(&history, directory.path(), "history") {
+        match checker::check(&history) {
             Ok(judged) => {
                 kills += KILLS;
                 all.operations += judged.operations;
@@ -140,7 +126,7 @@ fn a_server_that_forgets_is_convicted() {
     let mut plan = plan(directory.path(), &["--medium", "file"], 3, seed());
     plan.launch = forgetful(plan.launch, directory.path());
     let history = recorder::record(&plan);
-    let words = judge(&history, directory.path(), "forgets").unwrap_err();
+    let words = checker::check(&history).unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
 }
 
@@ -150,7 +136,7 @@ fn a_server_that_answers_too_early_is_convicted() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let arguments = ["--medium", "file", "--durability", "none"];
     let history = recorder::record(&plan(directory.path(), &arguments, 3, seed()));
-    let words = judge(&history, directory.path(), "early").unwrap_err();
+    let words = checker::check(&history).unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
 }
 
@@ -162,7 +148,7 @@ fn a_planted_stale_read_is_convicted() {
     // On a slow disk little happens in a stretch: longer ones until a key was set twice.
     let (mut history, place, stale) = loop {
         let history = recorder::record(&plan);
-        assert!(judge(&history, directory.path(), "sound").is_ok());
+        assert!(checker::check(&history).is_ok());
         if let Some((place, stale)) = stale_read(&history) {
             break (history, place, stale);
         }
@@ -170,11 +156,8 @@ fn a_planted_stale_read_is_convicted() {
         std::fs::remove_dir_all(&plan.launch.pool).unwrap();
     };
     history[place].steps[0].answer = format!("${stale}");
-    let words = judge(&history, directory.path(), "stale").unwrap_err();
+    let words = checker::check(&history).unwrap_err();
     assert!(words.contains("no order explains"), "{words}");
-    if porcupine::check(&history, directory.path(), "stale").is_some() {
-        assert!(directory.path().join("stale.html").exists(), "no picture");
-    }
 }
 
 /// One of the reads after the last restart, by one client alone, and a value that its key surely does not
@@ -222,9 +205,9 @@ fn get(times: (u64, u64), answer: &str) -> Operation {
     operation(times, true, &[("GET", "a", "", answer)])
 }
 
-/// Small histories whose verdict is plain; both judges must find it.
+/// Small histories whose verdict is plain.
 #[test]
-fn both_judges_know_right_from_wrong() {
+fn the_checker_knows_right_from_wrong() {
     let killed = |times| operation(times, false, &[("SET", "a", "2", "")]);
     let transfer = |known, answer| {
         let steps = [("SET", "a", "5", answer), ("SET", "b", "5", answer)];
@@ -302,9 +285,8 @@ fn both_judges_know_right_from_wrong() {
             ],
         ),
     ];
-    let directory = tempfile::tempdir().unwrap();
     for (name, expected, history) in cases {
-        let verdict = judge(&history, directory.path(), &name.replace(' ', "-"));
+        let verdict = checker::check(&history);
         assert_eq!(verdict.is_ok(), expected, "{name}: {verdict:?}");
     }
 }

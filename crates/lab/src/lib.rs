@@ -38,7 +38,7 @@
 //!    `medium::directory` that of its names: their module texts are the rules that everything rests on.
 //!    [`model`] is their common face, for images that have the one, the other or both,
 //!    [`unit`](mod@unit) a place whose contents a crash decides, [`image`](mod@image) the result.
-//! 4. *What a crash may leave.* [`history`] is durable linearizability.
+//! 4. *What a crash may leave.* [`history`] is durable linearizability, [`linearize`] the search in it.
 //! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery and the use
 //!    that comes after it (`aftermath`); [`explore`] chooses images, [`lazy`] lets recovery's own reads
 //!    choose; [`judge`](mod@judge) decides about one.
@@ -70,7 +70,7 @@ pub mod plan;
 pub mod run;
 
 pub use explore::{campaign, crash, examine, lint, mutation, replay, shrink};
-pub use judge::{explain, history};
+pub use judge::{explain, history, linearize};
 pub use medium::{image, lazy, lines, model, outage, sectors, unit};
 pub use plan::{call, fault, found, profile, scenario, text as plan_text};
 pub use run::{death, recorder, schedule, trace, world};

@@ -1,18 +1,19 @@
-//! The second opinion: whether some order of the operations, each at one moment between its call and its
+//! Whether some order of the operations, each at one moment between its call and its
 //! return, explains every answer.
 //!
 //! Keys that some operation uses together are judged together, all others apart. For each such group the
 //! calls and returns are gone through in order of time, with the set of all *configurations* that explain
 //! what was answered so far: the state, and which of the operations under way have happened in it. A return
 //! keeps the configurations in which its operation has happened, after letting any of those under way happen
-//! in any order before it. No configuration left = no order explains the answer. (Porcupine searches depth
-//! first over the whole history; this goes breadth first along time. They share no code.)
+//! in any order before it ([`everdram_lab::linearize`], which the crash lab judges by, too). No configuration
+//! left = no order explains the answer.
 //!
 //! An operation that nobody saw the answer of is under way until the killed process was gone; then it has
 //! happened, or it never will.
 
 use super::history::Operation;
 use super::model::{State, apply};
+use everdram_lab::linearize::reachable;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Operations told around the one that convicts.
@@ -107,33 +108,29 @@ fn explain(
     index: usize,
 ) -> HashSet<Configuration> {
     let must_have_happened = operations[index].known;
-    let mut after = HashSet::new();
-    let mut seen: HashSet<Configuration> = possible.clone();
-    let mut open: Vec<Configuration> = possible.iter().cloned().collect();
-    while let Some((state, happened)) = open.pop() {
-        let has_happened = happened.contains(&index);
-        if has_happened || !must_have_happened {
-            let others = happened.iter().copied().filter(|&one| one != index);
-            after.insert((state.clone(), others.collect()));
-        }
-        if has_happened && must_have_happened {
+    let reached = reachable(possible.iter().cloned(), |(state, happened), next| {
+        if must_have_happened && happened.contains(&index) {
             // What else may happen by then may as well happen later.
-            continue;
+            return;
         }
-        for &next in under_way.iter().filter(|next| !happened.contains(next)) {
-            let operation = operations[next];
-            if let Some(state) = apply(&state, &operation.steps, operation.known) {
+        for &one in under_way.iter().filter(|one| !happened.contains(one)) {
+            let operation = operations[one];
+            if let Some(state) = apply(state, &operation.steps, operation.known) {
                 let mut happened = happened.clone();
-                happened.push(next);
+                happened.push(one);
                 happened.sort_unstable();
-                let configuration = (state, happened);
-                if seen.insert(configuration.clone()) {
-                    open.push(configuration);
-                }
+                next.push((state, happened));
             }
         }
-    }
+    });
+    let explain = |(_, happened): &Configuration| !must_have_happened || happened.contains(&index);
+    let after = reached.into_iter().filter(explain);
     after
+        .map(|(state, mut happened)| {
+            happened.retain(|&one| one != index);
+            (state, happened)
+        })
+        .collect()
 }
 
 fn words(

@@ -1,15 +1,10 @@
-//! A history: what each client asked when, and what it was answered when.
-//!
-//! Written as JSON lines, it is what the program in `tools/linearizability` judges. Answers are as RESP
-//! writes them, in one line: `+OK`, `:5`, `$text`, `_` for nothing, `-ERR ...`.
+//! A history: what each client asked when, and what it was answered when. Answers are as RESP writes them, in
+//! one line: `+OK`, `:5`, `$text`, `_` for nothing, `-ERR ...`.
 
 use everdram_cli::client::Reply;
-use serde::Serialize;
-use std::io::Write;
-use std::path::Path;
 
 /// A command on one key, and its answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) command: &'static str,
     pub(crate) key: String,
@@ -19,15 +14,13 @@ pub(crate) struct Step {
 }
 
 /// One command, or those of a transaction: steps that happen at one moment between `called` and `returned`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) client: usize,
     /// Nanoseconds of the run's clock.
-    #[serde(rename = "call")]
     pub(crate) called: u64,
     /// The same. If the answer is not known: when the killed process was gone, for what it had not done by
     /// then it never did.
-    #[serde(rename = "return")]
     pub(crate) returned: u64,
     /// Whether the answer came. If not, the operation may have happened or not.
     pub(crate) known: bool,
@@ -68,14 +61,4 @@ pub(crate) fn answer(reply: &Reply) -> String {
         Reply::Null => "_".to_owned(),
         Reply::Array(_) => "*".to_owned(),
     }
-}
-
-/// Writes the history as JSON lines.
-pub(crate) fn write(history: &[Operation], path: &Path) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-    for operation in history {
-        serde_json::to_writer(&mut file, operation)?;
-        file.write_all(b"\n")?;
-    }
-    file.flush()
 }

@@ -6,13 +6,14 @@
 //! vanish.
 //!
 //! The checker keeps every way in which things may have happened so far: a state, and which of the calls that
-//! have not returned are already part of it (just-in-time linearization). A return throws out the ways that
+//! have not returned are already part of it ([`super::linearize`]). A return throws out the ways that
 //! do not explain its answer; if none is left, the engine was wrong while it ran. At a crash the states
 //! allowed are those of all ways, with any of the open calls added.
 //!
 //! Calls that look at the store for longer than a moment have no moment of their own; `judge::sights` says
 //! what they may have been told.
 
+use super::linearize::reachable;
 use super::sights::Sights;
 use crate::plan::call::{Call, Expiry, Key, Outcome, Reach, ValueId, Values};
 use crate::run::trace::Step;
@@ -358,9 +359,7 @@ impl Checker {
     /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left
     /// out while a later one of its session is there.
     fn closure(&self, history: &History, values: &mut Values, crashed: bool) -> HashSet<Way> {
-        let mut found: HashSet<Way> = self.ways.clone();
-        let mut work: Vec<Way> = self.ways.iter().cloned().collect();
-        while let Some(way) = work.pop() {
+        reachable(self.ways.iter().cloned(), |way, next| {
             for (place, &number) in self.open.iter().enumerate() {
                 let entry = &history.entries[number as usize];
                 if way.taken[place].is_some() || way.sights[place].is_some() || entry.is_refused() {
@@ -390,17 +389,13 @@ impl Checker {
                 let mut taken = way.taken.clone();
                 taken[place] = Some(outcome);
                 let sights = way.sights.clone();
-                let next = self.looked(Way {
+                next.push(self.looked(Way {
                     state,
                     taken,
                     sights,
-                });
-                if found.insert(next.clone()) {
-                    work.push(next);
-                }
+                }));
             }
-        }
-        found
+        })
     }
 
     /// The states that a crash at this moment may leave, as callers see them.

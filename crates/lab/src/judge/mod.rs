@@ -11,6 +11,7 @@ pub mod explain;
 pub(super) mod explain_disk;
 pub(super) mod explain_memory;
 pub mod history;
+pub mod linearize;
 pub(super) mod sights;
 
 use crate::medium::image::Image;
