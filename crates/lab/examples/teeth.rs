@@ -7,14 +7,14 @@
 
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
-use everdram_lab::examine::{Examiner, Scrutiny, Totals};
+use everdram_lab::examine::{Examiner, ExploreOptions, Totals};
 use everdram_lab::explore::Effort;
 use everdram_lab::image::Medium;
-use everdram_lab::judge::guarded;
+use everdram_lab::judge::catching_panics;
 use everdram_lab::plan::{Fault, Manner, Plan};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::run::run;
-use everdram_lab::world::Ground;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -44,18 +44,18 @@ impl Workload {
     }
 
     /// A schedule that matters shows in any image, so runs of threads are looked at briefly.
-    fn scrutiny(self) -> Scrutiny {
-        let mut scrutiny = Scrutiny::default();
+    fn options(self) -> ExploreOptions {
+        let mut options = ExploreOptions::default();
         if let Workload::Threads(_) = self {
-            scrutiny.nested_one_in = 0;
-            scrutiny.effort = Effort {
+            options.nested_one_in = 0;
+            options.effort = Effort {
                 exhaustive: 16,
                 singles: true,
                 random: 0,
                 pairs: 0,
             };
         }
-        scrutiny
+        options
     }
 
     fn plan(self, engine: EngineKind, medium: Medium, seed: u64) -> Plan {
@@ -83,7 +83,7 @@ impl Workload {
 /// What was wrong, and in which run.
 struct Caught {
     seed: u64,
-    wrong: String,
+    defect: String,
 }
 
 /// Runs the workload with one seed after the other, until something is wrong or `images` were looked at.
@@ -93,21 +93,21 @@ fn hunt(
     workload: Workload,
     images: i64,
 ) -> (Totals, Option<Caught>) {
-    let ground = Ground::new(engine, workload.profile(), medium);
-    let scrutiny = workload.scrutiny();
+    let environment = Environment::new(engine, workload.profile(), medium);
+    let options = workload.options();
     let left = AtomicI64::new(images);
     let go_on = || left.fetch_sub(1, Ordering::Relaxed) > 1;
     let mut totals = Totals::default();
     for seed in 0..SEEDS {
         let plan = workload.plan(engine, medium, seed);
-        let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
-        let found = guarded(|| run(&plan, &ground, false)).and_then(|mut run| {
+        let mut examiner = Examiner::new(&environment, &options, &go_on);
+        let found = catching_panics(|| run(&plan, &environment, false)).and_then(|mut run| {
             let outcome = examiner.run(&mut run);
-            outcome.map_err(|violation| violation.wrong)
+            outcome.map_err(|violation| violation.defect)
         });
         totals.add(&examiner.totals);
-        if let Err(wrong) = found {
-            return (totals, Some(Caught { seed, wrong }));
+        if let Err(defect) = found {
+            return (totals, Some(Caught { seed, defect }));
         }
         if left.load(Ordering::Relaxed) <= 1 {
             break;
@@ -235,12 +235,12 @@ fn bites(
     let mut images = Vec::new();
     for (workload, medium) in searches {
         let (Totals { judged, points, .. }, caught) = hunt(engine, medium, workload, IMAGES);
-        let Some(Caught { seed, wrong }) = caught else {
+        let Some(Caught { seed, defect }) = caught else {
             println!("{hole}: not caught in {judged} images ({points} crash points) on {medium}");
             return ExitCode::from(1);
         };
         println!(
-            "{hole}: caught after {judged} images ({points} crash points) on {medium}, `{}`, seeds 0 to {seed}: {wrong}",
+            "{hole}: caught after {judged} images ({points} crash points) on {medium}, `{}`, seeds 0 to {seed}: {defect}",
             workload.profile()
         );
         images.push(judged.max(1).to_string());
@@ -266,8 +266,8 @@ fn is_sound(
 ) -> ExitCode {
     for ((workload, medium), images) in searches {
         let (_, caught) = hunt(engine, medium, workload, images);
-        if let Some(Caught { seed, wrong }) = caught {
-            println!("the sound engine on {medium}, seed {seed}: {wrong}");
+        if let Some(Caught { seed, defect }) = caught {
+            println!("the sound engine on {medium}, seed {seed}: {defect}");
             return ExitCode::from(2);
         }
     }

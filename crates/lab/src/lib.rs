@@ -31,7 +31,7 @@
 //!
 //! 1. *What runs.* [`call`] has what can be asked and answered, [`profile`] kinds of workloads, [`plan`]
 //!    everything that decides a run, [`fault`] what goes wrong with a disk, [`death`] a process that dies in
-//!    the middle of a call. [`world`] is an open pool with its engine.
+//!    the middle of a call. [`process`] is an open pool with its engine.
 //! 2. *Recording.* [`run`](mod@run) makes the calls of a plan, `run::threads` those of several threads under
 //!    the scheduler of [`schedule`]; [`recorder`] writes down a [`trace`].
 //! 3. *What a crash leaves.* [`lines`] is the model of persistent memory, [`sectors`] that of a disk, and
@@ -40,7 +40,7 @@
 //!    [`unit`](mod@unit) a place whose contents a crash decides, [`image`](mod@image) the result.
 //! 4. *What a crash may leave.* [`history`] is durable linearizability, [`linearize`] the search in it.
 //! 5. *Looking.* [`examine`] walks a trace from crash point to crash point, and into recovery and the use
-//!    that comes after it (`aftermath`); [`explore`] chooses images, [`lazy`] lets recovery's own reads
+//!    that comes after it (`after_crash`); [`explore`] chooses images, [`lazy`] lets recovery's own reads
 //!    choose; [`judge`](mod@judge) decides about one.
 //! 6. *Many runs.* [`campaign`] goes on until time or images are enough; [`scenario`] has runs written by
 //!    hand, [`found`] crashes that were found once.
@@ -73,4 +73,4 @@ pub use explore::{campaign, crash, examine, lint, mutation, replay, shrink};
 pub use judge::{explain, history, linearize};
 pub use medium::{image, lazy, lines, model, outage, sectors, unit};
 pub use plan::{call, fault, found, profile, scenario, text as plan_text};
-pub use run::{death, recorder, schedule, trace, world};
+pub use run::{death, process, recorder, schedule, trace};

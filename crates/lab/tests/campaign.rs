@@ -87,7 +87,7 @@ fn no_crash_loses_anything(engine: EngineKind) {
     for finding in &tally.findings {
         println!(
             "{} {} seed {}: {}",
-            finding.plan.medium, finding.plan.profile, finding.plan.seed, finding.wrong
+            finding.plan.medium, finding.plan.profile, finding.plan.seed, finding.defect
         );
     }
     assert!(tally.findings.is_empty());

@@ -3,14 +3,14 @@
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
-use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::found::REMOVED_KEY_IN_A_FULL_POOL;
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::plan_text;
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::replay;
-use everdram_lab::world::Ground;
 
 /// A plan of these calls, by session.
 fn plan(medium: Medium, profile: Profile, calls: impl Fn(&mut Values) -> Vec<(u32, Call)>) -> Plan {
@@ -28,17 +28,17 @@ fn judge(plan: &Plan) -> u64 {
 
 /// As [`judge`]; one image in so many has its recovery crashed, too.
 fn judge_nested(plan: &Plan, nested_one_in: u64) -> u64 {
-    let ground = Ground::of(plan);
-    let mut run = execute(plan, &ground).unwrap();
-    let scrutiny = Scrutiny {
+    let environment = Environment::of(plan);
+    let mut run = execute(plan, &environment).unwrap();
+    let options = ExploreOptions {
         nested_one_in,
-        ..Scrutiny::default()
+        ..ExploreOptions::default()
     };
-    let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+    let mut examiner = Examiner::new(&environment, &options, &|| true);
     if let Err(violation) = examiner.run(&mut run) {
         panic!(
             "{} {} {:?}: before step {}: {}",
-            plan.medium, plan.profile, plan.fault, violation.step, violation.wrong
+            plan.medium, plan.profile, plan.fault, violation.step, violation.defect
         );
     }
     examiner.totals.points
@@ -156,14 +156,14 @@ fn what_a_killed_process_left_in_caches_is_made_durable() {
 #[test]
 fn a_key_that_was_removed_stays_so_in_a_full_pool() {
     let saved = plan_text::read(REMOVED_KEY_IN_A_FULL_POOL).unwrap();
-    let ground = Ground::of(&saved.plan);
-    let replayed = replay(&saved, &ground, &Scrutiny::default(), &|| true);
+    let environment = Environment::of(&saved.plan);
+    let replayed = replay(&saved, &environment, &ExploreOptions::default(), &|| true);
     assert!(
         replayed.is_exact,
         "the store's steps are others now, so that the saved crash cannot happen: have one found again by \
          `cargo xtask mutants --only viper-journals-of-finished-batches-left-in-a-full-pool`"
     );
     if let Some(found) = replayed.found {
-        panic!("{}", found.wrong);
+        panic!("{}", found.defect);
     }
 }

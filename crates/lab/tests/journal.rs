@@ -153,21 +153,23 @@ impl Life {
                     ),
                 ];
                 let units = lines.units(random);
-                let mut wrong = None;
+                let mut defect = None;
                 let _ = explore(&units, &EFFORT, random, &mut |pick| {
                     let image = image_of(&lines, &units, pick);
                     match recovered(&image) {
                         Ok(state) if allowed.contains(&state) => chosen = image,
-                        Ok(_) => wrong = Some(format!("step {id}, after {returned} changes: lost")),
-                        Err(error) => wrong = Some(format!("step {id}: {error}")),
+                        Ok(_) => {
+                            defect = Some(format!("step {id}, after {returned} changes: lost"))
+                        }
+                        Err(error) => defect = Some(format!("step {id}: {error}")),
                     }
-                    match wrong {
+                    match defect {
                         None => ControlFlow::Continue(()),
                         Some(_) => ControlFlow::Break(()),
                     }
                 });
-                if let Some(wrong) = wrong {
-                    return Err(wrong);
+                if let Some(defect) = defect {
+                    return Err(defect);
                 }
             }
             returned += usize::from(matches!(step, Step::Return(_)));
@@ -220,7 +222,7 @@ fn a_journal_holds_what_was_acknowledged_whatever_crashes_come() {
             let life_of = Life::of(image, random_changes(count, &mut random));
             image = match life_of.crash(None, 6, &mut random) {
                 Ok(image) => image,
-                Err(wrong) => panic!("seed {seed}, life {life}: {wrong}"),
+                Err(defect) => panic!("seed {seed}, life {life}: {defect}"),
             };
         }
     }

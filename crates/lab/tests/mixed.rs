@@ -125,7 +125,7 @@ impl Machine {
         };
         let mut model = Model::new(&start, 2 * KEYS as u64 * LINE, mute);
         let mut random = profile::random(1, 1);
-        let (mut images, mut mixed, mut wrong) = (0, 0, None);
+        let (mut images, mut mixed, mut defect) = (0, 0, None);
         let (mut begun, mut answered) = (0, 0);
         for (id, step) in (0..).zip(&self.trace) {
             if model.is_point(step) || matches!(step, Step::Invoke(_)) {
@@ -138,12 +138,12 @@ impl Machine {
                     if state.is_some_and(|state| self.states[answered..=begun].contains(&state)) {
                         return ControlFlow::Continue(());
                     }
-                    wrong = Some(format!("before step {id}: {state:?}"));
+                    defect = Some(format!("before step {id}: {state:?}"));
                     ControlFlow::Break(())
                 });
             }
-            match (&wrong, step) {
-                (Some(wrong), _) => return Err(wrong.clone()),
+            match (&defect, step) {
+                (Some(defect), _) => return Err(defect.clone()),
                 (_, Step::Invoke(number)) => begun = *number as usize,
                 (_, Step::Return(number)) => answered = *number as usize,
                 _ => {}

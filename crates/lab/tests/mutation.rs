@@ -102,7 +102,7 @@ fn score(
             mutant.events,
             mutation.works[caught.work].name,
             caught.images,
-            caught.wrong.chars().take(100).collect::<String>()
+            caught.defect.chars().take(100).collect::<String>()
         ),
     };
     let mutants = mutation.score(&show).unwrap();

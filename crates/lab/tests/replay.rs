@@ -3,18 +3,18 @@
 use everdram::EngineKind;
 use everdram_lab::campaign::{Campaign, Limit, execute};
 use everdram_lab::crash::Crash;
-use everdram_lab::examine::Scrutiny;
+use everdram_lab::examine::ExploreOptions;
 use everdram_lab::explain::{Explanation, explain};
 use everdram_lab::image::Medium;
-use everdram_lab::judge::guarded;
+use everdram_lab::judge::catching_panics;
 use everdram_lab::lines::{Mute, Muted, key};
 use everdram_lab::plan::{Manner, Plan, Stops};
 use everdram_lab::plan_text::{Saved, read, write};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::trace::{DiskStep, Step, name};
-use everdram_lab::world::Ground;
 use everdram_pm::lab::Site;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -82,12 +82,12 @@ fn plans_come_back_from_text() {
 }
 
 #[test]
-fn encounters_come_back_from_text() {
+fn interleavings_come_back_from_text() {
     let first = seed();
     let manners = (0..20).map(|number| {
         let mut saved = drawn(Medium::File, Profile::Batch, 7);
         let seed = first.wrapping_add(number);
-        saved.plan = Plan::meeting(EngineKind::Bullet, Medium::File, Profile::Batch, seed);
+        saved.plan = Plan::interleaving(EngineKind::Bullet, Medium::File, Profile::Batch, seed);
         let again = read(&write(&saved)).unwrap().plan;
         assert_eq!(again.manner, saved.plan.manner);
         assert_eq!(meaning(&again), meaning(&saved.plan));
@@ -208,8 +208,8 @@ fn damaged_plans_do_no_harm() {
         let mut saved = drawn(Medium::ALL[number % 2], Profile::Variable, seed);
         saved.plan.calls.truncate(6);
         saved.crashes[0].step = random.random_range(0..100);
-        let ground = Ground::of(&saved.plan);
-        let replayed = replay(&saved, &ground, &Scrutiny::default(), &|| false);
+        let environment = Environment::of(&saved.plan);
+        let replayed = replay(&saved, &environment, &ExploreOptions::default(), &|| false);
         assert!(!replayed.is_exact, "nothing holds such bytes");
     }
 }
@@ -220,13 +220,19 @@ fn hunt(campaign: &Campaign) -> (Explanation, Saved) {
     let judged = tally.sum().totals.judged;
     let finding = tally.findings.pop();
     let finding = finding.unwrap_or_else(|| panic!("nothing found in {judged} images"));
-    let ground = campaign.ground(finding.plan.medium, finding.plan.profile);
+    let environment = campaign.environment(finding.plan.medium, finding.plan.profile);
     let patience = Patience {
         time: Duration::from_secs(60),
         ..Patience::default()
     };
-    let mut found = shrink(&finding, &ground, &campaign.scrutiny, &patience, &|_, _| {});
-    let explanation = explain(&mut found, &ground, campaign.scrutiny.mute);
+    let mut found = shrink(
+        &finding,
+        &environment,
+        &campaign.options,
+        &patience,
+        &|_, _| {},
+    );
+    let explanation = explain(&mut found, &environment, campaign.options.mute);
     let calls = (found.plan.calls.len(), finding.plan.calls.len());
     println!(
         "found after {judged} images, {} of {} calls are enough\n{explanation}",
@@ -253,14 +259,21 @@ fn campaign(medium: Medium, profile: Profile) -> Campaign {
 
 fn sites(explanation: &Explanation) -> String {
     let crashes = explanation.crashes.iter();
-    let lost = crashes.flat_map(|scar| scar.lost.iter().flat_map(|loss| loss.sites.clone()));
+    let lost =
+        crashes.flat_map(|explained| explained.lost.iter().flat_map(|loss| loss.sites.clone()));
     lost.collect::<Vec<_>>().join("\n")
 }
 
 /// The place in the source that most of a workload's steps of one kind come from.
-fn busiest(ground: &Ground, of: fn(&Step) -> Option<Site>) -> Site {
-    let plan = Plan::draw(ground.engine, ground.medium, ground.profile, 1, 60);
-    let run = execute(&plan, ground).unwrap();
+fn busiest(environment: &Environment, of: fn(&Step) -> Option<Site>) -> Site {
+    let plan = Plan::draw(
+        environment.engine,
+        environment.medium,
+        environment.profile,
+        1,
+        60,
+    );
+    let run = execute(&plan, environment).unwrap();
     let mut sites = HashMap::new();
     for site in run.record.trace.iter().filter_map(of) {
         sites.entry(key(site)).or_insert((0, site)).0 += 1;
@@ -278,15 +291,15 @@ fn is_followed(
     names: &str,
 ) -> Explanation {
     let mut campaign = campaign(medium, Profile::Variable);
-    let ground = campaign.ground(medium, Profile::Variable);
-    let site = key(busiest(&ground, of));
-    campaign.scrutiny.mute = Some(Mute { what, site });
+    let environment = campaign.environment(medium, Profile::Variable);
+    let site = key(busiest(&environment, of));
+    campaign.options.mute = Some(Mute { what, site });
     let (explanation, saved) = hunt(&campaign);
     let sites = sites(&explanation);
     assert!(sites.contains(names), "{site:?}: {sites}");
-    let again = replay(&saved, &ground, &campaign.scrutiny, &|| true);
+    let again = replay(&saved, &environment, &campaign.options, &|| true);
     assert!(again.is_exact && again.found.is_some());
-    let sound = replay(&saved, &ground, &Scrutiny::default(), &|| true);
+    let sound = replay(&saved, &environment, &ExploreOptions::default(), &|| true);
     assert!(sound.found.is_none());
     explanation
 }
@@ -304,7 +317,10 @@ fn a_missing_fence_is_found_explained_and_replayed() {
         "the store at kv/src/viper/",
     );
     // Of the run or, if a crash in the use after its recovery is simpler, of that.
-    let later = explanation.crashes.iter().flat_map(|scar| &scar.calls);
+    let later = explanation
+        .crashes
+        .iter()
+        .flat_map(|explained| &explained.calls);
     assert!(
         explanation
             .calls
@@ -329,7 +345,7 @@ fn a_missing_sync_is_found_explained_and_replayed() {
 
 #[test]
 fn a_panic_of_judged_code_is_a_finding_with_its_place() {
-    let wrong = guarded::<()>(|| panic!("of {}", "surprise")).unwrap_err();
-    assert!(wrong.contains("lab/tests/replay.rs:"), "{wrong}");
-    assert!(wrong.ends_with("of surprise"), "{wrong}");
+    let defect = catching_panics::<()>(|| panic!("of {}", "surprise")).unwrap_err();
+    assert!(defect.contains("lab/tests/replay.rs:"), "{defect}");
+    assert!(defect.ends_with("of surprise"), "{defect}");
 }

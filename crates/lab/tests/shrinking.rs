@@ -7,17 +7,17 @@
 use everdram::EngineKind;
 use everdram_lab::call::Call;
 use everdram_lab::campaign::{Finding, execute};
-use everdram_lab::crash::Found;
-use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::crash::Failure;
+use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::image::Medium;
 use everdram_lab::lines::{Mute, Muted, key};
 use everdram_lab::plan::{Fault, Manner, Plan};
 use everdram_lab::plan_text::{read, write};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::replay::{replay, save};
 use everdram_lab::shrink::{Patience, shrink};
 use everdram_lab::trace::{Step, name};
-use everdram_lab::world::Ground;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,10 +40,10 @@ fn plan(seed: u64) -> Plan {
 }
 
 /// The fences of the engine that workloads pass.
-fn fences(ground: &Ground) -> impl Iterator<Item = Mute> {
+fn fences(environment: &Environment) -> impl Iterator<Item = Mute> {
     let mut sites = BTreeSet::new();
     for seed in 0..SEEDS {
-        let run = execute(&plan(seed), ground).unwrap();
+        let run = execute(&plan(seed), environment).unwrap();
         sites.extend(run.record.trace.iter().filter_map(|step| match step {
             Step::Fence { site, .. } if name(site).contains("viper/") => Some(key(site)),
             _ => None,
@@ -56,19 +56,19 @@ fn fences(ground: &Ground) -> impl Iterator<Item = Mute> {
 }
 
 /// Looks at runs without a fence until one shows it only after a second crash.
-fn find(ground: &Ground, mute: Mute) -> Option<Finding> {
+fn find(environment: &Environment, mute: Mute) -> Option<Finding> {
     for seed in 0..SEEDS {
         let plan = plan(seed);
-        let scrutiny = Scrutiny {
+        let options = ExploreOptions {
             seed,
             nested_one_in: 8,
             mute: Some(mute),
-            ..Scrutiny::default()
+            ..ExploreOptions::default()
         };
-        let mut run = execute(&plan, ground).unwrap();
+        let mut run = execute(&plan, environment).unwrap();
         let judged = AtomicU64::new(0);
         let go_on = || judged.fetch_add(1, Ordering::Relaxed) < IMAGES;
-        let examined = Examiner::new(ground, &scrutiny, &go_on).run(&mut run);
+        let examined = Examiner::new(environment, &options, &go_on).run(&mut run);
         let Err(violation) = examined else {
             continue;
         };
@@ -76,7 +76,7 @@ fn find(ground: &Ground, mute: Mute) -> Option<Finding> {
             continue;
         }
         return Some(Finding {
-            wrong: violation.wrong.clone(),
+            defect: violation.defect.clone(),
             violation: Some(violation),
             plan,
             after: 0,
@@ -88,7 +88,7 @@ fn find(ground: &Ground, mute: Mute) -> Option<Finding> {
 
 #[test]
 fn what_shows_after_a_second_crash_is_made_small() {
-    let ground = Ground::new(EngineKind::Viper, PROFILE, Medium::Pmem);
+    let environment = Environment::new(EngineKind::Viper, PROFILE, Medium::Pmem);
     // Attempts are what ends it, however long they take.
     let patience = Patience {
         time: Duration::from_secs(24 * 3600),
@@ -97,26 +97,26 @@ fn what_shows_after_a_second_crash_is_made_small() {
         ..Patience::default()
     };
     let (mut findings, mut stayed) = (0, 0);
-    for mute in fences(&ground) {
-        let Some(finding) = find(&ground, mute) else {
+    for mute in fences(&environment) {
+        let Some(finding) = find(&environment, mute) else {
             continue;
         };
-        let scrutiny = Scrutiny {
+        let options = ExploreOptions {
             mute: Some(mute),
-            ..Scrutiny::default()
+            ..ExploreOptions::default()
         };
-        let found = shrink(&finding, &ground, &scrutiny, &patience, &|_, _| {});
+        let found = shrink(&finding, &environment, &options, &patience, &|_, _| {});
         let (few, many) = (found.plan.calls.len(), finding.plan.calls.len());
         println!(
             "without the fence at {}:{}: {few} of {many} calls, {} crashes: {}",
             mute.site.0,
             mute.site.1,
             found.crashes.len(),
-            found.wrong
+            found.defect
         );
         assert!(few <= many / 3, "{few} of {many} calls");
         let saved = read(&write(&save(&found))).unwrap();
-        let again = replay(&saved, &ground, &scrutiny, &|| true);
+        let again = replay(&saved, &environment, &options, &|| true);
         assert!(again.is_exact && again.found.is_some());
         findings += 1;
         stayed += u64::from(found.crashes.len() > 1);
@@ -132,23 +132,23 @@ fn what_shows_after_a_second_crash_is_made_small() {
 
 #[test]
 fn who_ends_it_early_has_what_was_found() {
-    let ground = Ground::new(EngineKind::Viper, PROFILE, Medium::Pmem);
-    let finding = fences(&ground).find_map(|mute| Some((find(&ground, mute)?, mute)));
+    let environment = Environment::new(EngineKind::Viper, PROFILE, Medium::Pmem);
+    let finding = fences(&environment).find_map(|mute| Some((find(&environment, mute)?, mute)));
     let (finding, mute) = finding.expect("a fence that shows only after a second crash");
     let stop = AtomicBool::new(true);
     let patience = Patience {
         stop: &stop,
         ..Patience::default()
     };
-    let scrutiny = Scrutiny {
+    let options = ExploreOptions {
         mute: Some(mute),
-        ..Scrutiny::default()
+        ..ExploreOptions::default()
     };
     let attempts = Cell::new(0);
-    let found = shrink(&finding, &ground, &scrutiny, &patience, &|count, _| {
+    let found = shrink(&finding, &environment, &options, &patience, &|count, _| {
         attempts.set(count);
     });
     assert_eq!(attempts.get(), 0);
     assert_eq!(found.plan.calls.len(), finding.plan.calls.len());
-    assert_eq!(found.crashes, Found::from(&finding).crashes);
+    assert_eq!(found.crashes, Failure::from(&finding).crashes);
 }

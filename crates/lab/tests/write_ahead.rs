@@ -4,11 +4,11 @@
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Values};
 use everdram_lab::campaign::execute;
-use everdram_lab::examine::{Examiner, Scrutiny, Totals};
+use everdram_lab::examine::{Examiner, ExploreOptions, Totals};
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
-use everdram_lab::world::Ground;
 
 /// Runs, which differ in the schedule.
 const SEEDS: u64 = 400;
@@ -48,19 +48,19 @@ fn hunt(break_write_ahead: bool, images: u64) -> (Totals, Option<String>) {
             break;
         }
         let plan = plan(seed);
-        let mut ground = Ground::of(&plan);
-        ground.break_write_ahead = break_write_ahead;
-        let mut run = execute(&plan, &ground).unwrap();
-        let scrutiny = Scrutiny {
+        let mut environment = Environment::of(&plan);
+        environment.break_write_ahead = break_write_ahead;
+        let mut run = execute(&plan, &environment).unwrap();
+        let options = ExploreOptions {
             seed,
             nested_one_in: 0,
-            ..Scrutiny::default()
+            ..ExploreOptions::default()
         };
-        let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+        let mut examiner = Examiner::new(&environment, &options, &|| true);
         let outcome = examiner.run(&mut run);
         totals.add(&examiner.totals);
         if let Err(violation) = outcome {
-            return (totals, Some(format!("seed {seed}: {}", violation.wrong)));
+            return (totals, Some(format!("seed {seed}: {}", violation.defect)));
         }
     }
     (totals, None)
@@ -68,13 +68,13 @@ fn hunt(break_write_ahead: bool, images: u64) -> (Totals, Option<String>) {
 
 #[test]
 fn a_checkpoint_ahead_of_the_log_is_found() {
-    let (totals, wrong) = hunt(true, IMAGES);
-    let wrong = wrong.unwrap_or_else(|| panic!("nothing in {} images", totals.unique));
+    let (totals, defect) = hunt(true, IMAGES);
+    let defect = defect.unwrap_or_else(|| panic!("nothing in {} images", totals.unique));
     println!(
-        "write-ahead rule: caught after {} images ({} crash points, {} runs): {wrong}",
+        "write-ahead rule: caught after {} images ({} crash points, {} runs): {defect}",
         totals.unique, totals.points, totals.runs
     );
-    let (same, wrong) = hunt(false, totals.unique);
-    assert_eq!(wrong, None, "with the rule in force");
+    let (same, defect) = hunt(false, totals.unique);
+    assert_eq!(defect, None, "with the rule in force");
     assert!(same.unique >= totals.unique);
 }

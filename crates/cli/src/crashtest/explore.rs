@@ -16,7 +16,7 @@ use crate::{INTERRUPTED, Outcome, units};
 use anyhow::Context;
 use everdram::EngineKind;
 use everdram_lab::campaign::{Campaign, IMAGES, Limit, Tally};
-use everdram_lab::examine::Scrutiny;
+use everdram_lab::examine::ExploreOptions;
 use everdram_lab::image::Medium;
 use everdram_lab::profile::Profile;
 use signal_hook::consts::SIGINT;
@@ -84,7 +84,7 @@ enum End {
     /// What was asked for was done, and nothing is wrong.
     Sound,
     /// Something is.
-    Wrong,
+    Defect,
     /// Ctrl-C came before there was an answer.
     Interrupted,
     /// Time was up before there was an answer: of some pair of a medium and a profile nothing was judged.
@@ -96,24 +96,24 @@ pub(crate) fn run(flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome>
         let text = format!("engine `{}`: it has no pools to explore", common.engine);
         return Err(usage(text));
     }
-    let scrutiny = Scrutiny {
+    let options = ExploreOptions {
         depth: flags.depth,
         images: Some(flags.images_per_run),
-        ..Scrutiny::default()
+        ..ExploreOptions::default()
     };
     let end = match &flags.plan {
         Some(file) => {
             let budget = flags.budget.unwrap_or(BUDGET);
-            again::replay(file, &scrutiny, budget, &*interruption()?, common.json)?
+            again::replay(file, &options, budget, &*interruption()?, common.json)?
         }
         None => {
-            let campaign = campaign(flags, common, scrutiny)?;
+            let campaign = campaign(flags, common, options)?;
             explore(&campaign, Path::new(""), &*interruption()?, common.json)
         }
     };
     match end {
         End::Sound => Ok(Outcome::Sound),
-        End::Wrong => Ok(Outcome::Damaged),
+        End::Defect => Ok(Outcome::Damaged),
         End::Interrupted => Ok(Outcome::Interrupted),
         End::TooSoon => {
             anyhow::bail!("time was up before there was an answer: allow more with --budget")
@@ -156,7 +156,7 @@ fn explore(campaign: &Campaign, directory: &Path, stop: &AtomicBool, json: bool)
         .collect();
     let is_interrupted = stop.load(Ordering::Relaxed);
     let end = match report::not_reached(campaign, &tally)[..] {
-        _ if !followed.is_empty() || !tally.unmade.is_empty() => End::Wrong,
+        _ if !followed.is_empty() || !tally.unmade.is_empty() => End::Defect,
         _ if is_interrupted => End::Interrupted,
         [] => End::Sound,
         _ => End::TooSoon,
@@ -176,7 +176,11 @@ fn explore(campaign: &Campaign, directory: &Path, stop: &AtomicBool, json: bool)
     end
 }
 
-fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::Result<Campaign> {
+fn campaign(
+    flags: &Flags,
+    common: &Common<'_>,
+    options: ExploreOptions,
+) -> anyhow::Result<Campaign> {
     let media = match common.medium {
         None | Some("both") => Medium::ALL.to_vec(),
         Some(name) => vec![name.parse().map_err(|_| {
@@ -199,7 +203,7 @@ fn campaign(flags: &Flags, common: &Common<'_>, scrutiny: Scrutiny) -> anyhow::R
         seed: common.seed,
         calls: flags.ops as usize,
         by_hand: flags.profile.is_empty() && flags.runs.is_none(),
-        scrutiny,
+        options,
         workers: usize::from(flags.threads),
         limit: Limit {
             time: flags.budget.or((!has_end).then_some(BUDGET)),

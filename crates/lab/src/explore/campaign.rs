@@ -1,6 +1,6 @@
 //! Many runs, examined by several workers until time or images are enough.
 
-use super::examine::{Examiner, Scrutiny, Totals, Violation};
+use super::examine::{Examiner, ExploreOptions, Totals, Violation};
 use super::replay::replay;
 use crate::medium::image::Medium;
 use crate::plan::found;
@@ -10,7 +10,7 @@ use crate::plan::text::Saved;
 use crate::plan::{Fault, Manner, Plan};
 use crate::run;
 use crate::run::Run;
-use crate::run::world::Ground;
+use crate::run::process::Environment;
 use everdram::EngineKind;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ pub struct Campaign {
     /// Whether the runs written by hand come first.
     pub by_hand: bool,
     /// How each run is examined.
-    pub scrutiny: Scrutiny,
+    pub options: ExploreOptions,
     /// Threads that examine; 0: two for each core.
     pub workers: usize,
     /// When to stop.
     pub limit: Limit,
     /// Changes how pools are opened, for tests.
-    pub adapt: fn(&mut Ground),
+    pub adapt: fn(&mut Environment),
 }
 
 /// Images of a run, if nobody says otherwise.
@@ -58,20 +58,20 @@ const BRIEF: usize = 5;
 /// In turns. There are many encounters, which take little time each.
 const SHAPES: [(Shape, bool); 16] = [
     (Shape::Long, true),
-    (Shape::Encounter, false),
+    (Shape::Interleaving, false),
     (Shape::Brief, false),
-    (Shape::Encounter, false),
-    (Shape::Encounter, false),
+    (Shape::Interleaving, false),
+    (Shape::Interleaving, false),
     (Shape::Usual, false),
-    (Shape::Encounter, false),
-    (Shape::Encounter, false),
-    (Shape::Encounter, false),
+    (Shape::Interleaving, false),
+    (Shape::Interleaving, false),
+    (Shape::Interleaving, false),
     (Shape::Long, false),
-    (Shape::Encounter, true),
+    (Shape::Interleaving, true),
     (Shape::Brief, false),
-    (Shape::Encounter, false),
+    (Shape::Interleaving, false),
     (Shape::Usual, true),
-    (Shape::Encounter, false),
+    (Shape::Interleaving, false),
     (Shape::Brief, false),
 ];
 /// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a
@@ -113,9 +113,9 @@ impl Default for Campaign {
             seed: 1,
             calls: 60,
             by_hand: false,
-            scrutiny: Scrutiny {
+            options: ExploreOptions {
                 images: Some(IMAGES),
-                ..Scrutiny::default()
+                ..ExploreOptions::default()
             },
             workers: 0,
             limit: Limit {
@@ -135,10 +135,10 @@ impl Default for Campaign {
 pub struct Finding {
     /// The run.
     pub plan: Plan,
-    /// What is wrong. `None`: the run itself failed, see `wrong`.
+    /// What is wrong. `None`: the run itself failed, see `defect`.
     pub violation: Option<Violation>,
     /// In words.
-    pub wrong: String,
+    pub defect: String,
     /// Different images that had been looked at.
     pub after: u64,
     /// The run, as far as there was one.
@@ -221,8 +221,8 @@ impl Campaign {
                             entered: Mutex::new((Totals::default(), Instant::now())),
                             watch,
                         };
-                        let heard = |totals: &Totals| account.enter(totals, None);
-                        let (totals, finding) = self.examine(job, &go_on, &heard);
+                        let on_progress = |totals: &Totals| account.enter(totals, None);
+                        let (totals, finding) = self.examine(job, &go_on, &on_progress);
                         account.enter(&totals, finding);
                         if tally.lock().findings.len() >= self.limit.violations {
                             over.store(true, Ordering::Relaxed);
@@ -238,12 +238,12 @@ impl Campaign {
     fn written(&self) -> (Vec<Job>, Vec<String>) {
         let media = self.media.iter().filter(|_| self.by_hand);
         let mut unmade = Vec::new();
-        let of = |medium| crate::judge::guarded(|| Ok(scenario::all(self.engine, medium)));
+        let of = |medium| crate::judge::catching_panics(|| Ok(scenario::all(self.engine, medium)));
         let jobs = media.flat_map(|&medium| {
             let again = found::all(self.engine, medium)
                 .into_iter()
                 .map(|saved| Job {
-                    scrutiny: self.scrutiny_of(&saved.plan, true),
+                    options: self.options_of(&saved.plan, true),
                     plan: saved.plan.clone(),
                     is_by_hand: true,
                     saved: Some(saved),
@@ -253,12 +253,12 @@ impl Campaign {
                 Vec::new()
             });
             let by_hand = scenarios.into_iter().map(|scenario| {
-                let mut scrutiny = self.scrutiny_of(&scenario.plan, !scenario.is_one_of_many);
-                if let (Some(images), true) = (&mut scrutiny.images, is_deadly(&scenario.plan)) {
+                let mut options = self.options_of(&scenario.plan, !scenario.is_one_of_many);
+                if let (Some(images), true) = (&mut options.images, is_deadly(&scenario.plan)) {
                     *images *= MORE;
                 }
                 Job {
-                    scrutiny,
+                    options,
                     plan: scenario.plan,
                     is_by_hand: true,
                     saved: None,
@@ -299,10 +299,10 @@ impl Campaign {
             Shape::Long => draw(LONG * self.calls),
             Shape::Usual => draw(self.calls),
             Shape::Brief => draw(self.calls.div_ceil(BRIEF)),
-            Shape::Encounter => Plan::meeting(self.engine, medium, profile, seed),
+            Shape::Interleaving => Plan::interleaving(self.engine, medium, profile, seed),
         };
         Job {
-            scrutiny: self.scrutiny_of(&plan, is_whole),
+            options: self.options_of(&plan, is_whole),
             plan,
             is_by_hand: false,
             saved: None,
@@ -310,66 +310,66 @@ impl Campaign {
     }
 
     /// How a run is examined: with all of its images, or some.
-    fn scrutiny_of(&self, plan: &Plan, is_whole: bool) -> Scrutiny {
-        let mut scrutiny = Scrutiny {
+    fn options_of(&self, plan: &Plan, is_whole: bool) -> ExploreOptions {
+        let mut options = ExploreOptions {
             seed: plan.seed,
-            ..self.scrutiny.clone()
+            ..self.options.clone()
         };
-        if let Some(images) = &mut scrutiny.images
+        if let Some(images) = &mut options.images
             && !is_whole
         {
             *images /= FEWER;
-            scrutiny.each = 0;
+            options.each = 0;
         }
-        scrutiny
+        options
     }
 
     /// How pools of this campaign are opened.
     #[must_use]
-    pub fn ground(&self, medium: Medium, profile: Profile) -> Ground {
-        let mut ground = Ground::new(self.engine, profile, medium);
-        (self.adapt)(&mut ground);
-        ground
+    pub fn environment(&self, medium: Medium, profile: Profile) -> Environment {
+        let mut environment = Environment::new(self.engine, profile, medium);
+        (self.adapt)(&mut environment);
+        environment
     }
 
     fn examine(
         &self,
         Job {
             plan,
-            scrutiny,
+            options,
             is_by_hand,
             saved,
         }: Job,
         go_on: &(dyn Fn() -> bool + Sync),
-        heard: &(dyn Fn(&Totals) + Sync),
+        on_progress: &(dyn Fn(&Totals) + Sync),
     ) -> (Totals, Option<Finding>) {
-        let ground = self.ground(plan.medium, plan.profile);
-        let finding = |violation: Option<Violation>, wrong: String| {
+        let environment = self.environment(plan.medium, plan.profile);
+        let finding = |violation: Option<Violation>, defect: String| {
             Some(Finding {
                 plan: plan.clone(),
                 violation,
-                wrong,
+                defect,
                 after: 0,
                 run: None,
             })
         };
         if let Some(saved) = saved {
-            let replayed = replay(&saved, &ground, &scrutiny, go_on);
+            let replayed = replay(&saved, &environment, &options, go_on);
             let finding = replayed.found.map(|found| Finding {
-                violation: Violation::of(&found.crashes, &found.wrong),
+                violation: Violation::of(&found.crashes, &found.defect),
                 plan: found.plan,
-                wrong: found.wrong,
+                defect: found.defect,
                 after: 0,
                 run: found.run.map(Arc::new),
             });
             return (replayed.totals, finding);
         }
-        let mut run = match execute(&plan, &ground) {
+        let mut run = match execute(&plan, &environment) {
             Ok(run) => run,
-            Err(wrong) => return (Totals::default(), finding(None, wrong)),
+            Err(defect) => return (Totals::default(), finding(None, defect)),
         };
-        let mut examiner = Examiner::new(&ground, &scrutiny, go_on);
-        examiner.heard = Some(heard);
+        let mut examiner = Examiner::new(&environment, &options, go_on);
+        examiner.on_progress = Some(on_progress);
         if let Manner::Stops(..) = plan.manner {
             // What came before has been looked at in other runs.
             examiner.from = run.met();
@@ -380,9 +380,9 @@ impl Campaign {
         match examiner.run(&mut run) {
             Ok(()) => (examiner.totals, None),
             Err(violation) => {
-                let wrong = violation.wrong.clone();
+                let defect = violation.defect.clone();
                 let totals = examiner.totals;
-                let mut finding = finding(Some(violation), wrong);
+                let mut finding = finding(Some(violation), defect);
                 if let Some(finding) = &mut finding {
                     finding.run = Some(Arc::new(run));
                 }
@@ -398,8 +398,8 @@ enum Shape {
     Long,
     Usual,
     Brief,
-    /// See [`crate::plan::encounter`].
-    Encounter,
+    /// See [`crate::plan::interleaving`].
+    Interleaving,
 }
 
 /// Whether a process dies in it.
@@ -410,7 +410,7 @@ fn is_deadly(plan: &Plan) -> bool {
 /// A run to be examined, and how.
 struct Job {
     plan: Plan,
-    scrutiny: Scrutiny,
+    options: ExploreOptions,
     /// Whether it was written by hand.
     is_by_hand: bool,
     /// The crash to have once more, if there was one.
@@ -448,8 +448,8 @@ impl Account<'_> {
 ///
 /// # Errors
 /// What the engine said that it should not have said, a panic included.
-pub fn execute(plan: &Plan, ground: &Ground) -> Result<Run, String> {
-    crate::judge::guarded(|| run::run(plan, ground, false))
+pub fn execute(plan: &Plan, environment: &Environment) -> Result<Run, String> {
+    crate::judge::catching_panics(|| run::run(plan, environment, false))
 }
 
 /// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of

@@ -8,10 +8,10 @@
 //! no such step, and its images are not the ones that were meant.
 
 use super::Pick;
-use super::aftermath::aftermath;
+use super::after_crash::after_crash;
 use super::examine::{Picked, Violation};
 use crate::judge::history::{Allowed, Checker, State};
-use crate::judge::{Wrong, judge};
+use crate::judge::{Defect, judge};
 use crate::medium::image::Image;
 use crate::medium::lines::Mute;
 use crate::medium::model::Model;
@@ -20,9 +20,9 @@ use crate::plan::Plan;
 use crate::plan::call::Values;
 use crate::plan::profile;
 use crate::run::Run;
+use crate::run::process::Environment;
 use crate::run::recorder::Record;
 use crate::run::trace::{DiskStep, Step, StepId};
-use crate::run::world::Ground;
 use everdram_pm::LINE;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -38,7 +38,7 @@ pub struct Crash {
 
 /// Something wrong, with all that it takes to show it.
 #[derive(Clone)]
-pub struct Found {
+pub struct Failure {
     /// The workload.
     pub plan: Plan,
     /// What it did; `None` if it did not get to its end.
@@ -46,20 +46,20 @@ pub struct Found {
     /// The crash, then the one in its recovery, and so on. None: the run itself was wrong.
     pub crashes: Vec<Crash>,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub defect: Defect,
 }
 
 impl Violation {
     /// The first of these crashes, and those in its recovery; `None`: there is none.
     #[must_use]
-    pub fn of(crashes: &[Crash], wrong: &Wrong) -> Option<Violation> {
+    pub fn of(crashes: &[Crash], defect: &Defect) -> Option<Violation> {
         let pair = |crash: &Crash| (crash.step, crash.held.clone());
         let (first, inner) = crashes.split_first()?;
         Some(Violation {
             step: first.step,
             picked: first.held.clone(),
             nested: inner.iter().map(pair).collect(),
-            wrong: wrong.clone(),
+            defect: defect.clone(),
         })
     }
 
@@ -78,9 +78,9 @@ impl Violation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// What it leaves is wrong.
-    Wrong(Wrong),
+    Defect(Defect),
     /// It is not.
-    Right,
+    Sound,
     /// The run never was where this crash could happen.
     Impossible,
 }
@@ -151,34 +151,34 @@ impl Moment {
 }
 
 /// The moment of a crash in a run, and what may be left then.
-pub struct Scene<'a> {
-    ground: &'a Ground,
+pub struct CrashPoint<'a> {
+    environment: &'a Environment,
     mute: Option<Mute>,
     /// The run.
     pub run: &'a Run,
     /// The medium.
     pub moment: Moment,
     /// What the crash may leave; or what was wrong with the answers of the run until then.
-    allowed: Result<Allowed, Wrong>,
+    allowed: Result<Allowed, Defect>,
     now: u64,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> CrashPoint<'a> {
     /// The moment before `step`.
     #[must_use]
     pub fn before(
         step: StepId,
         run: &'a mut Run,
-        ground: &'a Ground,
+        environment: &'a Environment,
         mute: Option<Mute>,
-    ) -> Scene<'a> {
-        let mut checker = Checker::new(ground.profile.keys());
+    ) -> CrashPoint<'a> {
+        let mut checker = Checker::new(environment.profile.keys());
         let record = &mut run.record;
         let allowed = allowed_before(step, &mut checker, record);
         let run: &'a Run = run;
-        let capacity = ground.profile.capacity();
-        Scene {
-            ground,
+        let capacity = environment.profile.capacity();
+        CrashPoint {
+            environment,
             mute,
             run,
             moment: Moment::before(step, &run.start, &run.record.trace, capacity, mute),
@@ -190,14 +190,14 @@ impl<'a> Scene<'a> {
     /// Judges what these crashes leave, one inside the other; the first one is of this scene.
     #[must_use]
     pub fn verdict(&self, crashes: &[Crash]) -> Verdict {
-        let mut left: Option<(Stage, State)> = None;
+        let mut left: Option<(Crashed, State)> = None;
         for crash in crashes {
-            let mut stage = match self.stage(left.as_ref().map(|(stage, _)| stage), crash) {
-                Ok(stage) => stage,
+            let mut crashed = match self.crashed(left.as_ref().map(|(crashed, _)| crashed), crash) {
+                Ok(crashed) => crashed,
                 Err(verdict) => return verdict,
             };
             let is_first = left.is_none();
-            let allowed = match (left, &mut stage.aftermath) {
+            let allowed = match (left, &mut crashed.after_crash) {
                 (Some((_, state)), Some((record, _))) => {
                     let mut checker = Checker::from_state(state, self.now);
                     allowed_before(crash.step, &mut checker, record)
@@ -205,20 +205,26 @@ impl<'a> Scene<'a> {
                 _ => self.allowed.clone(),
             };
             let judged = allowed.and_then(|allowed| {
-                let image = stage.image.clone();
-                judge(self.ground, image, &allowed, stage.values(self.run))
+                let image = crashed.image.clone();
+                judge(self.environment, image, &allowed, crashed.values(self.run))
             });
             match judged {
-                Ok(state) => left = Some((stage, state)),
-                Err(wrong) if is_first => return Verdict::Wrong(wrong),
-                Err(wrong) => return Verdict::Wrong(format!("after another crash, {wrong}")),
+                Ok(state) => left = Some((crashed, state)),
+                Err(defect) if is_first => return Verdict::Defect(defect),
+                Err(defect) => return Verdict::Defect(format!("after another crash, {defect}")),
             }
         }
-        let used = left
-            .map(|(stage, _)| aftermath(self.ground, &stage.image, stage.values(self.run), true));
+        let used = left.map(|(crashed, _)| {
+            after_crash(
+                self.environment,
+                &crashed.image,
+                crashed.values(self.run),
+                true,
+            )
+        });
         match used {
-            Some(Err(wrong)) => Verdict::Wrong(wrong),
-            _ => Verdict::Right,
+            Some(Err(defect)) => Verdict::Defect(defect),
+            _ => Verdict::Sound,
         }
     }
 
@@ -226,26 +232,27 @@ impl<'a> Scene<'a> {
     ///
     /// # Errors
     /// It cannot happen, or recovery does not get there.
-    pub fn stage(&self, before: Option<&Stage>, crash: &Crash) -> Result<Stage, Verdict> {
-        self.ground.clock.set(self.now);
+    pub fn crashed(&self, before: Option<&Crashed>, crash: &Crash) -> Result<Crashed, Verdict> {
+        self.environment.clock.set(self.now);
         let Some(before) = before else {
             let image = self.moment.image(crash).ok_or(Verdict::Impossible)?;
-            return Ok(Stage {
-                aftermath: None,
+            return Ok(Crashed {
+                after_crash: None,
                 image,
             });
         };
         let values = before.values(self.run);
         let before = &before.image;
-        let record = aftermath(self.ground, before, values, true).map_err(Verdict::Wrong)?;
+        let record =
+            after_crash(self.environment, before, values, true).map_err(Verdict::Defect)?;
         if crash.step as usize > record.trace.len() {
             return Err(Verdict::Impossible);
         }
-        let capacity = self.ground.profile.capacity();
+        let capacity = self.environment.profile.capacity();
         let moment = Moment::before(crash.step, before, &record.trace, capacity, self.mute);
         let image = moment.image(crash).ok_or(Verdict::Impossible)?;
-        Ok(Stage {
-            aftermath: Some((record, moment)),
+        Ok(Crashed {
+            after_crash: Some((record, moment)),
             image,
         })
     }
@@ -256,7 +263,7 @@ fn allowed_before(
     step: StepId,
     checker: &mut Checker,
     record: &mut Record,
-) -> Result<Allowed, Wrong> {
+) -> Result<Allowed, Defect> {
     for (id, event) in record.trace.iter().enumerate().take(step as usize + 1) {
         if id < step as usize || matches!(event, Step::Return(_)) {
             checker.step(event, &record.history, &mut record.values)?;
@@ -266,18 +273,18 @@ fn allowed_before(
 }
 
 /// A crash, happened.
-pub struct Stage {
+pub struct Crashed {
     /// If it is not the first: what had been done since the one before, and the medium at the moment of the
     /// crash.
-    pub aftermath: Option<(Record, Moment)>,
+    pub after_crash: Option<(Record, Moment)>,
     /// What is left.
     pub image: Image,
 }
 
-impl Stage {
+impl Crashed {
     /// The values that keys may hold.
     fn values<'a>(&'a self, run: &'a Run) -> &'a Values {
-        match &self.aftermath {
+        match &self.after_crash {
             Some((record, _)) => &record.values,
             None => &run.record.values,
         }

@@ -1,12 +1,12 @@
 //! Examines a run: walks its trace, stops at every crash point, and judges the images that are possible
 //! there.
 
-use super::aftermath::aftermath;
-use super::purse::Purse;
+use super::after_crash::after_crash;
+use super::budget::Budget;
 use super::{Effort, Pick};
 use crate::explore;
 use crate::judge::history::{Allowed, Checker, State};
-use crate::judge::{Care, Wrong, compare, guarded, judge_lazily, judge_with};
+use crate::judge::{Care, Defect, catching_panics, compare, judge_lazily, judge_with};
 use crate::medium::image::Image;
 use crate::medium::lazy::Oracle;
 use crate::medium::lines::Mute;
@@ -15,9 +15,9 @@ use crate::medium::unit;
 use crate::medium::unit::{FILES, Unit};
 use crate::plan::profile;
 use crate::run::Run;
+use crate::run::process::{Environment, Process};
 use crate::run::recorder::Record;
 use crate::run::trace::{Step, StepId, Trace};
-use crate::run::world::{Ground, World};
 use rand::RngExt;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -29,7 +29,7 @@ const LAZY_SHARE: usize = 6;
 
 /// How to examine.
 #[derive(Clone, Debug)]
-pub struct Scrutiny {
+pub struct ExploreOptions {
     /// Images of a crash point.
     pub effort: Effort,
     /// One image in so many has its recovery crashed, too; 0: none.
@@ -44,7 +44,7 @@ pub struct Scrutiny {
     pub nested_effort: Effort,
     /// Events without effect.
     pub mute: Option<Mute>,
-    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`Scrutiny::effort`]
+    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`ExploreOptions::effort`]
     /// says.
     pub images: Option<u64>,
     /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of
@@ -56,9 +56,9 @@ pub struct Scrutiny {
     pub seed: u64,
 }
 
-impl Default for Scrutiny {
-    fn default() -> Scrutiny {
-        Scrutiny {
+impl Default for ExploreOptions {
+    fn default() -> ExploreOptions {
+        ExploreOptions {
             effort: Effort::default(),
             nested_one_in: 64,
             used_one_in: 32,
@@ -143,7 +143,7 @@ pub struct Violation {
     /// For a crash during recovery, or the use after it: the step of its own trace, and so on inwards.
     pub nested: Vec<(StepId, Picked)>,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub defect: Defect,
 }
 
 /// Place and contents of what a crash decided: see [`Unit`].
@@ -161,8 +161,8 @@ pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Examines one run.
 pub struct Examiner<'a> {
-    ground: &'a Ground,
-    scrutiny: &'a Scrutiny,
+    environment: &'a Environment,
+    options: &'a ExploreOptions,
     go_on: GoOn<'a>,
     seen: HashSet<u64>,
     images: HashSet<u64>,
@@ -171,9 +171,9 @@ pub struct Examiner<'a> {
     /// What was looked at.
     pub totals: Totals,
     /// Told after each crash point of the run what was looked at so far.
-    pub heard: Option<&'a (dyn Fn(&Totals) + Sync)>,
+    pub on_progress: Option<&'a (dyn Fn(&Totals) + Sync)>,
     /// Told of what each process did that came after a crash.
-    pub followed: Option<&'a dyn Fn(&Trace)>,
+    pub on_trace: Option<&'a dyn Fn(&Trace)>,
     /// Crash points before this step are passed over.
     pub from: StepId,
 }
@@ -181,10 +181,14 @@ pub struct Examiner<'a> {
 impl<'a> Examiner<'a> {
     /// An examiner with nothing seen.
     #[must_use]
-    pub fn new(ground: &'a Ground, scrutiny: &'a Scrutiny, go_on: GoOn<'a>) -> Examiner<'a> {
+    pub fn new(
+        environment: &'a Environment,
+        options: &'a ExploreOptions,
+        go_on: GoOn<'a>,
+    ) -> Examiner<'a> {
         Examiner {
-            ground,
-            scrutiny,
+            environment,
+            options,
             go_on,
             seen: HashSet::new(),
             images: HashSet::new(),
@@ -193,8 +197,8 @@ impl<'a> Examiner<'a> {
                 depth: 1,
                 ..Totals::default()
             },
-            heard: None,
-            followed: None,
+            on_progress: None,
+            on_trace: None,
             from: 0,
         }
     }
@@ -206,67 +210,67 @@ impl<'a> Examiner<'a> {
     pub fn run(&mut self, run: &mut Run) -> Result<(), Violation> {
         self.totals.runs += 1;
         self.totals.calls += run.record.history.entries.len() as u64;
-        let mut random = profile::random(self.scrutiny.seed, 2);
-        let capacity = self.ground.profile.capacity();
-        let mut model = Model::new(&run.start, capacity, self.scrutiny.mute);
-        let mut checker = Checker::new(self.ground.profile.keys());
+        let mut random = profile::random(self.options.seed, 2);
+        let capacity = self.environment.profile.capacity();
+        let mut model = Model::new(&run.start, capacity, self.options.mute);
+        let mut checker = Checker::new(self.environment.profile.keys());
         let Record {
             trace,
             history,
             values,
             own,
         } = &mut run.record;
-        let images = self.scrutiny.images;
-        let each = self.scrutiny.each;
-        let mut purse = images.map(|images| Purse::new(images, (trace, self.from), own, each));
+        let images = self.options.images;
+        let each = self.options.each;
+        let mut budget = images.map(|images| Budget::new(images, (trace, self.from), own, each));
         let (mut changed, mut told) = (true, false);
         for (id, step) in trace.iter().enumerate() {
             let id = id as StepId;
             if is_point(&model, step) && changed && id >= self.from {
-                if std::mem::take(&mut told) && self.scrutiny.images.is_some() {
+                if std::mem::take(&mut told) && self.options.images.is_some() {
                     let allowed = checker.allowed(history, values).clone();
-                    self.ground.clock.set(checker.now());
+                    self.environment.clock.set(checker.now());
                     self.certain((&model, id), &allowed, values)?;
                 }
-                let most = purse.as_ref().map(|purse| purse.share(id, &mut random));
+                let most = budget.as_ref().map(|budget| budget.share(id, &mut random));
                 if most != Some(0) {
                     let allowed = checker.allowed(history, values).clone();
-                    self.ground.clock.set(checker.now());
+                    self.environment.clock.set(checker.now());
                     let before = self.totals.judged - self.totals.nested;
                     self.point((&model, id, most), &allowed, values, &mut random)?;
-                    if let Some(purse) = &mut purse {
-                        purse.spend(self.totals.judged - self.totals.nested - before);
+                    if let Some(budget) = &mut budget {
+                        budget.spend(self.totals.judged - self.totals.nested - before);
                     }
                 }
                 changed = false;
-                if let Some(heard) = self.heard {
-                    heard(&self.totals);
+                if let Some(on_progress) = self.on_progress {
+                    on_progress(&self.totals);
                 }
                 if !(self.go_on)() {
                     return Ok(());
                 }
             }
-            if let Some(purse) = &mut purse
+            if let Some(budget) = &mut budget
                 && id >= self.from
             {
-                purse.pass(id, step);
+                budget.pass(id, step);
             }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
             checker
                 .step(step, history, values)
-                .map_err(|wrong| Violation {
+                .map_err(|defect| Violation {
                     step: id,
                     picked: Vec::new(),
                     nested: Vec::new(),
-                    wrong,
+                    defect,
                 })?;
             told |= matches!(step, Step::Return(_)) && checker.is_within_a_call();
             model.step(id, step);
         }
         let allowed = checker.allowed(history, values).clone();
-        self.ground.clock.set(checker.now());
+        self.environment.clock.set(checker.now());
         let end = trace.len() as StepId;
-        let most = purse.map(|purse| purse.share(end, &mut random).max(1));
+        let most = budget.map(|budget| budget.share(end, &mut random).max(1));
         self.point((&model, end, most), &allowed, values, &mut random)
     }
 
@@ -281,10 +285,10 @@ impl<'a> Examiner<'a> {
         if !model.is_changed() {
             return Ok(());
         }
-        let units = model.units(&mut profile::random(self.scrutiny.seed, u64::from(step)));
+        let units = model.units(&mut profile::random(self.options.seed, u64::from(step)));
         let least = vec![0; units.len()];
         let hash = model.hash(&units, &least);
-        let when = (hash, self.ground.clock.now());
+        let when = (hash, self.environment.clock.now());
         // Mostly it is the one of the last time, and less is allowed now.
         let known = self.certain.as_ref().filter(|(known, _)| *known == when);
         if known.is_some_and(|(_, state)| allowed.states.contains(state)) {
@@ -294,12 +298,12 @@ impl<'a> Examiner<'a> {
         self.totals.judged += 1;
         self.totals.unique += u64::from(self.images.insert(hash));
         let image = model.image(&units, &least);
-        let judged = judge_with(Care::of(hash), self.ground, image, allowed, values);
-        let state = judged.map_err(|wrong| Violation {
+        let judged = judge_with(Care::of(hash), self.environment, image, allowed, values);
+        let state = judged.map_err(|defect| Violation {
             step,
             picked: picked(&units, &least),
             nested: Vec::new(),
-            wrong,
+            defect,
         })?;
         self.certain = Some((when, state));
         Ok(())
@@ -316,14 +320,14 @@ impl<'a> Examiner<'a> {
         self.totals.points += 1;
         let units = model.units(random);
         let mut found = None;
-        let effort = self.scrutiny.effort;
+        let effort = self.options.effort;
         // Where what is muted does not show, only what comes after the crash can be wrong.
         let is_changed = model.is_changed();
         let _ = chosen(&units, (&effort, most), random, &mut |pick| {
             self.totals.drawn += 1;
             let hash = model.hash(&units, pick);
-            let one_in = self.scrutiny.nested_one_in;
-            let is_nested = self.scrutiny.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
+            let one_in = self.options.nested_one_in;
+            let is_nested = self.options.depth > 1 && one_in > 0 && hash.is_multiple_of(one_in);
             if !(is_changed || is_nested)
                 || !self.seen.insert(hash ^ allowed.number.rotate_left(17))
             {
@@ -333,19 +337,20 @@ impl<'a> Examiner<'a> {
             self.totals.unique += u64::from(self.images.insert(hash));
             let image = model.image(&units, pick);
             let kept = is_nested.then(|| image.clone());
-            let wrong = match judge_with(Care::of(hash), self.ground, image, allowed, values) {
-                Err(wrong) => Some((wrong, Vec::new())),
+            let defect = match judge_with(Care::of(hash), self.environment, image, allowed, values)
+            {
+                Err(defect) => Some((defect, Vec::new())),
                 Ok(state) => kept.and_then(|image| {
                     self.nested(&image, &state, values, (2, is_changed), hash)
                         .err()
                 }),
             };
-            if let Some((wrong, nested)) = wrong {
+            if let Some((defect, nested)) = defect {
                 found = Some(Violation {
                     step,
                     picked: picked(&units, pick),
                     nested,
-                    wrong,
+                    defect,
                 });
                 return ControlFlow::Break(());
             }
@@ -361,7 +366,7 @@ impl<'a> Examiner<'a> {
         if !is_changed {
             return Ok(());
         }
-        let leaves = most.map_or(self.scrutiny.lazy, |most| most as usize / LAZY_SHARE);
+        let leaves = most.map_or(self.options.lazy, |most| most as usize / LAZY_SHARE);
         self.lazily((model, step, leaves), &units, allowed, values, random)
     }
 
@@ -375,7 +380,7 @@ impl<'a> Examiner<'a> {
         random: &mut rand::rngs::StdRng,
     ) -> Result<(), Violation> {
         // What can be tried exhaustively was.
-        if model.lines().is_none() || explore::count(units) <= self.scrutiny.effort.exhaustive {
+        if model.lines().is_none() || explore::count(units) <= self.options.effort.exhaustive {
             return Ok(());
         }
         // Files are read whole, so they are decided before.
@@ -397,7 +402,7 @@ impl<'a> Examiner<'a> {
             };
             let oracle = Arc::new(Oracle::new(lines, tried));
             let judged = judge_lazily(
-                self.ground,
+                self.environment,
                 model.image(files, &in_files),
                 &oracle,
                 allowed,
@@ -414,12 +419,12 @@ impl<'a> Examiner<'a> {
             self.totals.drawn += 1;
             self.totals.lazy += 1;
             self.totals.unique += u64::from(self.images.insert(hash));
-            if let Err(wrong) = judged {
+            if let Err(defect) = judged {
                 return Err(Violation {
                     step,
                     picked,
                     nested: Vec::new(),
-                    wrong,
+                    defect,
                 });
             }
             if is_next {
@@ -442,24 +447,29 @@ impl<'a> Examiner<'a> {
         values: &crate::plan::call::Values,
         (depth, is_changed): (u32, bool),
         hash: u64,
-    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
+    ) -> Result<(), (Defect, Vec<(StepId, Picked)>)> {
         self.totals.depth = self.totals.depth.max(depth);
-        let one_in = self.scrutiny.used_one_in;
+        let one_in = self.options.used_one_in;
         let is_used = one_in > 0 && hash.rotate_left(32).is_multiple_of(one_in);
         let Record {
             trace,
             history,
             mut values,
             own,
-        } = aftermath(self.ground, image, values, is_used).map_err(|wrong| (wrong, Vec::new()))?;
-        let images = self.scrutiny.images.map(|_| self.scrutiny.nested_images);
-        let mut purse = images.map(|images| Purse::new(images, (&trace, 0), &own, 0));
-        if let Some(followed) = self.followed {
-            followed(&trace);
+        } = after_crash(self.environment, image, values, is_used)
+            .map_err(|defect| (defect, Vec::new()))?;
+        let images = self.options.images.map(|_| self.options.nested_images);
+        let mut budget = images.map(|images| Budget::new(images, (&trace, 0), &own, 0));
+        if let Some(on_trace) = self.on_trace {
+            on_trace(&trace);
         }
-        let mut random = profile::random(self.scrutiny.seed, hash | 1);
-        let mut checker = Checker::from_state(state.clone(), self.ground.clock.now());
-        let mut model = Model::new(image, self.ground.profile.capacity(), self.scrutiny.mute);
+        let mut random = profile::random(self.options.seed, hash | 1);
+        let mut checker = Checker::from_state(state.clone(), self.environment.clock.now());
+        let mut model = Model::new(
+            image,
+            self.environment.profile.capacity(),
+            self.options.mute,
+        );
         let mut changed = true;
         for id in 0..=trace.len() {
             let step = trace.get(id);
@@ -468,24 +478,24 @@ impl<'a> Examiner<'a> {
                 self.totals.points += 1;
                 let depth = (depth, is_changed || model.is_changed());
                 let allowed = checker.allowed(&history, &mut values).clone();
-                let most = purse
+                let most = budget
                     .as_ref()
-                    .map(|purse| purse.share(id as StepId, &mut random));
+                    .map(|budget| budget.share(id as StepId, &mut random));
                 let before = self.totals.nested;
                 let point = (&model, id as StepId, most);
                 self.nested_point(point, &allowed, &values, depth, &mut random)?;
-                if let Some(purse) = &mut purse {
-                    purse.spend(self.totals.nested - before);
+                if let Some(budget) = &mut budget {
+                    budget.spend(self.totals.nested - before);
                 }
             }
             let Some(step) = step else { break };
-            if let Some(purse) = &mut purse {
-                purse.pass(id as StepId, step);
+            if let Some(budget) = &mut budget {
+                budget.pass(id as StepId, step);
             }
             changed |= model.is_change(step) || matches!(step, Step::Return(_));
             checker
                 .step(step, &history, &mut values)
-                .map_err(|wrong| (wrong, vec![(id as StepId, Picked::new())]))?;
+                .map_err(|defect| (defect, vec![(id as StepId, Picked::new())]))?;
             model.step(id as StepId, step);
         }
         Ok(())
@@ -498,15 +508,15 @@ impl<'a> Examiner<'a> {
         values: &crate::plan::call::Values,
         (depth, is_changed): (u32, bool),
         random: &mut rand::rngs::StdRng,
-    ) -> Result<(), (Wrong, Vec<(StepId, Picked)>)> {
+    ) -> Result<(), (Defect, Vec<(StepId, Picked)>)> {
         let units = model.units(random);
         let mut found = None;
-        let effort = self.scrutiny.nested_effort;
+        let effort = self.options.nested_effort;
         let _ = chosen(&units, (&effort, most), random, &mut |pick| {
             let hash = model.hash(&units, pick);
             self.totals.drawn += 1;
             let asked = allowed.number.rotate_left(17) ^ u64::from(depth).rotate_left(40);
-            let is_deeper = depth < self.scrutiny.depth && hash.is_multiple_of(16);
+            let is_deeper = depth < self.options.depth && hash.is_multiple_of(16);
             if !(is_changed || is_deeper) || !self.seen.insert(hash ^ asked) {
                 return ControlFlow::Continue(());
             }
@@ -516,19 +526,19 @@ impl<'a> Examiner<'a> {
             let image = model.image(&units, pick);
             let deeper = is_deeper.then(|| image.clone());
             let place = || (step, picked(&units, pick));
-            match judge_with(Care::of(hash), self.ground, image, allowed, values) {
-                Err(wrong) => {
-                    let wrong = format!("after another crash, {wrong}");
-                    found = Some((wrong, vec![place()]));
+            match judge_with(Care::of(hash), self.environment, image, allowed, values) {
+                Err(defect) => {
+                    let defect = format!("after another crash, {defect}");
+                    found = Some((defect, vec![place()]));
                     return ControlFlow::Break(());
                 }
                 Ok(state) => {
                     let result = deeper.map_or(Ok(()), |image| {
                         self.nested(&image, &state, values, (depth + 1, is_changed), hash)
                     });
-                    if let Err((wrong, mut inner)) = result {
+                    if let Err((defect, mut inner)) = result {
                         inner.insert(0, place());
-                        found = Some((wrong, inner));
+                        found = Some((defect, inner));
                         return ControlFlow::Break(());
                     }
                 }
@@ -566,14 +576,18 @@ fn is_point(model: &Model, step: &Step) -> bool {
 /// # Errors
 /// What is wrong.
 pub fn look(
-    ground: &Ground,
+    environment: &Environment,
     image: Image,
     allowed: &Allowed,
     values: &crate::plan::call::Values,
-) -> Result<State, Wrong> {
-    guarded(|| {
-        let world = World::open(ground, image, &crate::run::world::Ears::default())
-            .map_err(|error| format!("recovery refused it: {error}"))?;
-        compare(&world, allowed, values)
+) -> Result<State, Defect> {
+    catching_panics(|| {
+        let process = Process::open(
+            environment,
+            image,
+            &crate::run::process::Observers::default(),
+        )
+        .map_err(|error| format!("recovery refused it: {error}"))?;
+        compare(&process, allowed, values)
     })
 }

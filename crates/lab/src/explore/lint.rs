@@ -19,9 +19,9 @@ use crate::medium::lines::{Lines, Waste};
 use crate::plan::profile;
 use crate::plan::{Manner, Plan};
 use crate::run::Run;
+use crate::run::process::Environment;
 use crate::run::recorder::Record;
 use crate::run::trace::{Step, StepId, Trace, name};
-use crate::run::world::Ground;
 use everdram::EngineKind;
 use everdram_pm::LINE;
 use everdram_pm::lab::Site;
@@ -90,7 +90,7 @@ impl Lints {
 const GARBLED_OF_A_POINT: usize = 2;
 
 struct Linter<'a> {
-    ground: &'a Ground,
+    environment: &'a Environment,
     lines: Lines,
     checker: Checker,
     open: BTreeSet<u32>,
@@ -106,15 +106,15 @@ struct Linter<'a> {
 ///
 /// # Errors
 /// The run is not linearizable.
-pub fn lint(run: &mut Run, ground: &Ground, seed: u64) -> Result<Lints, String> {
+pub fn lint(run: &mut Run, environment: &Environment, seed: u64) -> Result<Lints, String> {
     let Some(start) = &run.start.memory else {
         return Ok(Lints::default());
     };
-    assert_eq!(ground.medium, Medium::Pmem);
+    assert_eq!(environment.medium, Medium::Pmem);
     let mut linter = Linter {
-        ground,
-        lines: Lines::new(start, ground.profile.capacity(), None),
-        checker: Checker::new(ground.profile.keys()),
+        environment,
+        lines: Lines::new(start, environment.profile.capacity(), None),
+        checker: Checker::new(environment.profile.keys()),
         open: BTreeSet::new(),
         dead: 0,
         read: BTreeMap::new(),
@@ -238,17 +238,17 @@ impl Linter<'_> {
                 .checker
                 .allowed(&record.history, &mut record.values)
                 .clone();
-            self.ground.clock.set(self.checker.now());
+            self.environment.clock.set(self.checker.now());
             match look(
-                self.ground,
+                self.environment,
                 Image::of_memory(bytes),
                 &allowed,
                 &record.values,
             ) {
-                Err(wrong) if !wrong.starts_with("recovery refused it") => {
+                Err(defect) if !defect.starts_with("recovery refused it") => {
                     self.lints
                         .trusting
-                        .push(format!("garbage at byte {at}: {wrong}"));
+                        .push(format!("garbage at byte {at}: {defect}"));
                 }
                 _ => {}
             }
@@ -286,11 +286,11 @@ pub fn survey(
             // Where several threads are at work, one may be in the middle of something when another has its
             // answer.
             plan.manner = Manner::Turns;
-            let ground = Ground::of(&plan);
-            let mut run = crate::run::run(&plan, &ground, true)?;
+            let environment = Environment::of(&plan);
+            let mut run = crate::run::run(&plan, &environment, true)?;
             totals.runs += 1;
             totals.calls += run.record.history.entries.len() as u64;
-            lints.add(lint(&mut run, &ground, seed)?);
+            lints.add(lint(&mut run, &environment, seed)?);
         }
     }
     Ok((lints, totals))

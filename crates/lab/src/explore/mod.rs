@@ -5,13 +5,13 @@
 //! of each unit with nothing else and with everything else; each commit word with each other unit there, or
 //! missing, from a random unit on; and then some at random.
 
-pub(super) mod aftermath;
+pub(super) mod after_crash;
+pub(super) mod budget;
 pub mod campaign;
 pub mod crash;
 pub mod examine;
 pub mod lint;
 pub mod mutation;
-pub(super) mod purse;
 pub mod replay;
 pub mod shrink;
 

@@ -6,8 +6,8 @@
 
 use super::Effort;
 use super::campaign::{calm_the_allocator, execute};
-use super::crash::{Scene, Verdict};
-use super::examine::{Examiner, Scrutiny};
+use super::crash::{CrashPoint, Verdict};
+use super::examine::{Examiner, ExploreOptions};
 use crate::medium::image::Medium;
 use crate::medium::lines::{Mute, Muted, key};
 use crate::plan::Plan;
@@ -15,8 +15,8 @@ use crate::plan::profile::Profile;
 use crate::plan::scenario;
 use crate::plan::scenario::Scenario;
 use crate::run::Run;
+use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, Trace};
-use crate::run::world::Ground;
 use everdram::EngineKind;
 use everdram_pm::lab::StoreKind;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ pub struct Caught {
     /// After how many different images.
     pub images: u64,
     /// What was wrong.
-    pub wrong: String,
+    pub defect: String,
 }
 
 impl Mutant {
@@ -135,15 +135,15 @@ const EFFORTS: [Effort; 3] = [
     },
 ];
 
-fn scrutiny(effort: Effort, seed: u64, mute: Option<Mute>) -> Scrutiny {
-    Scrutiny {
+fn options(effort: Effort, seed: u64, mute: Option<Mute>) -> ExploreOptions {
+    ExploreOptions {
         effort,
         nested_one_in: 16,
         used_one_in: 4,
         lazy: 0,
         mute,
         seed,
-        ..Scrutiny::default()
+        ..ExploreOptions::default()
     }
 }
 
@@ -176,7 +176,7 @@ struct Subject {
     name: String,
     seed: u64,
     is_short: bool,
-    ground: Ground,
+    environment: Environment,
     run: Run,
     /// How often.
     events: HashMap<Mute, u64>,
@@ -249,25 +249,25 @@ impl Mutation {
     /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
     fn subject(&self, work: &Scenario) -> Result<Subject, String> {
         let Scenario { name, plan, .. } = work;
-        let ground = Ground::of(plan);
-        let mut run = execute(plan, &ground)?;
+        let environment = Environment::of(plan);
+        let mut run = execute(plan, &environment)?;
         let events = RefCell::new(HashMap::new());
         let count = |trace: &Trace| {
             let mut events = events.borrow_mut();
             mutes(trace).for_each(|mute| *events.entry(mute).or_default() += 1);
         };
         count(&run.record.trace);
-        let scrutiny = scrutiny(EFFORTS[0], plan.seed, None);
-        let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
-        examiner.followed = Some(&count);
+        let options = options(EFFORTS[0], plan.seed, None);
+        let mut examiner = Examiner::new(&environment, &options, &|| true);
+        examiner.on_trace = Some(&count);
         let outcome = examiner.run(&mut run);
         outcome
-            .map_err(|violation| format!("{name}, with nothing taken out: {}", violation.wrong))?;
+            .map_err(|violation| format!("{name}, with nothing taken out: {}", violation.defect))?;
         Ok(Subject {
             name: name.clone(),
             seed: plan.seed,
             is_short: plan.calls.len() <= SHORT,
-            ground,
+            environment,
             run,
             events: events.into_inner(),
         })
@@ -305,11 +305,11 @@ fn hunt_in(
     images: &mut u64,
     most: u64,
 ) -> Result<Option<Caught>, String> {
-    let ground = subject.ground.apart();
-    let scrutiny = scrutiny(effort, subject.seed, Some(mute));
+    let environment = subject.environment.apart();
+    let options = options(effort, subject.seed, Some(mute));
     let seen = AtomicU64::new(*images);
     let go_on = || seen.fetch_add(1, Ordering::Relaxed) < most;
-    let mut examiner = Examiner::new(&ground, &scrutiny, &go_on);
+    let mut examiner = Examiner::new(&environment, &options, &go_on);
     let mut run = subject.run.clone();
     let outcome = examiner.run(&mut run);
     *images += examiner.totals.unique;
@@ -317,13 +317,16 @@ fn hunt_in(
         return Ok(None);
     };
     // What is wrong without the mutation was not noticed because of it.
-    let whole = Scene::before(violation.step, &mut run, &ground, None);
+    let whole = CrashPoint::before(violation.step, &mut run, &environment, None);
     match whole.verdict(&violation.crashes()) {
-        Verdict::Wrong(wrong) => Err(format!("{}, with nothing taken out: {wrong}", subject.name)),
-        Verdict::Right | Verdict::Impossible => Ok(Some(Caught {
+        Verdict::Defect(defect) => Err(format!(
+            "{}, with nothing taken out: {defect}",
+            subject.name
+        )),
+        Verdict::Sound | Verdict::Impossible => Ok(Some(Caught {
             work: number,
             images: *images,
-            wrong: violation.wrong,
+            defect: violation.defect,
         })),
     }
 }

@@ -5,12 +5,12 @@
 //! whole run is examined instead.
 
 use super::campaign::execute;
-use super::crash::{Found, Scene, Verdict, shape};
-use super::examine::{Examiner, GoOn, Scrutiny, Totals};
+use super::crash::{CrashPoint, Failure, Verdict, shape};
+use super::examine::{Examiner, ExploreOptions, GoOn, Totals};
 use crate::plan::Manner;
 use crate::plan::text::Saved;
 use crate::run::Run;
-use crate::run::world::Ground;
+use crate::run::process::Environment;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs of several threads until one goes the way that was saved.
@@ -19,7 +19,7 @@ const THREADED_RUNS: usize = 10;
 /// What came of it.
 pub struct Replay {
     /// What is wrong, if anything is.
-    pub found: Option<Found>,
+    pub found: Option<Failure>,
     /// Whether it was the saved image that was judged, and nothing else.
     pub is_exact: bool,
     /// Whether everything was looked at until something was wrong; otherwise nobody wanted to go on.
@@ -30,7 +30,7 @@ pub struct Replay {
 
 /// What there is to save of something that was found.
 #[must_use]
-pub fn save(found: &Found) -> Saved {
+pub fn save(found: &Failure) -> Saved {
     let crash = found.crashes.first();
     let until = found.run.as_ref().zip(crash).map(|(run, crash)| {
         let trace = &run.record.trace;
@@ -45,25 +45,30 @@ pub fn save(found: &Found) -> Saved {
 
 /// Replays a saved plan.
 #[must_use]
-pub fn replay(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, go_on: GoOn<'_>) -> Replay {
+pub fn replay(
+    saved: &Saved,
+    environment: &Environment,
+    options: &ExploreOptions,
+    go_on: GoOn<'_>,
+) -> Replay {
     let attempts = match saved.plan.manner {
         Manner::Threads { .. } | Manner::Stops(..) => THREADED_RUNS,
         Manner::Turns => 1,
     };
     let mut other = None;
     for _ in 0..attempts {
-        let mut run = match execute(&saved.plan, ground) {
+        let mut run = match execute(&saved.plan, environment) {
             Ok(run) => run,
-            Err(wrong) => return exact(Some(failed(saved, wrong))),
+            Err(defect) => return exact(Some(failed(saved, defect))),
         };
-        match again(saved, ground, scrutiny, &mut run) {
-            Verdict::Right => return exact(None),
-            Verdict::Wrong(wrong) => {
-                return exact(Some(Found {
+        match again(saved, environment, options, &mut run) {
+            Verdict::Sound => return exact(None),
+            Verdict::Defect(defect) => {
+                return exact(Some(Failure {
                     plan: saved.plan.clone(),
                     run: Some(run),
                     crashes: saved.crashes.clone(),
-                    wrong,
+                    defect,
                 }));
             }
             Verdict::Impossible => other = Some(run),
@@ -71,11 +76,11 @@ pub fn replay(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, go_on: GoOn<'
     }
     match other {
         None => exact(None),
-        Some(run) => everything(saved, ground, scrutiny, go_on, run),
+        Some(run) => everything(saved, environment, options, go_on, run),
     }
 }
 
-fn exact(found: Option<Found>) -> Replay {
+fn exact(found: Option<Failure>) -> Replay {
     Replay {
         found,
         is_exact: true,
@@ -84,17 +89,22 @@ fn exact(found: Option<Found>) -> Replay {
     }
 }
 
-fn failed(saved: &Saved, wrong: String) -> Found {
-    Found {
+fn failed(saved: &Saved, defect: String) -> Failure {
+    Failure {
         plan: saved.plan.clone(),
         run: None,
         crashes: Vec::new(),
-        wrong,
+        defect,
     }
 }
 
 /// Judges the saved image, if the run has it.
-fn again(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, run: &mut Run) -> Verdict {
+fn again(
+    saved: &Saved,
+    environment: &Environment,
+    options: &ExploreOptions,
+    run: &mut Run,
+) -> Verdict {
     let trace = &run.record.trace;
     let Some(crash) = saved.crashes.first() else {
         return Verdict::Impossible;
@@ -103,19 +113,19 @@ fn again(saved: &Saved, ground: &Ground, scrutiny: &Scrutiny, run: &mut Run) -> 
     if step > trace.len() || shape(&trace[..step]) != saved.shape {
         return Verdict::Impossible;
     }
-    Scene::before(crash.step, run, ground, scrutiny.mute).verdict(&saved.crashes)
+    CrashPoint::before(crash.step, run, environment, options.mute).verdict(&saved.crashes)
 }
 
 fn everything(
     saved: &Saved,
-    ground: &Ground,
-    scrutiny: &Scrutiny,
+    environment: &Environment,
+    options: &ExploreOptions,
     go_on: GoOn<'_>,
     mut run: Run,
 ) -> Replay {
-    let scrutiny = Scrutiny {
+    let options = ExploreOptions {
         seed: saved.plan.seed,
-        ..scrutiny.clone()
+        ..options.clone()
     };
     let is_cut_short = AtomicBool::new(false);
     let go_on = || {
@@ -123,16 +133,16 @@ fn everything(
         is_cut_short.fetch_or(!goes_on, Ordering::Relaxed);
         goes_on
     };
-    let mut examiner = Examiner::new(ground, &scrutiny, &go_on);
+    let mut examiner = Examiner::new(environment, &options, &go_on);
     let violation = examiner.run(&mut run).err();
     let totals = examiner.totals;
     Replay {
         is_complete: violation.is_some() || !is_cut_short.into_inner(),
-        found: violation.map(|violation| Found {
+        found: violation.map(|violation| Failure {
             plan: saved.plan.clone(),
             crashes: violation.crashes(),
             run: Some(run),
-            wrong: violation.wrong,
+            defect: violation.defect,
         }),
         is_exact: false,
         totals,

@@ -9,16 +9,16 @@
 
 use super::Effort;
 use super::campaign::{Finding, execute};
-use super::crash::{Crash, Found, Scene, Verdict};
-use super::examine::{Examiner, GoOn, Scrutiny};
+use super::crash::{Crash, CrashPoint, Failure, Verdict};
+use super::examine::{Examiner, ExploreOptions, GoOn};
 use crate::judge::history::{Checker, SESSIONS};
 use crate::judge::judge;
 use crate::medium::lines::Mute;
 use crate::plan::call::{Call, Values};
 use crate::plan::{Fault, Plan};
 use crate::run::Run;
+use crate::run::process::Environment;
 use crate::run::trace::{Step, StepId};
-use crate::run::world::Ground;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -86,14 +86,14 @@ const EFFORTS: [Effort; 3] = [
 /// Told after each attempt: how many there were, and how many calls are left.
 pub type Watch<'a> = &'a dyn Fn(usize, usize);
 
-impl From<&Finding> for Found {
-    fn from(finding: &Finding) -> Found {
+impl From<&Finding> for Failure {
+    fn from(finding: &Finding) -> Failure {
         let violation = finding.violation.as_ref();
-        Found {
+        Failure {
             plan: finding.plan.clone(),
             run: finding.run.as_deref().cloned(),
             crashes: violation.map_or_else(Vec::new, |violation| violation.crashes()),
-            wrong: finding.wrong.clone(),
+            defect: finding.defect.clone(),
         }
     }
 }
@@ -102,17 +102,17 @@ impl From<&Finding> for Found {
 #[must_use]
 pub fn shrink(
     finding: &Finding,
-    ground: &Ground,
-    scrutiny: &Scrutiny,
+    environment: &Environment,
+    options: &ExploreOptions,
     patience: &Patience<'_>,
     watch: Watch<'_>,
-) -> Found {
+) -> Failure {
     let until = Instant::now() + patience.time;
-    let mut best = Found::from(finding);
-    let scrutinies = scrutinies(&mut best, ground, scrutiny);
+    let mut best = Failure::from(finding);
+    let option_sets = option_sets(&mut best, environment, options);
     let mut shrinker = Shrinker {
-        ground,
-        scrutiny: scrutiny.clone(),
+        environment,
+        options: options.clone(),
         patience,
         watch,
         until: until - patience.time / CRASH_SHARE,
@@ -120,8 +120,8 @@ pub fn shrink(
         is_cut: false,
         best,
     };
-    for scrutiny in scrutinies {
-        shrinker.scrutiny = scrutiny;
+    for options in option_sets {
+        shrinker.options = options;
         if shrinker.cut() {
             break;
         }
@@ -131,48 +131,52 @@ pub fn shrink(
     shrinker.parts();
     let mut best = shrinker.best;
     let go_on = || patience.is_left(until);
-    reduce(&mut best, ground, scrutiny.mute, &go_on);
+    reduce(&mut best, environment, options.mute, &go_on);
     best
 }
 
 /// Ways to look for it again, the quickest first.
-fn scrutinies(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> Vec<Scrutiny> {
-    let mut scrutiny = Scrutiny {
+fn option_sets(
+    found: &mut Failure,
+    environment: &Environment,
+    options: &ExploreOptions,
+) -> Vec<ExploreOptions> {
+    let mut options = ExploreOptions {
         seed: found.plan.seed,
-        ..scrutiny.clone()
+        ..options.clone()
     };
-    if !shows_later(found, ground, &scrutiny) {
+    if !shows_later(found, environment, &options) {
         // What comes after the crash had nothing to do with it, and takes most of the time.
-        scrutiny.nested_one_in = 0;
-        return vec![scrutiny];
+        options.nested_one_in = 0;
+        return vec![options];
     }
     // A small run has few images: with one in many, none of them would be the one. That takes so long for
     // each that they can only be few.
-    scrutiny.nested_one_in = 1;
-    scrutiny.used_one_in = 1;
-    let few = EFFORTS.into_iter().map(|effort| Scrutiny {
+    options.nested_one_in = 1;
+    options.used_one_in = 1;
+    let few = EFFORTS.into_iter().map(|effort| ExploreOptions {
         effort,
         lazy: 0,
-        ..scrutiny.clone()
+        ..options.clone()
     });
     few.collect()
 }
 
 /// Whether nothing is wrong with what the crash left, so that it takes another crash to see it, or the
 /// recovery and the use that are done once more.
-fn shows_later(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> bool {
+fn shows_later(found: &mut Failure, environment: &Environment, options: &ExploreOptions) -> bool {
     let (Some(run), [first, others @ ..]) = (&mut found.run, &found.crashes[..]) else {
         return false;
     };
     if !others.is_empty() {
         return true;
     }
-    let scene = Scene::before(first.step, run, ground, scrutiny.mute);
-    let Ok(stage) = scene.stage(None, first) else {
+    let crash_point = CrashPoint::before(first.step, run, environment, options.mute);
+    let Ok(crashed) = crash_point.crashed(None, first) else {
         return false;
     };
     let record = &mut run.record;
-    let mut checker = Checker::new(ground.profile.keys());
+    let mut checker = Checker::new(environment.profile.keys());
     let at = first.step as usize;
     for (id, step) in record.trace.iter().enumerate().take(at + 1) {
         // An answer that comes right after the crash point may be what is wrong.
@@ -186,17 +190,17 @@ fn shows_later(found: &mut Found, ground: &Ground, scrutiny: &Scrutiny) -> bool 
         }
     }
     let allowed = checker.allowed(&record.history, &mut record.values);
-    judge(ground, stage.image, allowed, &record.values).is_ok()
+    judge(environment, crashed.image, allowed, &record.values).is_ok()
 }
 
 struct Shrinker<'a> {
-    ground: &'a Ground,
-    scrutiny: Scrutiny,
+    environment: &'a Environment,
+    options: ExploreOptions,
     patience: &'a Patience<'a>,
     watch: Watch<'a>,
     until: Instant,
     attempts: usize,
-    best: Found,
+    best: Failure,
     /// Whether nothing is called after the crash.
     is_cut: bool,
 }
@@ -225,28 +229,28 @@ impl Shrinker<'_> {
     }
 
     /// Runs a plan and examines the run.
-    fn find(&self, plan: Plan, go_on: GoOn<'_>) -> Option<Found> {
-        let mut run = match execute(&plan, self.ground) {
+    fn find(&self, plan: Plan, go_on: GoOn<'_>) -> Option<Failure> {
+        let mut run = match execute(&plan, self.environment) {
             Ok(run) => run,
-            Err(wrong) => {
-                return Some(Found {
+            Err(defect) => {
+                return Some(Failure {
                     plan,
                     run: None,
                     crashes: Vec::new(),
-                    wrong,
+                    defect,
                 });
             }
         };
-        let mut examiner = Examiner::new(self.ground, &self.scrutiny, go_on);
+        let mut examiner = Examiner::new(self.environment, &self.options, go_on);
         if self.is_cut {
             examiner.from = last_calls(&run);
         }
         let violation = examiner.run(&mut run).err()?;
-        Some(Found {
+        Some(Failure {
             plan,
             run: Some(run),
             crashes: violation.crashes(),
-            wrong: violation.wrong,
+            defect: violation.defect,
         })
     }
 
@@ -370,31 +374,36 @@ fn with_calls(plan: &Plan, mut calls: Vec<(u32, Call)>, fault: Fault) -> Plan {
 }
 
 /// Gives back what did not have to be lost.
-fn reduce(found: &mut Found, ground: &Ground, mute: Option<Mute>, go_on: GoOn<'_>) {
+fn reduce(found: &mut Failure, environment: &Environment, mute: Option<Mute>, go_on: GoOn<'_>) {
     let Some(step) = found.crashes.first().map(|crash| crash.step) else {
         return;
     };
     let Some(run) = &mut found.run else {
         return;
     };
-    let scene = Scene::before(step, run, ground, mute);
+    let crash_point = CrashPoint::before(step, run, environment, mute);
     let mut crashes = found.crashes.clone();
     for level in 0..crashes.len() {
-        give_back(&scene, &mut crashes, level, go_on);
+        give_back(&crash_point, &mut crashes, level, go_on);
     }
-    lose_whole(&scene, &mut crashes, go_on);
-    if let Verdict::Wrong(wrong) = scene.verdict(&crashes) {
+    lose_whole(&crash_point, &mut crashes, go_on);
+    if let Verdict::Defect(defect) = crash_point.verdict(&crashes) {
         found.crashes = crashes;
-        found.wrong = wrong;
+        found.defect = defect;
     }
 }
 
-fn is_wrong(scene: &Scene<'_>, crashes: &[Crash]) -> bool {
-    matches!(scene.verdict(crashes), Verdict::Wrong(_))
+fn is_wrong(crash_point: &CrashPoint<'_>, crashes: &[Crash]) -> bool {
+    matches!(crash_point.verdict(crashes), Verdict::Defect(_))
 }
 
 /// Takes places out of what was lost, in ever smaller pieces.
-fn give_back(scene: &Scene<'_>, crashes: &mut Vec<Crash>, level: usize, go_on: GoOn<'_>) {
+fn give_back(
+    crash_point: &CrashPoint<'_>,
+    crashes: &mut Vec<Crash>,
+    level: usize,
+    go_on: GoOn<'_>,
+) {
     let mut piece = crashes[level].held.len();
     while piece > 0 {
         let mut at = 0;
@@ -405,7 +414,7 @@ fn give_back(scene: &Scene<'_>, crashes: &mut Vec<Crash>, level: usize, go_on: G
             let mut fewer = crashes.clone();
             let end = (at + piece).min(fewer[level].held.len());
             fewer[level].held.drain(at..end);
-            if is_wrong(scene, &fewer) {
+            if is_wrong(crash_point, &fewer) {
                 *crashes = fewer;
             } else {
                 at = end;
@@ -416,18 +425,23 @@ fn give_back(scene: &Scene<'_>, crashes: &mut Vec<Crash>, level: usize, go_on: G
 }
 
 /// Loses whole what the outermost crash lost in part.
-fn lose_whole(scene: &Scene<'_>, crashes: &mut Vec<Crash>, go_on: GoOn<'_>) {
+fn lose_whole(crash_point: &CrashPoint<'_>, crashes: &mut Vec<Crash>, go_on: GoOn<'_>) {
     for number in 0..crashes[0].held.len() {
         if !go_on() {
             return;
         }
         let place = crashes[0].held[number].0;
-        let Some(unit) = scene.moment.units.iter().find(|unit| unit.place == place) else {
+        let Some(unit) = crash_point
+            .moment
+            .units
+            .iter()
+            .find(|unit| unit.place == place)
+        else {
             continue;
         };
         let mut more = crashes.clone();
         more[0].held[number].1 = unit.choices[0].bytes.clone();
-        if is_wrong(scene, &more) {
+        if is_wrong(crash_point, &more) {
             *crashes = more;
         }
     }

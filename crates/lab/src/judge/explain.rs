@@ -3,29 +3,29 @@
 
 use super::explain_disk;
 use super::explain_memory;
-use crate::explore::aftermath::recovered;
-use crate::explore::crash::{Crash, Found, Moment, Scene};
+use crate::explore::after_crash::recovered;
+use crate::explore::crash::{Crash, CrashPoint, Failure, Moment};
 use crate::medium::lines::Mute;
 use crate::plan::call::{Call, Held, Key, Outcome, Reach, Values};
+use crate::run::process::Environment;
 use crate::run::recorder::Record;
 use crate::run::trace::{DiskStep, Step, StepId, name};
-use crate::run::world::Ground;
 use std::fmt::{Display, Formatter};
 
 /// What there is to say.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// What is wrong.
-    pub wrong: String,
+    pub defect: String,
     /// The calls until then, in the order in which they began.
-    pub calls: Vec<Told>,
+    pub calls: Vec<ExplainedCall>,
     /// The crash, then the one in its recovery, and so on.
-    pub crashes: Vec<Scar>,
+    pub crashes: Vec<ExplainedCrash>,
 }
 
 /// One call.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ExplainedCall {
     /// Its number.
     pub number: u32,
     /// Who called.
@@ -38,10 +38,10 @@ pub struct Told {
 
 /// One crash.
 #[derive(Clone, Debug)]
-pub struct Scar {
+pub struct ExplainedCrash {
     /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was
     /// recovering.
-    pub calls: Vec<Told>,
+    pub calls: Vec<ExplainedCall>,
     /// Before what it came.
     pub moment: String,
     /// What it took away, and why it could.
@@ -59,45 +59,51 @@ pub struct Loss {
 
 /// Explains what was found.
 #[must_use]
-pub fn explain(found: &mut Found, ground: &Ground, mute: Option<Mute>) -> Explanation {
+pub fn explain(found: &mut Failure, environment: &Environment, mute: Option<Mute>) -> Explanation {
     let mut explanation = Explanation {
-        wrong: found.wrong.clone(),
+        defect: found.defect.clone(),
         ..Explanation::default()
     };
     let (Some(run), Some(first)) = (&mut found.run, found.crashes.first()) else {
         return explanation;
     };
     explanation.calls = calls(&run.record, first.step);
-    let scene = Scene::before(first.step, run, ground, mute);
+    let crash_point = CrashPoint::before(first.step, run, environment, mute);
     let mut left = None;
     for crash in &found.crashes {
-        let Ok(stage) = scene.stage(left.as_ref(), crash) else {
+        let Ok(crashed) = crash_point.crashed(left.as_ref(), crash) else {
             break;
         };
-        explanation.crashes.push(match &stage.aftermath {
-            None => scar(crash, &scene.run.record, &scene.moment, mute, "the run"),
+        explanation.crashes.push(match &crashed.after_crash {
+            None => explained(
+                crash,
+                &crash_point.run.record,
+                &crash_point.moment,
+                mute,
+                "the run",
+            ),
             Some((record, moment)) if crash.step <= recovered(&record.trace) => {
-                scar(crash, record, moment, mute, "the recovery from that")
+                explained(crash, record, moment, mute, "the recovery from that")
             }
-            Some((record, moment)) => Scar {
+            Some((record, moment)) => ExplainedCrash {
                 calls: calls(record, crash.step),
-                ..scar(crash, record, moment, mute, "the next process")
+                ..explained(crash, record, moment, mute, "the next process")
             },
         });
-        left = Some(stage);
+        left = Some(crashed);
     }
     explanation
 }
 
 /// The calls that began before a step.
-fn calls(record: &Record, step: StepId) -> Vec<Told> {
-    let mut calls: Vec<Told> = Vec::new();
+fn calls(record: &Record, step: StepId) -> Vec<ExplainedCall> {
+    let mut calls: Vec<ExplainedCall> = Vec::new();
     let history = &record.history;
     for event in record.trace.iter().take(step as usize + 1) {
         match event {
             Step::Invoke(number) => {
                 let entry = &history.entries[*number as usize];
-                calls.push(Told {
+                calls.push(ExplainedCall {
                     number: *number,
                     session: entry.planned_session(),
                     call: words(&entry.call, &record.values),
@@ -208,7 +214,13 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of: &str) -> Scar {
+fn explained(
+    crash: &Crash,
+    record: &Record,
+    moment: &Moment,
+    mute: Option<Mute>,
+    of: &str,
+) -> ExplainedCrash {
     let trace = &record.trace;
     let Moment { model, units } = moment;
     let in_memory = model.lines().into_iter();
@@ -218,7 +230,7 @@ fn scar(crash: &Crash, record: &Record, moment: &Moment, mute: Option<Mute>, of:
         None => "after the last step".to_owned(),
         Some(step) => format!("before {}", event(step)),
     };
-    Scar {
+    ExplainedCrash {
         calls: Vec::new(),
         moment: format!("{before}, step {} of {} of {of}", crash.step, trace.len()),
         lost: in_memory.chain(in_files).collect(),
@@ -257,7 +269,7 @@ fn disk_event(step: &DiskStep) -> &'static str {
     }
 }
 
-fn list(f: &mut Formatter<'_>, calls: &[Told]) -> std::fmt::Result {
+fn list(f: &mut Formatter<'_>, calls: &[ExplainedCall]) -> std::fmt::Result {
     let widest = calls.iter().map(|told| told.call.len()).max();
     let wide = widest.unwrap_or(0).min(60);
     for told in calls {
@@ -277,21 +289,21 @@ fn list(f: &mut Formatter<'_>, calls: &[Told]) -> std::fmt::Result {
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "what is wrong\n  {}", self.wrong)?;
+        writeln!(f, "what is wrong\n  {}", self.defect)?;
         if !self.calls.is_empty() {
             writeln!(f, "the calls until then")?;
         }
         list(f, &self.calls)?;
-        for scar in &self.crashes {
-            if !scar.calls.is_empty() {
+        for explained in &self.crashes {
+            if !explained.calls.is_empty() {
                 writeln!(f, "the calls after recovery from that")?;
             }
-            list(f, &scar.calls)?;
-            writeln!(f, "the crash came {}", scar.moment)?;
-            if scar.lost.is_empty() {
+            list(f, &explained.calls)?;
+            writeln!(f, "the crash came {}", explained.moment)?;
+            if explained.lost.is_empty() {
                 writeln!(f, "  nothing was lost")?;
             }
-            for loss in &scar.lost {
+            for loss in &explained.lost {
                 writeln!(f, "  {}", loss.place)?;
                 for site in &loss.sites {
                     writeln!(f, "    {site}")?;

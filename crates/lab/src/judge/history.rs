@@ -10,11 +10,11 @@
 //! do not explain its answer; if none is left, the engine was wrong while it ran. At a crash the states
 //! allowed are those of all ways, with any of the open calls added.
 //!
-//! Calls that look at the store for longer than a moment have no moment of their own; `judge::sights` says
+//! Calls that look at the store for longer than a moment have no moment of their own; `judge::intervals` says
 //! what they may have been told.
 
+use super::interval::Interval;
 use super::linearize::reachable;
-use super::sights::Sights;
 use crate::plan::call::{Call, Expiry, Key, Outcome, Reach, ValueId, Values};
 use crate::run::trace::Step;
 use std::collections::HashSet;
@@ -59,17 +59,17 @@ pub struct History {
 
 /// One way in which things may have happened.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Way {
+struct Configuration {
     state: State,
     /// Bit i: open call i is part of the state, with this answer.
     taken: Vec<Option<Outcome>>,
     /// What open call i saw, if it is one that looks for longer than a moment.
-    sights: Vec<Option<Sights>>,
+    intervals: Vec<Option<Interval>>,
 }
 
 /// All ways, at one moment of a history.
 pub struct Checker {
-    ways: HashSet<Way>,
+    configurations: HashSet<Configuration>,
     /// Calls that were invoked and have not returned: numbers in the history.
     open: Vec<u32>,
     now: u64,
@@ -195,13 +195,13 @@ impl Checker {
     /// From a known state.
     #[must_use]
     pub fn from_state(state: State, now: u64) -> Checker {
-        let way = Way {
+        let configuration = Configuration {
             state,
             taken: Vec::new(),
-            sights: Vec::new(),
+            intervals: Vec::new(),
         };
         Checker {
-            ways: HashSet::from([way]),
+            configurations: HashSet::from([configuration]),
             open: Vec::new(),
             now,
             allowed: None,
@@ -218,18 +218,21 @@ impl Checker {
     pub fn advance(&mut self, now: u64) {
         self.now = now;
         self.allowed = None;
-        let ways = std::mem::take(&mut self.ways);
-        self.ways = ways.into_iter().map(|way| self.looked(way)).collect();
+        let configurations = std::mem::take(&mut self.configurations);
+        self.configurations = configurations
+            .into_iter()
+            .map(|configuration| self.looked(configuration))
+            .collect();
     }
 
     /// A way whose open calls have seen where it is now.
-    fn looked(&self, mut way: Way) -> Way {
-        if way.sights.iter().any(Option::is_some) {
-            let visible = self.visible(&way.state);
-            let looking = way.sights.iter_mut().flatten();
-            looking.for_each(|sights| sights.look(&visible));
+    fn looked(&self, mut configuration: Configuration) -> Configuration {
+        if configuration.intervals.iter().any(Option::is_some) {
+            let visible = self.visible(&configuration.state);
+            let looking = configuration.intervals.iter_mut().flatten();
+            looking.for_each(|intervals| intervals.look(&visible));
         }
-        way
+        configuration
     }
 
     /// Whether somebody is in the middle of a call.
@@ -270,15 +273,15 @@ impl Checker {
             *place += 1;
             stays[*place - 1]
         };
-        self.ways = self
+        self.configurations = self
             .closure(history, values, true)
             .into_iter()
-            .map(|mut way| {
+            .map(|mut configuration| {
                 let mut place = 0;
-                way.taken.retain(|_| keep(&mut place));
+                configuration.taken.retain(|_| keep(&mut place));
                 let mut place = 0;
-                way.sights.retain(|_| keep(&mut place));
-                way
+                configuration.intervals.retain(|_| keep(&mut place));
+                configuration
             })
             .collect();
         let mut place = 0;
@@ -290,14 +293,15 @@ impl Checker {
     pub fn invoke(&mut self, number: u32, history: &History) {
         self.open.push(number);
         let observes = history.entries[number as usize].call.observes();
-        let ways = std::mem::take(&mut self.ways);
-        self.ways = ways
+        let configurations = std::mem::take(&mut self.configurations);
+        self.configurations = configurations
             .into_iter()
-            .map(|mut way| {
-                way.taken.push(None);
-                let sights = observes.then(|| Sights::new(&self.visible(&way.state)));
-                way.sights.push(sights);
-                way
+            .map(|mut configuration| {
+                configuration.taken.push(None);
+                let intervals =
+                    observes.then(|| Interval::new(&self.visible(&configuration.state)));
+                configuration.intervals.push(intervals);
+                configuration
             })
             .collect();
         self.allowed = None;
@@ -321,24 +325,28 @@ impl Checker {
         let mut next = HashSet::new();
         if entry.is_refused() {
             // It was refused: ways in which it happened are no ways.
-            next.extend(self.ways.drain().filter(|way| way.taken[place].is_none()));
+            next.extend(
+                self.configurations
+                    .drain()
+                    .filter(|configuration| configuration.taken[place].is_none()),
+            );
         } else {
             let reachable = self.closure(history, values, false);
-            let explains = |way: &Way| match &way.sights[place] {
-                Some(sights) => sights.explain(told, values),
+            let explains = |configuration: &Configuration| match &configuration.intervals[place] {
+                Some(intervals) => intervals.explain(told, values),
                 None => {
-                    let found = way.taken[place].as_ref();
+                    let found = configuration.taken[place].as_ref();
                     found.is_some_and(|found| fits(told, found))
                 }
             };
             next.extend(reachable.into_iter().filter(explains));
         }
-        let next: HashSet<Way> = next
+        let next: HashSet<Configuration> = next
             .into_iter()
-            .map(|mut way| {
-                way.taken.remove(place);
-                way.sights.remove(place);
-                way
+            .map(|mut configuration| {
+                configuration.taken.remove(place);
+                configuration.intervals.remove(place);
+                configuration
             })
             .collect();
         if next.is_empty() {
@@ -347,55 +355,72 @@ impl Checker {
                 entry.call,
                 entry.session,
                 told,
-                self.ways.iter().map(|way| &way.state).collect::<Vec<_>>(),
+                self.configurations
+                    .iter()
+                    .map(|configuration| &configuration.state)
+                    .collect::<Vec<_>>(),
             ));
         }
         self.open.remove(place);
-        self.ways = next;
+        self.configurations = next;
         self.allowed = None;
         Ok(())
     }
 
     /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left
     /// out while a later one of its session is there.
-    fn closure(&self, history: &History, values: &mut Values, crashed: bool) -> HashSet<Way> {
-        reachable(self.ways.iter().cloned(), |way, next| {
-            for (place, &number) in self.open.iter().enumerate() {
-                let entry = &history.entries[number as usize];
-                if way.taken[place].is_some() || way.sights[place].is_some() || entry.is_refused() {
-                    continue;
+    fn closure(
+        &self,
+        history: &History,
+        values: &mut Values,
+        crashed: bool,
+    ) -> HashSet<Configuration> {
+        reachable(
+            self.configurations.iter().cloned(),
+            |configuration, next| {
+                for (place, &number) in self.open.iter().enumerate() {
+                    let entry = &history.entries[number as usize];
+                    if configuration.taken[place].is_some()
+                        || configuration.intervals[place].is_some()
+                        || entry.is_refused()
+                    {
+                        continue;
+                    }
+                    let of_open = |place: usize| &history.entries[self.open[place] as usize];
+                    let same = |other: usize| of_open(other).session == entry.session;
+                    let changed = |later: usize| {
+                        let outcome = configuration.taken[later].as_ref();
+                        outcome.is_some_and(|outcome| !only_looked(&of_open(later).call, outcome))
+                    };
+                    let (state, outcome) =
+                        apply(&configuration.state, &entry.call, self.now, values);
+                    let blocked = if crashed {
+                        // What was left out stays out: the calls of a session happen in order.
+                        (place + 1..self.open.len()).any(|later| same(later) && changed(later))
+                    } else {
+                        !only_looked(&entry.call, &outcome)
+                            && (0..place).any(|earlier| {
+                                // Nothing waits for what never happens.
+                                let is_to_come = !of_open(earlier).is_refused();
+                                same(earlier)
+                                    && configuration.taken[earlier].is_none()
+                                    && is_to_come
+                            })
+                    };
+                    if blocked {
+                        continue;
+                    }
+                    let mut taken = configuration.taken.clone();
+                    taken[place] = Some(outcome);
+                    let intervals = configuration.intervals.clone();
+                    next.push(self.looked(Configuration {
+                        state,
+                        taken,
+                        intervals,
+                    }));
                 }
-                let of_open = |place: usize| &history.entries[self.open[place] as usize];
-                let same = |other: usize| of_open(other).session == entry.session;
-                let changed = |later: usize| {
-                    let outcome = way.taken[later].as_ref();
-                    outcome.is_some_and(|outcome| !only_looked(&of_open(later).call, outcome))
-                };
-                let (state, outcome) = apply(&way.state, &entry.call, self.now, values);
-                let blocked = if crashed {
-                    // What was left out stays out: the calls of a session happen in order.
-                    (place + 1..self.open.len()).any(|later| same(later) && changed(later))
-                } else {
-                    !only_looked(&entry.call, &outcome)
-                        && (0..place).any(|earlier| {
-                            // Nothing waits for what never happens.
-                            let is_to_come = !of_open(earlier).is_refused();
-                            same(earlier) && way.taken[earlier].is_none() && is_to_come
-                        })
-                };
-                if blocked {
-                    continue;
-                }
-                let mut taken = way.taken.clone();
-                taken[place] = Some(outcome);
-                let sights = way.sights.clone();
-                next.push(self.looked(Way {
-                    state,
-                    taken,
-                    sights,
-                }));
-            }
-        })
+            },
+        )
     }
 
     /// The states that a crash at this moment may leave, as callers see them.
@@ -404,7 +429,7 @@ impl Checker {
             let states: HashSet<State> = self
                 .closure(history, values, true)
                 .into_iter()
-                .map(|way| self.visible(&way.state))
+                .map(|configuration| self.visible(&configuration.state))
                 .collect();
             let mut number = 0u64;
             for state in &states {

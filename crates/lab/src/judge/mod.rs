@@ -11,15 +11,15 @@ pub mod explain;
 pub(super) mod explain_disk;
 pub(super) mod explain_memory;
 pub mod history;
+pub(super) mod interval;
 pub mod linearize;
-pub(super) mod sights;
 
 use crate::medium::image::Image;
 use crate::medium::lazy::Oracle;
 use crate::medium::unit::Unit;
 use crate::plan::call::Values;
+use crate::run::process::{CLOCK_START, Environment, Observers, Process};
 use crate::run::trace::name;
-use crate::run::world::{CLOCK_START, Ears, Ground, World};
 use everdram::Error;
 use everdram::engine::EngineSession;
 use everdram_pm::lab::{Tap, Waiter, wait_as};
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What is wrong with an image.
-pub type Wrong = String;
+pub type Defect = String;
 
 /// How closely a recovered store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +63,12 @@ pub const CHECKED_ONE_IN: u64 = 64;
 /// # Errors
 /// What is wrong, in words.
 pub fn judge(
-    ground: &Ground,
+    environment: &Environment,
     image: Image,
     allowed: &Allowed,
     values: &Values,
-) -> Result<State, Wrong> {
-    judge_with(Care::Checked, ground, image, allowed, values)
+) -> Result<State, Defect> {
+    judge_with(Care::Checked, environment, image, allowed, values)
 }
 
 /// As [`judge`], looking as closely as `care` says.
@@ -77,19 +77,19 @@ pub fn judge(
 /// As [`judge`].
 pub fn judge_with(
     care: Care,
-    ground: &Ground,
+    environment: &Environment,
     image: Image,
     allowed: &Allowed,
     values: &Values,
-) -> Result<State, Wrong> {
-    guarded(|| {
-        let world = World::open(ground, image, &Ears::default())
+) -> Result<State, Defect> {
+    catching_panics(|| {
+        let process = Process::open(environment, image, &Observers::default())
             .map_err(|error| format!("recovery refused it: {error}"))?;
-        let state = compare(&world, allowed, values)?;
+        let state = compare(&process, allowed, values)?;
         if care == Care::Checked {
-            check(&world)?;
+            check(&process)?;
         }
-        probe(world, &state)?;
+        probe(process, &state)?;
         Ok(state)
     })
 }
@@ -100,23 +100,23 @@ pub fn judge_with(
 /// # Errors
 /// As [`judge`].
 pub fn judge_lazily(
-    ground: &Ground,
+    environment: &Environment,
     base: Image,
     oracle: &Arc<Oracle>,
     allowed: &Allowed,
     values: &Values,
     choose: impl FnMut(&Unit) -> usize,
-) -> Result<State, Wrong> {
-    guarded(|| {
-        let ears = Ears {
+) -> Result<State, Defect> {
+    catching_panics(|| {
+        let observers = Observers {
             tap: Some(Arc::clone(oracle) as Arc<dyn Tap>),
             disk: None,
         };
-        let world = World::open(ground, base, &ears)
+        let process = Process::open(environment, base, &observers)
             .map_err(|error| format!("recovery refused it: {error}"))?;
-        oracle.decide_rest(world.pool.region(), choose);
-        let state = compare(&world, allowed, values)?;
-        probe(world, &state)?;
+        oracle.decide_rest(process.pool.region(), choose);
+        let state = compare(&process, allowed, values)?;
+        probe(process, &state)?;
         Ok(state)
     })
 }
@@ -144,8 +144,8 @@ impl Waiter for Alone {
 ///
 /// # Errors
 /// As `body`, or its panic.
-pub fn guarded<T>(body: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
-    hush();
+pub fn catching_panics<T>(body: impl FnOnce() -> Result<T, Defect>) -> Result<T, Defect> {
+    silence_panics();
     let outer = JUDGED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(|| {
         wait_as(Arc::new(Alone::default()), body)
@@ -171,7 +171,7 @@ thread_local! {
 
 /// Keeps panics of judged code off standard error: among a million images that would be all there is to see.
 /// Other panics are told as before.
-fn hush() {
+fn silence_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = take_hook();
@@ -189,11 +189,11 @@ fn hush() {
 ///
 /// # Errors
 /// It is not.
-pub fn compare(world: &World, allowed: &Allowed, values: &Values) -> Result<State, Wrong> {
-    let mut session = world
+pub fn compare(process: &Process, allowed: &Allowed, values: &Values) -> Result<State, Defect> {
+    let mut session = process
         .session()
         .map_err(|error| format!("no session: {error}"))?;
-    let state = world.state(&mut *session, |bytes| values.known(bytes))?;
+    let state = process.state(&mut *session, |bytes| values.known(bytes))?;
     if allowed.states.contains(&state) {
         return Ok(state);
     }
@@ -201,7 +201,7 @@ pub fn compare(world: &World, allowed: &Allowed, values: &Values) -> Result<Stat
 }
 
 /// Says how a state differs from the allowed one that is nearest to it.
-fn describe(state: &State, allowed: &Allowed, values: &Values) -> Wrong {
+fn describe(state: &State, allowed: &Allowed, values: &Values) -> Defect {
     let differences = |other: &State| -> Vec<usize> {
         (0..state.len())
             .filter(|&key| state[key] != other[key])
@@ -246,8 +246,8 @@ fn describe(state: &State, allowed: &Allowed, values: &Values) -> Wrong {
 ///
 /// # Errors
 /// It found something.
-pub fn check(world: &World) -> Result<(), Wrong> {
-    let report = world
+pub fn check(process: &Process) -> Result<(), Defect> {
+    let report = process
         .opened
         .engine()
         .check()
@@ -262,39 +262,39 @@ pub fn check(world: &World) -> Result<(), Wrong> {
 }
 
 /// Uses a recovered store; see the module text.
-fn probe(mut world: World, state: &State) -> Result<(), Wrong> {
+fn probe(mut process: Process, state: &State) -> Result<(), Defect> {
     // What a restart with a checkpoint has left to verify is left, so that the store is used like this.
-    if world.opened.engine().stats().verification.is_none() {
-        account(&world, state)?;
+    if process.opened.engine().stats().verification.is_none() {
+        account(&process, state)?;
     }
-    empty(&mut world, state)?;
-    write(&world).map_err(|wrong| format!("emptied after recovery, {wrong}"))?;
-    let image = world.killed();
-    let ground = world.ground.clone();
-    drop(world);
-    let again = World::open(&ground, image, &Ears::default())
+    empty(&mut process, state)?;
+    write(&process).map_err(|defect| format!("emptied after recovery, {defect}"))?;
+    let image = process.killed();
+    let environment = process.environment.clone();
+    drop(process);
+    let again = Process::open(&environment, image, &Observers::default())
         .map_err(|error| format!("after use, recovery refused it: {error}"))?;
-    is_empty(&again).map_err(|wrong| format!("after use, {wrong}"))
+    is_empty(&again).map_err(|defect| format!("after use, {defect}"))
 }
 
 /// Every key and every block must be accounted for.
 ///
 /// # Errors
 /// Some are not.
-pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
-    let engine = world.opened.engine();
+pub fn account(process: &Process, state: &State) -> Result<(), Defect> {
+    let engine = process.opened.engine();
     engine.verify().map_err(failed("verifying"))?;
-    let stats = world.opened.engine().stats();
+    let stats = process.opened.engine().stats();
     let found = state.iter().flatten().count() as u64;
     // Keys count until they are swept, and expired ones cannot be seen.
-    let has_expired = world.ground.clock.now() > CLOCK_START;
+    let has_expired = process.environment.clock.now() > CLOCK_START;
     if stats.keys < found || (stats.keys > found && !has_expired) {
         return Err(format!(
             "the store counts {} keys and has {found}",
             stats.keys
         ));
     }
-    let space = world.opened.space();
+    let space = process.opened.space();
     let (known, all) = (
         stats.blocks_free + stats.used_bytes / space.block_bytes,
         space.blocks,
@@ -313,9 +313,9 @@ pub fn account(world: &World, state: &State) -> Result<(), Wrong> {
 const SHORT: usize = 64;
 
 /// Removes every key, half of them after overwriting them, and reclaims their space.
-fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
-    let profile = world.ground.profile;
-    let mut session = world.session().map_err(failed("opening a session"))?;
+fn empty(process: &mut Process, state: &State) -> Result<(), Defect> {
+    let profile = process.environment.profile;
+    let mut session = process.session().map_err(failed("opening a session"))?;
     let present: Vec<u8> = (0..profile.keys() as u8)
         .filter(|&key| state[usize::from(key)].is_some())
         .collect();
@@ -339,9 +339,9 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
             Written::Yes => {}
             // That a full store can be emptied is shown by removing. And a long key may need lines in a row,
             // which the free ones need not be.
-            Written::NoRoom(_) if is_full(world) || name.len() > SHORT => {}
+            Written::NoRoom(_) if is_full(process) || name.len() > SHORT => {}
             Written::NoRoom(why) => {
-                let free = world.opened.engine().stats().blocks_free;
+                let free = process.opened.engine().stats().blocks_free;
                 return Err(format!(
                     "overwriting a key found no room, and {free} blocks are free: {why}"
                 ));
@@ -352,49 +352,49 @@ fn empty(world: &mut World, state: &State) -> Result<(), Wrong> {
         remove(&mut *session, key)?;
     }
     drop(session);
-    tidy(world)?;
+    tidy(process)?;
     if refused.is_empty() {
         return Ok(());
     }
-    let mut session = world.session().map_err(failed("opening a session"))?;
+    let mut session = process.session().map_err(failed("opening a session"))?;
     for key in refused {
         let name = profile.key(key);
         self::remove(&mut *session, &name).map_err(failed("removing a key from an empty store"))?;
     }
     drop(session);
-    tidy(world)
+    tidy(process)
 }
 
 /// Has all work of the store done.
-fn tidy(world: &mut World) -> Result<(), Wrong> {
-    let tended = match world.opened.tend() {
+fn tidy(process: &mut Process) -> Result<(), Defect> {
+    let tended = match process.opened.tend() {
         // A checkpoint of the index may want room that is to be reclaimed.
         Err(Error::NoSpace(_)) => Ok(()),
         tended => tended,
     };
     tended
-        .and_then(|()| world.opened.engine().reclaim())
-        .and_then(|_| world.opened.engine().sync())
+        .and_then(|()| process.opened.engine().reclaim())
+        .and_then(|_| process.opened.engine().sync())
         .map_err(failed("reclaiming"))
 }
 
 /// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a
 /// step.
-fn is_full(world: &World) -> bool {
-    let stats = world.opened.engine().stats();
-    let options = &world.ground.options;
-    let space = world.opened.space();
+fn is_full(process: &Process) -> bool {
+    let stats = process.opened.engine().stats();
+    let options = &process.environment.options;
+    let space = process.opened.space();
     (stats.blocks_free < space.blocks_to_write || space.is_scattered)
-        && stats.pool_bytes + options.chunk_bytes > world.ground.profile.capacity()
+        && stats.pool_bytes + options.chunk_bytes > process.environment.profile.capacity()
 }
 
 /// A store without keys must take one, show it, and let it go.
 ///
 /// # Errors
 /// It does not.
-pub fn write(world: &World) -> Result<(), Wrong> {
-    let mut session = world.session().map_err(failed("opening a session"))?;
-    let key = world.ground.profile.key(0);
+pub fn write(process: &Process) -> Result<(), Defect> {
+    let mut session = process.session().map_err(failed("opening a session"))?;
+    let key = process.environment.profile.key(0);
     match overwrite(&mut *session, &key)? {
         Written::Yes => remove(&mut *session, &key).map_err(failed("removing a key")),
         Written::NoRoom(why) => Err(format!("an empty store has no room for a key: {why}")),
@@ -402,34 +402,34 @@ pub fn write(world: &World) -> Result<(), Wrong> {
 }
 
 /// A store that was emptied has no keys, and its room.
-fn is_empty(world: &World) -> Result<(), Wrong> {
-    let mut session = world.session().map_err(failed("opening a session"))?;
-    let left = world.state(&mut *session, |_| Some(u32::MAX))?;
+fn is_empty(process: &Process) -> Result<(), Defect> {
+    let mut session = process.session().map_err(failed("opening a session"))?;
+    let left = process.state(&mut *session, |_| Some(u32::MAX))?;
     drop(session);
     if let Some(key) = left.iter().position(Option::is_some) {
         return Err(format!("key {key} is back, which had been removed"));
     }
-    let engine = world.opened.engine();
+    let engine = process.opened.engine();
     engine.verify().map_err(failed("verifying"))?;
-    let stats = world.opened.engine().stats();
+    let stats = process.opened.engine().stats();
     if stats.keys > 0 {
         return Err(format!("an empty store counts {} keys", stats.keys));
     }
-    account(world, &left)?;
-    let space = world.opened.space();
+    account(process, &left)?;
+    let space = process.opened.space();
     let blocks = (stats.used_bytes - stats.checkpoint_bytes) / space.block_bytes;
     // What has no slots of its size lies in blocks of its own.
-    let kinds = u64::from(world.ground.options.fixed.is_some());
+    let kinds = u64::from(process.environment.options.fixed.is_some());
     if blocks > space.blocks_left + kinds {
         return Err(format!(
             "an empty store still has {blocks} blocks in use ({} open, {} sealed, {} free)",
             stats.blocks_open, stats.blocks_sealed, stats.blocks_free
         ));
     }
-    write(world)
+    write(process)
 }
 
-fn failed(what: &'static str) -> impl Fn(Error) -> Wrong {
+fn failed(what: &'static str) -> impl Fn(Error) -> Defect {
     move |error| format!("{what} failed: {error}")
 }
 
@@ -447,7 +447,7 @@ enum Written {
 }
 
 /// Gives a key a value, and reads it back.
-fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<Written, Wrong> {
+fn overwrite(session: &mut dyn EngineSession, key: &[u8]) -> Result<Written, Defect> {
     let put = |session: &mut dyn EngineSession| -> Result<(), Error> {
         session.put(key, b"probe", 0)?;
         let ticket = session.commit()?;

@@ -1,9 +1,9 @@
 //! A plan: everything that decides a run, so that it can be run again.
 
 pub mod call;
-pub(super) mod encounter;
 pub mod fault;
 pub mod found;
+pub(super) mod interleaving;
 pub(super) mod mix;
 pub mod profile;
 pub mod scenario;
@@ -12,7 +12,7 @@ pub(super) mod weights;
 pub(super) mod words;
 
 use crate::medium::image::Medium;
-use crate::run::world::CLOCK_START;
+use crate::run::process::CLOCK_START;
 use call::{Call, Values};
 use everdram::EngineKind;
 use mix::Mix;
@@ -142,13 +142,13 @@ impl Plan {
     /// Draws an encounter: few calls, in the middle of which sessions stop for each other, and what came
     /// before them.
     #[must_use]
-    pub fn meeting(engine: EngineKind, medium: Medium, profile: Profile, seed: u64) -> Plan {
+    pub fn interleaving(engine: EngineKind, medium: Medium, profile: Profile, seed: u64) -> Plan {
         let mut random = profile::random(seed, 1);
         let mut values = Values::default();
         let mix = Mix::draw(profile, BRIEF, &mut random);
-        let (mut manner, calls) = encounter::draw(&mix, &mut random, &mut values);
+        let (mut manner, calls) = interleaving::draw(&mix, &mut random, &mut values);
         if let Manner::Stops(stops) = &mut manner {
-            stops.again = encounter::draw_again(&mut profile::random(seed, 8));
+            stops.again = interleaving::draw_again(&mut profile::random(seed, 8));
         }
         // Mostly it is enough that the power fails in the end.
         let fault = fault((medium, manner), 2 * FAULT_ONE_IN, &mut random);

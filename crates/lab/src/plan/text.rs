@@ -225,7 +225,7 @@ pub fn read(text: &str) -> Result<Saved, TextError> {
     };
     let title = next(&format!("`{TITLE}`"))?;
     if title.line != TITLE {
-        return Err(title.wrong(&format!("`{TITLE}`")));
+        return Err(title.defect(&format!("`{TITLE}`")));
     }
     let second = next("`engine NAME`")?;
     let (engine, third) = match second.line.starts_with("engine") {
@@ -298,7 +298,7 @@ impl Reading {
             Some("crash") if self.crashes.is_empty() => self.crash(words),
             Some("recovery") if (1..CRASHES).contains(&self.crashes.len()) => self.recovery(words),
             Some("hold") if !self.crashes.is_empty() => self.hold(words),
-            _ => Err(words.wrong(LINE)),
+            _ => Err(words.defect(LINE)),
         }
     }
 
@@ -309,7 +309,7 @@ impl Reading {
         words.end(expected)?;
         let number = u32::try_from(number).ok();
         let Some(number) = number.filter(|number| !self.values.contains_key(number)) else {
-            return Err(words.wrong(expected));
+            return Err(words.defect(expected));
         };
         self.values.insert(number, self.plan.values.number(&bytes));
         Ok(())
@@ -320,7 +320,7 @@ impl Reading {
         let expected = format!("`call sN NAME ...` with N below {sessions}");
         let session = words.marked('s', &expected)?;
         if session >= sessions || self.plan.calls.len() >= CALLS {
-            return Err(words.wrong(&expected));
+            return Err(words.defect(&expected));
         }
         let call = self.named_call(&mut words)?;
         words.end("nothing more in this call")?;
@@ -335,7 +335,7 @@ impl Reading {
                 let until = match words.next() {
                     None => 0,
                     Some("until") => words.number("`until N`")?,
-                    Some(_) => return Err(words.wrong("`until N`, or nothing")),
+                    Some(_) => return Err(words.defect("`until N`, or nothing")),
                 };
                 Call::Put(key, value, until)
             }
@@ -364,11 +364,11 @@ impl Reading {
             "pipeline" => Call::Pipeline(self.parts(words)?),
             "advance" => match words.number("`advance N`")? {
                 by if by <= ADVANCE => Call::Advance(by),
-                _ => return Err(words.wrong(&format!("at most {ADVANCE} milliseconds"))),
+                _ => return Err(words.defect(&format!("at most {ADVANCE} milliseconds"))),
             },
             "turn" => match words.number("`turn N`")? {
                 times if times <= TURNS => Call::Turn(times),
-                _ => return Err(words.wrong(&format!("at most {TURNS} turns"))),
+                _ => return Err(words.defect(&format!("at most {TURNS} turns"))),
             },
             "clear" => Call::Clear,
             "tend" => Call::Tend,
@@ -381,7 +381,7 @@ impl Reading {
                 let known = "put, get, delete, swap, take, append, add, many, probe, scan, random, guarded, exec, \
                              exec-all, exec-clear, batch, pipeline, slow, advance, clear, tend, turn, reclaim, checkpoint, kill, \
                              reopen or leave";
-                return Err(words.wrong(known));
+                return Err(words.defect(known));
             }
         })
     }
@@ -391,7 +391,7 @@ impl Reading {
         let expected = format!("a key, `kN` with N below {keys}");
         match words.marked('k', &expected)? {
             key if key < keys => Ok(key as Key),
-            _ => Err(words.wrong(&expected)),
+            _ => Err(words.defect(&expected)),
         }
     }
 
@@ -420,13 +420,13 @@ impl Reading {
         let number = words.marked('v', expected)?;
         let number = u32::try_from(number).ok();
         let known = number.and_then(|number| self.values.get(&number));
-        known.copied().ok_or_else(|| words.wrong(expected))
+        known.copied().ok_or_else(|| words.defect(expected))
     }
 
     fn parts(&self, words: &mut Words<'_>) -> Result<Vec<(Key, Option<ValueId>)>, TextError> {
         let parts = self.any_parts(words)?;
         match parts.is_empty() {
-            true => Err(words.wrong("parts, `kN=vN` or `kN-`")),
+            true => Err(words.defect("parts, `kN=vN` or `kN-`")),
             false => Ok(parts),
         }
     }
@@ -454,7 +454,7 @@ impl Reading {
         let shape = words
             .next()
             .and_then(|word| u64::from_str_radix(word, 16).ok());
-        self.shape = shape.ok_or_else(|| words.wrong(expected))?;
+        self.shape = shape.ok_or_else(|| words.defect(expected))?;
         words.end(expected)
     }
 
@@ -487,7 +487,7 @@ impl Reading {
 fn events(words: &mut Words<'_>) -> Result<u32, TextError> {
     match words.small_number("a number of events")? {
         events if events <= EVENTS => Ok(events),
-        _ => Err(words.wrong(&format!("at most {EVENTS} events"))),
+        _ => Err(words.defect(&format!("at most {EVENTS} events"))),
     }
 }
 

@@ -47,7 +47,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub(crate) fn wrong(&self, expected: &str) -> TextError {
+    pub(crate) fn defect(&self, expected: &str) -> TextError {
         let mut found: String = self.line.chars().take(60).collect();
         if found.len() < self.line.len() {
             found.push_str("...");
@@ -62,25 +62,25 @@ impl<'a> Words<'a> {
     pub(crate) fn end(&mut self, expected: &str) -> Result<(), TextError> {
         match self.next() {
             None => Ok(()),
-            Some(_) => Err(self.wrong(expected)),
+            Some(_) => Err(self.defect(expected)),
         }
     }
 
     pub(crate) fn number(&mut self, expected: &str) -> Result<u64, TextError> {
         let number = self.next().and_then(|word| word.parse().ok());
-        number.ok_or_else(|| self.wrong(expected))
+        number.ok_or_else(|| self.defect(expected))
     }
 
     pub(crate) fn small_number(&mut self, expected: &str) -> Result<u32, TextError> {
         let number = u32::try_from(self.number(expected)?);
-        number.map_err(|_| self.wrong(expected))
+        number.map_err(|_| self.defect(expected))
     }
 
     /// A number behind a letter.
     pub(crate) fn marked(&mut self, mark: char, expected: &str) -> Result<u64, TextError> {
         let digits = self.next().and_then(|word| word.strip_prefix(mark));
         let number = digits.and_then(|digits| digits.parse().ok());
-        number.ok_or_else(|| self.wrong(expected))
+        number.ok_or_else(|| self.defect(expected))
     }
 
     pub(crate) fn bytes(&mut self, expected: &str) -> Result<Vec<u8>, TextError> {
@@ -91,14 +91,14 @@ impl<'a> Words<'a> {
         let digits = word.as_bytes();
         let is_right = !digits.is_empty() && digits.len().is_multiple_of(2);
         if !is_right || digits.len() / 2 > VALUE_BYTES {
-            return Err(self.wrong(expected));
+            return Err(self.defect(expected));
         }
         let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
         let bytes = digits.as_chunks::<2>().0.iter();
         let bytes: Option<Vec<u8>> = bytes
             .map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?))
             .collect();
-        bytes.ok_or_else(|| self.wrong(expected))
+        bytes.ok_or_else(|| self.defect(expected))
     }
 
     /// The value of a line that has a name and a value.
@@ -108,17 +108,17 @@ impl<'a> Words<'a> {
         self.end(expected)?;
         value
             .filter(|_| is_named)
-            .ok_or_else(|| self.wrong(expected))
+            .ok_or_else(|| self.defect(expected))
     }
 
     pub(crate) fn engine(self) -> Result<EngineKind, TextError> {
         let known: Vec<_> = EngineKind::ALL.iter().map(|engine| engine.name()).collect();
         let expected = format!("`engine NAME`, NAME one of {}", known.join(", "));
-        let wrong = self.wrong(&expected);
+        let defect = self.defect(&expected);
         let engine = self.named("engine", &expected)?;
         match EngineKind::ALL.contains(&engine) {
             true => Ok(engine),
-            false => Err(wrong),
+            false => Err(defect),
         }
     }
 
@@ -132,7 +132,7 @@ impl<'a> Words<'a> {
         match self.next() {
             None => return Ok(Manner::Stops(stops)),
             Some("again") => {}
-            Some(_) => return Err(self.wrong(expected)),
+            Some(_) => return Err(self.defect(expected)),
         }
         for stop in &mut stops.again {
             *stop = self.small_number(expected)?;
@@ -153,7 +153,7 @@ impl<'a> Words<'a> {
                 Fault::Outage(self.small_number(expected)?, self.small_number(expected)?)
             }
             Some("room") if is_named => Fault::Room(self.number(expected)?),
-            _ => return Err(self.wrong(expected)),
+            _ => return Err(self.defect(expected)),
         };
         self.end(expected)?;
         Ok(fault)

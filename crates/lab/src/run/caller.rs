@@ -1,8 +1,8 @@
 //! One session making calls: each is written down when it begins and when its caller is told.
 
+use super::process::{Process, perform};
 use super::recorder::Recorder;
 use super::schedule::linger;
-use super::world::{World, perform};
 use crate::plan::Plan;
 use crate::plan::call::{Call, Key, Outcome, ValueId};
 use crate::plan::profile::Profile;
@@ -22,7 +22,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) name: u32,
     pub(crate) profile: Profile,
     pub(crate) recorder: &'a Arc<Recorder>,
-    pub(crate) world: &'a World,
+    pub(crate) process: &'a Process,
     /// Background work for whoever asks for some: several sessions at once, if they run at the same time.
     pub(crate) work: &'a Mutex<Vec<Job>>,
 }
@@ -34,13 +34,13 @@ impl<'a> Caller<'a> {
     pub(crate) fn new(
         plan: &Plan,
         name: u32,
-        (recorder, world, work): (&'a Arc<Recorder>, &'a World, &'a Mutex<Vec<Job>>),
+        (recorder, process, work): (&'a Arc<Recorder>, &'a Process, &'a Mutex<Vec<Job>>),
     ) -> Caller<'a> {
         Caller {
             name,
             profile: plan.profile,
             recorder,
-            world,
+            process,
             work,
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Caller<'a> {
     ) -> Result<&'s mut dyn EngineSession, Error> {
         match session {
             Some(open) => Ok(&mut **open),
-            None => Ok(&mut **session.insert(self.world.session()?)),
+            None => Ok(&mut **session.insert(self.process.session()?)),
         }
     }
 
@@ -90,8 +90,8 @@ impl<'a> Caller<'a> {
         let number = self.recorder.invoke(self.name, call);
         let done = self.recorder.working(|| match call {
             Call::Tend => self.tend(),
-            Call::Reclaim => self.world.opened.engine().reclaim().map(drop),
-            _ => self.world.checkpoint(),
+            Call::Reclaim => self.process.opened.engine().reclaim().map(drop),
+            _ => self.process.checkpoint(),
         });
         match done {
             Ok(()) | Err(Error::NoSpace(_)) => {}
@@ -126,7 +126,7 @@ impl<'a> Caller<'a> {
                 return Ok(());
             };
             linger(events);
-            let pool = &self.world.pool;
+            let pool = &self.process.pool;
             self.recorder
                 .working(|| pool.checkpoint().map_err(Error::from))
         });
@@ -174,10 +174,10 @@ impl<'a> Caller<'a> {
 }
 
 /// The work of a store's threads: that of its engine, and that of the redo log below it.
-pub(crate) fn jobs(world: &World) -> Vec<Job> {
-    let mut jobs = world.opened.jobs();
+pub(crate) fn jobs(process: &Process) -> Vec<Job> {
+    let mut jobs = process.opened.jobs();
     let pool = |round: fn(&Pool) -> Result<(), everdram_pm::Error>| {
-        let pool = Arc::clone(&world.pool);
+        let pool = Arc::clone(&process.pool);
         Box::new(move || round(&pool).map(|()| true).map_err(Error::from)) as Round
     };
     jobs.push(Job {

@@ -2,11 +2,11 @@
 
 pub(super) mod caller;
 pub mod death;
+pub mod process;
 pub mod recorder;
 pub mod schedule;
 pub(super) mod threads;
 pub mod trace;
-pub mod world;
 
 use crate::judge::history::SESSIONS;
 use crate::medium::image::Image;
@@ -20,10 +20,10 @@ use everdram::engine::EngineSession;
 use everdram::lab::Job;
 use everdram_pm::lab::{DiskTap, Tap};
 use parking_lot::Mutex;
+use process::{CLOCK_START, Environment, Numbers, Observers, Process};
 use recorder::{Record, Recorder};
 use std::sync::Arc;
 use trace::{Step, StepId};
-use world::{CLOCK_START, Ears, Ground, Numbers, World};
 
 /// A run, recorded.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ pub(crate) struct Driver<'a> {
     /// What the pool was before.
     start: &'a Image,
     pub(crate) recorder: &'a Arc<Recorder>,
-    pub(crate) world: World,
+    pub(crate) process: Process,
     pub(crate) sessions: Vec<Session>,
     /// Background work that calls ask for.
     pub(crate) work: Mutex<Vec<Job>>,
@@ -92,17 +92,17 @@ pub(crate) struct Driver<'a> {
 ///
 /// # Errors
 /// What the engine said that it should not have said.
-pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
+pub fn run(plan: &Plan, environment: &Environment, loads: bool) -> Result<Run, String> {
     // Another run may have been on this ground.
-    ground.clock.set(CLOCK_START);
-    let start = ground
+    environment.clock.set(CLOCK_START);
+    let start = environment
         .create(plan.seed)
         .map_err(|error| error.to_string())?;
     let is_threaded = plan.manner.is_threaded();
     let turn = is_threaded.then(|| Arc::new(schedule::event) as _);
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
-    let world = match World::open(ground, start.clone(), &ears(&recorder)) {
-        Ok(world) => world,
+    let process = match Process::open(environment, start.clone(), &observers(&recorder)) {
+        Ok(process) => process,
         // A disk without room for a pool: what it left is looked at all the same.
         Err(_) if recorder.faults.struck() > 0 => {
             return Ok(Run {
@@ -117,7 +117,7 @@ pub fn run(plan: &Plan, ground: &Ground, loads: bool) -> Result<Run, String> {
     if !matches!(plan.manner, Manner::Stops(..)) {
         recorder.arm(plan.medium, plan.fault);
     }
-    let end = drive(plan, &start, &recorder, world)?;
+    let end = drive(plan, &start, &recorder, process)?;
     Ok(Run {
         start,
         record: recorder.take(),
@@ -134,14 +134,14 @@ pub(crate) fn drive(
     plan: &Plan,
     start: &Image,
     recorder: &Arc<Recorder>,
-    world: World,
+    process: Process,
 ) -> Result<Image, String> {
     let mut driver = Driver {
         plan,
         start,
         recorder,
-        work: Mutex::new(jobs(&world)),
-        world,
+        work: Mutex::new(jobs(&process)),
+        process,
         sessions: Vec::new(),
         killed: 0,
         was_struck: false,
@@ -151,26 +151,26 @@ pub(crate) fn drive(
         Manner::Turns => driver.in_turns(),
         Manner::Threads { .. } | Manner::Stops(..) => driver.in_threads(),
     };
-    let end = driver.world.killed();
+    let end = driver.process.killed();
     let Driver {
-        world,
+        process,
         sessions,
         work,
         ..
     } = driver;
     if outcome.is_err() {
         // Whoever panicked, or never came back, may hold what the others' ends would wait for.
-        std::mem::forget((world, sessions, work));
+        std::mem::forget((process, sessions, work));
     } else {
-        recorder.deaf(|| drop((sessions, work, world)));
+        recorder.unrecorded(|| drop((sessions, work, process)));
     }
     outcome.map(|()| end)
 }
 
 /// A recorder as a world's ears.
 #[must_use]
-pub fn ears(recorder: &Arc<Recorder>) -> Ears {
-    Ears {
+pub fn observers(recorder: &Arc<Recorder>) -> Observers {
+    Observers {
         tap: Some(Arc::clone(recorder) as Arc<dyn Tap>),
         disk: Some(Arc::clone(recorder) as Arc<dyn DiskTap>),
     }
@@ -216,15 +216,15 @@ impl Driver<'_> {
     /// Starts the next process on what a dead one left.
     pub(crate) fn bury(&mut self) -> Result<(), Error> {
         self.begin_another();
-        let ears = ears(self.recorder);
+        let observers = observers(self.recorder);
         let next = match self.plan.fault {
             Fault::Outage(_, kept) => {
-                let capacity = self.world.ground.profile.capacity();
+                let capacity = self.process.environment.profile.capacity();
                 let left = |trace: &_| outage(self.start, trace, capacity, kept);
                 let image = self.recorder.lost(left);
-                World::open(&self.world.ground, image, &ears)?
+                Process::open(&self.process.environment, image, &observers)?
             }
-            _ => self.world.reopened(self.recorder.died(), &ears)?,
+            _ => self.process.reopened(self.recorder.died(), &observers)?,
         };
         self.replace(next);
         Ok(())
@@ -233,14 +233,14 @@ impl Driver<'_> {
     /// The next process knows nothing of a clock that had been later.
     fn begin_another(&mut self) {
         self.killed += 1;
-        let clock = &self.world.ground.clock;
+        let clock = &self.process.environment.clock;
         clock.set(clock.now());
     }
 
-    fn replace(&mut self, next: World) {
+    fn replace(&mut self, next: Process) {
         let sessions = std::mem::take(&mut self.sessions);
         let work = std::mem::replace(&mut self.work, Mutex::new(jobs(&next)));
-        let before = std::mem::replace(&mut self.world, next);
+        let before = std::mem::replace(&mut self.process, next);
         self.recorder.discard((sessions, work, before));
     }
 
@@ -256,7 +256,7 @@ impl Driver<'_> {
     fn call(&mut self, session: u32, call: &Call) -> Result<(), Error> {
         match call {
             Call::Advance(by) => {
-                let now = self.world.advance(*by);
+                let now = self.process.advance(*by);
                 self.recorder.clock(now);
                 Ok(())
             }
@@ -272,7 +272,8 @@ impl Driver<'_> {
             _ => {
                 let mut open = self.place(session).take();
                 let name = self.name(session);
-                let caller = Caller::new(self.plan, name, (self.recorder, &self.world, &self.work));
+                let caller =
+                    Caller::new(self.plan, name, (self.recorder, &self.process, &self.work));
                 let said = mortal(|| caller.call(&mut open, call));
                 *self.place(session) = open;
                 // It goes on dying.
@@ -293,14 +294,14 @@ impl Driver<'_> {
     fn kill(&mut self) -> Result<(), Error> {
         self.begin_another();
         self.recorder.died();
-        let next = self.world.reopened(None, &ears(self.recorder))?;
+        let next = self.process.reopened(None, &observers(self.recorder))?;
         self.replace(next);
         Ok(())
     }
 
     fn reopen(&mut self) -> Result<(), Error> {
         self.sessions.clear();
-        self.world.opened.engine().close()?;
+        self.process.opened.engine().close()?;
         self.kill()
     }
 }

@@ -58,7 +58,7 @@ pub struct Recorder {
     record: Mutex<Record>,
     actors: AtomicU32,
     /// Nothing is written down while the remains of a killed process are cleared away.
-    deaf: AtomicBool,
+    unrecorded: AtomicBool,
     loads: bool,
     turn: Option<Yield>,
     /// What goes wrong with the disk.
@@ -148,16 +148,16 @@ impl Recorder {
     }
 
     /// Runs `body` without writing anything down.
-    pub fn deaf<T>(&self, body: impl FnOnce() -> T) -> T {
-        self.deaf.store(true, Ordering::SeqCst);
+    pub fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.unrecorded.store(true, Ordering::SeqCst);
         let done = body();
-        self.deaf.store(false, Ordering::SeqCst);
+        self.unrecorded.store(false, Ordering::SeqCst);
         done
     }
 
     /// Drops what is left in memory of a process that died.
     pub fn discard<T>(&self, left: T) {
-        self.deaf(|| surviving(|| drop(left)));
+        self.unrecorded(|| surviving(|| drop(left)));
     }
 
     /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the
@@ -184,16 +184,16 @@ impl Recorder {
     }
 
     fn write(&self, step: Step) {
-        if !self.deaf.load(Ordering::SeqCst) {
+        if !self.unrecorded.load(Ordering::SeqCst) {
             self.record.lock().push(step);
         }
     }
 
     /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written
     /// down.
-    fn hears(&self, memory: Option<&Region>) -> bool {
+    fn records(&self, memory: Option<&Region>) -> bool {
         self.turn();
-        !self.deaf.load(Ordering::SeqCst) && self.death.spares(memory)
+        !self.unrecorded.load(Ordering::SeqCst) && self.death.spares(memory)
     }
 
     fn turn(&self) {
@@ -215,7 +215,7 @@ impl Tap for Recorder {
         event: Event<'_>,
         perform: Perform<'_>,
     ) -> bool {
-        if !self.hears(Some(region)) {
+        if !self.records(Some(region)) {
             return perform();
         }
         let is_shared = matches!(event, Event::Store { kind, .. } if kind != StoreKind::Stream);
@@ -262,7 +262,7 @@ impl Tap for Recorder {
 
 impl DiskTap for Recorder {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
-        if !self.hears(None) {
+        if !self.records(None) {
             // A file that remains of the dead would be there for the living.
             let makes_a_file = matches!(event, DiskEvent::Create { .. });
             return match makes_a_file || self.death.is_over() {

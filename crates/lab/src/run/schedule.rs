@@ -59,7 +59,7 @@ enum Status {
     Done,
 }
 
-enum Way {
+enum Policy {
     /// One in so many events is a switch.
     Random(u32),
     /// The highest runs; at these events the running thread becomes the lowest.
@@ -84,7 +84,7 @@ struct Pauses {
 
 struct State {
     random: StdRng,
-    way: Way,
+    policy: Policy,
     pauses: Pauses,
     threads: Vec<Status>,
     turn: usize,
@@ -174,18 +174,18 @@ impl Scheduler {
     /// A scheduler of `threads` threads.
     #[must_use]
     pub fn new(threads: usize, mut random: StdRng) -> Arc<Scheduler> {
-        let way = if random.random_range(0..2) == 0 {
-            Way::Random([2, 4, 12, 40][random.random_range(0..4)])
+        let policy = if random.random_range(0..2) == 0 {
+            Policy::Random([2, 4, 12, 40][random.random_range(0..4)])
         } else {
             let depth = random.random_range(1..12);
             let events = EVENTS[random.random_range(0..EVENTS.len())];
-            Way::Priorities {
+            Policy::Priorities {
                 of: (0..threads).map(|_| priority(&mut random)).collect(),
                 changes: (0..depth).map(|_| random.random_range(0..events)).collect(),
             }
         };
         let pauses = Pauses::draw(&mut random);
-        Scheduler::that_goes(way, pauses, threads, random)
+        Scheduler::that_goes(policy, pauses, threads, random)
     }
 
     /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second
@@ -198,11 +198,16 @@ impl Scheduler {
             let first = first.get(thread).copied().filter(|&stop| stop > 0);
             (first, again.get(thread).copied().unwrap_or(0))
         };
-        let way = Way::Stops((0..threads).map(of).collect());
-        Scheduler::that_goes(way, Pauses::NONE, threads, random)
+        let policy = Policy::Stops((0..threads).map(of).collect());
+        Scheduler::that_goes(policy, Pauses::NONE, threads, random)
     }
 
-    fn that_goes(way: Way, pauses: Pauses, threads: usize, mut random: StdRng) -> Arc<Scheduler> {
+    fn that_goes(
+        policy: Policy,
+        pauses: Pauses,
+        threads: usize,
+        mut random: StdRng,
+    ) -> Arc<Scheduler> {
         let lot = match random.random_range(0..3) {
             0 => usize::MAX,
             _ => random.random_range(1..=LOT_MAX),
@@ -210,7 +215,7 @@ impl Scheduler {
         Arc::new(Scheduler {
             state: Mutex::new(State {
                 random,
-                way,
+                policy,
                 pauses,
                 threads: vec![Status::Ready; threads],
                 turn: 0,
@@ -422,7 +427,7 @@ impl State {
             };
             if all || until <= self.events {
                 self.threads[thread] = Status::Ready;
-                if let Way::Priorities { of, .. } = &mut self.way {
+                if let Policy::Priorities { of, .. } = &mut self.policy {
                     of[thread] = priority(&mut self.random);
                 }
             }
@@ -432,22 +437,22 @@ impl State {
     /// Who is next, after an event of thread `me`.
     fn choose(&mut self, me: usize) {
         let events = self.events;
-        match &mut self.way {
-            Way::Random(one_in) => {
+        match &mut self.policy {
+            Policy::Random(one_in) => {
                 let one_in = *one_in;
                 if self.random.random_range(0..one_in) == 0 {
                     let ready = self.ready(None);
                     self.turn = ready[self.random.random_range(0..ready.len())];
                 }
             }
-            Way::Priorities { of, changes } => {
+            Policy::Priorities { of, changes } => {
                 if changes.contains(&events) {
                     self.lowest -= 1;
                     of[me] = self.lowest;
                 }
                 self.turn = self.highest(None).unwrap_or(me);
             }
-            Way::Stops(of) => {
+            Policy::Stops(of) => {
                 if let Some(left) = &mut of[me].0
                     && let Some(fewer) = left.checked_sub(1)
                 {
@@ -464,7 +469,7 @@ impl State {
     /// has, which then goes on.
     fn first(&mut self, except: Option<usize>) -> Option<usize> {
         let ready = self.ready(except);
-        let Way::Stops(of) = &mut self.way else {
+        let Policy::Stops(of) = &mut self.policy else {
             return None;
         };
         let going = ready.iter().find(|&&thread| of[thread].0 != Some(0));
@@ -486,7 +491,7 @@ impl State {
 
     /// Who has the highest priority among those who are ready.
     fn highest(&self, except: Option<usize>) -> Option<usize> {
-        let Way::Priorities { of, .. } = &self.way else {
+        let Policy::Priorities { of, .. } = &self.policy else {
             return None;
         };
         let threads = self.threads.iter().enumerate();
@@ -500,17 +505,17 @@ impl State {
     fn give_away(&mut self, me: usize) {
         self.lowest -= 1;
         let lowest = self.lowest;
-        if let Way::Priorities { of, .. } = &mut self.way {
+        if let Policy::Priorities { of, .. } = &mut self.policy {
             of[me] = lowest;
         }
         let others = self.ready(Some(me));
         if others.is_empty() {
             return;
         }
-        self.turn = match &self.way {
-            Way::Priorities { .. } => self.highest(Some(me)).unwrap_or(me),
-            Way::Stops(_) => self.first(Some(me)).unwrap_or(me),
-            Way::Random(_) => others[self.random.random_range(0..others.len())],
+        self.turn = match &self.policy {
+            Policy::Priorities { .. } => self.highest(Some(me)).unwrap_or(me),
+            Policy::Stops(_) => self.first(Some(me)).unwrap_or(me),
+            Policy::Random(_) => others[self.random.random_range(0..others.len())],
         };
     }
 }

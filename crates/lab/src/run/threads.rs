@@ -10,11 +10,11 @@
 
 use super::caller::{Caller, jobs};
 use super::death::{mortal, surviving};
+use super::process::Process;
 use super::recorder::Recorder;
 use super::schedule::{Scheduler, Turn, linger, scheduled, wait};
-use super::world::World;
 use super::{Driver, Session};
-use crate::judge::guarded;
+use crate::judge::catching_panics;
 use crate::plan::call::Call;
 use crate::plan::profile;
 use crate::plan::{Fault, Manner, Plan};
@@ -81,7 +81,7 @@ impl Driver<'_> {
         let mut sessions: Vec<Session> = (0..count.unwrap_or(0))
             .map(|session| self.place(session as u32).take())
             .collect();
-        let mut work: Vec<(Job, u32)> = jobs(&self.world)
+        let mut work: Vec<(Job, u32)> = jobs(&self.process)
             .into_iter()
             .enumerate()
             .filter(|(number, _)| runs(chosen, *number))
@@ -92,10 +92,10 @@ impl Driver<'_> {
             Manner::Stops(stops) => Scheduler::with_stops(threads, stops, random),
             _ => Scheduler::new(threads, random),
         };
-        let crew = Crew {
+        let shared = Shared {
             plan: self.plan,
             recorder: self.recorder,
-            world: &self.world,
+            process: &self.process,
             work: &self.work,
             names: self.name(0),
             may_fail: matches!(self.plan.fault, Fault::Sync(_)) && !self.was_struck,
@@ -105,25 +105,25 @@ impl Driver<'_> {
             failed: Mutex::new(None),
         };
         std::thread::scope(|scope| {
-            let (crew, scheduler) = (&crew, &scheduler);
+            let (shared, scheduler) = (&shared, &scheduler);
             for (me, session) in sessions.iter_mut().enumerate() {
                 scope.spawn(move || {
-                    crew.as_thread(scheduler, me, || {
-                        let _caller = Calling(&crew.callers);
-                        crew.calls(me, calls, session)
+                    shared.as_thread(scheduler, me, || {
+                        let _caller = Calling(&shared.callers);
+                        shared.calls(me, calls, session)
                     });
                 });
             }
-            let first = crew.begun.lock().len();
+            let first = shared.begun.lock().len();
             for (number, (job, pause)) in work.iter_mut().enumerate() {
                 let me = first + number;
-                scope.spawn(move || crew.as_thread(scheduler, me, || crew.job(job, *pause)));
+                scope.spawn(move || shared.as_thread(scheduler, me, || shared.job(job, *pause)));
             }
         });
-        let Crew { begun, failed, .. } = crew;
-        if let Some(wrong) = failed.into_inner() {
+        let Shared { begun, failed, .. } = shared;
+        if let Some(defect) = failed.into_inner() {
             std::mem::forget((sessions, work));
-            return Err(wrong);
+            return Err(defect);
         }
         let recorder = self.recorder;
         // What the jobs leave behind is part of the run, unless nothing of the process is.
@@ -156,10 +156,10 @@ impl Drop for Calling<'_> {
 }
 
 /// What the threads of a process share.
-struct Crew<'a> {
+struct Shared<'a> {
     plan: &'a Plan,
     recorder: &'a Arc<Recorder>,
-    world: &'a World,
+    process: &'a Process,
     work: &'a Mutex<Vec<Job>>,
     /// What the history calls the first session.
     names: u32,
@@ -174,7 +174,7 @@ struct Crew<'a> {
     failed: Mutex<Option<String>>,
 }
 
-impl Crew<'_> {
+impl Shared<'_> {
     fn as_thread(
         &self,
         scheduler: &Arc<Scheduler>,
@@ -186,16 +186,16 @@ impl Crew<'_> {
             recorder.death.is_alive();
         }));
         let done = scheduled(scheduler, me, || {
-            guarded(|| mortal(|| wait_as(turn, body)).unwrap_or(Ok(())))
+            catching_panics(|| mortal(|| wait_as(turn, body)).unwrap_or(Ok(())))
         });
-        if let Err(wrong) = done {
-            self.failed.lock().get_or_insert(wrong);
+        if let Err(defect) = done {
+            self.failed.lock().get_or_insert(defect);
         }
     }
 
     /// The calls of a session.
     fn calls(&self, me: usize, calls: &[(u32, Call)], session: &mut Session) -> Result<(), String> {
-        let shared = (self.recorder, self.world, self.work);
+        let shared = (self.recorder, self.process, self.work);
         let caller = Caller::new(self.plan, self.names + me as u32, shared);
         let mine = calls.iter().filter(|(session, _)| *session as usize == me);
         let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
@@ -278,7 +278,7 @@ impl Crew<'_> {
                 wait();
                 continue;
             };
-            self.recorder.clock(self.world.advance(by));
+            self.recorder.clock(self.process.advance(by));
             return;
         }
     }

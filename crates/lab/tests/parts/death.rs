@@ -6,23 +6,23 @@ use everdram_lab::death::mortal;
 use everdram_lab::image::Medium;
 use everdram_lab::model::Model;
 use everdram_lab::plan::{Fault, Plan};
+use everdram_lab::process::{Environment, Observers, Process};
 use everdram_lab::profile::Profile;
 use everdram_lab::recorder::Recorder;
-use everdram_lab::run::{Run, ears, run};
+use everdram_lab::run::{Run, observers, run};
 use everdram_lab::trace::{Step, StepId};
 use everdram_lab::unit::Unit;
-use everdram_lab::world::{Ears, Ground, World};
 use everdram_pm::{DATA_AT, Pool};
 use std::sync::Arc;
 
 /// A pool without an engine, heard by a recorder.
 fn pool() -> (Arc<Pool>, Arc<Recorder>) {
-    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
-    let start = ground.create(1).unwrap();
-    let world = World::open(&ground, start, &Ears::default()).unwrap();
-    let bytes = world.killed().memory.expect("memory leaves memory");
+    let environment = Environment::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
+    let start = environment.create(1).unwrap();
+    let process = Process::open(&environment, start, &Observers::default()).unwrap();
+    let bytes = process.killed().memory.expect("memory leaves memory");
     let recorder = Arc::new(Recorder::new(Values::default(), false, None));
-    let tap = ears(&recorder).tap;
+    let tap = observers(&recorder).tap;
     let pool = everdram_pm::lab::open(&bytes, bytes.len() as u64, tap).unwrap();
     recorder.take();
     (pool, recorder)
@@ -88,8 +88,8 @@ fn other_panics_are_no_death() {
 
 /// What a model says of a run in which nothing is lost is what the program saw in the end.
 #[track_caller]
-pub(crate) fn agree(run: &Run, ground: &Ground, what: &str) {
-    let mut model = Model::new(&run.start, ground.profile.capacity(), None);
+pub(crate) fn agree(run: &Run, environment: &Environment, what: &str) {
+    let mut model = Model::new(&run.start, environment.profile.capacity(), None);
     for (id, step) in run.record.trace.iter().enumerate() {
         model.step(id as StepId, step);
     }
@@ -124,7 +124,7 @@ fn a_process_may_die_anywhere() {
             plan.fault = Fault::None;
             let whole = run(
                 &plan,
-                &Ground::new(EngineKind::Viper, profile, medium),
+                &Environment::new(EngineKind::Viper, profile, medium),
                 false,
             )
             .unwrap();
@@ -138,11 +138,11 @@ fn a_process_may_die_anywhere() {
             let events = whole.record.trace.iter().filter(is_event).count();
             for event in 0..events as u32 {
                 plan.fault = Fault::Kill(event);
-                let ground = Ground::new(EngineKind::Viper, profile, medium);
+                let environment = Environment::new(EngineKind::Viper, profile, medium);
                 let what = format!("{profile} on {medium}, death before event {event}");
-                let run =
-                    run(&plan, &ground, false).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-                agree(&run, &ground, &what);
+                let run = run(&plan, &environment, false)
+                    .unwrap_or_else(|defect| panic!("{what}: {defect}"));
+                agree(&run, &environment, &what);
                 let entries = &run.record.history.entries;
                 deaths += usize::from(entries.iter().any(|entry| entry.outcome.is_none()));
             }
@@ -168,10 +168,11 @@ fn threads_stop_at_a_fault_and_others_go_on() {
         {
             let mut plan = Plan::draw(EngineKind::Viper, medium, Profile::Threads, seed, 30);
             plan.fault = fault;
-            let ground = Ground::new(EngineKind::Viper, Profile::Threads, medium);
+            let environment = Environment::new(EngineKind::Viper, Profile::Threads, medium);
             let what = format!("seed {seed}, {fault:?} on {medium}");
-            let run = run(&plan, &ground, false).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-            agree(&run, &ground, &what);
+            let run =
+                run(&plan, &environment, false).unwrap_or_else(|defect| panic!("{what}: {defect}"));
+            agree(&run, &environment, &what);
             let entries = &run.record.history.entries;
             open[kind] += entries
                 .iter()

@@ -111,7 +111,7 @@ fn what_returned_is_there_and_what_did_not_may_be() {
 
 #[test]
 fn wrong_answers_are_errors() {
-    let wrong = [
+    let defect = [
         (put(0, 1), Outcome::Was(true)),
         (Call::Delete(0), Outcome::Was(true)),
         (Call::Get(0), Outcome::Value(Some(1))),
@@ -120,7 +120,7 @@ fn wrong_answers_are_errors() {
         (Call::Add(1, 1), Outcome::Word(Some(3))),
         (Call::Add(0, 1), Outcome::Word(Some(0))),
     ];
-    for (call, outcome) in wrong {
+    for (call, outcome) in defect {
         let mut story = Story::new();
         story.call(0, put(1, 2), NEW).unwrap();
         let said = story.call(0, call.clone(), outcome.clone());

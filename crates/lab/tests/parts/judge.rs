@@ -5,61 +5,63 @@ use everdram_lab::call::Values;
 use everdram_lab::history::{Allowed, State};
 use everdram_lab::image::{Image, Medium};
 use everdram_lab::judge::{Care, account, check, judge, write};
+use everdram_lab::process::{Environment, Observers, Process};
 use everdram_lab::profile::Profile;
-use everdram_lab::world::{Ears, Ground, World};
 use everdram_pm::lab::{Answer, DiskEvent, DiskTap, Errno, Site};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const VALUE: &[u8] = b"a value that is found again in memory";
 
-fn ground(profile: Profile, medium: Medium) -> Ground {
-    Ground::new(EngineKind::Viper, profile, medium)
+fn environment(profile: Profile, medium: Medium) -> Environment {
+    Environment::new(EngineKind::Viper, profile, medium)
 }
 
 /// A store of which these keys hold [`VALUE`].
-fn store(ground: &Ground, keys: &[u8], ears: &Ears) -> World {
-    let start = ground.create(1).unwrap();
-    let world = World::open(ground, start, ears).unwrap();
-    let mut session = world.session().unwrap();
+fn store(environment: &Environment, keys: &[u8], observers: &Observers) -> Process {
+    let start = environment.create(1).unwrap();
+    let process = Process::open(environment, start, observers).unwrap();
+    let mut session = process.session().unwrap();
     for &key in keys {
-        session.put(&ground.profile.key(key), VALUE, 0).unwrap();
+        session
+            .put(&environment.profile.key(key), VALUE, 0)
+            .unwrap();
         let ticket = session.commit().unwrap();
         session.wait(ticket).unwrap();
     }
     drop(session);
-    world
+    process
 }
 
-fn image(ground: &Ground, keys: &[u8]) -> Image {
-    store(ground, keys, &Ears::default()).killed()
+fn image(environment: &Environment, keys: &[u8]) -> Image {
+    store(environment, keys, &Observers::default()).killed()
 }
 
 /// The state in which these keys hold [`VALUE`], value 0.
-fn state(ground: &Ground, keys: &[u8]) -> State {
-    (0..ground.profile.keys() as u8)
+fn state(environment: &Environment, keys: &[u8]) -> State {
+    (0..environment.profile.keys() as u8)
         .map(|key| keys.contains(&key).then_some((0, 0)))
         .collect()
 }
 
-fn verdict(ground: &Ground, image: Image, allowed: State) -> Result<State, String> {
+fn verdict(environment: &Environment, image: Image, allowed: State) -> Result<State, String> {
     let mut values = Values::default();
     assert_eq!(values.number(VALUE), 0);
     let allowed = Allowed {
         states: [allowed].into(),
         number: 0,
     };
-    judge(ground, image, &allowed, &values)
+    judge(environment, image, &allowed, &values)
 }
 
 #[test]
 fn a_sound_store_is_sound() {
     for medium in Medium::ALL {
         for profile in Profile::ALL {
-            let ground = ground(profile, medium);
+            let environment = environment(profile, medium);
             for keys in [&[][..], &[0], &[0, 1, 2, 3]] {
-                let expected = state(&ground, keys);
-                let found = verdict(&ground, image(&ground, keys), expected.clone());
+                let expected = state(&environment, keys);
+                let found = verdict(&environment, image(&environment, keys), expected.clone());
                 assert_eq!(found, Ok(expected), "{profile} on {medium}");
             }
         }
@@ -69,11 +71,19 @@ fn a_sound_store_is_sound() {
 #[test]
 fn a_key_that_is_back_or_gone_is_wrong() {
     for medium in Medium::ALL {
-        let ground = ground(Profile::Variable, medium);
-        let back = verdict(&ground, image(&ground, &[0, 1]), state(&ground, &[1]));
+        let environment = environment(Profile::Variable, medium);
+        let back = verdict(
+            &environment,
+            image(&environment, &[0, 1]),
+            state(&environment, &[1]),
+        );
         let back = back.unwrap_err();
         assert!(back.contains("key 0 holds value 0") && back.contains("should hold nothing"));
-        let gone = verdict(&ground, image(&ground, &[1]), state(&ground, &[0, 1]));
+        let gone = verdict(
+            &environment,
+            image(&environment, &[1]),
+            state(&environment, &[0, 1]),
+        );
         assert!(gone.unwrap_err().contains("key 0 holds nothing"));
     }
 }
@@ -83,32 +93,32 @@ fn a_key_that_is_back_or_gone_is_wrong() {
 #[test]
 fn a_lost_block_is_wrong() {
     for medium in Medium::ALL {
-        let ground = ground(Profile::Variable, medium);
-        let world = store(&ground, &[1], &Ears::default());
-        assert_eq!(account(&world, &state(&ground, &[1])), Ok(()));
-        world
+        let environment = environment(Profile::Variable, medium);
+        let process = store(&environment, &[1], &Observers::default());
+        assert_eq!(account(&process, &state(&environment, &[1])), Ok(()));
+        process
             .pool
-            .allocate(1, 4096, world.opened.space().block_bytes)
+            .allocate(1, 4096, process.opened.space().block_bytes)
             .unwrap();
-        let wrong = account(&world, &state(&ground, &[1])).unwrap_err();
-        assert!(wrong.contains("the others are lost"), "{wrong}");
+        let defect = account(&process, &state(&environment, &[1])).unwrap_err();
+        assert!(defect.contains("the others are lost"), "{defect}");
     }
 }
 
 #[test]
 fn a_wrong_count_of_keys_is_wrong() {
-    let ground = ground(Profile::Variable, Medium::Pmem);
-    let world = store(&ground, &[1, 2], &Ears::default());
-    let wrong = account(&world, &state(&ground, &[1])).unwrap_err();
-    assert!(wrong.contains("counts 2 keys and has 1"), "{wrong}");
+    let environment = environment(Profile::Variable, Medium::Pmem);
+    let process = store(&environment, &[1, 2], &Observers::default());
+    let defect = account(&process, &state(&environment, &[1])).unwrap_err();
+    assert!(defect.contains("counts 2 keys and has 1"), "{defect}");
 }
 
 #[test]
 fn a_store_that_takes_no_writes_is_wrong() {
-    let full = ground(Profile::Variable, Medium::Pmem);
-    let world = store(&full, &[], &Ears::default());
-    assert_eq!(write(&world), Ok(()));
-    let mut session = world.session().unwrap();
+    let full = environment(Profile::Variable, Medium::Pmem);
+    let process = store(&full, &[], &Observers::default());
+    assert_eq!(write(&process), Ok(()));
+    let mut session = process.session().unwrap();
     for key in 0u32.. {
         if session.put(&key.to_le_bytes(), &[1; 400], 0).is_err() {
             break;
@@ -116,18 +126,22 @@ fn a_store_that_takes_no_writes_is_wrong() {
         let _ = session.commit().unwrap();
     }
     drop(session);
-    let wrong = write(&world).unwrap_err();
-    assert!(wrong.contains("no room"), "{wrong}");
+    let defect = write(&process).unwrap_err();
+    assert!(defect.contains("no room"), "{defect}");
 
     let failing = Arc::new(Failing::default());
-    let ears = Ears {
+    let observers = Observers {
         tap: None,
         disk: Some(Arc::clone(&failing) as Arc<dyn DiskTap>),
     };
-    let world = store(&ground(Profile::Variable, Medium::File), &[1], &ears);
+    let process = store(
+        &environment(Profile::Variable, Medium::File),
+        &[1],
+        &observers,
+    );
     failing.0.store(true, Ordering::Relaxed);
-    let wrong = write(&world).unwrap_err();
-    assert!(wrong.contains("failed"), "{wrong}");
+    let defect = write(&process).unwrap_err();
+    assert!(defect.contains("failed"), "{defect}");
 }
 
 /// A disk that fails, from some time on.
@@ -146,16 +160,16 @@ impl DiskTap for Failing {
 /// Damage that a reader of the keys would not meet before the store is checked.
 #[test]
 fn what_a_check_finds_is_wrong() {
-    let ground = ground(Profile::Variable, Medium::Pmem);
-    let world = store(&ground, &[1, 2], &Ears::default());
-    assert_eq!(check(&world), Ok(()));
-    let region = world.pool.region();
+    let environment = environment(Profile::Variable, Medium::Pmem);
+    let process = store(&environment, &[1, 2], &Observers::default());
+    assert_eq!(check(&process), Ok(()));
+    let region = process.pool.region();
     let bytes = region.snapshot();
     let at = bytes.windows(VALUE.len()).position(|part| part == VALUE);
     let word = at.unwrap() as u64 / 8 * 8 + 8;
     region.imprint(word, b"damaged.");
-    let wrong = check(&world).unwrap_err();
-    assert!(wrong.contains("a check finds, at byte"), "{wrong}");
+    let defect = check(&process).unwrap_err();
+    assert!(defect.contains("a check finds, at byte"), "{defect}");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use everdram::EngineKind;
 use everdram_lab::image::Medium;
 use everdram_lab::lazy::{Oracle, Script};
+use everdram_lab::process::{Environment, Observers, Process};
 use everdram_lab::profile::Profile;
 use everdram_lab::unit::Unit;
-use everdram_lab::world::{Ears, Ground, World};
 use everdram_pm::lab::Tap;
 use everdram_pm::{LINE, Pool};
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ const WORDS: [u64; 3] = [0, 11, 22];
 
 /// The image of an empty store, and two lines of its last block, which is free.
 fn memory() -> (Vec<u8>, [u64; 2]) {
-    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
-    let start = ground.create(1).unwrap();
-    let world = World::open(&ground, start, &Ears::default()).unwrap();
-    let bytes = world.killed().memory.expect("memory leaves memory");
+    let environment = Environment::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
+    let start = environment.create(1).unwrap();
+    let process = Process::open(&environment, start, &Observers::default()).unwrap();
+    let bytes = process.killed().memory.expect("memory leaves memory");
     let lines = bytes.len() as u64 / LINE;
     assert!(bytes[bytes.len() - 1024..].iter().all(|&byte| byte == 0));
     (bytes, [lines - 2, lines - 5])

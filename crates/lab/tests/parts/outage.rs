@@ -4,16 +4,16 @@
 use crate::death::agree;
 use everdram::EngineKind;
 use everdram_lab::call::{Call, Outcome};
-use everdram_lab::examine::{Examiner, Scrutiny};
+use everdram_lab::examine::{Examiner, ExploreOptions};
 use everdram_lab::explore::Effort;
 use everdram_lab::image::{Image, Medium};
 use everdram_lab::lines::Lines;
 use everdram_lab::outage::outage;
 use everdram_lab::plan::{Fault, Manner, Plan};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::run::{Run, run};
 use everdram_lab::trace::Step;
-use everdram_lab::world::Ground;
 use everdram_pm::LINE;
 use everdram_pm::lab::StoreKind;
 use std::collections::BTreeSet;
@@ -72,20 +72,20 @@ fn the_next_process_finds_what_is_left() {
         plan.fault = Fault::None;
         let value = plan.values.make(20, 0);
         plan.calls.push((0, Call::Put(0, value, 0)));
-        let ground = Ground::of(&plan);
-        let last = events(&run(&plan, &ground, false).unwrap()) - 1;
+        let environment = Environment::of(&plan);
+        let last = events(&run(&plan, &environment, false).unwrap()) - 1;
         plan.calls.push((0, Call::Get(0)));
         let mut found = BTreeSet::new();
         for kept in 0..20 {
             plan.fault = Fault::Outage(last, kept);
-            let mut run = run(&plan, &ground, false).unwrap();
+            let mut run = run(&plan, &environment, false).unwrap();
             let entries = &run.record.history.entries;
             assert_eq!(entries[0].outcome, None);
             let Some(Outcome::Value(held)) = entries[1].outcome else {
                 panic!("{engine}: {:?}", entries[1]);
             };
             found.insert(held);
-            let scrutiny = Scrutiny {
+            let options = ExploreOptions {
                 effort: Effort {
                     exhaustive: 16,
                     singles: false,
@@ -93,9 +93,9 @@ fn the_next_process_finds_what_is_left() {
                     pairs: 0,
                 },
                 lazy: 0,
-                ..Scrutiny::default()
+                ..ExploreOptions::default()
             };
-            let mut examiner = Examiner::new(&ground, &scrutiny, &|| true);
+            let mut examiner = Examiner::new(&environment, &options, &|| true);
             let outcome = examiner.run(&mut run);
             assert!(outcome.is_ok(), "{engine} {kept}: {outcome:?}");
         }
@@ -112,15 +112,15 @@ fn power_may_fail_anywhere() {
             // Each time the same events.
             plan.manner = Manner::Turns;
             plan.fault = Fault::None;
-            let ground = Ground::of(&plan);
-            let all = events(&run(&plan, &ground, false).unwrap());
+            let environment = Environment::of(&plan);
+            let all = events(&run(&plan, &environment, false).unwrap());
             let mut outages = 0;
             for event in 0..all {
                 plan.fault = Fault::Outage(event, event * 7);
                 let what = format!("{engine} {profile}, outage before event {event}");
-                let run =
-                    run(&plan, &ground, false).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-                agree(&run, &ground, &what);
+                let run = run(&plan, &environment, false)
+                    .unwrap_or_else(|defect| panic!("{what}: {defect}"));
+                agree(&run, &environment, &what);
                 let mut trace = run.record.trace.iter();
                 outages += u32::from(trace.any(|step| matches!(step, Step::Outage(_))));
             }

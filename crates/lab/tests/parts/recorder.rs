@@ -3,10 +3,10 @@
 use everdram::EngineKind;
 use everdram_lab::call::Values;
 use everdram_lab::image::Medium;
+use everdram_lab::process::{Environment, Observers, Process};
 use everdram_lab::profile::Profile;
 use everdram_lab::recorder::Recorder;
 use everdram_lab::trace::Step;
-use everdram_lab::world::{Ears, Ground, World};
 use everdram_pm::DATA_AT;
 use everdram_pm::lab::{Event, Source, StoreKind, Tap};
 use std::panic::Location;
@@ -18,10 +18,10 @@ const STORES: u64 = 500;
 /// Threads store to one word, and take their time between the store and its being written down.
 #[test]
 fn stores_are_written_down_in_their_order() {
-    let ground = Ground::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
-    let start = ground.create(1).unwrap();
-    let world = World::open(&ground, start, &Ears::default()).unwrap();
-    let region = world.pool.region();
+    let environment = Environment::new(EngineKind::Viper, Profile::Variable, Medium::Pmem);
+    let start = environment.create(1).unwrap();
+    let process = Process::open(&environment, start, &Observers::default()).unwrap();
+    let region = process.pool.region();
     for kind in [StoreKind::Word, StoreKind::Bulk] {
         let recorder = Recorder::new(Values::default(), false, None);
         let happened = Mutex::new(Vec::new());

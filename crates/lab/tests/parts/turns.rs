@@ -4,10 +4,10 @@ use everdram::EngineKind;
 use everdram_lab::call::Call;
 use everdram_lab::image::Medium;
 use everdram_lab::plan::{Fault, Manner, Plan};
+use everdram_lab::process::Environment;
 use everdram_lab::profile::Profile;
 use everdram_lab::run::run;
 use everdram_lab::trace::Step;
-use everdram_lab::world::Ground;
 
 /// How many of the turns in narrow runs changed the pool, and how many there were.
 fn turns(engine: EngineKind) -> (usize, usize) {
@@ -16,7 +16,7 @@ fn turns(engine: EngineKind) -> (usize, usize) {
         let mut plan = Plan::draw(engine, Medium::Pmem, Profile::Narrow, seed, 60);
         plan.fault = Fault::None;
         plan.manner = Manner::Turns;
-        let run = run(&plan, &Ground::of(&plan), false).unwrap();
+        let run = run(&plan, &Environment::of(&plan), false).unwrap();
         let (entries, mut is_turn) = (&run.record.history.entries, false);
         let mut changes = 0;
         for step in &run.record.trace {

@@ -10,13 +10,13 @@ use crate::terminal::{Tone, paint, row};
 use crate::units::{count, time};
 use anyhow::Context;
 use everdram_lab::campaign::Campaign;
-use everdram_lab::crash::Found;
-use everdram_lab::examine::Scrutiny;
+use everdram_lab::crash::Failure;
+use everdram_lab::examine::ExploreOptions;
 use everdram_lab::explain::{Explanation, explain};
 use everdram_lab::plan::Manner;
 use everdram_lab::plan_text::{self, Saved};
+use everdram_lab::process::Environment;
 use everdram_lab::replay::{self, Replay};
-use everdram_lab::world::Ground;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
@@ -40,13 +40,13 @@ pub(super) struct Again {
 /// Does a saved plan again, and says if it is still wrong.
 pub(super) fn replay(
     file: &Path,
-    scrutiny: &Scrutiny,
+    options: &ExploreOptions,
     budget: Duration,
     stop: &AtomicBool,
     json: bool,
 ) -> anyhow::Result<End> {
     let saved = read(file)?;
-    let again = judge(&saved, file, scrutiny, budget, stop);
+    let again = judge(&saved, file, options, budget, stop);
     if json {
         println!("{}", again.to_json(&saved));
     } else {
@@ -59,23 +59,23 @@ pub(super) fn replay(
 pub(super) fn judge(
     saved: &Saved,
     file: &Path,
-    scrutiny: &Scrutiny,
+    options: &ExploreOptions,
     budget: Duration,
     stop: &AtomicBool,
 ) -> Again {
-    let ground = Ground::of(&saved.plan);
+    let environment = Environment::of(&saved.plan);
     let begun = Instant::now();
     let go_on = || !stop.load(Ordering::Relaxed) && begun.elapsed() < budget;
-    let mut replayed = replay::replay(saved, &ground, scrutiny, &go_on);
+    let mut replayed = replay::replay(saved, &environment, options, &go_on);
     let took = begun.elapsed();
     let kept = match &replayed.found {
-        Some(found) if !replayed.is_exact => Some(keep(found, file, scrutiny.depth)),
+        Some(found) if !replayed.is_exact => Some(keep(found, file, options.depth)),
         _ => None,
     };
     let found = replayed.found.as_mut();
-    let explanation = found.map(|found| explain(found, &ground, scrutiny.mute));
+    let explanation = found.map(|found| explain(found, &environment, options.mute));
     let end = match &explanation {
-        Some(_) => End::Wrong,
+        Some(_) => End::Defect,
         None if replayed.is_complete => End::Sound,
         None if stop.load(Ordering::Relaxed) => End::Interrupted,
         None => End::TooSoon,
@@ -89,7 +89,7 @@ pub(super) fn judge(
     }
 }
 
-fn keep(found: &Found, file: &Path, depth: u32) -> Kept {
+fn keep(found: &Failure, file: &Path, depth: u32) -> Kept {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let directory = file.parent().unwrap_or(Path::new(""));
     // What the run was drawn with is not in a plan.
@@ -162,8 +162,8 @@ impl Again {
 
     fn verdict(&self) -> String {
         match (self.end, self.replayed.is_exact) {
-            (End::Wrong, true) => paint(Tone::Bad, "it is still wrong"),
-            (End::Wrong, false) => paint(Tone::Bad, "something is wrong"),
+            (End::Defect, true) => paint(Tone::Bad, "it is still wrong"),
+            (End::Defect, false) => paint(Tone::Bad, "something is wrong"),
             (End::Sound, true) => paint(Tone::Good, "it is not wrong any more"),
             (End::Sound, false) => paint(Tone::Good, "nothing is wrong in this run"),
             (End::Interrupted, _) => {

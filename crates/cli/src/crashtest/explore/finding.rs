@@ -7,13 +7,13 @@ use super::plan_file::PlanFile;
 use crate::terminal::{Progress, Tone, paint, row};
 use crate::units::count;
 use everdram_lab::campaign::{Campaign, Finding};
-use everdram_lab::crash::Found;
-use everdram_lab::examine::Scrutiny;
-use everdram_lab::explain::{Explanation, Told, explain};
+use everdram_lab::crash::Failure;
+use everdram_lab::examine::ExploreOptions;
+use everdram_lab::explain::{ExplainedCall, Explanation, explain};
 use everdram_lab::plan_text;
+use everdram_lab::process::Environment;
 use everdram_lab::replay;
 use everdram_lab::shrink::{Patience, shrink};
-use everdram_lab::world::Ground;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ impl Kept {
     /// Saves the plan of what was found at `depth`, where the runs of a campaign make so many `calls`: some
     /// of them more, some fewer.
     pub(super) fn new(
-        found: &Found,
+        found: &Failure,
         directory: &Path,
         stem: &str,
         (calls, depth): (usize, u32),
@@ -61,7 +61,7 @@ impl Kept {
         }
     }
 
-    fn replace(&mut self, found: &Found) {
+    fn replace(&mut self, found: &Failure) {
         if let Ok(file) = &mut self.file {
             let text = plan_text::write(&replay::save(found));
             self.trouble = file.replace(&text).err();
@@ -111,23 +111,23 @@ pub(super) fn follow(
     quiet: bool,
 ) -> Followed {
     let plan = &finding.plan;
-    let ground = campaign.ground(plan.medium, plan.profile);
+    let environment = campaign.environment(plan.medium, plan.profile);
     let stem = format!(
         "everdram-crash-{}-{}-{}-{}",
         plan.engine, plan.medium, plan.profile, plan.seed
     );
     let mut kept = Kept::new(
-        &Found::from(finding),
+        &Failure::from(finding),
         directory,
         &stem,
-        (campaign.calls, campaign.scrutiny.depth),
+        (campaign.calls, campaign.options.depth),
     );
-    let mut found = small(finding, &ground, &campaign.scrutiny, stop, quiet);
+    let mut found = small(finding, &environment, &campaign.options, stop, quiet);
     kept.replace(&found);
     let followed = Followed {
         finding: finding.clone(),
         calls: found.plan.calls.len(),
-        explanation: explain(&mut found, &ground, campaign.scrutiny.mute),
+        explanation: explain(&mut found, &environment, campaign.options.mute),
         kept,
         is_interrupted: stop.load(Ordering::Relaxed),
     };
@@ -139,11 +139,11 @@ pub(super) fn follow(
 
 fn small(
     finding: &Finding,
-    ground: &Ground,
-    scrutiny: &Scrutiny,
+    environment: &Environment,
+    options: &ExploreOptions,
     stop: &AtomicBool,
     quiet: bool,
-) -> Found {
+) -> Failure {
     let patience = Patience {
         stop,
         ..Patience::default()
@@ -154,10 +154,16 @@ fn small(
         "a violation with {} calls",
         finding.plan.calls.len()
     ));
-    let found = shrink(finding, ground, scrutiny, &patience, &|attempts, calls| {
-        let at = begun.elapsed().as_millis() as u64;
-        progress.at(at, &format!("{calls} calls left after {attempts} attempts"));
-    });
+    let found = shrink(
+        finding,
+        environment,
+        options,
+        &patience,
+        &|attempts, calls| {
+            let at = begun.elapsed().as_millis() as u64;
+            progress.at(at, &format!("{calls} calls left after {attempts} attempts"));
+        },
+    );
     progress.finish();
     found
 }
@@ -200,7 +206,7 @@ impl Followed {
 }
 
 pub(super) fn explanation_json(explanation: &Explanation) -> Value {
-    let calls = |told: &[Told]| -> Vec<Value> {
+    let calls = |told: &[ExplainedCall]| -> Vec<Value> {
         told.iter()
             .map(|told| {
                 json!({
@@ -213,13 +219,13 @@ pub(super) fn explanation_json(explanation: &Explanation) -> Value {
     let crashes: Vec<Value> = explanation
         .crashes
         .iter()
-        .map(|scar| {
-            let lost = scar.lost.iter();
+        .map(|explained| {
+            let lost = explained.lost.iter();
             let lost = lost.map(|loss| json!({ "place": loss.place, "sites": loss.sites }));
             json!({
-                "calls": calls(&scar.calls), "moment": scar.moment, "lost": lost.collect::<Vec<_>>(),
+                "calls": calls(&explained.calls), "moment": explained.moment, "lost": lost.collect::<Vec<_>>(),
             })
         })
         .collect();
-    json!({ "wrong": explanation.wrong, "calls": calls(&explanation.calls), "crashes": crashes })
+    json!({ "wrong": explanation.defect, "calls": calls(&explanation.calls), "crashes": crashes })
 }

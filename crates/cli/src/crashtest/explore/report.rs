@@ -143,7 +143,7 @@ impl Done<'_> {
             End::Sound => println!("{}", paint(Tone::Good, "sound: no violation")),
             End::Interrupted => println!("interrupted: no violation until then"),
             End::TooSoon => println!("too little time: not everything was looked at"),
-            End::Wrong => {
+            End::Defect => {
                 let found = self.tally.findings.len() + self.tally.unmade.len();
                 println!("{}", paint(Tone::Bad, &format!("violations: {found}")));
             }

@@ -5,7 +5,7 @@ use super::again::Again;
 use super::*;
 use everdram::EngineKind;
 use everdram_lab::campaign::{Finding, execute};
-use everdram_lab::explain::{Explanation, Scar, Told};
+use everdram_lab::explain::{ExplainedCall, ExplainedCrash, Explanation};
 use everdram_lab::lines::{Mute, Muted, key};
 use everdram_lab::plan::Plan;
 use everdram_lab::plan_text::{self, Saved};
@@ -18,9 +18,9 @@ const SEED: u64 = 7;
 
 /// The fence that commits pass most often.
 fn fence(campaign: &Campaign) -> Mute {
-    let ground = campaign.ground(Medium::Pmem, Profile::Variable);
+    let environment = campaign.environment(Medium::Pmem, Profile::Variable);
     let plan = Plan::draw(EngineKind::Viper, Medium::Pmem, Profile::Variable, SEED, 60);
-    let run = execute(&plan, &ground).unwrap();
+    let run = execute(&plan, &environment).unwrap();
     let mut sites = HashMap::new();
     for step in &run.record.trace {
         match step {
@@ -55,7 +55,7 @@ fn sound() -> Campaign {
 /// A campaign over a program that forgets a fence.
 fn broken() -> Campaign {
     let mut campaign = sound();
-    campaign.scrutiny.mute = Some(fence(&campaign));
+    campaign.options.mute = Some(fence(&campaign));
     campaign
 }
 
@@ -73,7 +73,7 @@ fn again(campaign: &Campaign, file: &Path, stop: bool) -> (Again, Saved) {
     let saved = again::read(file).unwrap();
     let stop = AtomicBool::new(stop);
     let budget = Duration::from_secs(3600);
-    let again = again::judge(&saved, file, &campaign.scrutiny, budget, &stop);
+    let again = again::judge(&saved, file, &campaign.options, budget, &stop);
     (again, saved)
 }
 
@@ -82,7 +82,7 @@ fn what_is_found_is_saved_and_done_again() {
     let directory = tempfile::tempdir().unwrap();
     let campaign = broken();
     let end = explore(&campaign, directory.path(), &AtomicBool::new(false), false);
-    assert_eq!(end, End::Wrong);
+    assert_eq!(end, End::Defect);
     let files = plans(directory.path());
     let [file] = &files[..] else {
         panic!("{files:?}")
@@ -90,7 +90,10 @@ fn what_is_found_is_saved_and_done_again() {
     let (again, saved) = again(&campaign, file, false);
     assert!(saved.plan.calls.len() < campaign.calls / 3);
     let json = again.to_json(&saved);
-    assert_eq!((again.end, &json["same_image"]), (End::Wrong, &true.into()));
+    assert_eq!(
+        (again.end, &json["same_image"]),
+        (End::Defect, &true.into())
+    );
     assert_eq!(json["plan"], Value::Null, "it is the plan that was given");
     let crashes = json["crashes"].as_array().unwrap();
     let is_lossy = |crash: &Value| !crash["lost"].as_array().unwrap().is_empty();
@@ -109,7 +112,7 @@ fn what_is_interrupted_is_saved_as_it_was_found() {
     assert_eq!(saved.plan.calls.len(), finding.plan.calls.len());
     let command = json["repeat"].as_str().unwrap();
     assert!(command.ends_with(&file.display().to_string()), "{command}");
-    assert_eq!(again(&campaign, file, false).0.end, End::Wrong);
+    assert_eq!(again(&campaign, file, false).0.end, End::Defect);
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn a_run_that_goes_another_way_is_saved_beside_its_plan() {
     let json = again.to_json(&saved);
     assert_eq!(
         (again.end, &json["same_image"]),
-        (End::Wrong, &false.into())
+        (End::Defect, &false.into())
     );
     let beside = directory.path().join("old.again.plan");
     assert_eq!(json["plan"], beside.display().to_string());
@@ -178,8 +181,8 @@ fn without_an_answer_nothing_is_sound() {
         (&false.into(), &false.into())
     );
     let running = AtomicBool::new(false);
-    let scrutiny = Scrutiny::default();
-    let hasty = again::judge(&saved, &file, &scrutiny, Duration::ZERO, &running);
+    let options = ExploreOptions::default();
+    let hasty = again::judge(&saved, &file, &options, Duration::ZERO, &running);
     assert_eq!(hasty.end, End::TooSoon);
     let (whole, saved) = again(&sound(), &file, false);
     let json = whole.to_json(&saved);
@@ -192,23 +195,23 @@ fn without_an_answer_nothing_is_sound() {
 
 #[test]
 fn what_is_called_between_two_crashes_is_told_with_the_second() {
-    let told = |call: &str, answer: Option<&str>| Told {
+    let told = |call: &str, answer: Option<&str>| ExplainedCall {
         number: 0,
         session: 1,
         call: call.into(),
         answer: answer.map(str::to_owned),
     };
-    let scar = |calls, moment: &str| Scar {
+    let explained = |calls, moment: &str| ExplainedCrash {
         calls,
         moment: moment.into(),
         lost: Vec::new(),
     };
     let explanation = Explanation {
-        wrong: "key 1 is back".into(),
+        defect: "key 1 is back".into(),
         calls: vec![told("put k1", Some("done"))],
         crashes: vec![
-            scar(Vec::new(), "of the run"),
-            scar(vec![told("delete k1", None)], "of the next process"),
+            explained(Vec::new(), "of the run"),
+            explained(vec![told("delete k1", None)], "of the next process"),
         ],
     };
     let json = finding::explanation_json(&explanation);

@@ -6,12 +6,12 @@ use super::{Fault, Manner, Plan};
 use crate::explore::campaign::execute;
 use crate::medium::image::Medium;
 use crate::run;
+use crate::run::process::Environment;
 use crate::run::trace::{DiskStep, Step, name};
-use crate::run::world::Ground;
 use everdram::EngineKind;
 
 mod bullet;
-mod meetings;
+mod interleavings;
 
 /// A run with a name.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
         EngineKind::Bullet => bullet::all(medium),
         _ => viper(engine, medium),
     };
-    all.extend(meetings::all(engine, medium));
+    all.extend(interleavings::all(engine, medium));
     if medium == Medium::File {
         all.push(Scenario::new(
             "a segment of the log that only caches know",
@@ -274,8 +274,8 @@ fn much(values: &mut Values) -> Vec<(u32, Call)> {
 /// The process dies when it has made and filled a segment of the log, before the segment's name is durable.
 /// The next process finds it, and may use it only when it is.
 fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
-    let ground = Ground::of(&plan);
-    let run = run::run(&plan, &ground, false).expect("a plan that runs");
+    let environment = Environment::of(&plan);
+    let run = run::run(&plan, &environment, false).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
     let of_disk = calls.filter_map(|step| match step {
@@ -303,8 +303,8 @@ fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
 
 /// Events of a plan before its last fence, or sync.
 fn before_the_last_fence(plan: &Plan) -> u32 {
-    let ground = Ground::of(plan);
-    let run = run::run(plan, &ground, false).expect("a plan that runs");
+    let environment = Environment::of(plan);
+    let run = run::run(plan, &environment, false).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
     let of_memory = |step: &&Step| {
@@ -328,7 +328,7 @@ fn before_the_last_fence(plan: &Plan) -> u32 {
 
 /// Events of a plan on memory before a fence in this file, which so many others follow.
 fn before_a_fence(plan: &Plan, (file, others): (&str, usize)) -> u32 {
-    let run = execute(plan, &Ground::of(plan)).expect("a plan that runs");
+    let run = execute(plan, &Environment::of(plan)).expect("a plan that runs");
     let calls = run.record.trace.iter();
     let calls = calls.skip_while(|step| !matches!(step, Step::Invoke(_)));
     let is_event = |step: &&Step| {

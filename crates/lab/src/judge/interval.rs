@@ -9,19 +9,19 @@ use crate::plan::call::{Held, Key, Outcome, Values};
 
 /// What was there since the call began.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Sights {
+pub(crate) struct Interval {
     /// By key, sorted.
     keys: Vec<Vec<Held>>,
 }
 
-impl Sights {
+impl Interval {
     /// The call begins, or begins to look, at this state.
-    pub(crate) fn new(visible: &State) -> Sights {
-        let mut sights = Sights {
+    pub(crate) fn new(visible: &State) -> Interval {
+        let mut intervals = Interval {
             keys: vec![Vec::new(); visible.len()],
         };
-        sights.look(visible);
-        sights
+        intervals.look(visible);
+        intervals
     }
 
     /// The store is in this state now.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 type Calls = Vec<(u32, Call)>;
 
-struct Meeting {
+struct Interleaving {
     name: &'static str,
     engine: EngineKind,
     profile: Profile,
@@ -38,7 +38,7 @@ const FAR: usize = 3000;
 const TOO_LONG: usize = 180 << 10;
 
 /// What a meeting is mostly like: it is had once, nobody stops twice, and nothing fails.
-const PLAIN: Meeting = Meeting {
+const PLAIN: Interleaving = Interleaving {
     name: "",
     engine: EngineKind::Viper,
     profile: Profile::Threads,
@@ -55,26 +55,26 @@ const MANY: u64 = 20;
 /// All of them, on one medium.
 pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
     let mut all = Vec::new();
-    let ours = |meeting: &Meeting| {
-        meeting.engine == engine && (medium == Medium::File || meeting.syncs.is_empty())
+    let ours = |interleaving: &Interleaving| {
+        interleaving.engine == engine && (medium == Medium::File || interleaving.syncs.is_empty())
     };
-    for meeting in MEETINGS.into_iter().filter(ours) {
-        let again = product(&meeting.again);
-        let all_stops: Vec<Stops> = product(&meeting.stops)
+    for interleaving in INTERLEAVINGS.into_iter().filter(ours) {
+        let again = product(&interleaving.again);
+        let all_stops: Vec<Stops> = product(&interleaving.stops)
             .into_iter()
             .flat_map(|first| again.iter().map(move |&again| Stops { first, again }))
             .collect();
-        let mut faults: Vec<Fault> = meeting.syncs.map(Fault::Sync).collect();
+        let mut faults: Vec<Fault> = interleaving.syncs.map(Fault::Sync).collect();
         if faults.is_empty() {
             faults.push(Fault::None);
         }
-        let count = (all_stops.len() * faults.len()) as u64 * meeting.times;
+        let count = (all_stops.len() * faults.len()) as u64 * interleaving.times;
         for (stops, fault, time) in all_stops.iter().flat_map(|stops| {
-            let times = move |fault| (0..meeting.times).map(move |time| (stops, fault, time));
+            let times = move |fault| (0..interleaving.times).map(move |time| (stops, fault, time));
             faults.iter().flat_map(times)
         }) {
-            let mut plan = plan(engine, medium, meeting.profile, |values| {
-                (meeting.story)(values).concat()
+            let mut plan = plan(engine, medium, interleaving.profile, |values| {
+                (interleaving.story)(values).concat()
             });
             (plan.manner, plan.fault) = (Manner::Stops(*stops), *fault);
             plan.seed += 1000 * time;
@@ -84,7 +84,7 @@ pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
                 plan.seed += events.map(|&events| u64::from(events)).sum::<u64>();
             }
             all.push(Scenario {
-                name: meeting.name.into(),
+                name: interleaving.name.into(),
                 plan,
                 is_one_of_many: count > MANY,
             });
@@ -104,8 +104,8 @@ fn product([first, second, third]: &[Range<u32>; 3]) -> Vec<[u32; 3]> {
     all
 }
 
-const MEETINGS: [Meeting; 26] = [
-    Meeting {
+const INTERLEAVINGS: [Interleaving; 26] = [
+    Interleaving {
         name: "marks are being fenced when a tombstone goes",
         engine: EngineKind::Viper,
         profile: Profile::Batch,
@@ -121,7 +121,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..12, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a removed record is verified while somebody reads it",
         engine: EngineKind::Viper,
         profile: Profile::Fixed,
@@ -138,7 +138,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..12, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "an iteration comes to a record that is being removed",
         engine: EngineKind::Viper,
         profile: Profile::Fixed,
@@ -150,7 +150,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..20, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "pieces are let go of while their block is being emptied",
         engine: EngineKind::Viper,
         profile: Profile::Variable,
@@ -169,7 +169,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 12,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a block is emptied that has the journal of a batch",
         engine: EngineKind::Viper,
         profile: Profile::Batch,
@@ -183,7 +183,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [4..40, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "marks are being fenced when one is set",
         engine: EngineKind::Viper,
         profile: Profile::Batch,
@@ -200,7 +200,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 3,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "blocks wait for a reader while others are chosen",
         engine: EngineKind::Viper,
         profile: Profile::Reclamation,
@@ -217,7 +217,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 4,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a block becomes full and is emptied while blocks are listed",
         engine: EngineKind::Viper,
         profile: Profile::Reclamation,
@@ -238,7 +238,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 20,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "everything is removed while a long key is being gleaned",
         engine: EngineKind::Bullet,
         profile: Profile::Reclamation,
@@ -254,7 +254,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [0..1, 8..32, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a sync fails while a pool grows",
         engine: EngineKind::Bullet,
         profile: Profile::Growth,
@@ -270,7 +270,7 @@ const MEETINGS: [Meeting; 26] = [
         syncs: 3..4,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "two words of a value are edited while it is read",
         engine: EngineKind::Viper,
         profile: Profile::Fixed,
@@ -283,7 +283,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..12, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a block is emptied and used again while a commit marks in it",
         profile: Profile::Batch,
         story: |values| {
@@ -299,7 +299,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..30, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "the index grows twice while somebody goes through it",
         profile: Profile::Growth,
         story: |values| {
@@ -311,7 +311,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 10,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a watched value is edited in place, and its block emptied",
         profile: Profile::Fixed,
         story: |values| {
@@ -323,7 +323,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..24, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a key is read from the back while it is removed and buried",
         engine: EngineKind::Bullet,
         profile: Profile::Variable,
@@ -344,7 +344,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 2,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "an object is freed and its room used again while somebody reads it",
         engine: EngineKind::Bullet,
         profile: Profile::Variable,
@@ -359,14 +359,14 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..16, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a transaction removes everything and puts a key again, and somebody iterates",
         profile: Profile::Batch,
         story: cleared_and_put_again,
         stops: [100..200, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a transaction removes everything and puts a key again, and somebody iterates",
         engine: EngineKind::Bullet,
         profile: Profile::Batch,
@@ -374,7 +374,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [70..160, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "everything is removed and a key put again while somebody iterates",
         profile: Profile::Batch,
         story: iterated_while_cleared,
@@ -382,7 +382,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 3,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "everything is removed and a key put again while somebody iterates",
         engine: EngineKind::Bullet,
         profile: Profile::Batch,
@@ -391,7 +391,7 @@ const MEETINGS: [Meeting; 26] = [
         times: 3,
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a key is read while it is removed and its block emptied",
         profile: Profile::Fixed,
         story: |values| {
@@ -404,7 +404,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..12, 0..1, 1..16],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "keys are read while everything is removed",
         profile: Profile::Growth,
         story: |values| {
@@ -416,7 +416,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..200, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "others write where a batch has been that was refused half-way",
         engine: EngineKind::Bullet,
         profile: Profile::Large,
@@ -430,7 +430,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..60, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "the first key leaves the front while it is read",
         engine: EngineKind::Bullet,
         profile: Profile::Narrow,
@@ -445,7 +445,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [30..56, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "keys are read while a batch of them is published",
         engine: EngineKind::Bullet,
         profile: Profile::Batch,
@@ -458,7 +458,7 @@ const MEETINGS: [Meeting; 26] = [
         stops: [1..40, 0..1, 0..1],
         ..PLAIN
     },
-    Meeting {
+    Interleaving {
         name: "a block is opened for edits while somebody reads there",
         profile: Profile::Fixed,
         story: |values| {

@@ -17,7 +17,7 @@ const NEAR: StepId = 12;
 const OWN: u64 = 3;
 
 /// What is left of the images of a trace.
-pub(crate) struct Purse {
+pub(crate) struct Budget {
     images: u64,
     /// What the points count that are still to come.
     weight: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Purse {
     each: u64,
 }
 
-impl Purse {
+impl Budget {
     /// So many images for a trace from a step on; `own`: steps of the store's own work, in order. `each`: of
     /// every point, at least.
     pub(crate) fn new(
@@ -33,19 +33,19 @@ impl Purse {
         (trace, from): (&[Step], StepId),
         own: &[StepId],
         each: u64,
-    ) -> Purse {
-        let mut purse = Purse {
+    ) -> Budget {
+        let mut budget = Budget {
             images,
             weight: 0,
             own: own.to_vec(),
             each,
         };
         let steps = trace.iter().enumerate().skip(from as usize);
-        purse.weight = steps
+        budget.weight = steps
             .filter(|(_, step)| may_be_point(step))
-            .map(|(id, _)| purse.weight_of(id as StepId))
+            .map(|(id, _)| budget.weight_of(id as StepId))
             .sum();
-        purse
+        budget
     }
 
     fn weight_of(&self, id: StepId) -> u64 {

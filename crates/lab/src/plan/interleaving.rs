@@ -10,7 +10,7 @@ use super::mix::Mix;
 use super::profile::Profile;
 use super::weights::Kind;
 use super::{Manner, SESSIONS_THAT_STOP, Stops};
-use crate::run::world::CLOCK_START;
+use crate::run::process::CLOCK_START;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ops::Range;

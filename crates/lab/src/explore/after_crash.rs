@@ -5,17 +5,17 @@
 //! the one that outdoes it is compacted away, and then the power goes. The image alone decides what is done,
 //! so it can be done again.
 
-use crate::judge::{Wrong, guarded};
+use crate::judge::{Defect, catching_panics};
 use crate::medium::image::Image;
 use crate::medium::model::Model;
 use crate::plan::call::{Call, Key, ValueId, Values};
 use crate::plan::mix::Mix;
 use crate::plan::profile;
 use crate::plan::{Fault, Manner, Plan};
+use crate::run::process::{Environment, Process};
 use crate::run::recorder::{Record, Recorder};
 use crate::run::trace::{Step, StepId};
-use crate::run::world::{Ground, World};
-use crate::run::{drive, ears};
+use crate::run::{drive, observers};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use std::sync::Arc;
 const FREE_CALLS: usize = 4;
 
 /// Recovers an image and, if it is to be used, uses it. `values` are those that it may hold.
-pub(crate) fn aftermath(
-    ground: &Ground,
+pub(crate) fn after_crash(
+    environment: &Environment,
     image: &Image,
     values: &Values,
     is_used: bool,
-) -> Result<Record, Wrong> {
-    guarded(|| {
+) -> Result<Record, Defect> {
+    catching_panics(|| {
         let mut values = values.clone();
-        let plan = is_used.then(|| plan(ground, image, &mut values));
+        let plan = is_used.then(|| plan(environment, image, &mut values));
         let recorder = Arc::new(Recorder::new(values, false, None));
-        let world = World::open(ground, image.clone(), &ears(&recorder))
+        let process = Process::open(environment, image.clone(), &observers(&recorder))
             .map_err(|error| format!("recovery refused it the second time: {error}"))?;
         match plan {
             Some(plan) => {
-                drive(&plan, image, &recorder, world)
-                    .map_err(|wrong| format!("in use after recovery, {wrong}"))?;
+                drive(&plan, image, &recorder, process)
+                    .map_err(|defect| format!("in use after recovery, {defect}"))?;
             }
-            None => recorder.deaf(|| drop(world)),
+            None => recorder.unrecorded(|| drop(process)),
         }
         Ok(recorder.take())
     })
@@ -57,8 +57,8 @@ pub(crate) fn recovered(trace: &[Step]) -> StepId {
 
 /// Removes about half of the keys and overwrites a few, so that what is left over of them goes; reclaims the
 /// space; and then whatever comes.
-fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
-    let profile = ground.profile;
+fn plan(environment: &Environment, image: &Image, values: &mut Values) -> Plan {
+    let profile = environment.profile;
     let identity = Model::new(image, profile.capacity(), None).hash(&[], &[]);
     let mut random = profile::random(identity, 5);
     let mut keys: Vec<Key> = (0..profile.keys() as Key).collect();
@@ -77,7 +77,7 @@ fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
     calls.push(Call::Reclaim);
     let mix = Mix::plain(profile);
     for _ in 0..FREE_CALLS {
-        calls.push(mix.call(&mut random, values, ground.clock.now()));
+        calls.push(mix.call(&mut random, values, environment.clock.now()));
     }
     calls.push(Call::Reclaim);
     // Kills and closing would only begin the same story once more; and the clock belongs to whoever looks.
@@ -85,8 +85,8 @@ fn plan(ground: &Ground, image: &Image, values: &mut Values) -> Plan {
     let sessions = profile.sessions() as u32;
     let calls = calls.into_iter();
     Plan {
-        engine: ground.engine,
-        medium: ground.medium,
+        engine: environment.engine,
+        medium: environment.medium,
         profile,
         manner: Manner::Turns,
         seed: identity,

@@ -63,7 +63,7 @@ impl LabClock {
 
 /// How pools of a profile are made and opened.
 #[derive(Clone)]
-pub struct Ground {
+pub struct Environment {
     /// The engine.
     pub engine: EngineKind,
     /// The kind of workload.
@@ -78,15 +78,15 @@ pub struct Ground {
     pub break_write_ahead: bool,
 }
 
-impl Ground {
+impl Environment {
     /// A ground with a clock of its own.
     #[must_use]
-    pub fn new(engine: EngineKind, profile: Profile, medium: Medium) -> Ground {
+    pub fn new(engine: EngineKind, profile: Profile, medium: Medium) -> Environment {
         let clock = LabClock::new(CLOCK_START);
         let mut options = profile.options();
         options.engine = Some(engine);
         options.clock = Some(clock.as_option());
-        Ground {
+        Environment {
             engine,
             profile,
             medium,
@@ -98,13 +98,13 @@ impl Ground {
 
     /// What a plan runs on.
     #[must_use]
-    pub fn of(plan: &Plan) -> Ground {
-        Ground::new(plan.engine, plan.profile, plan.medium)
+    pub fn of(plan: &Plan) -> Environment {
+        Environment::new(plan.engine, plan.profile, plan.medium)
     }
 
     /// The same, with another clock: for another thread.
     #[must_use]
-    pub fn apart(&self) -> Ground {
+    pub fn apart(&self) -> Environment {
         let mut apart = self.clone();
         apart.clock = LabClock::new(self.clock.now());
         apart.options.clock = Some(apart.clock.as_option());
@@ -125,9 +125,9 @@ impl Ground {
 }
 
 /// An open pool with its engine.
-pub struct World {
+pub struct Process {
     /// How it was opened.
-    pub ground: Ground,
+    pub environment: Environment,
     /// The pool.
     pub pool: Arc<Pool>,
     /// The engine.
@@ -138,18 +138,18 @@ pub struct World {
 
 /// Who listens to a world.
 #[derive(Clone, Default)]
-pub struct Ears {
+pub struct Observers {
     /// Stores, flushes, fences.
     pub tap: Option<Arc<dyn Tap>>,
     /// Writes and syncs of files.
     pub disk: Option<Arc<dyn lab::DiskTap>>,
 }
 
-impl World {
+impl Process {
     /// Time passes. Then the clock may go back behind that again; the engine has looked at it before. Returns
     /// how late it is.
     pub(crate) fn advance(&self, by: u64) -> u64 {
-        let clock = &self.ground.clock;
+        let clock = &self.environment.clock;
         clock.set(clock.now() + by);
         self.opened.see_clock();
         if by.is_multiple_of(3) {
@@ -162,34 +162,38 @@ impl World {
     ///
     /// # Errors
     /// What recovery says of the image.
-    pub fn open(ground: &Ground, image: Image, ears: &Ears) -> Result<World, Error> {
-        let disk = Arc::new(lab::Disk::new(image.files, ears.disk.clone()));
-        World::on(ground, image.memory, disk, ears)
+    pub fn open(
+        environment: &Environment,
+        image: Image,
+        observers: &Observers,
+    ) -> Result<Process, Error> {
+        let disk = Arc::new(lab::Disk::new(image.files, observers.disk.clone()));
+        Process::on(environment, image.memory, disk, observers)
     }
 
     fn on(
-        ground: &Ground,
+        environment: &Environment,
         memory: Option<Vec<u8>>,
         disk: Arc<lab::Disk>,
-        ears: &Ears,
-    ) -> Result<World, Error> {
-        let capacity = ground.profile.capacity();
+        observers: &Observers,
+    ) -> Result<Process, Error> {
+        let capacity = environment.profile.capacity();
         let pool = match memory {
-            Some(bytes) => lab::open(&bytes, capacity, ears.tap.clone())?,
+            Some(bytes) => lab::open(&bytes, capacity, observers.tap.clone())?,
             None => {
                 let options = lab::FileOptions {
                     capacity,
-                    log_bytes: ground.profile.log_segments() * SEGMENT_BYTES,
+                    log_bytes: environment.profile.log_segments() * SEGMENT_BYTES,
                     segment_bytes: SEGMENT_BYTES,
                     durability: everdram::Durability::Always,
-                    break_write_ahead: ground.break_write_ahead,
+                    break_write_ahead: environment.break_write_ahead,
                 };
-                lab::open_files(&disk, &options, ears.tap.clone())?
+                lab::open_files(&disk, &options, observers.tap.clone())?
             }
         };
-        Ok(World {
-            ground: ground.clone(),
-            opened: everdram::lab::open(Arc::clone(&pool), &ground.options)?,
+        Ok(Process {
+            environment: environment.clone(),
+            opened: everdram::lab::open(Arc::clone(&pool), &environment.options)?,
             pool,
             disk,
         })
@@ -201,14 +205,14 @@ impl World {
     ///
     /// # Errors
     /// What recovery says of it.
-    pub fn reopened(&self, left: Option<Vec<u8>>, ears: &Ears) -> Result<World, Error> {
+    pub fn reopened(&self, left: Option<Vec<u8>>, observers: &Observers) -> Result<Process, Error> {
         let memory = left.or_else(|| self.memory());
-        World::on(&self.ground, memory, Arc::clone(&self.disk), ears)
+        Process::on(&self.environment, memory, Arc::clone(&self.disk), observers)
     }
 
     /// What is in memory, if that outlives the process.
     fn memory(&self) -> Option<Vec<u8>> {
-        let is_kept = self.ground.medium == Medium::Pmem;
+        let is_kept = self.environment.medium == Medium::Pmem;
         is_kept.then(|| self.pool.region().snapshot())
     }
 
@@ -226,7 +230,7 @@ impl World {
     /// # Errors
     /// No room, or a failed disk.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        if self.ground.options.checkpoint_bytes > 0 {
+        if self.environment.options.checkpoint_bytes > 0 {
             self.opened.engine().checkpoint()?;
         }
         self.pool.checkpoint().map_err(Error::from)
@@ -250,7 +254,7 @@ impl World {
         session: &mut dyn EngineSession,
         number: impl Fn(&[u8]) -> Option<u32>,
     ) -> Result<State, String> {
-        let profile = self.ground.profile;
+        let profile = self.environment.profile;
         let mut state = State::with_capacity(profile.keys());
         let mut value = Vec::new();
         for key in 0..profile.keys() {
