@@ -1,4 +1,4 @@
-//! What an answer depends on, a caller waits for. Each test opens with what went wrong once.
+//! Callers wait for what an answer depends on. Each test opens with what went wrong once.
 
 mod support;
 
@@ -12,9 +12,8 @@ test_each_engine!(
     that_a_value_is_too_short_is_an_answer,
 );
 
-/// A batch that only removed keys which were absent already had nothing to write, and was acknowledged
-/// without waiting for the removal that had made them absent: of another session, and not durable yet. After
-/// a crash the keys were back.
+/// A batch whose removals found all keys absent had nothing to write. It was acknowledged without waiting for
+/// another session's removal of these keys, which was not durable yet. After a crash the keys were back.
 fn a_batch_that_finds_nothing_to_do_waits_for_what_it_found(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -30,8 +29,8 @@ fn a_batch_that_finds_nothing_to_do_waits_for_what_it_found(engine: EngineKind) 
     });
 }
 
-/// Of several removals that were submitted together, those that had found nothing waited for nothing: what
-/// had removed their keys may have been another session, and not durable yet.
+/// Of several removals submitted together, those that found nothing waited for nothing, although another
+/// session's removal of these keys may not have been durable yet.
 fn a_commit_waits_for_all_that_was_answered(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -46,8 +45,8 @@ fn a_commit_waits_for_all_that_was_answered(engine: EngineKind) {
     });
 }
 
-/// Whoever was told that a value had no such word was told its length, and that was waited for by nobody:
-/// another session's put of it may not have been durable yet.
+/// The error for a missing word tells the length of the value, but did not wait for another session's put of
+/// that value, which may not have been durable yet.
 fn that_a_value_is_too_short_is_an_answer(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();

@@ -21,7 +21,7 @@ fn state(session: &mut Session, key: &[u8]) -> Option<(Vec<u8>, u64)> {
     found.map(|found| (value, found.expires_at_ms))
 }
 
-/// What a change answered; errors by their kind, as their texts are the engines' own.
+/// The answer of a change; errors by their kind, since each engine has its own texts.
 fn answer<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
         Err(Error::WordOutside { at, len }) => format!("no word at {at} of {len}"),
@@ -38,7 +38,7 @@ fn changes_answer_as_the_model_does(engine: EngineKind) {
         for part in 0..3 {
             let mut engine = store.session().unwrap();
             for _ in 0..bed.scaled(300) {
-                // Keys of 8 bytes with values of 16 have a fixed size, where there is such a thing.
+                // Keys of 8 bytes with values of 16 have a fixed size in engines that support it.
                 let key = format!("key-{:04}", random.random_range(0..20)).into_bytes();
                 let now = bed.clock.fetch_add(1, Ordering::Relaxed);
                 let told = match random.random_range(0..10) {

@@ -25,7 +25,7 @@ test_each_engine!(
     sessions_are_limited_and_come_back,
 );
 
-/// Value lengths that meet every place a record can lie: slot, page, block, chain.
+/// Value lengths for every place of a record: slot, page, block, chain.
 const LENGTHS: [usize; 9] = [0, 1, 16, 200, 3_000, 4_200, 20_000, 30_000, 120_000];
 
 fn key_of(number: u32) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn value_of(rng: &mut StdRng) -> Vec<u8> {
     (0..length).map(|i| fill.wrapping_add(i as u8)).collect()
 }
 
-/// Everything a store holds.
+/// The contents of a store.
 fn contents(session: &mut Session) -> BTreeMap<Vec<u8>, (Vec<u8>, u64)> {
     let keys: Vec<Vec<u8>> = session.keys().collect::<Result<_, _>>().unwrap();
     let mut all = BTreeMap::new();
@@ -61,7 +61,7 @@ fn contents(session: &mut Session) -> BTreeMap<Vec<u8>, (Vec<u8>, u64)> {
     all
 }
 
-/// Asserts that two stores hold the same, naming the keys that differ.
+/// Asserts that two stores have the same contents, and names the keys that differ.
 fn assert_same(engine: &mut Session, model: &mut Session, when: &str) {
     let (engine, model) = (contents(engine), contents(model));
     let brief = |entry: Option<&(Vec<u8>, u64)>| {
@@ -87,7 +87,7 @@ fn assert_same(engine: &mut Session, model: &mut Session, when: &str) {
     );
 }
 
-/// One random operation on both; their answers have to agree.
+/// One random operation on both; their answers must agree.
 fn step(rng: &mut StdRng, engine: &mut Session, model: &mut Session, keys: u32, now: u64) {
     let key = key_of(rng.random_range(0..keys));
     match rng.random_range(0..100) {
@@ -323,7 +323,7 @@ fn submitted_writes_appear_together_and_are_the_sessions_own_before(engine: Engi
     each_bed(engine, |bed| {
         let store = bed.open();
         let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
-        // A session that needs a lock which it holds already commits first.
+        // A session that needs a lock which it already holds commits first.
         let [a, b] = independent_keys(&store);
         writer.submit_put(&a, b"1").unwrap();
         writer.submit_put(&b, b"2").unwrap();
@@ -457,7 +457,7 @@ fn transfers_keep_their_sum_for_every_reader(engine: EngineKind) {
                     sums.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // The writers are joined by the scope; the reader needs to be told.
+            // The scope joins the writers; the reader must be told to stop.
             while sums.load(Ordering::Relaxed) < 200 && !reader.is_finished() {
                 std::thread::yield_now();
             }
@@ -488,7 +488,7 @@ fn reclamation_gives_space_back_under_readers_and_writers(engine: EngineKind) {
                 scope.spawn(move || {
                     let _ended = Counted(ended);
                     let mut session = store.session().unwrap();
-                    // On until the reader has met every key while it was being written.
+                    // Continue until the reader has met every key while it was being written.
                     for round in 1.. {
                         if round >= rounds && passes.load(Ordering::Relaxed) > 0 {
                             break;
@@ -552,7 +552,7 @@ fn expired_keys_are_absent_and_swept(engine: EngineKind) {
         assert!(session.contains(&3u32.to_le_bytes()).unwrap());
         bed.clock.store(now + 10, Ordering::Relaxed);
         assert_eq!(session.get(&3u32.to_le_bytes()).unwrap(), None);
-        // A clock that jumps back brings nothing back.
+        // A clock that jumps back brings no expired key back.
         bed.clock.store(now, Ordering::Relaxed);
         assert_eq!(session.get(&3u32.to_le_bytes()).unwrap(), None);
         let started = std::time::Instant::now();

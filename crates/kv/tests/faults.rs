@@ -1,5 +1,5 @@
-//! Disks that fail: a sync that reports an error, a disk that is full, a machine that goes off between any
-//! two calls. What was acknowledged is there afterwards, and nobody is told otherwise.
+//! Failing disks: a sync that reports an error, a full disk, a machine that goes off between any two calls.
+//! Acknowledged writes are there afterwards, and no caller is told otherwise.
 
 mod support;
 
@@ -21,7 +21,7 @@ test_each_engine!(
     a_power_loss_between_any_two_calls_loses_nothing_acknowledged,
 );
 
-/// A bed on files whose directory is there, with faults installed for it.
+/// A bed on files with an existing directory and faults installed for it.
 fn faulty(engine: EngineKind) -> (Bed, Arc<Faults>) {
     let bed = Bed::file_in_memory().of(engine);
     std::fs::create_dir_all(bed.path()).unwrap();
@@ -40,7 +40,7 @@ fn is_poisoned(error: &Error) -> bool {
     )
 }
 
-/// Which sync fails is a matter of chance in the field; here it is each of the first ones in turn.
+/// In the field any sync may fail; here each of the first ones fails in turn.
 fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
     for survive in 0..12 {
         let (bed, faults) = faulty(engine);
@@ -83,8 +83,8 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
                 .unwrap_err()
         ));
         assert!(store.sync().is_err());
-        // One of them may share its key lock with the key whose write failed, and lock by lock is how an
-        // engine knows what a read depends on.
+        // A key may share its key lock with the key whose write failed, and engines track dependencies per
+        // lock.
         let mut refused = 0;
         for (key, value) in &model {
             match other.get(key) {
@@ -101,8 +101,7 @@ fn a_failed_sync_is_told_and_nothing_acknowledged_is_lost(engine: EngineKind) {
             store.close().is_err(),
             "a poisoned store does not close cleanly"
         );
-        // The machine goes down with the data the failed sync covered; it may or may not have reached the
-        // disk.
+        // The machine goes off with the data of the failed sync, which may or may not have reached the disk.
         faults.crash(survive).unwrap();
         let store = bed.open();
         let mut session = store.session().unwrap();
@@ -127,8 +126,7 @@ fn nobody_reads_a_write_whose_sync_failed(engine: EngineKind) {
     let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());
     writer.put(b"key", b"durable").unwrap();
     faults.fail_sync_after(0);
-    // The sync that fails may also be one of the log's own, for a segment ahead: then the first call hears of
-    // it.
+    // The failing sync may be one of the log's own, for a segment ahead: then the first call gets the error.
     let refused = writer
         .submit_put(b"key", b"lost")
         .and_then(|_| writer.commit())
@@ -165,7 +163,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing(engine: EngineKind) {
     let refused = session.put(b"large", &vec![1; 200_000]).unwrap_err();
     assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
     assert_eq!(contents(&mut session).unwrap(), model, "reads go on");
-    // Deletes need no room. What they free is used again.
+    // Deletes need no room. The room they free is reused.
     for gone in (0..number).filter(|n| n % 2 == 0) {
         assert!(session.delete(&key_of(gone)).unwrap());
         model.remove(&key_of(gone));
@@ -195,10 +193,11 @@ fn a_full_disk_refuses_writes_and_loses_nothing(engine: EngineKind) {
     assert_holds(&store, &model, "with room again");
 }
 
-/// What one key may hold after a crash: the acknowledged value, or that of a write in flight.
+/// The possible states of a key after a crash: the acknowledged value, or that of a write in flight.
 type Possible = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
 
-/// Random writes until one fails. Updates what is acknowledged; returns what the failed one leaves open.
+/// Random writes until one fails. Updates the acknowledged state; returns the possible states after the
+/// failed one.
 fn write_until_off(random: &mut StdRng, session: &mut Session, model: &mut Contents) -> Possible {
     loop {
         let keys: Vec<Vec<u8>> = (0..3).map(|_| key_of(random.random_range(0..30))).collect();
@@ -237,8 +236,8 @@ fn write_until_off(random: &mut StdRng, session: &mut Session, model: &mut Conte
     }
 }
 
-/// The store after a power loss holds what was acknowledged; a write in flight is there whole or not at all.
-/// `None`: power went while it was read; an iteration waits for what others had fenced.
+/// After a power loss the store has everything acknowledged; a write in flight is there whole or not at all.
+/// `None`: power went during the reads; an iteration waits for other sessions' fences.
 fn assert_possible(store: &Store, possible: &Possible, when: &str) -> Option<Contents> {
     let found = match contents(&mut store.session().unwrap()) {
         Ok(found) => found,
@@ -272,7 +271,7 @@ fn a_power_loss_between_any_two_calls_loses_nothing_acknowledged(engine: EngineK
         let mut possible = Possible::new();
         for round in 0..10 {
             let when = format!("campaign {campaign}, round {round}");
-            // Some crashes come while the pool is being opened.
+            // Some crashes come during the open.
             let calls = if random.random_bool(0.2) { 30 } else { 400 };
             if round > 0 {
                 faults.off_after(random.random_range(0..calls));
@@ -289,7 +288,7 @@ fn a_power_loss_between_any_two_calls_loses_nothing_acknowledged(engine: EngineK
                         }
                         _ => assert_possible(&store, &possible, &when),
                     };
-                    // Otherwise what was possible is so still.
+                    // Otherwise the earlier possibilities remain.
                     if let Some(found) = found {
                         model = found;
                         let mut session = store.session().unwrap();

@@ -1,5 +1,5 @@
-//! The front of the engine `bullet` as a part of the data: it keeps to its budget, answers as if it had
-//! everything, and keeps what is asked for.
+//! The front of the engine `bullet` with a budget: it keeps to the budget, gives the same answers, and keeps
+//! frequently read keys.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::contents::{Contents, contents};
 use support::{Bed, Counted, seed};
 
 const MIB: u64 = 1 << 20;
-/// What a session may use before anybody looks.
+/// What a session may use before the budget is checked.
 const CHUNK: u64 = 256 << 10;
 
 fn bed(front_bytes: u64) -> Bed {
@@ -45,7 +45,7 @@ fn front(store: &Store) -> Front {
     }
 }
 
-/// Waits until the front uses no more than it may.
+/// Waits until the front is within its budget.
 fn settle(store: &Store) {
     let begun = Instant::now();
     let budget = front(store).budget_bytes.unwrap();
@@ -69,7 +69,7 @@ fn value_of(number: u32, version: u64) -> Vec<u8> {
     value
 }
 
-/// Loads keys, each once, and gives what was loaded to the back.
+/// Puts each key once, and gleans everything into the back.
 fn loaded(bed: &Bed, keys: u32) -> Store {
     let store = bed.open();
     let mut session = store.session().unwrap();
@@ -81,7 +81,7 @@ fn loaded(bed: &Bed, keys: u32) -> Store {
     store
 }
 
-/// How many look-ups of these keys the front could not answer.
+/// Number of look-ups of these keys that the front could not answer.
 fn misses(store: &Store, session: &mut Session, keys: impl Iterator<Item = u32>) -> u64 {
     let before = front(store).misses;
     for number in keys {
@@ -104,8 +104,8 @@ fn ten_times_the_budget_is_answered_from_both_tables() {
             most = most.max(front(&store).used_bytes);
         }
     }
-    // What four logs of 64 KiB have may stay, and a session and a gleaner may use a chunk before anybody
-    // looks.
+    // The contents of four logs of 64 KiB may stay, and a session and a gleaner may use a chunk before the
+    // check.
     assert!(most <= MIB + 2 * CHUNK + 2 * 4 * (64 << 10), "{most}");
     assert_eq!(store.len(), u64::from(KEYS));
     store.engine().reclaim().unwrap();
@@ -124,7 +124,7 @@ fn ten_times_the_budget_is_answered_from_both_tables() {
     }
     settle(&store);
     assert!(front(&store).filled > 0);
-    // The back's keys are changed as those of the front.
+    // Keys of the back are changed like those of the front.
     let mut model = Contents::new();
     let mut removed = 0;
     for number in 0..KEYS {
@@ -164,7 +164,7 @@ fn ten_times_the_budget_is_answered_from_both_tables() {
     bed.clock.fetch_add(2_000, Ordering::Relaxed);
     model.retain(|_, value| value != b"expires");
     assert_eq!(contents(&mut session).unwrap(), model);
-    // They are swept in the background, in whichever table they are.
+    // Expired keys are swept in the background, from both tables.
     let begun = Instant::now();
     while store.len() != model.len() as u64 {
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", store.len());
@@ -202,7 +202,7 @@ fn large_values_leave_and_are_read_where_they_are() {
                 .unwrap();
         }
         drop((session, store));
-        // Nothing is in front now.
+        // The front is empty now.
         let store = bed.open();
         let mut session = store.session().unwrap();
         for number in (0..KEYS).chain(0..KEYS) {
@@ -215,14 +215,14 @@ fn large_values_leave_and_are_read_where_they_are() {
     }
 }
 
-/// Asked for twice, and then not for as long as a walk over everything takes.
+/// Read twice, and then not during a walk over everything.
 #[test]
 fn a_walk_over_all_keys_leaves_what_is_asked_for() {
     const KEYS: u32 = 40_000;
     const HOT: u32 = 600;
     let bed = bed(MIB);
     drop(loaded(&bed, KEYS));
-    // Nothing is in front now, and nobody has asked for anything.
+    // The front is empty now, and nothing was read.
     let store = bed.open();
     let mut session = store.session().unwrap();
     assert_eq!(misses(&store, &mut session, 0..HOT), u64::from(HOT));
@@ -239,7 +239,7 @@ fn a_walk_over_all_keys_leaves_what_is_asked_for() {
     assert_eq!(front(&store).filled, before.filled);
 }
 
-/// What used to be asked for makes room for what is.
+/// Keys that are not read any more make room for others.
 #[test]
 fn the_front_follows_what_is_asked_for() {
     const KEYS: u32 = 40_000;
@@ -255,20 +255,19 @@ fn the_front_follows_what_is_asked_for() {
         }
         settle(&store);
         let missed = misses(&store, &mut session, hot());
-        // Without ghosts it is most of them. How many exactly is a matter of when the background thread comes
-        // by.
+        // Without ghosts it is most of them. The exact number depends on the background thread's timing.
         assert!(missed < u64::from(HOT / 3), "{missed} from {from}");
     }
 }
 
-/// B7: what the back does not have stays, however small the front is to be; also removals.
+/// B7: nodes that the back lacks stay, however small the front's budget; removals, too.
 #[test]
 fn what_is_not_applied_stays() {
     const KEYS: u32 = 600;
-    // As much as the array has, and a little more.
+    // The array's size, and a little more.
     let bed = bed(290 << 10);
     drop(loaded(&bed, KEYS));
-    // The back has everything, the front nothing, and nobody gleans.
+    // The back has everything, the front nothing, and no gleaner runs.
     let store = bed.open_with(|options| {
         options.reclaim_background = false;
         options.bullet.log_bytes = 1 << 20;
@@ -303,7 +302,7 @@ fn what_is_not_applied_stays() {
         assert_eq!(store.len(), model.len() as u64);
         assert_eq!(contents(&mut session).unwrap(), model);
     }
-    // All the others have left.
+    // All the others have been evicted.
     let stayed = misses_of(
         &store,
         &mut session,
@@ -323,7 +322,7 @@ fn misses_of(store: &Store, session: &mut Session, keys: impl Iterator<Item = u3
     front(store).misses - before
 }
 
-/// Writers that each have keys of their own, and readers who never see one go back.
+/// Writers with keys of their own, and readers who never see one decrease.
 #[test]
 fn readers_and_writers_agree_while_nodes_come_and_go() {
     const WRITERS: u32 = 2;
@@ -370,7 +369,7 @@ fn readers_and_writers_agree_while_nodes_come_and_go() {
         assert_eq!(contents(&mut session).unwrap(), model);
         let stats = front(&store);
         assert!(stats.evicted > 0, "{stats:?}");
-        // Of next to nothing there is hardly ever a byte that nobody uses.
+        // With almost no budget, hardly a byte is unused.
         match front_bytes {
             1 => assert!(stats.filled < stats.evicted / 100, "{stats:?}"),
             _ => assert!(stats.filled > 0, "{stats:?}"),
@@ -402,7 +401,7 @@ fn write(store: &Store, keys: std::ops::Range<u32>, seed: u64) -> Contents {
                 assert_eq!(found, wanted, "{number}");
             }
             2 => {
-                // By one step: the word that says which version it is.
+                // By one: the word is the version.
                 let by = model.get(&number).map_or(0, |before| version - before);
                 let after = session.increment(&key, 0, by).unwrap();
                 assert_eq!(after, model.get(&number).map(|_| version), "{number}");
@@ -432,7 +431,7 @@ fn write(store: &Store, keys: std::ops::Range<u32>, seed: u64) -> Contents {
         .collect()
 }
 
-/// The paper's ladder, each rung with a front that is part of the data.
+/// The paper's ladder, each rung with a front that has a budget.
 #[test]
 fn every_rung_may_have_a_part_in_front() {
     for &system in BulletSystem::ALL {
@@ -458,7 +457,7 @@ fn every_rung_may_have_a_part_in_front() {
     }
 }
 
-/// Without a budget everything stays, and nobody looks behind.
+/// Without a budget everything stays, and no get reads the back.
 #[test]
 fn a_front_without_a_budget_has_everything() {
     let bed = Bed::emulated().of(EngineKind::Bullet);

@@ -1,5 +1,5 @@
-//! Pools that were damaged, cut, forged or taken: every one gives a typed error or right values, never a
-//! wrong value, a lost key without an error, a panic or an endless loop.
+//! Damaged, cut, forged and foreign pools: each gives a typed error or right values, never a wrong value, a
+//! lost key without an error, a panic or an endless loop.
 
 #[path = "hostile/bullet.rs"]
 mod bullet;
@@ -73,7 +73,7 @@ fn filled(bed: &Bed) -> (Frozen, Contents) {
     (Frozen::take(&bed.path()), model)
 }
 
-/// Opens a damaged pool. Says what is wrong with the outcome.
+/// Opens a damaged pool. Returns the fault of the outcome.
 fn outcome(bed: &Bed, model: &Contents) -> Result<&'static str, String> {
     let store = match open(bed) {
         Ok(store) => store,
@@ -98,7 +98,7 @@ fn outcome(bed: &Bed, model: &Contents) -> Result<&'static str, String> {
     Ok(detected)
 }
 
-/// Looks every key up.
+/// Reads every key.
 fn read_all(session: &mut Session, model: &Contents) -> Result<&'static str, String> {
     let mut detected = "harmless";
     for (key, value) in model {
@@ -114,8 +114,7 @@ fn read_all(session: &mut Session, model: &Contents) -> Result<&'static str, Str
     Ok(detected)
 }
 
-/// Writes some keys once more as they are, and has everything gleaned: what was freed by mistake is written
-/// over now.
+/// Writes some keys again unchanged, and gleans everything: this overwrites whatever was freed by mistake.
 fn write_some(store: &Store, session: &mut Session, model: &Contents) -> Result<(), String> {
     for (key, value) in model.iter().step_by(9) {
         match session.put(key, value) {
@@ -156,8 +155,8 @@ fn metadata(image: &[u8]) -> Vec<usize> {
     positions
 }
 
-/// Flips a bit of each byte, one pool at a time, on two threads. Returns the bytes after which something
-/// was wrong, and how many were noticed.
+/// Flips a bit of each byte, one pool at a time, on two threads. Returns the bytes whose flip caused a fault,
+/// and how many flips were detected.
 fn flip_each(
     bed: fn() -> Bed,
     good: &Frozen,
@@ -171,7 +170,7 @@ fn flip_each(
         let mut counts = std::collections::BTreeMap::new();
         while let Some(&at) = positions.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut bad = good.clone();
-            // Another pool than the one that the positions are from may end before.
+            // This pool may be shorter than the one of the positions.
             let Some(byte) = bad.image_mut().get_mut(at) else {
                 continue;
             };
@@ -197,8 +196,8 @@ fn flip_each(
 }
 
 /// The checks of small words have 16 to 24 bits, keyed anew for each pool: a flip may pass one pool's check
-/// by chance. A second pool with the same contents tells chance from a bug. It may have grown at other
-/// moments, so the bytes are not quite those of the first.
+/// by chance. A second pool with the same contents separates chance from bugs. It may have grown at other
+/// moments, so its bytes differ a little.
 fn no_flip_goes_unnoticed(
     bed: fn() -> Bed,
     fill: fn(&Bed) -> (Frozen, Contents),
@@ -250,13 +249,13 @@ fn whole_ranges_of_noise_are_noticed() {
     let bed = Bed::emulated();
     let (good, model) = filled(&bed);
     noise_is_noticed(&bed, &good, &model, &|range, is_zero| {
-        // Zeros at the start of a block are what a block that was never used has: not told from one.
+        // Zeros at the start of a block look like a block that was never used.
         is_zero && range.start.div_ceil(BLOCK) * BLOCK < range.end
     });
 }
 
-/// Makes noise of ranges, but for those that must be `spared`: asked about the range, and whether it becomes
-/// zeros.
+/// Overwrites ranges with noise, except where `spared` forbids it: called with the range, and whether it
+/// becomes zeros.
 fn noise_is_noticed(
     bed: &Bed,
     good: &Frozen,
@@ -339,7 +338,7 @@ fn a_directory_without_a_pool_is_not_found(engine: EngineKind) {
     ));
 }
 
-/// A pool without records, made by nobody that is known here.
+/// A pool without records, from no known writer.
 fn forge(bed: &Bed, engine: u32, geometry: [u64; 8]) {
     let options = everdram_pm::PoolOptions {
         medium: everdram_pm::MediumChoice::Only(everdram_pm::Medium::Emulated),
@@ -388,7 +387,7 @@ fn a_pool_of_an_engine_that_is_not_asked_for_is_refused_untouched() {
     }
 }
 
-/// A pool says itself which engine it has; and who asks for that one gets it.
+/// A pool records its engine, and opens for a caller that asks for that one.
 fn a_pool_keeps_its_engine(engine: EngineKind) {
     let bed = Bed::emulated();
     for asked in [Some(engine), None, Some(engine)] {
@@ -407,9 +406,9 @@ fn a_pool_keeps_its_engine(engine: EngineKind) {
     }
 }
 
-/// Extents outside the image, overlapping, or more than there is room for cannot be told from outside: the
-/// superblock's checksum covers the table, and `pm` tests forged tables. An extent that is no whole number of
-/// blocks can: its remainder is not used.
+/// The superblock's checksum covers the extent table, so extents outside the image, overlapping ones or too
+/// many cannot be forged from outside; `pm` tests forged tables. An extent of a broken block can: its
+/// remainder is not used.
 #[test]
 fn an_extent_smaller_than_a_block_holds_nothing() {
     let bed = Bed::emulated();
@@ -458,7 +457,7 @@ fn a_pool_is_opened_once_in_a_process(engine: EngineKind) {
 
 const CHILD: &str = "EVERDRAM_TEST_LOCKED_POOL";
 
-/// The other process of the next test: this test binary again, told by its environment what to open.
+/// The other process of the next test: this test binary again; its environment names the pool to open.
 #[test]
 fn child_process_meets_the_lock() {
     let Some(path) = std::env::var_os(CHILD) else {
@@ -486,10 +485,10 @@ fn a_pool_is_opened_by_one_process(engine: EngineKind) {
     drop(store);
 }
 
-/// Recovery ended a log by writing zeros over the line where an entry did not verify. An entry that lacked
-/// nothing but a word of its own padding, which is zero, got it when those zeros were torn: the next recovery
-/// then showed a write that the one before had not. One word, which is written wholly or not at all, and
-/// which makes the entry less whole, is all that recovery may write there.
+/// Recovery ended a log by writing zeros over the line of an entry that did not verify. An entry that lacked
+/// only a zero word of its own padding got it when those zeros were torn: the next recovery then showed a
+/// write that the one before had not. Recovery may write only one word there, which is atomic and makes the
+/// entry less complete.
 #[test]
 fn a_log_is_ended_by_one_word() {
     let bed = Bed::emulated().of(EngineKind::Bullet);

@@ -46,8 +46,7 @@ fn state(journal: &Journal<Map>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     map.iter().map(plain).collect()
 }
 
-/// Threads that write the same keys into different logs, many times round: the order of the logs is the
-/// map's.
+/// Threads write the same keys into different logs, many laps long: the map decides the order of the logs.
 #[test]
 fn what_the_map_showed_last_is_what_the_next_run_finds() {
     write_and_open_again(&small(3), 3_000);
@@ -87,7 +86,7 @@ fn write_and_open_again(options: &Options, rounds: u64) {
         before = state(&journal);
         match run % 2 {
             0 => journal.close().unwrap(),
-            // As a process that is killed.
+            // Like a killed process.
             _ => drop(journal),
         }
     }
@@ -142,7 +141,7 @@ fn what_does_not_fit_an_entry_is_refused() {
     );
 }
 
-/// The log has what the map has not: cleaning would take that for something old.
+/// The log has an entry that the map lacks: cleaning would take it for an old one.
 #[test]
 fn a_map_that_panics_takes_no_more_writes() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,7 +186,7 @@ fn files(path: &Path) -> BTreeMap<std::ffi::OsString, Vec<u8>> {
         .collect()
 }
 
-/// Who looked at a journal's pool was told that it has an engine that this everdram does not know.
+/// Inspecting a journal's pool reported an engine unknown to this everdram.
 #[test]
 fn what_a_journal_holds_is_told_and_stays_as_it_is() {
     for medium in [Medium::Emulated, Medium::File] {
@@ -202,7 +201,7 @@ fn what_a_journal_holds_is_told_and_stays_as_it_is() {
         assert_eq!(field(&found, "engine"), "journal (number 64)");
         assert_eq!(field(&found, "logs"), "2 of 16384 bytes");
         assert_eq!(field(&found, "entries in the logs"), "21");
-        // A put is two lines here, a removal one; and seven puts are what their keys have.
+        // A put is two lines here, a removal one; and seven puts are current.
         let (used, live) = (20 * 128 + 64, 7 * 128);
         assert_eq!(report.bytes, used);
         let occupancy = field(&found, "occupancy");
@@ -218,7 +217,7 @@ fn what_a_journal_holds_is_told_and_stays_as_it_is() {
     }
 }
 
-/// Damage of what was acknowledged is a finding of a check, and refuses everything else.
+/// Damage to acknowledged entries is a finding of a check, and an error everywhere else.
 #[test]
 fn a_damaged_journal_is_told_from_a_sound_one() {
     const LEDGERS: [usize; 2] = [8192 + 512, 8192 + 2048];
@@ -255,16 +254,16 @@ fn a_damaged_journal_is_told_from_a_sound_one() {
         assert!(entry.contains(&at), "{at} is not in {entry:?}: {what}");
         assert_eq!(refused, [true; 2]);
     }
-    // One ledger can be spared, both cannot.
+    // The pool survives the loss of one ledger, not of both.
     assert_eq!(damaged(&LEDGERS[..1]), (vec![], [false; 2]));
     let (findings, refused) = damaged(&LEDGERS);
     assert_eq!((findings.len(), refused), (1, [true; 2]));
-    // What a crash tears off is no damage: the last entry, of which nothing says that it was fenced.
+    // A torn entry is not damage: the last one, which no later entry confirms.
     let last = place_of(19).next_multiple_of(64) + 64 + 48;
     assert_eq!(damaged(&[last]).0, []);
 }
 
-/// A program died when it had made the pool, and nothing in it.
+/// A program died after it had created the pool, and nothing in it.
 #[test]
 fn a_journal_that_was_only_begun_is_empty() {
     let dir = tempfile::tempdir().unwrap();

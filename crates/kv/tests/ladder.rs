@@ -1,4 +1,4 @@
-//! The systems that Bullet is measured against: its ladder keeps what it acknowledged, rung by rung, and the
+//! The systems that Bullet is measured against: each rung of the ladder keeps what it acknowledged, and the
 //! bounds answer right.
 
 mod support;
@@ -36,13 +36,13 @@ fn of(system: BulletSystem) -> impl Fn(&mut Options) {
     move |options| {
         options.bullet.system = system;
         options.bullet.log_bytes = 16 << 10;
-        // Files are copied while the store is open: nothing may happen by itself.
+        // Files are copied while the store is open: no background work may run.
         options.reclaim_background = false;
     }
 }
 
-/// Puts, overwrites and removes keys that begin with `name`; between two requests it takes its turn, as a
-/// worker does.
+/// Puts, overwrites and removes keys that begin with `name`; between two requests it takes its turn, like a
+/// worker.
 fn work(store: &Store, name: u8, rounds: u32, random: &mut StdRng) -> Contents {
     let mut session = store.session().unwrap();
     let mut model = Contents::new();
@@ -69,7 +69,7 @@ fn work(store: &Store, name: u8, rounds: u32, random: &mut StdRng) -> Contents {
     model
 }
 
-/// Two workers; what they hold together.
+/// Two workers; returns their joint contents.
 fn work_together(store: &Store, rounds: u32, random: &mut StdRng) -> Contents {
     let mut seeds = [random.random(), random.random()].map(StdRng::seed_from_u64);
     let done = AtomicU64::new(0);
@@ -119,7 +119,7 @@ fn the_bounds_answer_right() {
     for system in BOUNDS {
         let bed = bed();
         let store = bed.open_with(of(system));
-        // An append reads, changes and writes here, as a put does.
+        // An append reads, changes and writes here, like a put.
         let model = work_together(&store, 6_000, &mut random);
         let mut session = store.session().unwrap();
         assert_eq!(contents(&mut session).unwrap(), model, "{system}");
@@ -144,7 +144,7 @@ fn a_bound_is_opened_once() {
             );
         }
     }
-    // And a pool that keeps something is never opened as one that does not.
+    // A pool that keeps its data is never opened as one that does not.
     let bed = bed();
     drop(bed.open());
     for system in BOUNDS {
@@ -154,7 +154,7 @@ fn a_bound_is_opened_once() {
     }
 }
 
-/// A batch needs a log, and where nothing is logged there is none: it waited for ever.
+/// A batch waited forever for a log, in systems without logs.
 #[test]
 fn the_system_that_logs_nothing_has_batches() {
     let bed = bed();
@@ -175,12 +175,12 @@ fn change_together(store: &Store) {
         value: &b"value"[..],
         expires_at_ms: 0,
     };
-    // More than an entry of a log would have room for.
+    // Too long for an entry of a log.
     let names: Vec<[u8; 2]> = (0..500u16).map(u16::to_be_bytes).collect();
     let ops: Vec<BatchOp<'_>> = names.iter().map(|name| put(&name[..])).collect();
     session.batch(&ops).unwrap();
     assert_eq!(store.len(), 500);
-    // What was removed makes room for what comes.
+    // Removed keys make room for new ones.
     let room = store.stats().own("front_used_bytes").unwrap();
     let removals: Vec<BatchOp<'_>> = names
         .iter()
@@ -210,13 +210,13 @@ fn change_together(store: &Store) {
     assert_eq!((found.len(), store.len()), (2, 2));
 }
 
-/// On files a reader found a new key of `static` or `+lfr` behind the front, where it is before its write is
-/// committed, and was not told what that depends on: the answer was given before it was durable.
+/// On files a reader found a new key of `static` or `+lfr` in the back, where it is before its write is
+/// committed, but did not learn what that depends on: the answer came before it was durable.
 #[test]
 fn what_is_seen_behind_the_front_says_what_it_depends_on() {
     for system in [BulletSystem::Static, BulletSystem::Lfr] {
         let bed = Bed::file().of(EngineKind::Bullet);
-        // In a new pool nobody looks behind.
+        // In a new pool no read reaches the back.
         bed.open_with(of(system)).close().unwrap();
         let store = bed.open_with(of(system));
         let (mut writer, mut reader) = (store.session().unwrap(), store.session().unwrap());

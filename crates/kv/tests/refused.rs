@@ -14,7 +14,7 @@ test_each_engine!(
     a_change_of_one_key_gets_the_room_of_what_was_replaced,
 );
 
-/// A batch that cannot fit says so before anything happened, and everything is as it was.
+/// A batch that cannot fit is refused before anything happens, and nothing changes.
 fn a_batch_without_room_changes_nothing(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| {
@@ -44,8 +44,8 @@ fn a_batch_without_room_changes_nothing(engine: EngineKind) {
     bed.verify(&store);
 }
 
-/// Lines that were written for a batch which was refused half-way came to the redo log with the session's
-/// next fence, and replay laid them over what another session had been told is durable.
+/// Lines written for a batch that was refused half-way reached the redo log with the session's next fence,
+/// and replay laid them over another session's durable writes.
 fn a_refused_batch_leaves_nothing_in_the_log(engine: EngineKind) {
     let bed = Bed::file_in_memory().of(engine);
     let store = bed.open_with(|options| options.max_bytes = 16 << 20);
@@ -77,7 +77,7 @@ fn a_refused_batch_leaves_nothing_in_the_log(engine: EngineKind) {
     left.verify(&after);
 }
 
-/// A pool full of values that were replaced has room for puts, which make it, and refused transactions.
+/// A pool full of replaced values has room for puts, which make it, but refused transactions.
 fn a_transaction_gets_the_room_of_what_was_replaced(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| {
@@ -99,7 +99,7 @@ fn a_transaction_gets_the_room_of_what_was_replaced(engine: EngineKind) {
             .unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
     assert_eq!(store.len(), 8);
-    // What does not fit is refused, and changes nothing.
+    // A transaction that does not fit is refused, and changes nothing.
     let too_much = vec![2; 8 << 20];
     let scope = [&b"a\0"[..], &b"c"[..]];
     let refused = session.transaction(Scope::Keys(&scope), &mut |both| {

@@ -1,4 +1,4 @@
-//! Bugs that were there once. Each test opens with what went wrong.
+//! Former bugs. Each test opens with what went wrong.
 
 mod support;
 
@@ -24,8 +24,8 @@ test_each_engine!(
     a_cleared_store_counts_no_keys,
 );
 
-/// Room left at the end of pages counted as garbage, so blocks of 2 KiB values were compacted into blocks
-/// that looked just as bad, for ever.
+/// Unused room at the end of pages counted as garbage. So blocks of 2 KiB values were compacted into blocks
+/// that looked just as bad, forever.
 fn compaction_ends_with_values_that_pack_badly(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open_with(|options| options.reclaim_background = false);
@@ -51,8 +51,8 @@ fn compaction_ends_with_values_that_pack_badly(engine: EngineKind) {
     });
 }
 
-/// The block table was as large as the size limit said; reopened with a smaller limit, blocks beyond it
-/// were not scanned and their keys vanished.
+/// The block table had the size of the limit. Reopened with a smaller limit, blocks beyond it were not
+/// scanned and their keys vanished.
 fn a_smaller_size_limit_hides_nothing(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -76,8 +76,8 @@ fn a_smaller_size_limit_hides_nothing(engine: EngineKind) {
     });
 }
 
-/// The pieces of a large value were read after the epoch pin was given back; overwritten meanwhile, their
-/// blocks were used for something else and the reader got "damaged pool".
+/// The pieces of a large value were read after the epoch pin was released. When the value was overwritten
+/// meanwhile, their blocks were reused and the reader got "damaged pool".
 fn large_values_read_whole_while_they_are_replaced(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -107,7 +107,7 @@ fn a_conditional_put_notices_an_edit_in_place(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
         let mut session = store.session().unwrap();
-        // Enough records of the fixed size to seal the block that holds the first.
+        // Enough records of the fixed size to seal the block of the first.
         for number in 0..2_000u64 {
             session.submit_put(&number.to_le_bytes(), &[0; 16]).unwrap();
         }
@@ -120,7 +120,7 @@ fn a_conditional_put_notices_an_edit_in_place(engine: EngineKind) {
         session.update_word(&key, 8, &mut |word| word + 1).unwrap();
         assert!(!session.put_if_version(&key, &[9; 16], version).unwrap());
         assert_ne!(session.engine().watch(&key), watched);
-        // Nor may compaction make the old version look current again.
+        // Compaction must not make the old version look current again.
         store.engine().reclaim().unwrap();
         assert!(!session.put_if_version(&key, &[9; 16], version).unwrap());
         value.clear();
@@ -159,7 +159,7 @@ fn sessions_with_pending_writes_do_not_wait_for_each_other(engine: EngineKind) {
     });
 }
 
-/// A closure of the caller that panicked left its key locked for ever.
+/// A panicking closure of the caller left its key locked forever.
 fn a_panicking_closure_locks_nothing(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -182,8 +182,8 @@ fn a_panicking_closure_locks_nothing(engine: EngineKind) {
     });
 }
 
-/// One compaction candidate that could not be read came first in every round, and no other was compacted:
-/// a key too long for a page, removed with everything else.
+/// One compaction candidate that could not be read came first in every round, so no other was compacted: a
+/// key too long for a page, removed with everything else.
 fn compaction_goes_on_after_long_keys_were_cleared(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open_with(|options| options.reclaim_background = false);
@@ -205,15 +205,15 @@ fn compaction_goes_on_after_long_keys_were_cleared(engine: EngineKind) {
         let stats = store.stats();
         match engine {
             EngineKind::Viper => assert!(stats.blocks_reclaimed > 10, "{stats:?}"),
-            // 40 keys of 50,000 bytes are gone, and 200 values of 900 bytes there.
+            // 40 keys of 50,000 bytes are gone, 200 values of 900 bytes remain.
             _ => assert!(stats.used_bytes < 2_000_000, "{stats:?}"),
         }
         bed.verify(&store);
     });
 }
 
-/// Records that leave a page nearly empty by nature: the slack of such pages counted as garbage, and the
-/// background thread moved them round and round on an idle store.
+/// Some records leave a page nearly empty. The slack of such pages counted as garbage, and the background
+/// thread moved them round and round on an idle store.
 fn an_idle_store_does_not_compact(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| options.reclaim_background = false);
@@ -234,7 +234,7 @@ fn an_idle_store_does_not_compact(engine: EngineKind) {
 }
 
 /// A pool of class `everysec` whose process died right after the first open never opened again: the first
-/// word of its root page was not durable, and the extents that needed it were.
+/// word of its root page was not durable, but the extents that needed it were.
 fn a_weaker_class_survives_a_crash_after_creation(engine: EngineKind) {
     let bed = Bed::file().of(engine);
     for durability in [everdram::Durability::EverySec, everdram::Durability::None] {
@@ -252,8 +252,8 @@ fn a_weaker_class_survives_a_crash_after_creation(engine: EngineKind) {
     }
 }
 
-/// A key that was removed and watched in one turn of a server always looked as if somebody had written it
-/// meanwhile.
+/// A key that was removed and watched in one turn of a server always looked as if another client had written
+/// it meanwhile.
 fn a_watch_behind_a_removal_of_ones_own_holds(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open();
@@ -292,8 +292,7 @@ fn keys_of_a_batch_that_share_a_bucket_are_all_there(engine: EngineKind) {
     });
 }
 
-/// The keys of a batch that lies in the heap, because no log has room for it, were not counted when its
-/// record was reclaimed.
+/// The keys of a batch in the heap, too long for a log, were not counted when its record was reclaimed.
 fn a_batch_that_is_too_long_for_a_log_counts_its_keys_once(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -320,7 +319,7 @@ fn a_batch_that_is_too_long_for_a_log_counts_its_keys_once(engine: EngineKind) {
     });
 }
 
-/// Keys that were cleared went on being counted until the store was reopened.
+/// Cleared keys were counted until the store was reopened.
 fn a_cleared_store_counts_no_keys(engine: EngineKind) {
     each_bed(engine, |bed| {
         let store = bed.open();
@@ -339,8 +338,8 @@ fn a_cleared_store_counts_no_keys(engine: EngineKind) {
     });
 }
 
-/// A closure that panicked gave its key's stripe back, but not the log that the session had taken for it:
-/// with one log, nobody wrote until that session was used again.
+/// A panicking closure released its key's stripe, but not the session's log: with one log, no session could
+/// write until that session was used again.
 #[test]
 fn a_panicking_closure_keeps_no_log() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -362,8 +361,8 @@ fn a_panicking_closure_keeps_no_log() {
     }
 }
 
-/// A session that submitted and did not commit kept its log. When one thread had more such sessions than
-/// there are logs, it waited for itself.
+/// A session that submitted and did not commit kept its log. A thread with more such sessions than logs
+/// waited for itself.
 #[test]
 fn whoever_waits_for_logs_that_nobody_gives_back_is_told() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -384,8 +383,7 @@ fn whoever_waits_for_logs_that_nobody_gives_back_is_told() {
     sessions[2].put(&keys[2], b"value").unwrap();
 }
 
-/// The sweep of expired keys waited for keys that were being written, and with it everything that is done in
-/// the background.
+/// The sweep of expired keys waited for keys that were being written, and blocked all other background work.
 #[test]
 fn an_expired_key_that_is_being_written_holds_nobody_up() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -407,8 +405,8 @@ fn an_expired_key_that_is_being_written_holds_nobody_up() {
     let _ticket = holder.commit().unwrap();
 }
 
-/// A record that says only what changed needs as much room behind as the whole value; nobody counted that. In
-/// a pool that was nearly full gleaners were left without room, and nothing was ever reclaimed.
+/// A record that holds only a change needs room in the back for the whole value, which was not counted. In a
+/// nearly full pool gleaners had no room, and nothing was ever reclaimed.
 #[test]
 fn edits_of_large_values_leave_room_for_what_becomes_of_them() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -445,8 +443,8 @@ fn edits_of_large_values_leave_room_for_what_becomes_of_them() {
     session.put(b"there is room", &[0; 3_000]).unwrap();
 }
 
-/// A session that had written one large value kept the chunk that it was in, and what was free in it counted
-/// as free for everybody.
+/// A session that had written one large value kept its chunk claimed, but the free room in it counted as free
+/// for all.
 #[test]
 fn idle_sessions_keep_no_room() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -474,8 +472,8 @@ fn idle_sessions_keep_no_room() {
     }
 }
 
-/// Long values have objects of their own at once, and took the room that gleaners need for what is in the
-/// logs. Then nothing could be gleaned any more, so nothing was freed, whatever was removed.
+/// Long values get objects of their own at once, and took the room that gleaners need for the logs' contents.
+/// Then gleaning stopped, and nothing was freed, whatever was removed.
 #[test]
 fn long_values_leave_gleaners_their_room() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -486,12 +484,12 @@ fn long_values_leave_gleaners_their_room() {
     let mut session = store.session().unwrap();
     let short = |number: u64| [b"short".as_slice(), &number.to_le_bytes()].concat();
     let long = |number: u64| [b"long".as_slice(), &number.to_le_bytes()].concat();
-    // Most of what the logs hold, and nobody gleans it.
+    // Most of what the logs hold, and no gleaner runs.
     for number in 0..440 {
         session.put(&short(number), &[1; 250]).unwrap();
     }
     let mut longs = 0;
-    // Runs of chunks, and then whatever is left between.
+    // Runs of chunks, and then all gaps.
     for length in [200_000, 100_000, 30_000, 9_000] {
         let refused = loop {
             match session.put(&long(longs), &vec![7; length]) {
@@ -514,8 +512,8 @@ fn long_values_leave_gleaners_their_room() {
     bed.verify(&store);
 }
 
-/// What was cleared went out of the back table, and its room was not given back before somebody wrote again;
-/// of some objects never.
+/// Cleared objects left the back table, but their room was not freed before the next write, and that of some
+/// objects never.
 #[test]
 fn what_was_cleared_gives_all_its_room_back() {
     let bed = Bed::emulated().of(EngineKind::Bullet);
@@ -531,14 +529,14 @@ fn what_was_cleared_gives_all_its_room_back() {
             }
         }
         if round % 2 == 0 {
-            // All of it is behind; otherwise some of it is in the logs only.
+            // All of it is in the back; otherwise some of it is in the logs only.
             store.engine().reclaim().unwrap();
         }
         let cleared = session.engine().clear().unwrap();
         session.wait(cleared).unwrap();
         store.engine().reclaim().unwrap();
         let used = store.stats().used_bytes;
-        // The arrays, and headers of chunks; later a chunk more or less. What was there had a megabyte.
+        // The arrays, and headers of chunks; later a chunk more or less. The bug left a megabyte.
         let most = if round == 0 { 100 << 10 } else { before + 4096 };
         assert!(used <= most, "round {round}: {used}, and {before} before");
         before = used;

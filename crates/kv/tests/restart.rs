@@ -1,8 +1,8 @@
-//! Restarts that begin with an index checkpoint: never wrong, whatever has happened since the checkpoint, and
-//! whatever is asked before the rest is verified.
+//! Restarts that begin with an index checkpoint are never wrong, whatever happened since the checkpoint, and
+//! whatever is read before the rest is verified.
 //!
-//! A pool is killed by taking its files while nothing runs, and opened without background threads, so that
-//! what was not verified stays so until somebody asks for it.
+//! A pool is killed by copying its files while nothing runs, and opened without background threads, so that
+//! blocks stay unverified until a call needs them.
 
 mod support;
 
@@ -47,12 +47,12 @@ impl Bed {
         options.initial_bytes = 1 << 20;
         options.chunk_bytes = 1 << 20;
         options.max_bytes = 16 << 20;
-        // So much that nothing is copied to the image while the files are taken.
+        // So large that nothing is copied to the image while the files are taken.
         options.log_bytes = 64 << 20;
         options.dimms = 2;
         options.fixed = fixed.then_some((8, 64));
         options.clock = Some(clock_of(&clock));
-        // Only when it is asked for.
+        // Only on request.
         options.checkpoint_bytes = 0;
         Bed {
             directory: directory.unwrap(),
@@ -77,7 +77,7 @@ impl Bed {
         Run { opened, session }
     }
 
-    /// What a kill of this run leaves, opened again.
+    /// The pool after a kill of this run, opened again.
     fn kill(&self, mut run: Run) -> Run {
         let ticket = run.session.commit().unwrap();
         run.session.wait(ticket).unwrap();
@@ -170,7 +170,7 @@ fn value_of(random: &mut StdRng) -> Vec<u8> {
     vec![random.random(); length]
 }
 
-/// A few calls at random, in the store and in the model.
+/// A few random calls, in the store and in the model.
 fn work(run: &mut Run, model: &mut Model, random: &mut StdRng, keys: u64, calls: u32) {
     for _ in 0..calls {
         let key = key_of(random.random_range(0..keys));
@@ -221,7 +221,7 @@ fn work(run: &mut Run, model: &mut Model, random: &mut StdRng, keys: u64, calls:
     }
 }
 
-/// Kill after kill, with a checkpoint now and then, verification left off at any point.
+/// Kill after kill, with occasional checkpoints; verification stops at any point.
 #[test]
 fn a_restart_is_never_wrong() {
     let seed = seed();
@@ -275,7 +275,7 @@ fn a_restart_is_never_wrong() {
     }
 }
 
-/// What was removed after the checkpoint is marked dead, and still in the copy of the index.
+/// A key removed after the checkpoint is marked dead, but still in the copy of the index.
 #[test]
 fn what_was_removed_since_stays_removed() {
     let bed = Bed::new(Medium::Emulated, false);
@@ -294,7 +294,7 @@ fn what_was_removed_since_stays_removed() {
     run = bed.kill(run);
     assert!(run.is_unverified());
     run.holds(&model, 399, "unverified");
-    // Made again, and removed again, while nobody has verified.
+    // Put again, and removed again, before verification.
     for number in (0..399).step_by(6) {
         run.put(&key_of(number), b"again");
         model.insert(key_of(number), b"again".to_vec());
@@ -309,7 +309,7 @@ fn what_was_removed_since_stays_removed() {
     run.is_sound(&model, "after another kill");
 }
 
-/// A checkpoint that does not verify is no checkpoint: everything is read instead.
+/// A checkpoint that does not verify does not count: everything is read instead.
 #[test]
 fn a_damaged_checkpoint_is_left_alone() {
     let bed = Bed::new(Medium::Emulated, false);
@@ -325,7 +325,7 @@ fn a_damaged_checkpoint_is_left_alone() {
     let frozen = Frozen::take(bed.directory.path());
     drop(run);
     let mut written = support::frozen::changed_words(before.image(), frozen.image());
-    // The first words of a block say what it is, and without them nothing is sound.
+    // The first words of a block tell its kind; without them nothing is sound.
     written.retain(|at| at % 8192 >= 16);
     assert!(
         written.len() > 399,

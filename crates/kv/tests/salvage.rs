@@ -1,5 +1,5 @@
-//! Damaged pools that are salvaged: what verifies is there, what does not is an error and is listed, no value
-//! is wrong, and nothing of the pool changes.
+//! Salvaged pools: what verifies is readable, the rest is an error and is listed, no value is wrong, and
+//! nothing of the pool changes.
 
 mod support;
 
@@ -24,14 +24,14 @@ test_each_engine!(
     a_pool_without_superblocks,
 );
 
-/// Where an engine begins to read.
+/// The first byte that an engine reads.
 const ROOT_PAGE: Range<usize> = 8192..12_288;
 
-/// A pool, and what was in it.
+/// A pool, and its contents.
 struct Taken {
     frozen: Frozen,
     model: Contents,
-    /// Keys that were removed.
+    /// Removed keys.
     gone: BTreeSet<Vec<u8>>,
 }
 
@@ -64,7 +64,7 @@ fn filled(bed: &Bed, is_closed: bool) -> Taken {
                 key.resize(30_000, b'k');
             }
             let value = match number % 4 {
-                // What may have a size of its own.
+                // Records that may have the fixed size.
                 0 => u128::from(number + round).to_le_bytes().to_vec(),
                 _ => vec![(number + 100 * round) as u8; length],
             };
@@ -93,7 +93,7 @@ fn filled(bed: &Bed, is_closed: bool) -> Taken {
     }
 }
 
-/// What reads of a salvaged store gave.
+/// The reads of a salvaged store.
 #[derive(Debug, Default)]
 struct Outcome {
     refused: Vec<String>,
@@ -127,13 +127,13 @@ fn read_all(session: &mut Session, taken: &Taken) -> Outcome {
     outcome
 }
 
-/// Salvages a pool that is damaged; nothing of it changes.
+/// Salvages a damaged pool; nothing of it changes.
 fn salvaged(bed: &Bed, damaged: &Frozen, taken: &Taken) -> (Outcome, Vec<Finding>) {
     damaged.lay(&bed.path());
     let store = open(bed, true).unwrap_or_else(|error| panic!("salvage: {error}"));
     let mut session = store.session().unwrap();
     let outcome = read_all(&mut session, taken);
-    // What an iteration shows is what reads are about.
+    // Iteration and reads must agree.
     for key in session.keys() {
         let key = key.unwrap();
         let is_known = taken.model.contains_key(&key) || taken.gone.contains(&key);
@@ -158,14 +158,14 @@ fn salvaged(bed: &Bed, damaged: &Frozen, taken: &Taken) -> (Outcome, Vec<Finding
     (outcome, findings)
 }
 
-/// Of a pool with one damaged byte.
+/// Judges a pool with one damaged byte.
 fn judge(bed: &Bed, damaged: &Frozen, taken: &Taken, place: &str) -> bool {
     let (outcome, findings) = salvaged(bed, damaged, taken);
     let place = format!("{place}: {outcome:?}, {findings:?}");
     let lost = outcome.refused.len() + outcome.absent.len() + outcome.wrong.len();
     let says = |what: &str| findings.iter().any(|one| one.what.contains(what));
     assert!(lost <= 1, "{place}");
-    // Of a record that does not verify the key may be what is damaged.
+    // If a record does not verify, its key may be the damaged part.
     let is_unsure = says("may be wrong") || says("do not say") || says("how it may begin");
     assert!(outcome.absent.is_empty() || is_unsure, "{place}");
     assert!(outcome.wrong.is_empty() || is_unsure, "{place}");
@@ -174,7 +174,7 @@ fn judge(bed: &Bed, damaged: &Frozen, taken: &Taken, place: &str) -> bool {
         "{place}"
     );
     assert!(lost == 0 || !findings.is_empty(), "{place}");
-    // Of what is known to be damaged nobody is told that it is absent.
+    // No read of a key that is known to be damaged says "absent".
     let keys = findings
         .iter()
         .filter(|one| !one.what.contains("how it may begin"));
@@ -183,7 +183,7 @@ fn judge(bed: &Bed, damaged: &Frozen, taken: &Taken, place: &str) -> bool {
         .collect();
     let mut told = outcome.absent.iter().chain(&outcome.wrong);
     assert!(told.all(|key| !keys.contains(key)), "{place}");
-    // A normal open refuses, or has the same, and an error for one key at most.
+    // A normal open refuses, or has the same contents, with an error for one key at most.
     match open(bed, false) {
         Err(error) => {
             assert!(error.is_damage(), "{place}: {error}");
@@ -210,7 +210,7 @@ fn beds(engine: EngineKind) -> Vec<Bed> {
     beds
 }
 
-/// Places in the parts of an image that are not zeros.
+/// Offsets in nonzero parts of an image.
 fn places(image: &[u8], random: &mut StdRng, count: usize) -> Vec<usize> {
     places_in(image, DATA_AT..image.len(), random, count)
 }
@@ -255,14 +255,14 @@ fn one_byte_of_a_killed_store(engine: EngineKind) {
             listed += usize::from(!findings.is_empty());
             let lost = outcome.absent.len() + outcome.wrong.len();
             let place = format!("byte {at}: {outcome:?}, {findings:?}");
-            // The last writes before a kill cannot be told from ones that were torn.
+            // The last writes before a kill cannot be told from torn ones.
             assert!(lost <= 1, "{place}");
         }
         assert!(listed > 20, "{listed} of 100 listed");
     }
 }
 
-/// A part of the medium that cannot be read, say.
+/// An unreadable part of the medium, for example.
 fn a_sector_of_zeros(engine: EngineKind) {
     let mut random = StdRng::seed_from_u64(seed());
     for bed in beds(engine) {
@@ -282,7 +282,7 @@ fn a_sector_of_zeros(engine: EngineKind) {
     }
 }
 
-/// Whatever is damaged, a salvage ends, and what it gives was there once.
+/// Whatever is damaged, a salvage ends, and each value that it returns existed once.
 fn many_bytes(engine: EngineKind) {
     let mut random = StdRng::seed_from_u64(seed());
     for is_closed in [true, false] {
@@ -315,7 +315,7 @@ fn one_byte_of_the_redo_log(engine: EngineKind) {
         let (outcome, findings) = salvaged(&bed, &damaged, &taken);
         let lost = outcome.absent.len() + outcome.wrong.len() + outcome.refused.len();
         let place = format!("{at}: {outcome:?}, {findings:?}");
-        // The end of the log cannot be told from one that was torn.
+        // Damage at the end of the log cannot be told from a torn end.
         assert!(lost <= 1 || !findings.is_empty(), "{place}");
         if let Some(of_log) = findings.iter().find(|one| one.file.is_some()) {
             listed += 1;
@@ -348,7 +348,7 @@ fn a_pool_without_superblocks(engine: EngineKind) {
     taken.frozen.lay(&bed.path());
     let refused = open(&bed, true).map(drop).unwrap_err();
     assert!(refused.to_string().contains("salvage"), "{refused}");
-    // One copy will do.
+    // One copy suffices.
     taken.frozen.image_mut()[100] ^= 1;
     let (outcome, findings) = salvaged(&bed, &taken.frozen, &taken);
     assert_eq!(outcome.refused.len() + outcome.absent.len(), 0);

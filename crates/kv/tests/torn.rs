@@ -1,8 +1,8 @@
 //! Crash images: a store killed between any two of its stores to memory, at the granularity of memory.
 //!
-//! A session runs a few operations on emulated persistent memory; `support/history.rs` says which images a
-//! crash may have left, a random choice of them is built, and each goes through the real recovery. What must
-//! hold, whatever the image:
+//! A session runs a few operations on emulated persistent memory. `support/history.rs` lists the images that
+//! a crash may have left; a random choice of them is built, and each goes through the real recovery. For
+//! every image:
 //! - the store holds exactly what was acknowledged; the operation in flight is there whole or not at all, and
 //!   it is there if all its stores are;
 //! - `check` finds nothing;
@@ -22,10 +22,10 @@ use support::frozen::{DATA_AT, Frozen, changed_words, word};
 use support::history::{Cut, History, Part, Shape, part};
 use support::{Bed, seed};
 
-/// Value lengths that meet every place a record can lie with blocks of two pages: page, block, chain.
+/// Value lengths for every place of a record with blocks of two pages: page, block, chain.
 const LENGTHS: [usize; 9] = [0, 5, 16, 90, 700, 3_000, 5_000, 9_000, 20_000];
 
-/// A store whose history is taken, and the place where its images are opened.
+/// A store whose history is recorded, and the place where its images are opened.
 struct Lab {
     bed: Bed,
     trial: Bed,
@@ -72,7 +72,7 @@ impl Lab {
         })
     }
 
-    /// A key, often the one before: what an operation leaves unfenced matters most to the next of its key.
+    /// A key, often the last one: the unfenced stores of an operation matter most to the next one of its key.
     fn key(&mut self) -> Vec<u8> {
         if self.random.random_bool(0.3) && !self.recent.is_empty() {
             return self.recent.clone();
@@ -183,7 +183,7 @@ impl Lab {
         shape
     }
 
-    /// A fresh store with some contents, and what a few operations do to it.
+    /// A fresh store with some contents, and the effects of a few operations.
     fn history(&mut self) -> History {
         self.bed = Bed::shaped(
             (self.block_bytes / 4096) as u32,
@@ -258,7 +258,7 @@ impl Lab {
         }
     }
 
-    /// Recovery of one image, of the same recovery cut short, and of what came after it.
+    /// Recovers one image, recovers it again after an interruption, and after later writes.
     fn recovers(&mut self, frozen: &Frozen, allowed: &[&Contents], no_journal: bool, when: &str) {
         self.images += 1;
         let (held, recovered) = self.opens_as(frozen, allowed, when);
@@ -266,7 +266,7 @@ impl Lab {
             && self.images.is_multiple_of(4)
             && let Some(cut_short) = self.cut_recovery(frozen, &recovered)
         {
-            // What a reader may have been shown has to stay.
+            // A reader may have seen it, so it must stay.
             self.opens_as(&cut_short, &[&held], &format!("{when}, recovery cut short"));
         }
         let store = Lab::open(&self.trial);
@@ -280,7 +280,7 @@ impl Lab {
         self.opens_as(&killed, &[&model], &format!("{when}, {what}, killed"));
     }
 
-    /// Opens an image; returns what it held and what the kill right after recovery leaves.
+    /// Opens an image; returns its contents and the image after a kill right after recovery.
     fn opens_as(
         &mut self,
         frozen: &Frozen,
@@ -309,7 +309,7 @@ impl Lab {
         (found, recovered)
     }
 
-    /// Recovery without a journal marks losers, fences, and seals open pages, later ones first: gives an
+    /// Recovery without a journal marks losers, fences, and seals open pages, later ones first: returns an
     /// image with a part of the one or of the other.
     fn cut_recovery(&mut self, before: &Frozen, after: &Frozen) -> Option<Frozen> {
         let (old, new) = (before.image(), after.image());
@@ -335,7 +335,7 @@ impl Lab {
                 }
             }
         };
-        // The tails of later pages are fenced before that of the first open page is stored, so of a block
+        // The tails of later pages are fenced before that of the first open page is stored. So of a block
         // with several only the last one may be missing, and this test does not know which that is.
         let block = |at: usize| at / self.block_bytes;
         let is_lone = |at: &usize| {
@@ -416,9 +416,8 @@ fn fixed_size_records_edited_in_place() {
     run(1, true, 16, 40);
 }
 
-/// The record that begins a page was taken as proof that the page before it was whole, but that page's tail
-/// word travels under the same fence: a crash that lost the word and kept the record made a sound pool
-/// "damaged".
+/// Recovery took the record that begins a page as proof that the page before it was whole. But that page's
+/// tail word shares its fence: a crash that lost the word and kept the record made a sound pool "damaged".
 #[test]
 fn a_record_that_begins_a_page_proves_nothing() {
     let bed = Bed::emulated();

@@ -1,5 +1,5 @@
-//! The holes of Bullet. Stores have four small logs; a background thread gleans whenever it likes, besides
-//! what the tests ask for.
+//! The holes of Bullet. Stores have four small logs; a background thread gleans at any time, in addition to
+//! the tests.
 
 use crate::map;
 use crate::support::contents::{Contents, assert_holds, assert_sound};
@@ -15,13 +15,12 @@ fn bed() -> Bed {
     Bed::emulated().of(EngineKind::Bullet)
 }
 
-/// Tables of so few buckets that keys share rows and chains, and that they grow.
+/// Tables of so few buckets that keys share rows and chains, and tables grow.
 fn crowded(options: &mut Options) {
     options.bullet.depth = 2;
 }
 
-/// What a kill at this moment leaves. Nothing has changed while the image was taken if another one is the
-/// same.
+/// The image after a kill at this moment. Two equal images prove that nothing changed meanwhile.
 fn frozen(bed: &Bed) -> Frozen {
     loop {
         let image = Frozen::take(&bed.path());
@@ -38,7 +37,7 @@ fn opened(image: &Frozen) -> (Bed, Store) {
     (elsewhere, store)
 }
 
-/// A kill at this moment keeps `wanted`; and so does one after the recovery from it.
+/// A kill at this moment keeps `wanted`; so does another after the recovery.
 fn assert_kept(bed: &Bed, wanted: &Contents, when: &str) {
     let (place, store) = opened(&frozen(bed));
     assert_holds(&store, wanted, when);
@@ -50,8 +49,8 @@ fn reclaim(store: &Store) {
     store.engine().reclaim().unwrap();
 }
 
-/// A newer record of a key was applied and its log's head had moved, an older one was in another log, whose
-/// head had not: after a crash the older one was in front of the back, which had the newer.
+/// A newer record of a key was applied and reclaimed; an older one in another log was not. After a crash the
+/// older one was in front of the back, which had the newer.
 #[test]
 fn hole_b1_no_older_record_is_left_behind() {
     let bed = bed();
@@ -73,7 +72,7 @@ fn hole_b1_no_older_record_is_left_behind() {
     }
 }
 
-/// Nobody knew after a crash which of a key's records is the newest: logs were replayed one after the other.
+/// After a crash the newest of a key's records was unknown: logs were replayed one after another.
 #[test]
 fn hole_b2_the_newest_record_counts_in_whichever_log() {
     let bed = bed();
@@ -94,8 +93,8 @@ fn hole_b2_the_newest_record_counts_in_whichever_log() {
     assert_kept(&bed, &model, "killed");
 }
 
-/// A gleaner passed over a record because another one held its key, and the log's head passed it, too: it was
-/// applied by nobody.
+/// A gleaner skipped a record because another one held its key, and the log's head passed it, too: no gleaner
+/// applied it.
 #[test]
 fn hole_b3_no_gleaner_passes_over_a_record() {
     let bed = bed();
@@ -133,8 +132,8 @@ fn hole_b3_no_gleaner_passes_over_a_record() {
     assert_kept(&bed, &model, "killed");
 }
 
-/// That a record was applied was noted after its transaction: an increment or an append was done again after
-/// a crash.
+/// A record was noted as applied only after its transaction: after a crash an increment or an append was
+/// applied twice.
 #[test]
 fn hole_b4_changes_are_applied_once() {
     let bed = bed();
@@ -160,7 +159,7 @@ fn hole_b4_changes_are_applied_once() {
     }
 }
 
-/// A removal took the key's version along; an older put in another log brought the key back.
+/// A removal took the key's version with it; an older put in another log brought the key back.
 #[test]
 fn hole_b5_a_removal_outlives_what_it_removed() {
     let bed = bed();
@@ -182,7 +181,7 @@ fn hole_b5_a_removal_outlives_what_it_removed() {
     }
 }
 
-/// The front showed a write before its record was durable: it was read, and then lost.
+/// The front showed a write before its record was durable: a reader saw it, then it was lost.
 #[test]
 fn hole_b6_nobody_sees_what_is_not_committed() {
     let bed = bed();
@@ -199,7 +198,7 @@ fn hole_b6_nobody_sees_what_is_not_committed() {
     assert_kept(&bed, &model, "committed and killed");
 }
 
-/// A key that was not applied yet had left the front: a look-up went to the back, which had its former state.
+/// A key left the front before it was applied: a look-up in the back found its old state.
 #[test]
 fn hole_b7_the_back_is_asked_only_for_what_the_front_has_not() {
     let bed = bed();
@@ -234,7 +233,7 @@ fn hole_b7_the_back_is_asked_only_for_what_the_front_has_not() {
     assert_holds(&store, &model, "gleaned");
 }
 
-/// At the end of what was logged there was a record of an earlier lap, or half of one, and it counted.
+/// After the end of a log there was a record of an earlier lap, or half of one, and it counted.
 #[test]
 fn hole_b8_neither_former_laps_nor_halves_count() {
     let bed = bed();
@@ -263,10 +262,10 @@ fn hole_b8_neither_former_laps_nor_halves_count() {
     });
 }
 
-/// `write` makes some keys; images in which only so many of the words that it stored are durable have all of
-/// them or none.
+/// `write` makes some keys; an image with only a part of its stored words durable has all of the keys or
+/// none.
 fn assert_each_part_is_all_or_nothing(bed: &Bed, write: impl FnOnce(&mut Session)) {
-    // Nobody gleans what is written before an image of it is there: no crash leaves any part of that at all.
+    // No gleaner runs before the image is taken: no crash leaves a part of that.
     let writing = crate::quiet(bed);
     let mut session = writing.session().unwrap();
     let before = frozen(bed);
@@ -293,8 +292,8 @@ fn assert_each_part_is_all_or_nothing(bed: &Bed, write: impl FnOnce(&mut Session
     }
 }
 
-/// The pointer to a key's last record was persistent, and was cleared before that was durable: the old one
-/// led into space that had been used again.
+/// The pointer to a key's last record was persistent, and cleared before that was durable: the old one led
+/// into reused space.
 #[test]
 fn hole_b9_nothing_is_read_where_a_former_record_was() {
     let bed = bed();
@@ -304,7 +303,7 @@ fn hole_b9_nothing_is_read_where_a_former_record_was() {
     for round in 1..6u8 {
         reclaim(&store);
         let mut model = Contents::new();
-        // The log goes round, over the record that the node of the key still names.
+        // The log goes round, over the record that the key's node still names.
         for filler in 0..1500u16 {
             session.put(&filler.to_le_bytes(), &[round; 30]).unwrap();
             model.insert(filler.to_le_bytes().to_vec(), vec![round; 30]);
@@ -339,7 +338,7 @@ fn hole_b10_no_lock_survives_a_crash() {
     assert_kept(&place, &Contents::new(), "and killed");
 }
 
-/// Writers waited for room in a log with a key locked that the gleaner wanted, and a client's requests
+/// Writers waited for room in a log while holding a key lock that the gleaner needed, and a client's requests
 /// changed their order when its thread became a gleaner.
 #[test]
 fn hole_b11_full_logs_stop_nobody_and_keep_the_order() {
@@ -355,7 +354,7 @@ fn hole_b11_full_logs_stop_nobody_and_keep_the_order() {
             scope.spawn(move || {
                 let mut session = store.session().unwrap();
                 for round in 0..200u16 {
-                    // More than a log holds, between two commits, and the same keys for everybody.
+                    // More than a log holds, between two commits, with the same keys for all threads.
                     for number in 0..20u8 {
                         let value = [&round.to_le_bytes()[..], &[thread; 400]].concat();
                         session.submit_put(&[number], &value).unwrap();
@@ -383,8 +382,8 @@ fn hole_b11_full_logs_stop_nobody_and_keep_the_order() {
     }
 }
 
-/// Allocation was not part of the transaction, and its record was cut off before its words were durable: room
-/// leaked, or was given out twice.
+/// Allocation was not part of the transaction, and its record was truncated before its words were durable:
+/// room leaked, or was allocated twice.
 #[test]
 fn hole_b12_no_room_is_lost_or_given_out_twice() {
     let bed = bed();
@@ -415,7 +414,7 @@ fn hole_b12_no_room_is_lost_or_given_out_twice() {
     }
 }
 
-/// Several keys were records of several logs, of which a crash kept some.
+/// The keys of a batch were records of several logs, of which a crash kept some.
 #[test]
 fn hole_b13_a_batch_is_there_whole_or_not_at_all() {
     let bed = bed();
@@ -424,7 +423,7 @@ fn hole_b13_a_batch_is_there_whole_or_not_at_all() {
     session.put(b"before", b"value").unwrap();
     reclaim(&store);
     drop((session, store));
-    // In an entry of the log, and in the heap because no log has room for it.
+    // In an entry of the log, and in the heap, for which a log has no room.
     for (first, length) in [(0, 40), (100, 1500)] {
         assert_each_part_is_all_or_nothing(&bed, |session| {
             let value = vec![9; length];

@@ -8,9 +8,9 @@ use crate::support::keys::independent_keys;
 use crate::{BLOCK, after_kill, map, opened, quiet, without_marks};
 use everdram::{Error, Session, Store};
 
-/// A crash after the new copy was durable and before the old one was marked dead leaves two. Recovery picked
-/// one and left the other alone; a later delete removed only the first, and the next crash brought the other
-/// back.
+/// A crash after the new copy was durable and before the old one was marked dead leaves two copies. Recovery
+/// picked one and ignored the other; a later delete removed only the first, and the next crash brought the
+/// other back.
 #[test]
 fn hole_v1_losers_do_not_resurrect() {
     let bed = Bed::emulated();
@@ -23,7 +23,7 @@ fn hole_v1_losers_do_not_resurrect() {
     let (place, store) = opened(&crashed);
     assert_eq!(store.stats().recovered_losers, 1);
     assert_holds(&store, &map(&[(b"key", b"new")]), "the newer copy wins");
-    // The loser is dead for good before anybody gets an answer, so a crash now changes nothing.
+    // The loser is dead for good before any answer, so a crash now changes nothing.
     let (_again, twice) = after_kill(&place);
     assert_eq!(twice.stats().recovered_losers, 0);
     assert!(store.session().unwrap().delete(b"key").unwrap());
@@ -33,7 +33,7 @@ fn hole_v1_losers_do_not_resurrect() {
 }
 
 /// The same crash with the newer copy deleted: its delete was durable, the mark of the older copy was not. A
-/// dead record has to keep everything older dead.
+/// dead record must keep everything older dead.
 #[test]
 fn hole_v1_a_delete_outlives_the_copies_before_it() {
     let bed = Bed::emulated();
@@ -55,7 +55,7 @@ fn hole_v1_a_delete_outlives_the_copies_before_it() {
     let (place, killed) = opened(&crashed);
     assert_eq!(killed.stats().recovered_losers, 1);
     assert_holds(&killed, &model, "the delete holds");
-    // Also once the tombstone itself is gone.
+    // Even after the tombstone itself is gone.
     killed
         .session()
         .unwrap()
@@ -71,21 +71,21 @@ fn hole_v1_a_delete_outlives_the_copies_before_it() {
 }
 
 /// On files the marks of replaced records stay in caches for long. The newer record is removed, and
-/// compaction drops it: what it kept dead must be marked durably by then.
+/// compaction drops it: the marks of its predecessors must be durable by then.
 #[test]
 fn hole_v1_on_files_a_dropped_tombstone_leaves_its_elders_dead() {
     let bed = Bed::file_in_memory();
     let quiet = |bed: &Bed| {
         bed.open_with(|options| {
             options.reclaim_background = false;
-            // So much that nothing is copied to the image: marks that the log does not have are lost.
+            // So large that nothing is copied to the image: marks that the log lacks are lost.
             options.log_bytes = 64 << 20;
         })
     };
     let store = quiet(&bed);
     let mut session = store.session().unwrap();
     session.put(b"key", b"old").unwrap();
-    // The page is full, and is not flushed again for its own sake.
+    // The page is full, and is not flushed again on its own.
     session.put(b"fills the page", &[1; 3_900]).unwrap();
     session.put(b"the next page", &[2; 3_900]).unwrap();
     let mut other = store.session().unwrap();
@@ -112,14 +112,14 @@ fn hole_v1_on_files_a_dropped_tombstone_leaves_its_elders_dead() {
     assert_holds(&killed, &model, "compacted and killed");
 }
 
-/// The number of used blocks was made durable as a count, after a block was handed out: a record acknowledged
+/// The number of used blocks became durable as a count, after a block was handed out. A record acknowledged
 /// in a later block was never scanned when an earlier block's owner was slower.
 #[test]
 fn hole_v4_a_block_is_scanned_whoever_was_first() {
     let bed = Bed::emulated();
     let store = quiet(&bed);
     let mut sessions: Vec<Session> = (0..12).map(|_| store.session().unwrap()).collect();
-    // One thread has all the sessions, so nobody may wait for a lock that another keeps.
+    // One thread has all the sessions, so none may wait for another's lock.
     let keys = independent_keys::<12>(&store);
     let mut model = Contents::new();
     for (number, (session, key)) in sessions.iter_mut().zip(keys).enumerate().rev() {
@@ -141,8 +141,8 @@ fn hole_v4_a_block_is_scanned_whoever_was_first() {
     assert_sound(&killed, "killed");
 }
 
-/// Lock bytes and owner bits lay in persistent memory: after a crash they said that somebody who was gone
-/// held a page, readers waited for ever and the block was never reclaimed.
+/// Lock bytes and owner bits were in persistent memory. After a crash they named a dead owner: readers waited
+/// forever, and the block was never reclaimed.
 #[test]
 fn hole_v5_no_lock_survives_a_crash() {
     let bed = Bed::emulated();
@@ -166,8 +166,8 @@ fn hole_v5_no_lock_survives_a_crash() {
     assert!(killed.stats().blocks_reclaimed >= 4, "{:?}", killed.stats());
 }
 
-/// Others read the new value before the old record was gone; after a crash the copy at the higher place won,
-/// and that was the old one: read, then lost.
+/// Other sessions read the new value before the old record was dead. After a crash the copy at the higher
+/// place won, which was the old one: read, then lost.
 #[test]
 fn hole_v12_what_was_read_stays_wherever_the_old_copy_lies() {
     let bed = Bed::emulated();
@@ -197,8 +197,8 @@ fn hole_v12_what_was_read_stays_wherever_the_old_copy_lies() {
     }
 }
 
-/// A file that had grown was not what its metadata said: bytes beyond the end of the image, or an image that
-/// ends before the pool does.
+/// A grown file contradicted its metadata: bytes after the end of the image, or an image that ends before the
+/// pool does.
 #[test]
 fn hole_v17_a_growth_cut_short_is_no_growth() {
     for bed in [Bed::emulated(), Bed::file_in_memory()] {

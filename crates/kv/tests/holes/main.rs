@@ -1,5 +1,5 @@
-//! The holes that the published design leaves open, one test each, by the numbers of `docs/engines.md`. Each
-//! opens with the story of how acknowledged data was lost or came back.
+//! The holes of the published design, one test each, by the numbers of `docs/engines.md`. Each opens with the
+//! story of how acknowledged data was lost or came back.
 //!
 //! "Killed" means: the image is copied while the store is open, and the copy is opened elsewhere.
 
@@ -24,7 +24,7 @@ fn quiet(bed: &Bed) -> Store {
     bed.open_with(|options| options.reclaim_background = false)
 }
 
-/// What a kill at this moment leaves, opened in a place of its own.
+/// The pool after a kill at this moment, opened in a place of its own.
 fn after_kill(bed: &Bed) -> (Bed, Store) {
     opened(&Frozen::take(&bed.path()))
 }
@@ -43,7 +43,7 @@ fn map(pairs: &[(&[u8], &[u8])]) -> Contents {
         .collect()
 }
 
-/// Takes the marks of dead records back to what they were in `before`: as if no fence had covered them.
+/// Restores the marks of dead records from `before`, as if no fence had covered them.
 fn without_marks(frozen: &Frozen, before: &Frozen) -> Frozen {
     let mut image = frozen.image().to_vec();
     let mut lost = 0;

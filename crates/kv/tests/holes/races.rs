@@ -28,7 +28,7 @@ fn while_compacting(store: &Store, threads: u64, work: impl Fn(u64, &mut Session
     });
 }
 
-/// Compaction put a key's old value back into the index although a put had just replaced it.
+/// Compaction put a key's old value back into the index after a put had replaced it.
 #[test]
 fn hole_v2_compaction_never_undoes_a_put() {
     let bed = Bed::emulated();
@@ -39,7 +39,7 @@ fn hole_v2_compaction_never_undoes_a_put() {
     let latest: Vec<AtomicU64> = (0..40).map(|_| AtomicU64::new(0)).collect();
     while_compacting(&store, 2, |thread, session| {
         for round in 0..100_000u64 {
-            // Some keys are written all the time, some seldom: those are what compaction finds alive.
+            // Some keys are written all the time, some seldom: compaction finds the latter alive.
             for number in (0..20u64).filter(|number| round % (1 + number * number) == 0) {
                 let index = thread * 20 + number;
                 session
@@ -68,8 +68,8 @@ fn hole_v2_compaction_never_undoes_a_put() {
     assert_eq!(killed.len(), 40);
 }
 
-/// A delete looked its record up, waited for a lock, and then removed whatever the index had by then; an
-/// in-place update changed a record that had moved on.
+/// A delete looked up its record, waited for a lock, and then removed whatever the index had by then; an
+/// in-place update changed a record that had moved.
 #[test]
 fn hole_v3_delete_and_update_look_again() {
     let bed = Bed::shaped(6, Some((8, 16)));
@@ -166,8 +166,7 @@ fn hole_v6_a_reader_never_takes_reused_bytes_for_its_record() {
     );
 }
 
-/// A freed block could be handed to two owners, and was reused while readers and recovery still knew its old
-/// contents.
+/// A freed block could get two owners, and was reused while readers and recovery still knew its old contents.
 #[test]
 fn hole_v14_a_block_has_one_owner() {
     let bed = Bed::emulated();
@@ -205,7 +204,7 @@ fn hole_v15_nobody_waits_in_a_circle() {
         let store = quiet(bed);
         while_compacting(&store, 4, |thread, session| {
             for round in 0..bed.scaled(200) as u32 {
-                // Every other thread goes through the same keys the other way round.
+                // Every other thread takes the same keys in reverse order.
                 for step in 0..6u32 {
                     let number = if thread % 2 == 0 { step } else { 5 - step };
                     session

@@ -1,4 +1,4 @@
-//! Holes in how records lie in pages and what their checks cover.
+//! Holes in the layout of records and the coverage of their checks.
 
 use crate::support::Bed;
 use crate::support::contents::{Contents, assert_holds, assert_sound};
@@ -6,8 +6,8 @@ use crate::support::frozen::{DATA_AT, Frozen, changed_words, word};
 use crate::{after_kill, map, opened, quiet};
 use everdram::{Error, Store};
 
-/// Flushing stepped 64 bytes at a time from an unaligned start and missed the last line. On files a line that
-/// was not flushed is not in the log, so this medium shows it.
+/// Flushing stepped 64 bytes at a time from an unaligned start and missed the last line. On files an
+/// unflushed line is not in the log, so this medium shows it.
 #[test]
 fn hole_v7_the_last_line_of_every_record_is_flushed() {
     let bed = Bed::file_in_memory();
@@ -25,7 +25,7 @@ fn hole_v7_the_last_line_of_every_record_is_flushed() {
     assert_holds(&quiet(&elsewhere), &model, "killed");
 }
 
-/// What a single put changes, word by word: the image before it, after it, and where they differ.
+/// The effect of one put, word by word: the image before it, after it, and where they differ.
 fn one_put() -> (Frozen, Frozen, Vec<usize>, Contents) {
     let bed = Bed::emulated();
     let store = quiet(&bed);
@@ -39,7 +39,7 @@ fn one_put() -> (Frozen, Frozen, Vec<usize>, Contents) {
     (before, after, changed, map(&[(b"before", &[1; 77])]))
 }
 
-/// Asserts that a record of which only some words arrived is not there.
+/// Asserts that a record of which only some words arrived does not count.
 fn assert_no_torn_record(keep: impl Fn(usize, usize) -> bool) {
     let (before, after, changed, model) = one_put();
     for round in 0..changed.len() {
@@ -64,13 +64,13 @@ fn hole_v8_torn_lengths_are_not_followed() {
     assert_no_torn_record(|round, index| index != round);
 }
 
-/// The valid bit went out with the data, not after it: a crash kept the bit and lost the data.
+/// The valid bit left the cache with the data, not after it: a crash kept the bit and lost the data.
 #[test]
 fn hole_v9_a_record_without_its_data_is_none() {
     assert_no_torn_record(|round, index| index < round);
 }
 
-/// A reused page kept valid records of its earlier life behind the new tail.
+/// A reused page had valid records of its earlier life after the new tail.
 #[test]
 fn hole_v10_bytes_of_an_earlier_life_stay_dead() {
     let bed = Bed::emulated();
@@ -92,7 +92,7 @@ fn hole_v10_bytes_of_an_earlier_life_stay_dead() {
         }
         store.engine().reclaim().unwrap();
     }
-    // A few records at the start of blocks whose rest is full of the past.
+    // A few records at the start of blocks full of old data.
     let mut model = Contents::new();
     for number in 0..3u8 {
         store
@@ -108,7 +108,7 @@ fn hole_v10_bytes_of_an_earlier_life_stay_dead() {
 }
 
 /// Length 0 meant "the value is on the next page": an empty value read garbage, and key and value pages were
-/// deleted and compacted apart from each other.
+/// deleted and compacted separately.
 #[test]
 fn hole_v11_empty_and_many_page_values_are_whole() {
     let bed = Bed::emulated();
@@ -129,8 +129,8 @@ fn hole_v11_empty_and_many_page_values_are_whole() {
     assert_holds(&store, &model, "at the end");
 }
 
-/// In-place updates of up to 64 bytes were called atomic; power fails between words. And a record's checksum
-/// did not hold any more after one.
+/// In-place updates of up to 64 bytes were called atomic, but power fails between words. And they invalidated
+/// a record's checksum.
 #[test]
 fn hole_v13_only_whole_words_change_in_place() {
     let bed = Bed::shaped(6, Some((8, 16)));
@@ -193,7 +193,7 @@ fn hole_v16_a_damaged_value_is_an_error() {
     );
 }
 
-/// Fingerprints without a key let a client choose keys that collide, and checksums without one let it forge
+/// Fingerprints without a key let a client choose colliding keys, and checksums without one let it forge
 /// records inside its values.
 #[test]
 fn hole_v18_checks_are_keyed_for_each_pool() {
@@ -221,7 +221,7 @@ fn hole_v18_checks_are_keyed_for_each_pool() {
         word(two.image(), record + 16),
         "the checks are the same"
     );
-    // A record copied from the other pool, whole and to its own place, is none.
+    // A record copied from the other pool, whole and to its own place, does not count.
     let mut forged = one.clone();
     forged.image_mut()[record..record + 48].copy_from_slice(&two.image()[record..record + 48]);
     let (_place, store) = opened(&forged);

@@ -1,9 +1,9 @@
-//! Damage to pools of the engine `bullet`: closed ones, whose logs are empty, and what a kill leaves, with
-//! records in logs that nobody has gleaned.
+//! Damage to pools of the engine `bullet`: closed ones, whose logs are empty, and killed ones, with records
+//! that were never gleaned.
 //!
-//! One thing cannot be noticed, by design: what was written to a log since its last fence but one has nothing
-//! behind it that says it was fenced, so damage to it looks as if the power had failed while it was written.
-//! These tests leave out exactly that ([`Map::last`]), and damage that is in it and elsewhere.
+//! One kind of damage cannot be detected, by design: no later entry confirms what was written to a log after
+//! its last fence but one, so damage to it looks like a power failure during the write. These tests leave out
+//! exactly that ([`Map::last`]), and damage that is in it and elsewhere.
 
 use super::support::bullet::{Looked, Map};
 use super::*;
@@ -24,9 +24,8 @@ fn map_of(good: &Frozen, medium: Medium) -> Map {
     Looked::at(&bed.path(), medium).map()
 }
 
-/// A pool of the engine `bullet` as a kill leaves it: with an array that is being moved or has chains,
-/// objects of all sizes behind, and everything that can be in logs, about keys that are new, and keys that
-/// are behind.
+/// A killed pool of the engine `bullet`: with an array that is being moved or has chains, objects of all
+/// sizes in the back, and every kind of log record, for new keys and for keys of the back.
 pub(super) fn killed(bed: &Bed) -> (Frozen, Contents) {
     let store = bed.open_with(|options| {
         options.initial_bytes = 600 << 10;
@@ -88,7 +87,7 @@ pub(super) fn killed(bed: &Bed) -> (Frozen, Contents) {
     (Frozen::take(&bed.path()), model)
 }
 
-/// Every byte that is no record: all of the small ones, and some of those that there are many of.
+/// Every byte outside records: all of the rare kinds, and some of the frequent ones.
 fn metadata(good: &Frozen, medium: Medium) -> Vec<usize> {
     let map = map_of(good, medium);
     println!(
@@ -118,11 +117,10 @@ fn metadata(good: &Frozen, medium: Medium) -> Vec<usize> {
     positions.into_iter().skip(from).step_by(ONE_IN).collect()
 }
 
-/// Of the bytes to be damaged, one in so many is: without optimisation, each takes its time, and other runs
-/// choose others.
+/// The share of bytes to damage: without optimisation each is slow, and other runs choose others.
 const ONE_IN: usize = if cfg!(debug_assertions) { 8 } else { 1 };
 
-/// Bytes of records, in logs and behind.
+/// Bytes of records, in logs and in the back.
 fn records(good: &Frozen, medium: Medium) -> Vec<usize> {
     let mut random = StdRng::seed_from_u64(seed());
     let map = map_of(good, medium);

@@ -1,11 +1,11 @@
-//! Pools of the engine `bullet` that somebody has forged who knows the pool's secret: everything verifies,
-//! and nothing of it is sound. None makes the engine panic, go on for ever, or lose a key without an error.
+//! Forged pools of the engine `bullet`, by a forger who knows the pool's secret: everything verifies, and
+//! nothing is sound. None may make the engine panic, loop, or lose a key without an error.
 
 use super::support::bullet::Looked;
 use super::*;
 use everdram_pm::ROOT_AT;
 
-/// A pool to be forged: closed, with everything behind, or killed.
+/// A pool to be forged: closed and fully applied, or killed.
 struct Forger {
     looked: Looked,
     image: Frozen,
@@ -79,7 +79,7 @@ impl Forger {
         }
     }
 
-    /// Puts a record in force into area 0.
+    /// Writes a record in force into area 0.
     fn record(&mut self, ahead: u64, place: u64) {
         let area = self.looked.area(0);
         let number = self.looked.word(area) % (1 << 48) + ahead;
@@ -189,7 +189,7 @@ fn log_records_that_cannot_be_are_refused() {
         vec![operation(1 << 40, 6, b"", &[0; 8])],
         vec![operation(1 << 40, 8, b"", b"")],
         vec![operation(1 << 40, 99, key, b"value")],
-        // More than a log can have made of a value.
+        // More than a log can make of a value.
         (0..10)
             .map(|nth| operation((1 << 40) + nth, 3, key, &[7; 7_000]))
             .collect(),
@@ -204,8 +204,8 @@ fn log_records_that_cannot_be_are_refused() {
     assert_eq!(forger.outcome(), Ok("refused"), "an epoch of the future");
 }
 
-/// A parcel in a parcel: a chain of them would be as deep as the pool is large. And a value in a parcel that
-/// no node of the front has room for.
+/// An overflow record in an overflow record: a chain of them could be as deep as the pool is large. And a
+/// value in an overflow record that is too large for a node of the front.
 #[test]
 fn parcels_that_cannot_be_count_as_none() {
     for forged in [
@@ -213,7 +213,7 @@ fn parcels_that_cannot_be_count_as_none() {
         operation(1 << 40, 1, b"key-1", &vec![7; 70_000]),
     ] {
         let mut forger = Forger::of(filled);
-        // The last chunk has free lines at its end, and no more is needed than that they lie in the pool.
+        // The last chunk has free lines at its end; the forgery only needs to lie in the pool.
         let bytes = (8 + forged.len()) as u64;
         let extent = *forger.looked.pool.extents(2).last().unwrap();
         let at = (extent.at + extent.bytes - bytes) / 64 * 64;
@@ -230,7 +230,7 @@ fn parcels_that_cannot_be_count_as_none() {
     }
 }
 
-/// Keys that go.
+/// Removed keys.
 #[test]
 fn a_clear_of_countless_keys_overflows_nothing() {
     let mut forger = Forger::of(filled);
@@ -240,7 +240,7 @@ fn a_clear_of_countless_keys_overflows_nothing() {
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// Chains that go in circles, or on in something else: of each bucket that has objects.
+/// Chains that are cyclic, or continue in something else, for each bucket with objects.
 #[test]
 fn a_chain_that_leads_astray_is_met_by_whoever_follows_it() {
     for astray in [

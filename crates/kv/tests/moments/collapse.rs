@@ -1,12 +1,12 @@
-//! Write collapsing: while a pass is under way, somebody writes a key whose older record it has still to
-//! meet. Whatever is passed over then, a crash at any later fence keeps the newer state.
+//! Write collapsing: during a pass, a session writes a key whose older record the pass has still to meet.
+//! Whatever is skipped then, a crash at any later fence keeps the newer state.
 
 use crate::memory::Moment;
 use crate::place::{Contents, Outcome, Place, User, options};
 use everdram::Options;
 use std::sync::{Arc, Mutex};
 
-/// The record of `key` lies behind those of so many others, whose transactions are committed first.
+/// The record of `key` lies after those of these other keys, whose transactions are committed first.
 const OTHERS: std::ops::Range<u8> = 40..56;
 
 /// Room for all records in one log, and a row of the back for nearly every key.
@@ -18,7 +18,7 @@ fn roomy() -> Options {
     options
 }
 
-/// Writes `key` at the first fence of a pass, and judges what a crash at each later one leaves.
+/// Writes `key` at the first fence of a pass, and judges the images of crashes at each later one.
 fn during_a_pass(
     write: fn(&mut User, &[u8]),
     after: fn(&mut User, &[u8]),

@@ -9,7 +9,7 @@ use everdram_pm::lab;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Longer than anything here takes that ends at all.
+/// Longer than any test that ends.
 const NEVER: Duration = Duration::from_secs(20);
 
 /// Room for many entries, and a row of the back for nearly every key.
@@ -22,8 +22,7 @@ fn roomy() -> Options {
 }
 
 /// An entry carried the epoch in which its group began. So a newer record could be reclaimed with that epoch,
-/// and an older one of the same key, in another log and of a later epoch, stay: after a crash it was shown
-/// again.
+/// while an older one of the same key, in another log and of a later epoch, stayed: a crash brought it back.
 #[test]
 fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
     let place = Place::new(&options());
@@ -32,7 +31,7 @@ fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
     place.reclaim();
     first.0.put(&held, b"begins the group", 0).unwrap();
     second.put(&key, b"older");
-    // Begins the next epoch, and cannot end the one of the group.
+    // Begins the next epoch; the group keeps its own from ending.
     place.reclaim();
     second.put(&key, b"old");
     first.0.put(&key, b"new", 0).unwrap();
@@ -43,16 +42,16 @@ fn records_of_a_key_are_reclaimed_in_order() -> Outcome {
     place.at_each_fence(reclaim, durable, move |place| place.holds(&wanted))
 }
 
-/// A gleaner found a key's node and then waited for a row, or committed to be able to. Meanwhile the key was
-/// removed, and another gleaner took it out of both tables. The first one put the node that it had found into
-/// the back: the key was there again.
+/// A gleaner found a key's node and then waited for a row, or committed before it could wait. Meanwhile the
+/// key was removed, and another gleaner dropped it from both tables. The first one put the old node into the
+/// back: the key was there again.
 #[test]
 fn a_gleaner_looks_again_when_it_has_the_row() -> Outcome {
     looks_again(&roomy())
 }
 
-/// Where each record of a key is applied, what went before the node's own was put into the back without a
-/// second look: the key was there again, with an older value.
+/// With each record applied, the states before the node's own were put into the back without a second check:
+/// the key was there again, with an older value.
 #[test]
 fn a_gleaner_of_each_record_looks_again_when_it_has_the_row() -> Outcome {
     let mut options = roomy();
@@ -61,8 +60,8 @@ fn a_gleaner_of_each_record_looks_again_when_it_has_the_row() -> Outcome {
 }
 
 fn looks_again(options: &Options) -> Outcome {
-    // The last of so many keys that the transaction of those before it is committed between the look at its
-    // node and its row.
+    // After this many keys, the transaction of the earlier ones is committed between the look at the last
+    // one's node and its row.
     for others in 20..50u8 {
         let place = Place::new(options);
         let (mut first, mut second) = (place.session(), place.session());
@@ -86,8 +85,7 @@ fn looks_again(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// A crash between the last bucket that moved and the end of the growth left a pool that was refused as
-/// damaged.
+/// A crash between the last bucket's move and the end of the growth left a pool that was refused as damaged.
 #[test]
 fn a_growth_may_stop_before_its_last_step() -> Outcome {
     let place = Place::new(&options());
@@ -105,8 +103,8 @@ fn a_growth_may_stop_before_its_last_step() -> Outcome {
     })
 }
 
-/// A crash cut off the move of a bucket whose halves were written already. Then its keys were removed, and it
-/// was moved again: a half without keys was not written, and had those of the first time.
+/// A crash cut off the move of a bucket after its halves were written. Then its keys were removed, and it was
+/// moved again: an empty half was not written, and kept the keys of the first time.
 #[test]
 fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
     let place = Place::new(&options());
@@ -127,11 +125,11 @@ fn a_bucket_that_is_moved_again_has_only_what_it_has_then() -> Outcome {
     })
 }
 
-/// A look-up found a key in the back only, and was about to put it into the front. Meanwhile the key was
-/// removed, and its removal applied to the back. The look-up went on: the key was in front again.
+/// A look-up found a key only in the back, and was about to fill the front. Meanwhile the key was removed,
+/// and its removal applied to the back. The look-up continued: the key was in front again.
 #[test]
 fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
-    // The second load of the pool is that of the object.
+    // The second load of the pool is the object.
     for load in 0..2 {
         let place = Place::new(&options());
         place.session().put(b"key", b"value");
@@ -146,7 +144,7 @@ fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
             }
             loads += 1;
         });
-        // Perhaps it was there when the look-up began.
+        // The key may have existed when the look-up began.
         let _ = reader.get(b"key")?;
         place.memory.unwatch();
         place.holds(&Contents::new())?;
@@ -155,8 +153,8 @@ fn a_look_up_does_not_bring_back_what_was_removed() -> Outcome {
     Ok(())
 }
 
-/// A gleaner committed, and told the nodes that it had staged that they were applied. Meanwhile they had been
-/// replaced, and their memory was that of other keys' nodes: what those said was never applied.
+/// A gleaner committed, and marked the nodes that it had staged as applied. Meanwhile they had been replaced,
+/// and their memory belonged to other keys' nodes, which were then never applied.
 #[test]
 fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
     let place = Place::new(&roomy());
@@ -174,7 +172,7 @@ fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
     place.memory.watch_once(Moment::Fence, move || {
         let mut puts: Vec<_> = puts.into_iter().collect();
         puts.sort_unstable_by_key(|(key, _)| key.len());
-        // As often as it takes until what was replaced first is used again.
+        // Until the memory of the first replaced node is reused.
         for (key, value) in puts {
             writer.put(&key, b"");
             writer.put(&key, &value);
@@ -186,7 +184,7 @@ fn a_node_that_was_used_again_is_not_taken_for_applied() -> Outcome {
     place.keeps(&wanted)
 }
 
-/// Does something that may wait for ever on another thread, and waits for it only so long.
+/// Runs something that may wait forever on another thread, with a time limit.
 fn within<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || drop(done.send(act())));
@@ -195,7 +193,7 @@ fn within<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stati
 }
 
 /// A gleaner that applies each record of a key found, with the row locked for the next one, that the key had
-/// been removed meanwhile. It left the row locked: everybody waited for it from then on, and itself first.
+/// been removed meanwhile. It left the row locked, and all threads waited for it, itself first.
 #[test]
 fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
     let mut options = roomy();
@@ -216,8 +214,8 @@ fn a_gleaner_that_comes_too_late_gives_the_row_back() -> Outcome {
     place.keeps(&Contents::new())
 }
 
-/// A gleaner died in the middle of a transaction, with rows locked. Whoever gleaned a key of these rows
-/// waited for ever, instead of being told that the engine takes no more writes.
+/// A gleaner died in the middle of a transaction, with rows locked. Other gleaners of these rows waited
+/// forever, instead of learning that the engine takes no more writes.
 #[test]
 fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let place = Place::new(&options());
@@ -233,7 +231,7 @@ fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let engine = place.engine.clone();
     place.memory.watch_once(Moment::Fence, move || {
         std::thread::spawn(move || drop(done.send(engine.reclaim())));
-        // Until it waits for the row. If it is late, it is told so before it begins.
+        // Wait until it waits for the row. If it is late, it gets the error before it begins.
         std::thread::sleep(Duration::from_millis(100));
         panic!("on purpose");
     });
@@ -244,15 +242,15 @@ fn nobody_waits_for_a_gleaner_that_died() -> Outcome {
     let told = wait.recv_timeout(NEVER);
     let told = told.expect("who waits for the row is told");
     assert!(matches!(told, Err(Error::Halted(_))), "{told:?}");
-    // What it has, it still tells, and the next run has everything.
+    // It still answers reads, and the next run has everything.
     assert_eq!(place.session().contents()?, wanted);
     let refused = first.0.put(b"another", b"value", 0);
     assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");
     place.keeps(&wanted)
 }
 
-/// A long value has chunks of its own before anything names it. If the power failed in between, they were
-/// taken for ever.
+/// A long value has chunks of its own before anything names it. A power failure in between lost these chunks
+/// forever.
 #[test]
 fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
     let place = Place::new(&options());
@@ -269,8 +267,7 @@ fn chunks_that_nobody_names_are_free_after_a_crash() -> Outcome {
     })
 }
 
-/// A worker that gleaned began to double the back's array, and grew the pool for that, while its clients
-/// waited.
+/// A gleaning worker began to double the back's array, and grew the pool for that, while its clients waited.
 #[test]
 fn workers_leave_it_to_the_background_to_grow_the_pool() {
     let options = options();
@@ -284,7 +281,7 @@ fn workers_leave_it_to_the_background_to_grow_the_pool() {
     for number in 0..200u8 {
         worker.put(&[number], b"value", 0).unwrap();
         let _ticket = worker.commit().unwrap();
-        // A look at how full the logs are comes after so much time, and after some turns.
+        // Roles are decided after some time, and after some turns.
         std::thread::sleep(Duration::from_millis(2));
         let before = engine.stats().pool_bytes;
         for _ in 0..32 {

@@ -1,5 +1,5 @@
-//! What takes a moment of its own to show: something else is done before a certain load, store or fence of a
-//! call. Bugs of Bullet that were there once, and what its gleaners and its gets promise.
+//! Tests that need a precise moment: another action runs before a certain load, store or fence of a call.
+//! They cover former bugs of Bullet, and the promises of its gleaners and gets.
 
 mod collapse;
 mod found;

@@ -1,7 +1,7 @@
-//! A small crash lab: the memory of a pool as a crash sees it, and a way to do something at a moment.
+//! A small crash lab: the memory of a pool as a crash sees it, and hooks at moments.
 //!
-//! Two images are kept: `stored` has every store, as after a kill; `durable` has what flushes and fences
-//! promise, as if no line ever left the caches by itself. A crash may leave either.
+//! It keeps two images: `stored` has every store, as after a kill; `durable` has what flushes and fences
+//! promise, as if no line ever left the caches on its own. A crash may leave either.
 
 use everdram_pm::Region;
 use everdram_pm::lab::{Actor, Event, Perform, Source, StoreKind, Tap};
@@ -21,7 +21,7 @@ pub(crate) enum Moment {
 
 type Watcher = (Moment, Box<dyn FnMut() + Send>);
 
-/// Hears everything that happens to a pool.
+/// Records everything that happens to a pool.
 pub(crate) struct Memory {
     images: Mutex<Images>,
     watcher: Mutex<Option<Watcher>>,
@@ -31,7 +31,7 @@ pub(crate) struct Memory {
 struct Images {
     stored: Vec<u8>,
     durable: Vec<u8>,
-    /// Lines that an actor flushed or streamed since its last fence.
+    /// Lines that an actor has flushed or streamed since its last fence.
     leaving: HashMap<Actor, Vec<(usize, [u8; LINE])>>,
 }
 
@@ -77,7 +77,7 @@ impl Memory {
         self.images.lock().unwrap().durable.clone()
     }
 
-    /// Memory as a process finds it whose predecessor was killed: caches have what was `stored`.
+    /// The memory that a process finds after its predecessor was killed: caches have what was `stored`.
     #[allow(
         dead_code,
         reason = "only the tests of the heap have processes after a kill"
@@ -90,7 +90,7 @@ impl Memory {
         memory
     }
 
-    /// Calls `watcher` each time, until [`Memory::unwatch`]; not for what the watcher itself does.
+    /// Calls `watcher` each time, until [`Memory::unwatch`]; events of the watcher itself do not count.
     pub(crate) fn watch(&self, moment: Moment, watcher: impl FnMut() + Send + 'static) {
         *self.watcher.lock().unwrap() = Some((moment, Box::new(watcher)));
     }

@@ -1,4 +1,4 @@
-//! A running engine over a small crash lab, and what a test needs of it.
+//! A running engine over a small crash lab, with helpers for tests.
 
 use crate::memory::{Memory, Moment};
 use everdram::engine::{Engine, EngineSession};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long somebody waits who may be waited for.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for a thread that may itself be waiting.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 pub(crate) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-/// What went wrong, if anything did.
+/// The fault, if any.
 pub(crate) type Outcome = Result<(), String>;
 
 /// A small pool of Bullet: two logs of a few dozen entries, and tables of four buckets. The first session
@@ -42,7 +42,7 @@ pub(crate) fn one(key: &[u8], value: &[u8]) -> Contents {
     Contents::from([(key.to_vec(), value.to_vec())])
 }
 
-/// Keys that do not depend on each other: each in a stripe of its own.
+/// Independent keys: each in a stripe of its own.
 pub(crate) fn apart<const COUNT: usize>(user: &mut User) -> [[u8; 1]; COUNT] {
     let mut chosen: Vec<[u8; 1]> = Vec::new();
     for key in (0..=255).map(|byte| [byte]) {
@@ -86,7 +86,7 @@ impl Place {
         })
     }
 
-    /// What a crash leaves that keeps no line it need not keep.
+    /// The least that a crash leaves.
     pub(crate) fn crash(&self) -> Result<Place, String> {
         self.crash_to(self.memory.durable())
     }
@@ -99,12 +99,12 @@ impl Place {
         User(self.engine.clone().session().unwrap())
     }
 
-    /// Everything a crash now keeps is `wanted`.
+    /// A crash now keeps exactly `wanted`.
     pub(crate) fn keeps(&self, wanted: &Contents) -> Outcome {
         self.crash()?.holds(wanted)
     }
 
-    /// It has what is `wanted`, and its own check finds nothing.
+    /// It has exactly `wanted`, and its own check finds nothing.
     pub(crate) fn holds(&self, wanted: &Contents) -> Outcome {
         let found = self.session().contents()?;
         agree("after a crash", &found, wanted)?;
@@ -119,8 +119,8 @@ impl Place {
         self.engine.reclaim().unwrap();
     }
 
-    /// Lets another thread do something at a moment, and goes on when that is done or has to wait, which it
-    /// may for the caller.
+    /// Lets another thread act at a moment, and continues when it is done or must wait, perhaps for the
+    /// caller.
     pub(crate) fn beside_once(
         &self,
         moment: Moment,
@@ -131,7 +131,7 @@ impl Place {
         self.memory.watch_once(moment, move || {
             let other = std::thread::spawn(act);
             let begun = Instant::now();
-            while !other.is_finished() && begun.elapsed() < PATIENCE {
+            while !other.is_finished() && begun.elapsed() < LONGEST_WAIT {
                 std::thread::sleep(Duration::from_millis(1));
             }
             *started.lock().unwrap() = Some(other);
@@ -142,7 +142,8 @@ impl Place {
         }
     }
 
-    /// Does something, and judges what crashes at each fence of it leave: `images` makes them of the memory.
+    /// Does something, and judges the images of crashes at each of its fences: `images` makes them of the
+    /// memory.
     pub(crate) fn at_each_fence(
         &self,
         act: impl FnOnce(),
@@ -168,14 +169,14 @@ impl Place {
     }
 }
 
-/// What another thread does.
+/// The other thread's action.
 pub(crate) struct Beside {
     memory: Arc<Memory>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Beside {
-    /// Waits for its end. The moment has come.
+    /// Waits for its end, after its moment has come.
     pub(crate) fn join(self) {
         self.memory.unwatch();
         let thread = self.thread.lock().unwrap().take();

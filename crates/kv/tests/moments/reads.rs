@@ -1,4 +1,4 @@
-//! What a get does not do: read persistent memory for what is in front, and wait.
+//! What a get avoids: reading persistent memory for keys of the front, and waiting.
 
 use crate::memory::Moment;
 use crate::place::{Outcome, Place, User, agree, options};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a get says, and how often it read the pool.
+/// The result of a get, and how often it read the pool.
 fn get(place: &Place, reader: &mut User, key: &[u8]) -> (Result<Option<Vec<u8>>, String>, u64) {
     let loads = Arc::new(AtomicU64::new(0));
     let counted = loads.clone();
@@ -19,7 +19,7 @@ fn get(place: &Place, reader: &mut User, key: &[u8]) -> (Result<Option<Vec<u8>>,
     (found, loads.load(Ordering::Relaxed))
 }
 
-/// Neither of a value that only a log has, nor of one that the back has, too.
+/// Neither for a value that only a log has, nor for one that the back has, too.
 #[test]
 fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
     let place = Place::new(&options());
@@ -36,7 +36,7 @@ fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
             &(value.clone(), 0),
         )?;
     }
-    // What is behind it is read there, once.
+    // A key of the back alone is read there, once.
     let place = place.crash()?;
     let mut reader = place.session();
     let (found, loads) = get(&place, &mut reader, b"key");
@@ -49,7 +49,7 @@ fn a_get_of_what_is_in_front_reads_nothing_of_the_pool() -> Outcome {
 }
 
 /// A put of the key is stopped while it holds the key's lock, a log and an epoch; so is a gleaner that has
-/// the row locked.
+/// locked the row.
 #[test]
 fn a_get_waits_for_nobody() {
     let place = Place::new(&options());
@@ -65,7 +65,7 @@ fn a_get_waits_for_nobody() {
                 let _ = done.send((found, session));
             });
             let found = wait.recv_timeout(Duration::from_secs(20));
-            // Somebody who waits is left to wait.
+            // A waiting thread is left waiting.
             if found.is_ok() {
                 thread.join().unwrap();
             }

@@ -1,4 +1,4 @@
-//! Where everything is in a pool of the engine `bullet`, found as the engine finds it: see docs/format.md.
+//! The layout of a pool of the engine `bullet`, found as the engine finds it: see docs/format.md.
 
 use everdram_pm::{Medium, MediumChoice, Pool, PoolOptions, ROOT_AT};
 use std::ops::Range;
@@ -13,22 +13,22 @@ const LINK: u64 = 6;
 pub struct Map {
     /// The root, and both ledgers.
     pub books: Vec<Range<usize>>,
-    /// The words that say which transactions are retired, and the records of the last ones.
+    /// The retired words of the areas, and the records of the last transactions.
     pub areas: Vec<Range<usize>>,
-    /// Entries in the logs which are followed by others that say that they were fenced.
+    /// Log entries that a later entry confirms as fenced.
     pub entries: Vec<Range<usize>>,
-    /// What was written to each log since the last fence but one, and the objects that it names. If that is
-    /// damaged, nobody can tell it from what was being written when the power failed.
+    /// What was written to each log since the last fence but one, and the objects that it names. Damage to
+    /// that cannot be told from a write in progress at the power failure.
     pub last: Vec<Range<usize>>,
     /// Descriptors and bits of the heap's chunks.
     pub chunks: Vec<Range<usize>>,
     /// Lines of buckets that have objects, and one that has none.
     pub buckets: Vec<Range<usize>>,
-    /// Objects that the table names, and those that only a log does.
+    /// Objects that the table names, and those that only a log names.
     pub objects: Vec<Range<usize>>,
 }
 
-/// A pool that is looked at.
+/// A pool under examination.
 pub struct Looked {
     pub pool: std::sync::Arc<Pool>,
     geometry: [u64; 8],
@@ -73,7 +73,7 @@ impl Looked {
         self.logs().min(16)
     }
 
-    /// Where a position of a log is.
+    /// The offset of a log position.
     pub fn place(&self, log: u64, position: u64) -> u64 {
         self.area(self.areas()) + log * self.log_bytes() + position % self.log_bytes()
     }
@@ -82,14 +82,15 @@ impl Looked {
         self.word(ROOT_AT + 512 + 56 + 8 * log)
     }
 
-    /// The check of an entry, whose bytes (of padding: the head) are given.
+    /// The check of an entry with these bytes (of padding: of its head).
     pub fn entry_check(&self, at: u64, position: u64, bytes: &[u8]) -> u64 {
         let secret = self.pool.secret();
         let words = [secret.sum(&bytes[8..]), at ^ 0x65 << 56, position];
         secret.sum_words(words).max(1)
     }
 
-    /// The entries of a log: positions, and what they say was fenced before them; and where the log ends.
+    /// The entries of a log: positions, and the position that each says was fenced before it; and where the
+    /// log ends.
     pub fn entries(&self, log: u64) -> (Vec<(u64, u64)>, u64) {
         let (mut entries, mut position) = (Vec::new(), self.head(log));
         while position < self.head(log) + self.log_bytes() {

@@ -1,4 +1,4 @@
-//! What a store holds, as a map, and the ways to compare and to change all of it.
+//! The contents of a store, as a map, with ways to compare and change all of it.
 
 use everdram::{Error, Session, Store};
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use std::fmt::Write;
 /// Keys and their values.
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything a store holds.
+/// All keys and values of a store.
 pub fn contents(session: &mut Session) -> Result<Contents, Error> {
     session.iter().collect()
 }
 
-/// The keys that differ, in a line each.
+/// The keys that differ, one per line.
 pub fn difference(found: &Contents, wanted: &Contents) -> String {
     let brief = |value: Option<&Vec<u8>>| match value {
         Some(value) => format!("{} bytes {:?}", value.len(), &value[..value.len().min(8)]),
@@ -33,7 +33,8 @@ pub fn difference(found: &Contents, wanted: &Contents) -> String {
     text
 }
 
-/// Asserts that a store holds exactly `wanted`, by iteration and key by key, and that its check is content.
+/// Asserts that a store holds exactly `wanted`, by iteration and key by key, and that its check finds
+/// nothing.
 pub fn assert_holds(store: &Store, wanted: &Contents, when: &str) {
     let mut session = store.session().unwrap();
     let found = contents(&mut session).unwrap_or_else(|error| panic!("{when}: {error}"));

@@ -1,6 +1,6 @@
-//! A pool as bytes: taken from one directory, changed, laid down in another.
+//! A pool as bytes: taken from one directory, changed, written to another.
 //!
-//! Taken from a store that is open and quiet, it is what a kill at that moment leaves.
+//! Taken from a store that is open and idle, it is the image after a kill at that moment.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -36,7 +36,7 @@ impl Frozen {
         self.files.get_mut("image").unwrap()
     }
 
-    /// Changes one byte of the redo log that is not zero; says which.
+    /// Changes one nonzero byte of the redo log; says which.
     pub fn damage_log(&mut self, random: &mut StdRng) -> String {
         let logs = self.files.iter_mut().filter(|(name, _)| *name != "image");
         let mut all: Vec<(&String, usize, &mut u8)> = Vec::new();
@@ -54,7 +54,7 @@ impl Frozen {
         format!("byte {at} of {name}")
     }
 
-    /// Makes `directory` hold exactly these files.
+    /// Writes exactly these files to `directory`.
     pub fn lay(&self, directory: &Path) {
         fs::create_dir_all(directory).unwrap();
         for entry in fs::read_dir(directory).unwrap() {

@@ -1,7 +1,7 @@
-//! Which images a crash may leave: the stores of a few operations of one session, cut at its fences.
+//! The images that a crash may leave: the stores of a few operations of one session, cut at its fences.
 //!
-//! The image is photographed before and after each operation. What changed is sorted into *stages* by what
-//! the bytes are (`docs/format.md` draws them), in the order in which the engine fences them:
+//! The image is copied before and after each operation. The changes are sorted into *stages* by the kind of
+//! the bytes (`docs/format.md` draws them), in the order in which the engine fences them:
 //!
 //! 1. `Pieces`: blocks of a chained value, fenced before the record that points at them.
 //! 2. `Opening`: headers of a newly opened block (all but its first page word), tail words of the block it
@@ -13,24 +13,24 @@
 //!    stage.
 //!
 //! A crash leaves every stage before one, any subset of that one, and nothing later. Subsets are taken by
-//! words of 8 bytes, the unit that memory keeps whole, or by lines of 64.
+//! words of 8 bytes, which memory keeps whole, or by lines of 64.
 
 use super::contents::Contents;
 use super::frozen::{DATA_AT, changed_words, word};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// What an operation was, as far as the order of its stores depends on it.
+/// The kind of an operation, as far as it decides the order of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A put of any size, a removal of everything, an edit in place.
     Single,
-    /// A delete: its mark is what is acknowledged.
+    /// A delete: the fence of its mark acknowledges it.
     Delete,
-    /// A batch whose journal has this many bytes. With deletes in it, one mark word may belong to two
-    /// stages; its marks are then cut off whole.
+    /// A batch whose journal has this many bytes. With deletes in it, one mark word may belong to two stages;
+    /// its marks are then cut off whole.
     Batch { journal_bytes: usize, deletes: bool },
-    /// Something of many fences: only its whole result is looked at.
+    /// An operation of many fences: only its whole result is checked.
     Whole,
 }
 
@@ -48,11 +48,11 @@ enum Rank {
 pub struct Stage {
     /// Offset and new contents of each word.
     words: Vec<(usize, u64)>,
-    /// The operation that is in flight, by number; what came before it is acknowledged.
+    /// The number of the operation in flight; earlier ones are acknowledged.
     pub operation: usize,
-    /// Once all of it is there, so is the operation.
+    /// Once all of the stage is there, so is the operation.
     pub completes: bool,
-    /// Subsets of it are no images of a crash, or cannot be told apart.
+    /// Subsets of it are not crash images, or cannot be told apart.
     whole: bool,
     /// Marks that the next operation's first fence covers.
     carried: bool,
@@ -70,12 +70,12 @@ pub struct History {
     block_bytes: usize,
 }
 
-/// How much of a stage an image has.
+/// The part of a stage in an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cut {
     Nothing,
     All,
-    /// Each line, or each word, with this chance.
+    /// Each line, or each word, with this probability.
     Some {
         chance: f64,
         lines: bool,
@@ -98,12 +98,11 @@ impl History {
         }
     }
 
-    /// Adds an operation that left `image` and `contents`.
+    /// Adds an operation with the resulting `image` and `contents`.
     pub fn add(&mut self, shape: Shape, image: Vec<u8>, contents: Contents) {
         let operation = self.contents.len() - 1;
         let changed = changed_words(&self.last, &image);
-        // Reclamation that frees pieces of values stores nothing, but fences the marks first that let them
-        // go.
+        // Reclamation that frees pieces of values stores nothing, but first fences the marks that allow it.
         if shape == Shape::Whole
             && let Some(last) = self.stages.last_mut()
         {
@@ -121,7 +120,7 @@ impl History {
             shape == Shape::Whole || changed.iter().any(|&at| at < DATA_AT && at != 8192);
         if let Shape::Batch { journal_bytes, .. } = shape {
             whole |= opened || touches_tails;
-            // A journal lies in a block of variable size, before whatever else the batch writes there.
+            // A journal lies in a block of variable size, before the other writes of its batch there.
             let logged = |rank: Rank, at: usize| {
                 let variable = word(&image, at / self.block_bytes * self.block_bytes) & 0xff == 2;
                 rank == Rank::Main && variable && part(self.block_bytes, at, &image) == Part::Record
@@ -163,7 +162,7 @@ impl History {
         let mut journal = matches!(shape, Shape::Batch { .. });
         let both = rank == Rank::Marks && matches!(shape, Shape::Batch { deletes: true, .. });
         let stage = match rank {
-            // Nobody fences marks: the next operation does.
+            // Marks have no fence of their own: the next operation fences them.
             Rank::Marks => Stage {
                 words,
                 operation: operation + 1,
@@ -199,7 +198,7 @@ impl History {
         self.stages.push(stage);
     }
 
-    /// A block is opened by a page word of a new life at its start.
+    /// Whether a page word of a new life at its start opens a block.
     fn opens(&self, at: usize, image: &[u8]) -> bool {
         if at < DATA_AT || !at.is_multiple_of(self.block_bytes) {
             return false;
@@ -223,7 +222,7 @@ impl History {
         }
     }
 
-    /// The image with every stage before `stage` and a part of it; whether that part is all of it.
+    /// The image with every stage before `stage` and a part of it; returns whether that part is all of it.
     pub fn image(&self, stage: usize, cut: Cut, random: &mut StdRng) -> (Vec<u8>, bool) {
         let mut image = self.base.clone();
         for before in &self.stages[..stage] {
@@ -254,7 +253,7 @@ impl History {
     }
 }
 
-/// What a word of an image belongs to.
+/// The owner of a word of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Before the first extent.
@@ -267,7 +266,7 @@ pub enum Part {
     Record,
 }
 
-/// What the word at `at` is, in an image with blocks of `block_bytes`.
+/// The part of the word at `at`, in an image with blocks of `block_bytes`.
 pub fn part(block_bytes: usize, at: usize, image: &[u8]) -> Part {
     if at < DATA_AT {
         return Part::Root;
@@ -301,7 +300,7 @@ fn put(image: &mut [u8], words: &[(usize, u64)]) {
     }
 }
 
-/// A number from 0 to 1 that depends on nothing but its arguments.
+/// A number from 0 to 1 that depends only on its arguments.
 fn coin(salt: u64, number: usize) -> f64 {
     let mut mixed = salt ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);

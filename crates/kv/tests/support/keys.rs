@@ -1,20 +1,20 @@
-//! Keys that have nothing to do with each other.
+//! Independent keys.
 //!
-//! An engine locks keys, and knows what reads of them depend on, by *stripes*: many keys to each, by a hash
-//! that every open store draws anew. A submitted write holds its key's stripe, so a thread with two sessions
-//! that writes two keys of one stripe may wait for itself; and a failed write takes along what else is in its
-//! stripe. Tests about what happens to several keys choose them here.
+//! An engine locks keys, and tracks dependencies of reads, by *stripes*: groups of keys, by a hash that every
+//! open store draws anew. A submitted write holds its key's stripe, so a thread with two sessions that writes
+//! two keys of one stripe may wait for itself. A failed write affects its whole stripe. Tests of several keys
+//! choose them here.
 
 use everdram::{Session, Store};
 
-/// Far more than it takes to find a few keys of different stripes among thousands.
+/// Far more than needed to find a few keys of different stripes among thousands.
 const CANDIDATES: u32 = 10_000;
 
 /// Absent keys of pairwise different stripes.
 ///
-/// The watch number of an absent key is the clock of its stripe, so a candidate that is put and deleted moves
-/// the numbers of the keys in its stripe. What is written for that stays in the block of a session of its
-/// own, which sessions that are there already do not share.
+/// The watch number of an absent key is the clock of its stripe. So a candidate that is put and deleted moves
+/// the numbers of the keys in its stripe. These writes stay in the block of a separate session, which
+/// existing sessions do not share.
 pub(crate) fn independent_keys<const COUNT: usize>(store: &Store) -> [Vec<u8>; COUNT] {
     let mut session = store.session().unwrap();
     let mut chosen: Vec<Vec<u8>> = Vec::new();
