@@ -11,14 +11,14 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// Called at the first failure.
-type Hear = Box<dyn Fn() + Send + Sync>;
+type Callback = Box<dyn Fn() + Send + Sync>;
 
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Poison {
     first: OnceLock<Error>,
     /// Wakes threads that wait for a durability that will not come.
-    hear: OnceLock<Hear>,
+    on_failure: OnceLock<Callback>,
 }
 
 impl Poison {
@@ -58,17 +58,17 @@ impl Poison {
 
     fn set(&self, error: Error) -> Error {
         if let Ok(()) = self.first.set(error.clone())
-            && let Some(hear) = self.hear.get()
+            && let Some(on_failure) = self.on_failure.get()
         {
-            hear();
+            on_failure();
         }
         self.first.get().cloned().unwrap_or(error)
     }
 
-    /// Calls `hear` at the first failure, on the thread that met it, which may hold locks. Only the first
-    /// call of `tell` counts.
-    pub(crate) fn tell(&self, hear: Hear) {
-        let _there_is_one_log = self.hear.set(hear);
+    /// Calls `callback` at the first failure, on the thread that met it, which may hold locks. Only the first
+    /// registration counts.
+    pub(crate) fn on_failure(&self, callback: Callback) {
+        let _there_is_one_log = self.on_failure.set(callback);
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         let poison = Poison::default();
         let told = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&told);
-        poison.tell(Box::new(move || {
+        poison.on_failure(Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
         assert!(poison.is_healthy() && poison.healthy().is_ok());

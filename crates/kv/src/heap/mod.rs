@@ -94,7 +94,7 @@ pub(crate) struct Heap {
     owner: u32,
     lines: Lines,
     chunk_bytes: u64,
-    /// Limit of growth at one time.
+    /// Limit of growth ahead of need.
     step_bytes: u64,
     bytes_max: u64,
     /// Held while chunks are added.
@@ -105,7 +105,7 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// Opens the heap in the extents of `owner`. `chunk_lines` must be the same at each open, a multiple of
-    /// 64. The heap grows by up to `step_bytes` at once, to at most `bytes_max`.
+    /// 64. Ahead of need it grows by up to `step_bytes`, to at most `bytes_max`.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path, unless `tolerate` accepts it: the chunk's contents are then

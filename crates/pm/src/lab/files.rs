@@ -15,7 +15,7 @@ use crate::medium::{Durability, Medium, MediumChoice};
 use crate::memory::cpu::FlushKind;
 use crate::memory::region::{Heap, Region};
 use crate::pool::carrier::ThroughFile;
-use crate::pool::growth::Ground;
+use crate::pool::growth::Storage;
 use crate::pool::header::Header;
 use crate::pool::opening;
 use crate::pool::opening::Parts;
@@ -100,7 +100,7 @@ pub fn open_files(
         region: Arc::new(region),
         kind: FlushKind::Nothing,
         delay: None,
-        ground: Ground::Simulated { file, capacity },
+        storage: Storage::Simulated { file, capacity },
         directory,
         setup: Setup {
             segment_bytes,

@@ -7,7 +7,7 @@ use crate::memory::cpu::FlushKind;
 use crate::memory::region::{Heap, Region};
 use crate::pool::Pool;
 use crate::pool::carrier::ThroughTap;
-use crate::pool::growth::{Ground, Growth};
+use crate::pool::growth::{Growth, Storage};
 use crate::pool::header;
 use crate::pool::header::Header;
 use crate::pool::superblock::{DATA_AT, PAGE, Superblock};
@@ -89,7 +89,7 @@ pub fn open(image: &[u8], capacity: u64, tap: Option<TapRef>) -> Result<Arc<Pool
         delay: None,
         secret: superblock.secret(),
         header,
-        growth: Growth::new(path.into(), Ground::Memory { capacity }),
+        growth: Growth::new(path.into(), Storage::Memory { capacity }),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

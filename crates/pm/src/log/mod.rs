@@ -239,8 +239,12 @@ impl Log {
             options,
         });
         let log = Arc::downgrade(&shared);
-        let hear = move || log.upgrade().iter().for_each(|log| log.tell_of_failure());
-        shared.options.poison.tell(Box::new(hear));
+        let wake = move || {
+            log.upgrade()
+                .iter()
+                .for_each(|log| log.wake_after_failure())
+        };
+        shared.options.poison.on_failure(Box::new(wake));
         if recovered.start > shared.options.checkpoint_lsn {
             shared.settle()?;
         }

@@ -66,7 +66,7 @@ impl Shared {
                 self.durable.store(end, Ordering::Release);
                 drop(writer);
                 self.wake_after(number);
-                if let Err(panic) = self.tell_subscribers() {
+                if let Err(panic) = self.notify_subscribers() {
                     resume_unwind(panic);
                 }
             }
@@ -107,18 +107,18 @@ impl Shared {
     }
 
     /// Wakes every waiter of a poisoned pool.
-    pub(super) fn tell_of_failure(&self) {
+    pub(super) fn wake_after_failure(&self) {
         self.wake_all();
         // Take the lock: otherwise a waiter could be between its check of the poison and its sleep.
         let segments = lock(&self.segments);
         self.room.notify_all();
         drop(segments);
         // A panic of a subscriber cannot make it worse now.
-        let _ = self.tell_subscribers();
+        let _ = self.notify_subscribers();
     }
 
     /// Calls all subscribers, even if one of them panics.
-    fn tell_subscribers(&self) -> std::thread::Result<()> {
+    fn notify_subscribers(&self) -> std::thread::Result<()> {
         let mut told = Ok(());
         for subscriber in self.subscribers.read().iter() {
             told = told.and(catch_unwind(AssertUnwindSafe(|| subscriber())));

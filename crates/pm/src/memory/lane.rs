@@ -135,23 +135,23 @@ impl Persist {
 
 /// Reports this lane's events to the lab's tap, if there is one.
 #[cfg(feature = "lab")]
-struct Voice {
+struct TapHandle {
     tap: Option<crate::lab::TapRef>,
     actor: crate::lab::Actor,
 }
 
 #[cfg(feature = "lab")]
-impl Voice {
-    fn of(pool: &Pool) -> Voice {
+impl TapHandle {
+    fn of(pool: &Pool) -> TapHandle {
         let tap = pool.region().tap().cloned();
         let actor = tap.as_ref().map_or(0, |tap| tap.actor());
-        Voice { tap, actor }
+        TapHandle { tap, actor }
     }
 
     /// Performs an event and reports it; returns the tap's answer, or the event's own.
     #[inline]
     #[track_caller]
-    fn tell(
+    fn report(
         &self,
         region: &crate::memory::region::Region,
         event: crate::lab::Event<'_>,
@@ -170,10 +170,10 @@ impl Voice {
 }
 
 /// Performs an event, and reports it to the lab where there is one.
-macro_rules! told {
+macro_rules! reported {
     ($lane:ident, $event:ident $fields:tt, $perform:expr) => {{
         #[cfg(feature = "lab")]
-        let happened = $lane.voice.tell(
+        let happened = $lane.tap_handle.report(
             $lane.pool.region(),
             crate::lab::Event::$event $fields,
             || $perform,
@@ -197,7 +197,7 @@ pub struct Lane {
     /// The last fence.
     fence: FenceNumber,
     #[cfg(feature = "lab")]
-    voice: Voice,
+    tap_handle: TapHandle,
 }
 
 impl Lane {
@@ -213,7 +213,7 @@ impl Lane {
         };
         Lane {
             #[cfg(feature = "lab")]
-            voice: Voice::of(&pool),
+            tap_handle: TapHandle::of(&pool),
             pool,
             persist,
             fence: FenceNumber::first(),
@@ -242,7 +242,7 @@ impl Lane {
     pub fn store(&mut self, at: u64, bytes: &[u8]) -> Dirty {
         let region = self.pool.region();
         let (persist, length) = (&mut self.persist, bytes.len() as u64);
-        told!(
+        reported!(
             self,
             Store {
                 at,
@@ -269,7 +269,7 @@ impl Lane {
     pub fn store_word(&mut self, at: u64, word: u64) -> Dirty {
         let region = self.pool.region();
         let persist = &mut self.persist;
-        told!(
+        reported!(
             self,
             Store {
                 at,
@@ -297,7 +297,7 @@ impl Lane {
         let region = self.pool.region();
         let persist = &mut self.persist;
         let mut found = old;
-        told!(
+        reported!(
             self,
             Store {
                 at,
@@ -325,7 +325,7 @@ impl Lane {
         let region = self.pool.region();
         let persist = &mut self.persist;
         let mut found = old;
-        told!(
+        reported!(
             self,
             Store {
                 at,
@@ -358,7 +358,7 @@ impl Lane {
     pub fn stream(&mut self, at: u64, lines: &[u8]) -> Flushed {
         let region = self.pool.region();
         let persist = &mut self.persist;
-        told!(
+        reported!(
             self,
             Store {
                 at,
@@ -395,7 +395,7 @@ impl Lane {
         let region = self.pool.region();
         debug_assert!(region.contains(at, bytes), "a flush lies outside the pool");
         let persist = &mut self.persist;
-        told!(
+        reported!(
             self,
             Flush {
                 at: lines.start,
@@ -442,7 +442,7 @@ impl Lane {
         assert!(region.contains(at, bytes));
         let lines = lines_of(at, bytes);
         let persist = &mut self.persist;
-        told!(
+        reported!(
             self,
             Flush {
                 at: lines.start,
@@ -464,7 +464,7 @@ impl Lane {
     pub fn fence(&mut self, _flushed: Flushed) -> Ordered {
         let persist = &mut self.persist;
         let mut lsn = Lsn(0);
-        told!(self, Fence {}, {
+        reported!(self, Fence {}, {
             match persist {
                 Persist::Lines { delay, .. } => {
                     cpu::fence();

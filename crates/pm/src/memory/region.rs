@@ -97,7 +97,7 @@ impl Region {
 
     /// Tells the tap of a read.
     #[inline]
-    fn tell_load(&self, _at: u64, _bytes: u64) {
+    fn report_load(&self, _at: u64, _bytes: u64) {
         #[cfg(feature = "lab")]
         if let Some(tap) = &self.tap {
             tap.load(self, _at, _bytes);
@@ -110,7 +110,7 @@ impl Region {
     /// If the range is not mapped or not aligned.
     #[cfg(feature = "lab")]
     pub fn imprint(&self, at: u64, bytes: &[u8]) {
-        self.store_untold(at, bytes);
+        self.store_unreported(at, bytes);
     }
 
     /// Every byte, without reporting a read: the copy that a killed process leaves is not a read of the
@@ -125,7 +125,7 @@ impl Region {
 
     /// Tells the tap of a store before it happens.
     #[inline]
-    fn tell_store(&self, _at: u64, _bytes: u64) {
+    fn report_store(&self, _at: u64, _bytes: u64) {
         #[cfg(feature = "lab")]
         if let Some(tap) = &self.tap {
             tap.before_store(self, _at, _bytes);
@@ -180,7 +180,7 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn load_word(&self, at: u64) -> u64 {
-        self.tell_load(at, 8);
+        self.report_load(at, 8);
         u64::from_le(self.words(at, 8)[0].load(Ordering::Acquire))
     }
 
@@ -190,7 +190,7 @@ impl Region {
     /// If the range is not mapped or not aligned.
     #[inline]
     pub fn load(&self, at: u64, into: &mut [u8]) {
-        self.tell_load(at, into.len() as u64);
+        self.report_load(at, into.len() as u64);
         self.copy_out(at, into);
         if let Some(delay) = &self.delay {
             delay.read(into.len() as u64);
@@ -203,7 +203,7 @@ impl Region {
     /// # Panics
     /// As [`Region::load`].
     pub fn load_behind(&self, at: u64, bytes: u64, into: &mut Vec<u8>) {
-        self.tell_load(at, bytes);
+        self.report_load(at, bytes);
         words::copy_behind(self.words(at, bytes), into);
         if let Some(delay) = &self.delay {
             delay.read(bytes);
@@ -265,24 +265,24 @@ impl Region {
 
     #[inline]
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
-        self.tell_store(at, bytes.len() as u64);
-        self.store_untold(at, bytes);
+        self.report_store(at, bytes.len() as u64);
+        self.store_unreported(at, bytes);
     }
 
     #[inline]
-    fn store_untold(&self, at: u64, bytes: &[u8]) {
+    fn store_unreported(&self, at: u64, bytes: &[u8]) {
         words::copy_in(self.words(at, bytes.len() as u64), bytes);
     }
 
     #[inline]
     pub(crate) fn store_word(&self, at: u64, word: u64) {
-        self.tell_store(at, 8);
+        self.report_store(at, 8);
         self.words(at, 8)[0].store(word.to_le(), Ordering::Release);
     }
 
     #[inline]
     pub(crate) fn exchange_word(&self, at: u64, old: u64, new: u64) -> Result<(), u64> {
-        self.tell_store(at, 8);
+        self.report_store(at, 8);
         self.words(at, 8)[0]
             .compare_exchange(
                 old.to_le(),

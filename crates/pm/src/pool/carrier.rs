@@ -61,7 +61,7 @@ impl ThroughTap {
     }
 
     #[track_caller]
-    fn tell(&self, event: crate::lab::Event<'_>, perform: crate::lab::Perform<'_>) {
+    fn report(&self, event: crate::lab::Event<'_>, perform: crate::lab::Perform<'_>) {
         match self.region.tap() {
             None => {
                 perform();
@@ -91,11 +91,11 @@ impl Carrier for ThroughTap {
             bytes: block,
             kind: crate::lab::StoreKind::Stream,
         };
-        self.tell(event, &mut || {
+        self.report(event, &mut || {
             self.region.store(at, block);
             true
         });
-        self.tell(crate::lab::Event::Fence, &mut || true);
+        self.report(crate::lab::Event::Fence, &mut || true);
         Ok(())
     }
 }

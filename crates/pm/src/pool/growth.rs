@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What an image grows in.
-pub(crate) enum Ground {
+pub(crate) enum Storage {
     /// Memory that has its full size from the start: a heap pool, or a view of a pool.
     Fixed,
     /// A file, mapped into a reservation.
@@ -52,12 +52,12 @@ pub(crate) enum Ground {
     },
 }
 
-impl Ground {
+impl Storage {
     /// The address space, if stores through it reach no medium, so that its memory can be read again from the
     /// file.
     pub(crate) fn private_memory(&self) -> Option<Arc<Reservation>> {
         match self {
-            Ground::File {
+            Storage::File {
                 reservation,
                 sharing: Sharing::Private,
                 ..
@@ -70,16 +70,16 @@ impl Ground {
 /// Grows one pool.
 pub(crate) struct Growth {
     path: PathBuf,
-    ground: Ground,
+    storage: Storage,
     /// One growth at a time.
     growing: Mutex<()>,
 }
 
 impl Growth {
-    pub(crate) fn new(path: PathBuf, ground: Ground) -> Growth {
+    pub(crate) fn new(path: PathBuf, storage: Storage) -> Growth {
         Growth {
             path,
-            ground,
+            storage,
             growing: Mutex::new(()),
         }
     }
@@ -136,26 +136,26 @@ impl Growth {
 
     /// The image cannot grow beyond this.
     fn limit(&self, region: &Region) -> u64 {
-        match &self.ground {
-            Ground::Fixed => region.len(),
-            Ground::File { reservation, .. } => reservation.bytes(),
+        match &self.storage {
+            Storage::Fixed => region.len(),
+            Storage::File { reservation, .. } => reservation.bytes(),
             #[cfg(feature = "lab")]
-            Ground::Memory { capacity } | Ground::Simulated { capacity, .. } => *capacity,
-            Ground::Device { device, .. } => device.bytes,
+            Storage::Memory { capacity } | Storage::Simulated { capacity, .. } => *capacity,
+            Storage::Device { device, .. } => device.bytes,
         }
     }
 
     /// Backs and maps the image up to `end`; the new extent starts at `at`.
     fn prepare(&self, header: &Header, region: &Region, at: u64, end: u64) -> Result<(), Error> {
         let from = region.len();
-        match &self.ground {
-            Ground::Fixed => Ok(()),
+        match &self.storage {
+            Storage::Fixed => Ok(()),
             #[cfg(feature = "lab")]
-            Ground::Memory { .. } => {
+            Storage::Memory { .. } => {
                 region.blank_behind(from);
                 Ok(())
             }
-            Ground::File {
+            Storage::File {
                 file,
                 reservation,
                 sharing,
@@ -174,7 +174,7 @@ impl Growth {
                     .map_err(Error::io(&self.path, "mapping new bytes"))
             }
             #[cfg(feature = "lab")]
-            Ground::Simulated { file, .. } => {
+            Storage::Simulated { file, .. } => {
                 self.back(header, file, from, end)?;
                 let mut bytes = vec![0; end.saturating_sub(from) as usize];
                 file.pread_exact(from, &mut bytes)
@@ -183,7 +183,7 @@ impl Growth {
                 region.imprint(from, &bytes);
                 Ok(())
             }
-            Ground::Device { kind, .. } => {
+            Storage::Device { kind, .. } => {
                 region.set_len(end.max(from));
                 region.clear(*kind, at, end - at);
                 Ok(())
@@ -231,16 +231,16 @@ impl Growth {
 
     /// The file that stores reach directly, without a log.
     fn direct_file(&self) -> Option<&File> {
-        match &self.ground {
-            Ground::File { file, sharing, .. } if *sharing != Sharing::Private => Some(file),
+        match &self.storage {
+            Storage::File { file, sharing, .. } if *sharing != Sharing::Private => Some(file),
             _ => None,
         }
     }
 
     /// See [`crate::Pool::backed_bytes`].
     pub(crate) fn backed_bytes(&self, region: &Region) -> u64 {
-        let backed = match &self.ground {
-            Ground::File { file, .. } => file.backed_bytes().ok(),
+        let backed = match &self.storage {
+            Storage::File { file, .. } => file.backed_bytes().ok(),
             _ => None,
         };
         backed.unwrap_or(region.len())
@@ -248,7 +248,7 @@ impl Growth {
 
     /// See [`crate::Pool::prefault`].
     pub(crate) fn prefault(&self, at: u64, bytes: u64) {
-        if let Ground::File { reservation, .. } = &self.ground {
+        if let Storage::File { reservation, .. } = &self.storage {
             // Kernels before 5.14 lack the call; pages then appear at their first access.
             let _refused = reservation.populate(at, at + bytes);
         }

@@ -5,7 +5,7 @@
 //! a refused pool is unchanged. With `read_only` the path continues in `view.rs` after the lock.
 
 use super::carrier::{ThroughFile, ThroughRegion};
-use super::growth::{Ground, Growth};
+use super::growth::{Growth, Storage};
 use super::header;
 use super::header::{Carrier, Found, Header};
 use super::place;
@@ -63,7 +63,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         delay: None,
         secret,
         header: Arc::new(header),
-        growth: Growth::new(path.into(), Ground::Fixed),
+        growth: Growth::new(path.into(), Storage::Fixed),
         engine,
         geometry,
         path: path.into(),
@@ -149,7 +149,7 @@ fn open_file(
             kind,
         }),
     };
-    let ground = Ground::File {
+    let storage = Storage::File {
         file,
         reservation,
         sharing,
@@ -164,7 +164,7 @@ fn open_file(
         region,
         kind,
         delay,
-        ground,
+        storage,
         directory: path.into(),
         setup: Setup::REAL,
     })
@@ -272,7 +272,7 @@ fn open_device(
         probe: place.probe.clone(),
         ..*place
     };
-    let ground = Ground::Device {
+    let storage = Storage::Device {
         _lock: Arc::clone(&place.file),
         device,
         kind,
@@ -288,7 +288,7 @@ fn open_device(
         region,
         kind,
         delay: None,
-        ground,
+        storage,
         directory: path.into(),
         setup: Setup::REAL,
     })
@@ -426,7 +426,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) region: Arc<Region>,
     pub(crate) kind: FlushKind,
     pub(crate) delay: Option<Delay>,
-    pub(crate) ground: Ground,
+    pub(crate) storage: Storage,
     /// Where the redo log lies, and how it works (`file`).
     pub(crate) directory: Directory,
     pub(crate) setup: Setup,
@@ -444,7 +444,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         region,
         kind,
         delay,
-        ground,
+        storage,
         directory,
         setup,
     } = parts;
@@ -458,7 +458,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
     let log = match medium {
         Medium::File => Some(Log::open(LogOptions {
             setup,
-            reservation: ground.private_memory(),
+            reservation: storage.private_memory(),
             ..log_options(directory, options, place, &region, &header)
         })?),
         Medium::Pmem | Medium::Emulated => None,
@@ -482,7 +482,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         delay,
         secret,
         header,
-        growth: Growth::new(path.into(), ground),
+        growth: Growth::new(path.into(), storage),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

@@ -10,7 +10,7 @@
 //! - The lock is shared: several views may exist at once, but not while the pool is open to write.
 
 use super::carrier::ThroughFile;
-use super::growth::{Ground, Growth};
+use super::growth::{Growth, Storage};
 use super::header;
 use super::header::{Found, Header};
 use super::opening;
@@ -79,7 +79,7 @@ pub(crate) fn open(
         delay,
         secret: superblock.secret(),
         header,
-        growth: Growth::new(path.into(), Ground::Fixed),
+        growth: Growth::new(path.into(), Storage::Fixed),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

@@ -24,14 +24,14 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 const ACCEPTS_PER_TURN: usize = 1000;
 
 /// One listening socket.
-enum Socketlike {
+enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// All listening sockets of a server. Dropping them removes the Unix socket's file.
 pub(crate) struct Sockets {
-    all: Vec<Socketlike>,
+    all: Vec<ListeningSocket>,
     unix_path: Option<PathBuf>,
 }
 
@@ -49,10 +49,10 @@ impl Sockets {
             let listener = listen(address, settings.tcp_backlog).map_err(refuse)?;
             // The free port chosen for the first address serves all addresses.
             port = listener.local_addr().map_err(refuse)?.port();
-            sockets.all.push(Socketlike::Tcp(listener));
+            sockets.all.push(ListeningSocket::Tcp(listener));
         }
         if let Some(path) = &settings.unix_socket {
-            sockets.all.push(Socketlike::Unix(listen_unix(
+            sockets.all.push(ListeningSocket::Unix(listen_unix(
                 path,
                 settings.unix_socket_mode,
             )?));
@@ -64,8 +64,8 @@ impl Sockets {
     /// The TCP addresses in effect.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let tcp = self.all.iter().filter_map(|socket| match socket {
-            Socketlike::Tcp(listener) => listener.local_addr().ok(),
-            Socketlike::Unix(_) => None,
+            ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
+            ListeningSocket::Unix(_) => None,
         });
         tcp.collect()
     }
@@ -148,11 +148,11 @@ impl Listener {
         for (index, socket) in sockets.all.iter_mut().enumerate() {
             let token = Token(index);
             match socket {
-                Socketlike::Tcp(listener) => {
+                ListeningSocket::Tcp(listener) => {
                     poll.registry()
                         .register(listener, token, Interest::READABLE)?
                 }
-                Socketlike::Unix(listener) => {
+                ListeningSocket::Unix(listener) => {
                     poll.registry()
                         .register(listener, token, Interest::READABLE)?
                 }
@@ -207,7 +207,7 @@ impl Listener {
 
     fn accept(&self, index: usize) -> Result<(Stream, Origin)> {
         match self.sockets.all.get(index) {
-            Some(Socketlike::Tcp(listener)) => {
+            Some(ListeningSocket::Tcp(listener)) => {
                 let (stream, address) = listener.accept()?;
                 let local_address = stream
                     .local_addr()
@@ -230,7 +230,7 @@ impl Listener {
                     },
                 ))
             }
-            Some(Socketlike::Unix(listener)) => {
+            Some(ListeningSocket::Unix(listener)) => {
                 let (stream, _) = listener.accept()?;
                 let path = self
                     .shared
