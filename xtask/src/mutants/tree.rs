@@ -9,6 +9,7 @@ use crate::cargo::{cargo, root, target};
 use crate::child;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -156,6 +157,7 @@ fn lay_out(mutants: &[Mutant], layer: &Layer, tree: &Path) -> Result<(), String>
     let mutated = mutated(mutants, layer)?;
     let of = |file: &String| file.split_once("/src/").map(|(of, _)| of.to_owned());
     let crates: BTreeSet<String> = mutated.keys().filter_map(of).collect();
+    let mut kept = BTreeSet::new();
     for file in sources()? {
         let mut bytes = match mutated.get(&file) {
             Some(text) => text.clone().into_bytes(),
@@ -170,12 +172,28 @@ fn lay_out(mutants: &[Mutant], layer: &Layer, tree: &Path) -> Result<(), String>
             bytes.extend_from_slice(b"\nmod mutant;\n");
         }
         write(&tree.join(&file), &bytes)?;
+        kept.insert(tree.join(&file));
     }
     let switch = switch(mutants);
-    crates.iter().try_for_each(|of| {
+    for of in &crates {
         let module = tree.join(of).join("src/mutant.rs");
-        write(&module, switch.as_bytes())
-    })
+        write(&module, switch.as_bytes())?;
+        kept.insert(module);
+    }
+    remove_others(tree, &kept).map_err(|error| format!("{}: {error}", tree.display()))
+}
+
+/// Removes what an earlier tree has left: a module that moved would be there twice.
+fn remove_others(directory: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(&path, kept)?;
+        } else if path.extension().is_some_and(|kind| kind == "rs") && !kept.contains(&path) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The files that have mutants of a layer in them.
@@ -254,6 +272,19 @@ mod tests {
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// A module had become a folder, and the tree did not build.
+    #[test]
+    fn what_an_earlier_tree_has_left_is_removed() {
+        let tree = target().join("tmp").join("mutants-of-a-test");
+        let [kept, moved, text] = ["a/mod.rs", "a.rs", "a.txt"].map(|name| tree.join(name));
+        for file in [&kept, &moved, &text] {
+            write(file, b"").unwrap();
+        }
+        remove_others(&tree, &BTreeSet::from([kept.clone()])).unwrap();
+        assert!(kept.exists() && text.exists() && !moved.exists());
+        fs::remove_dir_all(&tree).unwrap();
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub struct ExploreOptions {
     pub nested_effort: Effort,
     /// Events without effect.
     pub mute: Option<Mute>,
-    /// Images of a run, those of crashes after a crash not counted; `None`: as many as [`ExploreOptions::effort`]
-    /// says.
+    /// Images of a run, those of crashes after a crash not counted; `None`: as many as
+    /// [`ExploreOptions::effort`] says.
     pub images: Option<u64>,
     /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of
     /// its points.
