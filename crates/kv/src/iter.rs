@@ -3,6 +3,53 @@
 use crate::error::Error;
 use crate::store::Session;
 
+impl Session {
+    /// Every live key with its value, in no order. A key that exists during the whole iteration appears at
+    /// least once, since the store may grow meanwhile. A key that is added or removed meanwhile may appear.
+    /// Each value is durable, and current when it is returned.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"a", b"1")?;
+    /// session.put(b"b", b"2")?;
+    /// let mut all = session.iter().collect::<Result<Vec<_>, _>>()?;
+    /// all.sort();
+    /// assert_eq!(all, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// In items: see [`EngineSession::scan`], whose errors end the iteration, and [`EngineSession::get`].
+    pub fn iter(&mut self) -> Iter<'_> {
+        Iter::new(self)
+    }
+
+    /// Every live key without its value; otherwise as [`Session::iter`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), everdram::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let store = everdram::Store::open(dir.path().join("pool"), &everdram::Options::default())?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// for key in session.keys() {
+    ///     assert_eq!(key?, b"key");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// In items: see [`EngineSession::scan`], whose errors end the iteration.
+    pub fn keys(&mut self) -> Keys<'_> {
+        Keys::new(self)
+    }
+}
+
 /// Keys per scan.
 const KEYS_AT_ONCE: usize = 256;
 

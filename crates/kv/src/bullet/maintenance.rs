@@ -6,13 +6,17 @@
 
 use super::Bullet;
 use super::WAITS_MAX;
-use super::gleaner::Gleaner;
+use super::gleaner::{Gleaner, Work};
+use super::session::BulletSession;
 use super::table::Array;
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::Backoff;
 use crate::crl::Step;
 use crate::engine::Recovered;
+use crate::engine::backend::Backend;
+use crate::engine::counters::bump;
 use crate::engine::damage::Damage;
+use crate::engine::session::remove_expired;
 use crate::error::Error;
 use crate::heap::Claim;
 use crate::stats::Inspection;
@@ -26,16 +30,10 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(5);
 /// Looks after which nobody writes any more, and everything can be gleaned.
 const QUIET: u32 = 20;
+/// Pieces of the tables in which one round looks for expired keys.
+const EXPIRY_PIECES: usize = 64;
 /// Buckets that are moved at once.
 const BUCKETS: usize = 256;
-
-/// What came of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    Done,
-    /// It is for others to go on.
-    ForOthers,
-}
 
 /// Held by who moves buckets of a table that grows.
 #[derive(Default)]
@@ -281,6 +279,34 @@ impl Bullet {
             self.sweep_expired(cursor)?;
         }
         failed.map(|()| worked)
+    }
+}
+
+impl Bullet {
+    /// Removes expired keys of the next pieces of the tables.
+    fn sweep_expired(self: &Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
+        let mut session = BulletSession::new(Arc::clone(self))?;
+        let mut expired: Vec<Vec<u8>> = Vec::new();
+        let mut failed = Ok(());
+        for _ in 0..EXPIRY_PIECES {
+            let walked = self.walk(&session.slot, *cursor, true, &mut |one| {
+                expired.push(one.key.to_vec());
+            });
+            // Damage in one piece does not keep the others from being swept.
+            *cursor = walked.unwrap_or_else(|error| {
+                failed = Err(error);
+                self.piece_end(*cursor)
+            });
+            if *cursor == 0 {
+                break;
+            }
+        }
+        for key in &expired {
+            if remove_expired(&mut session, key)? {
+                bump(&session.counters().expired, 1);
+            }
+        }
+        session.commit_pending().and(failed)
     }
 }
 

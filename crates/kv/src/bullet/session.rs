@@ -11,17 +11,17 @@
 
 use super::Bullet;
 use super::front::Node;
+use super::gleaner::Work;
 use super::gleaner::roles::Role;
 use super::layout::{INLINE_MAX, Keys, ObjectHead};
-use super::maintenance::Work;
 use super::table::{LINE, Place};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::retired::Retired;
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crate::crl::Group;
-use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken};
+use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken, read_one_by_one};
 use crate::engine::counters::Counters;
-use crate::engine::session::{self, SCRATCH_KEEP, read_one_by_one};
+use crate::engine::session::{self, SCRATCH_KEEP};
 use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
 use crate::heap::Claim;

@@ -6,11 +6,14 @@
 
 use super::base::Base;
 use super::session_limit::Permit;
-use super::{BatchOp, Engine, Found, Ticket, Visit};
+use super::{BatchOp, Engine, EngineSession, Found, Ticket, Visit};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// Keys among which a random one is picked, at least, if there are as many.
+const AMONG: usize = 16;
 
 /// What every session has for its calls.
 #[derive(Default)]
@@ -166,7 +169,7 @@ pub(crate) trait Backend: Send + Sized {
         into: &mut Vec<u8>,
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error> {
-        super::session::read_one_by_one(self, keys, into, found)
+        read_one_by_one(self, keys, into, found)
     }
     /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
     /// go on, 0 at the end.
@@ -179,7 +182,7 @@ pub(crate) trait Backend: Send + Sized {
     /// # Errors
     /// As [`Backend::walk`].
     fn pick_random(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
-        super::session::random_of_some(self, rand::random(), into)
+        random_of_some(self, rand::random(), into)
     }
 
     /// Takes a stripe for a write that stays pending, or is given back. What is pending may be committed.
@@ -290,4 +293,107 @@ pub(crate) trait Backend: Send + Sized {
     }
     /// Commits what is pending and leaves nothing to do, before the session ends.
     fn finish(&mut self);
+}
+
+/// Stripes that a session has locked, given back when this is dropped, also by a panic.
+pub(crate) struct Locked<'s, B: Backend> {
+    pub(crate) session: &'s mut B,
+    pub(crate) stripes: Vec<StripeId>,
+}
+
+impl<'s, B: Backend> Locked<'s, B> {
+    /// Locks these keys, all there are for `None`. Commits what is pending.
+    ///
+    /// # Errors
+    /// As [`Backend::commit_pending`]; no stripe is held then.
+    pub(crate) fn take(session: &'s mut B, keys: Option<&[&[u8]]>) -> Result<Locked<'s, B>, Error> {
+        let of_key = |key: &&[u8]| session.stripe(session.hash(key));
+        let mut stripes: Vec<StripeId> = match keys {
+            Some(keys) => keys.iter().map(of_key).collect(),
+            None => session.engine().stripes.all().collect(),
+        };
+        stripes.sort_unstable();
+        stripes.dedup();
+        session.lock_all(&stripes)?;
+        Ok(Locked { session, stripes })
+    }
+
+    /// The clocks of the stripes.
+    pub(super) fn clocks(&self) -> Vec<u64> {
+        let locks = &self.session.engine().stripes;
+        let clocks = self.stripes.iter().map(|&stripe| locks.version(stripe));
+        clocks.collect()
+    }
+}
+
+impl<B: Backend> Drop for Locked<'_, B> {
+    fn drop(&mut self) {
+        self.session.engine().stripes.unlock_all(&self.stripes);
+        self.session.unlocked();
+    }
+}
+
+/// Runs a write, and again after making room if there was none.
+///
+/// # Errors
+/// What it returns; as [`Backend::make_room`].
+#[inline]
+pub(crate) fn with_room<B: Backend, T>(
+    session: &mut B,
+    bytes: usize,
+    mut write: impl FnMut(&mut B) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut attempt = 0;
+    loop {
+        match write(session) {
+            Err(full @ Error::NoSpace(_)) => {
+                // Room is made by whoever may lock any key: this session may hold none.
+                session.commit_pending()?;
+                if !session.make_room(bytes as u64, attempt)? {
+                    return Err(full);
+                }
+                attempt += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// See [`Backend::read_each`].
+pub(crate) fn read_one_by_one<B: Backend>(
+    session: &mut B,
+    keys: &[&[u8]],
+    into: &mut Vec<u8>,
+    found: &mut Vec<(Option<Found>, usize)>,
+) -> Result<(), Error> {
+    let mut newest = Ticket::NONE;
+    for key in keys {
+        let one = session.read_value(key, into)?;
+        newest = newest.max(session.core().last_read);
+        found.push((one, into.len()));
+    }
+    session.core_mut().last_read = newest;
+    Ok(())
+}
+
+/// A live key: one of the first few from `cursor` on, or if none are there, of all. `false`: there is none.
+pub(crate) fn random_of_some<B: Backend>(
+    session: &mut B,
+    cursor: u64,
+    into: &mut Vec<u8>,
+) -> Result<bool, Error> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
+    let mut cursor = 0;
+    while keys.is_empty() {
+        cursor = session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
+        if cursor == 0 {
+            break;
+        }
+    }
+    let Some(key) = keys.get(rand::random_range(0..keys.len().max(1))) else {
+        return Ok(false);
+    };
+    into.extend_from_slice(key);
+    Ok(true)
 }

@@ -1,6 +1,6 @@
 //! The calls of a session, over what an engine brings to it ([`Backend`]).
 
-use super::backend::{Backend, Change, Edit, Met, Seen, SessionCore, Taken};
+use super::backend::{Backend, Change, Edit, Locked, Met, Seen, SessionCore, Taken, with_room};
 use super::base::Base;
 use super::halt::PANICKED;
 use super::{
@@ -18,8 +18,6 @@ use std::sync::atomic::{Ordering, fence};
 pub(crate) const SNAPSHOT_TRIES: usize = 8;
 /// Scratch memory above this is given back after use.
 pub(crate) const SCRATCH_KEEP: usize = 1 << 20;
-/// Keys among which a random one is picked, at least, if there are as many.
-const AMONG: usize = 16;
 
 impl SessionCore {
     /// Of a user's session: there may be only so many.
@@ -31,44 +29,6 @@ impl SessionCore {
             _permit: Some(base.sessions.take()?),
             ..SessionCore::default()
         })
-    }
-}
-
-/// Stripes that a session has locked, given back when this is dropped, also by a panic.
-pub(crate) struct Locked<'s, B: Backend> {
-    pub(crate) session: &'s mut B,
-    pub(crate) stripes: Vec<StripeId>,
-}
-
-impl<'s, B: Backend> Locked<'s, B> {
-    /// Locks these keys, all there are for `None`. Commits what is pending.
-    ///
-    /// # Errors
-    /// As [`Backend::commit_pending`]; no stripe is held then.
-    pub(crate) fn take(session: &'s mut B, keys: Option<&[&[u8]]>) -> Result<Locked<'s, B>, Error> {
-        let of_key = |key: &&[u8]| session.stripe(session.hash(key));
-        let mut stripes: Vec<StripeId> = match keys {
-            Some(keys) => keys.iter().map(of_key).collect(),
-            None => session.engine().stripes.all().collect(),
-        };
-        stripes.sort_unstable();
-        stripes.dedup();
-        session.lock_all(&stripes)?;
-        Ok(Locked { session, stripes })
-    }
-
-    /// The clocks of the stripes.
-    pub(super) fn clocks(&self) -> Vec<u64> {
-        let locks = &self.session.engine().stripes;
-        let clocks = self.stripes.iter().map(|&stripe| locks.version(stripe));
-        clocks.collect()
-    }
-}
-
-impl<B: Backend> Drop for Locked<'_, B> {
-    fn drop(&mut self) {
-        self.session.engine().stripes.unlock_all(&self.stripes);
-        self.session.unlocked();
     }
 }
 
@@ -412,32 +372,6 @@ fn submit_again<B: Backend>(
     Err(full)
 }
 
-/// Runs a write, and again after making room if there was none.
-///
-/// # Errors
-/// What it returns; as [`Backend::make_room`].
-#[inline]
-pub(crate) fn with_room<B: Backend, T>(
-    session: &mut B,
-    bytes: usize,
-    mut write: impl FnMut(&mut B) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut attempt = 0;
-    loop {
-        match write(session) {
-            Err(full @ Error::NoSpace(_)) => {
-                // Room is made by whoever may lock any key: this session may hold none.
-                session.commit_pending()?;
-                if !session.make_room(bytes as u64, attempt)? {
-                    return Err(full);
-                }
-                attempt += 1;
-            }
-            other => return other,
-        }
-    }
-}
-
 /// Takes a key and runs `work` with two empty buffers, which are used again.
 fn with_values<B: Backend, T>(
     session: &mut B,
@@ -544,45 +478,6 @@ fn read_at_once<B: Backend>(
     }
     let locked = Locked::take(session, Some(keys))?;
     locked.session.read_each(keys, hashes, into, found)
-}
-
-/// See [`Backend::read_each`].
-pub(crate) fn read_one_by_one<B: Backend>(
-    session: &mut B,
-    keys: &[&[u8]],
-    into: &mut Vec<u8>,
-    found: &mut Vec<(Option<Found>, usize)>,
-) -> Result<(), Error> {
-    let mut newest = Ticket::NONE;
-    for key in keys {
-        let one = session.read_value(key, into)?;
-        newest = newest.max(session.core().last_read);
-        found.push((one, into.len()));
-    }
-    session.core_mut().last_read = newest;
-    Ok(())
-}
-
-/// A live key: one of the first few from `cursor` on, or if none are there, of all. `false`: there is none.
-pub(crate) fn random_of_some<B: Backend>(
-    session: &mut B,
-    cursor: u64,
-    into: &mut Vec<u8>,
-) -> Result<bool, Error> {
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
-    let mut cursor = 0;
-    while keys.is_empty() {
-        cursor = session.scan(cursor, AMONG, &mut |key, _, _| keys.push(key.to_vec()))?;
-        if cursor == 0 {
-            break;
-        }
-    }
-    let Some(key) = keys.get(rand::random_range(0..keys.len().max(1))) else {
-        return Ok(false);
-    };
-    into.extend_from_slice(key);
-    Ok(true)
 }
 
 /// Removes a key if its expiry has passed: a step of the sweep. Whether it has; a key that is being written

@@ -4,8 +4,7 @@
 //! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all
 //! of it is applied.
 
-use super::backend::{Backend, Taken};
-use super::session::{Locked, with_room};
+use super::backend::{Backend, Locked, Taken, with_room};
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
     check_key, check_value,

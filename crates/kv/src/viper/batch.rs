@@ -484,11 +484,11 @@ impl super::Viper {
             }
         }
         // Their pieces are among the overflow blocks.
-        self.space.retired.forget_values();
+        self.compaction.retired.forget_values();
         let pieces = pieces
             .iter()
             .map(|&(block, life)| Retired::Piece(block, life));
-        self.space.retired.push(&self.epochs, pieces.collect());
+        self.compaction.retired.push(&self.epochs, pieces.collect());
     }
 }
 

@@ -189,7 +189,7 @@ impl Viper {
 
     /// Queues the pieces of a value that nothing points to any more.
     fn retire_chain(&self, chain: Chain) {
-        self.space
+        self.compaction
             .retired
             .push(&self.epochs, vec![Retired::Chain(chain)]);
     }

@@ -8,17 +8,18 @@
 //!   first). So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
+use super::Viper;
 use super::claim::{Claim, SCRATCH_KEEP};
-use super::compaction::reclaim_all;
 use super::layout::Kind;
 use super::read::{Ahead, MarkPlace};
 use super::record::{Chain, Stamp};
-use super::{Viper, checkpoint};
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::stripes::StripeId;
-use crate::engine::backend::{Backend, Change, Met, Seen, SessionCore, Taken};
+use crate::engine::backend::{
+    Backend, Change, Met, Seen, SessionCore, Taken, random_of_some, read_one_by_one,
+};
 use crate::engine::counters::{Counters, bump_signed};
-use crate::engine::session::{self, random_of_some, read_one_by_one};
+use crate::engine::session;
 use crate::engine::{BatchOp, Found, Ticket};
 use crate::error::Error;
 use crate::index::{KeyHash, Location};
@@ -349,12 +350,7 @@ impl Backend for ViperSession {
                 .any(|stripe| self.engine.stripes.held_by(stripe, self.id)),
             "compaction would wait for a key that this session holds"
         );
-        match attempt {
-            // Even if nothing is freed here: another thread may make all the room there is to make.
-            0 => Ok(reclaim_all(&self.engine).is_ok()),
-            1 => Ok(checkpoint::give_way(&self.engine)),
-            _ => Ok(false),
-        }
+        Ok(self.engine.make_room(attempt))
     }
 
     #[inline]

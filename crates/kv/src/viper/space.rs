@@ -1,7 +1,6 @@
-//! The room of a pool, in blocks: where they lie, what state each is in, and what waits to be free.
+//! The room of a pool, in blocks: where they lie, and what state each is in.
 
 use super::block_table::{self, Blocks};
-use super::compaction::retired::RetireQueue;
 use super::layout::Geometry;
 use super::read::Reader;
 use crate::options::Options;
@@ -13,7 +12,6 @@ pub(super) struct Space {
     pub(super) pool: Arc<Pool>,
     pub(super) geometry: Geometry,
     pub(super) blocks: Blocks,
-    pub(super) retired: RetireQueue,
 }
 
 impl Space {
@@ -27,7 +25,6 @@ impl Space {
         Space {
             geometry,
             blocks,
-            retired: RetireQueue::default(),
             pool,
         }
     }

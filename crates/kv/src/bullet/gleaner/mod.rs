@@ -47,6 +47,14 @@ use roles::Roles;
 use stage::{Staged, State};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Done,
+    /// It is for others to go on.
+    ForOthers,
+}
+
 /// What gleaners share.
 pub(super) struct Gleaning {
     pub(super) roles: Roles,

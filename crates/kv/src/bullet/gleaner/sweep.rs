@@ -1,20 +1,13 @@
-//! Removing what does not count any more: keys whose expiry has passed, and everything from before the store
-//! was cleared.
+//! Removes everything from before the store was cleared.
 //!
-//! An expired key is removed as a user would, by a record in a log. What was cleared needs no record: the
-//! ledger, or a record of it, says that nothing up to a version counts, and nobody sees it. Only its room is
-//! to be had back.
+//! This needs no records: the ledger, or a record of it, says that nothing up to a version counts, and
+//! readers do not see it. The sweep only takes back the room.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
 use crate::bullet::WAITS_MAX;
-use crate::bullet::session::BulletSession;
 use crate::concurrency::stripes::Backoff;
-use crate::engine::backend::Backend;
-use crate::engine::counters::bump;
-use crate::engine::session::remove_expired;
 use crate::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Pieces of the tables that are looked at at once.
@@ -27,37 +20,6 @@ pub(in crate::bullet) struct Sweep {
     floor: u64,
     /// The hash at which the next piece begins.
     cursor: u64,
-}
-
-impl Bullet {
-    /// Removes expired keys of the next pieces of the tables.
-    pub(in crate::bullet) fn sweep_expired(
-        self: &Arc<Self>,
-        cursor: &mut u64,
-    ) -> Result<(), Error> {
-        let mut session = BulletSession::new(Arc::clone(self))?;
-        let mut expired: Vec<Vec<u8>> = Vec::new();
-        let mut failed = Ok(());
-        for _ in 0..PIECES {
-            let walked = self.walk(&session.slot, *cursor, true, &mut |one| {
-                expired.push(one.key.to_vec());
-            });
-            // Damage in one piece does not keep the others from being swept.
-            *cursor = walked.unwrap_or_else(|error| {
-                failed = Err(error);
-                self.piece_end(*cursor)
-            });
-            if *cursor == 0 {
-                break;
-            }
-        }
-        for key in &expired {
-            if remove_expired(&mut session, key)? {
-                bump(&session.counters().expired, 1);
-            }
-        }
-        session.commit_pending().and(failed)
-    }
 }
 
 impl Bullet {

@@ -370,7 +370,7 @@ fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
         .map(|(block, life)| Retired::Piece(block, life));
     let unreached = unreached.collect();
     work.reached = HashSet::new();
-    viper.space.retired.push(&viper.epochs, unreached);
+    viper.compaction.retired.push(&viper.epochs, unreached);
     viper.compactor().free_passed(viper).map(drop)
 }
 

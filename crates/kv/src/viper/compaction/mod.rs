@@ -27,7 +27,7 @@ use crate::options::Options;
 use parking_lot::{Mutex, MutexGuard};
 use picker::{Goal, victims};
 use relocate::empty_block;
-use retired::free_passed;
+use retired::{RetireQueue, free_passed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -42,6 +42,8 @@ pub(super) struct Compaction {
     pub(super) threshold: f64,
     /// Whether it happens in the background, without being asked for.
     pub(super) by_itself: bool,
+    /// What waits for readers to leave before it is free.
+    pub(super) retired: RetireQueue,
     /// One at a time.
     compactor: Mutex<Compactor>,
     /// Room is to come from compaction, not from growth; see [`backpressure`].
@@ -55,6 +57,7 @@ impl Compaction {
         Compaction {
             threshold: options.reclaim_threshold,
             by_itself: options.reclaim_background,
+            retired: RetireQueue::default(),
             compactor: Mutex::default(),
             tight: AtomicBool::new(false),
             blocks_reclaimed: AtomicU64::new(0),
@@ -93,11 +96,11 @@ impl Compactor {
     /// Damage in one of the blocks. The others were compacted, and the next step goes on behind it.
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
-        if may_choose && !viper.space.retired.has_blocks() {
+        if may_choose && !viper.compaction.retired.has_blocks() {
             self.goal = Some(goal);
             self.victims = victims(&viper.space, goal, viper.compaction.threshold);
         }
-        let is_done = self.victims.is_empty() && viper.space.retired.is_empty();
+        let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
         // A dead record may be all that keeps one dead that a restart has not read yet.
         if is_done || viper.healthy().is_err() || viper.verification.is_running() {
             return Ok(Step::Nothing);
@@ -110,7 +113,7 @@ impl Compactor {
         let freed = self.free(viper, &mut session);
         match outcome? {
             0 if freed > 0 => Ok(Step::Worked),
-            0 if viper.space.retired.is_empty() => Ok(Step::Nothing),
+            0 if viper.compaction.retired.is_empty() => Ok(Step::Nothing),
             0 => Ok(Step::Waiting),
             _ => Ok(Step::Worked),
         }
@@ -118,7 +121,7 @@ impl Compactor {
 
     /// Frees what nobody is in any more. Returns how many bytes.
     pub(super) fn free_passed(&mut self, viper: &Viper) -> Result<u64, Error> {
-        if viper.space.retired.is_empty() {
+        if viper.compaction.retired.is_empty() {
             return Ok(0);
         }
         let session = compacting_session(viper)?;
@@ -134,7 +137,7 @@ impl Compactor {
 
     /// Whether the next step chooses what to compact.
     fn is_between_generations(&self, viper: &Viper) -> bool {
-        self.victims.is_empty() && !viper.space.retired.has_blocks()
+        self.victims.is_empty() && !viper.compaction.retired.has_blocks()
     }
 
     /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what
@@ -148,8 +151,8 @@ impl Compactor {
         if count == 0 || self.victims.is_empty() {
             return Ok(0);
         }
-        let is_first = !viper.space.retired.has_blocks();
-        let mut emptied = viper.space.retired.gather(&viper.epochs);
+        let is_first = !viper.compaction.retired.has_blocks();
+        let mut emptied = viper.compaction.retired.gather(&viper.epochs);
         let mut outcome = Ok(());
         for _ in 0..count {
             let Some(block) = self.victims.pop() else {
@@ -229,6 +232,17 @@ impl Viper {
                 Some(compactor) => return compactor,
                 None => backoff.wait(),
             }
+        }
+    }
+
+    /// Makes room after a write was refused for want of it. Whether the write is worth another try.
+    pub(super) fn make_room(&self, attempt: u32) -> bool {
+        match attempt {
+            // Even if nothing is freed here: another thread may make all the room there is to make.
+            0 => reclaim_all(self).is_ok(),
+            // A slower restart is better than a refused write.
+            1 => super::checkpoint::give_way(self),
+            _ => false,
         }
     }
 

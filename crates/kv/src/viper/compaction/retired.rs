@@ -214,7 +214,7 @@ impl RetireQueue {
 
 /// Frees what nobody can be in; returns how many bytes. One thread at a time: the one that has the compactor.
 pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -> u64 {
-    let ready = viper.space.retired.take_passed(&viper.epochs);
+    let ready = viper.compaction.retired.take_passed(&viper.epochs);
     if ready.is_empty() {
         return 0;
     }

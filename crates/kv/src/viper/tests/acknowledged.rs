@@ -165,7 +165,7 @@ fn removed_after_a_checkpoint_over_an_emptied_block(checkpoint: bool) {
     let reader = viper.epochs.register().unwrap();
     let pin = reader.pin();
     compact(&viper);
-    assert!(viper.space.retired.has_blocks(), "nothing was emptied");
+    assert!(viper.compaction.retired.has_blocks(), "nothing was emptied");
     // The block with the copy becomes full.
     let mut next = session(&viper);
     put_many(&mut next, 200, &[1; 400]);
