@@ -1,19 +1,11 @@
 //! One thread's loop over its script: asks the store, and checks every answer.
 
 use crate::pace::Pace;
+use crate::pass::Pass;
 use crate::subject::{Client, Error};
 use crate::workload::corpus::{Corpus, Maker};
 use crate::workload::{Action, Step};
 use anyhow::ensure;
-
-/// What a pass does with its steps.
-#[derive(Clone, Copy)]
-pub(crate) struct Order {
-    /// Steps that go at once; 1 = each for itself.
-    pub(crate) batch: usize,
-    /// Tells the values of this pass from those of others.
-    pub(crate) generation: u64,
-}
 
 /// Takes all `steps`.
 ///
@@ -21,73 +13,102 @@ pub(crate) struct Order {
 /// What the store says, and the first answer that is wrong.
 pub(crate) fn drive(
     client: &mut dyn Client,
-    corpus: &Corpus,
+    pass: Pass<'_>,
     steps: &[Step],
-    order: Order,
     pace: &mut impl Pace,
 ) -> Result<(), Error> {
-    if order.batch > 1 {
-        return drive_batches(client, corpus, steps, order, pace);
+    if pass.batch > 1 {
+        return drive_batches(client, pass, steps, pace);
     }
-    let mut maker = Maker::new(corpus);
-    let mut value = Vec::with_capacity(1 << 16);
+    let mut asker = Asker::new(pass.corpus);
+    asker.generation = pass.generation;
     for step in steps {
-        let number = step.number();
-        value.clear();
         pace.before();
+        asker.ask(client, *step)?;
+        pace.after();
+    }
+    Ok(())
+}
+
+/// Asks for one step after another, and checks the answers.
+pub(crate) struct Asker<'a> {
+    corpus: &'a Corpus,
+    maker: Maker<'a>,
+    value: Vec<u8>,
+    /// Tells the values that are put from those before.
+    pub(crate) generation: u64,
+}
+
+impl<'a> Asker<'a> {
+    pub(crate) fn new(corpus: &'a Corpus) -> Asker<'a> {
+        Asker {
+            corpus,
+            maker: Maker::new(corpus),
+            value: Vec::with_capacity(1 << 16),
+            generation: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ask(&mut self, client: &mut dyn Client, step: Step) -> Result<(), Error> {
+        let number = step.number();
         match step.action() {
-            Action::Put => {
-                let (key, value) = maker.record(number, order.generation);
-                client.put(key, value)?;
-            }
-            Action::Get => {
-                let found = client.get(maker.key(number), &mut value)?;
-                ensure!(found, "record {number} is not there");
-                corpus.check(number, &value)?;
-            }
+            Action::Put => self.put(client, number)?,
+            Action::Get => self.get(client, number)?,
             Action::GetAbsent => {
-                let found = client.get(maker.key(number), &mut value)?;
+                self.value.clear();
+                let found = client.get(self.maker.key(number), &mut self.value)?;
                 ensure!(!found, "record {number} is there, and was never put");
             }
             Action::UpdateWord => {
-                let found = client.update_word(maker.key(number))?;
+                let found = client.update_word(self.maker.key(number))?;
                 ensure!(found, "record {number} is not there to be changed");
             }
             Action::Delete => {
-                let found = client.delete(maker.key(number))?;
+                let found = client.delete(self.maker.key(number))?;
                 ensure!(found, "record {number} is not there to be removed");
             }
             Action::ReadModifyWrite => {
-                let found = client.get(maker.key(number), &mut value)?;
-                ensure!(found, "record {number} is not there");
-                corpus.check(number, &value)?;
-                let (key, value) = maker.record(number, order.generation);
-                client.put(key, value)?;
+                self.get(client, number)?;
+                self.put(client, number)?;
             }
             Action::Scan => {
                 let count = step.count();
-                let visited = client.scan(maker.key(number), count, &mut value)?;
+                self.value.clear();
+                let visited = client.scan(self.maker.key(number), count, &mut self.value)?;
                 ensure!(
                     visited > 0,
                     "a scan of {count} records in a store full of them found none"
                 );
             }
         }
-        pace.after();
+        Ok(())
     }
-    Ok(())
+
+    #[inline]
+    fn put(&mut self, client: &mut dyn Client, number: u64) -> Result<(), Error> {
+        let (key, value) = self.maker.record(number, self.generation);
+        client.put(key, value)
+    }
+
+    #[inline]
+    fn get(&mut self, client: &mut dyn Client, number: u64) -> Result<(), Error> {
+        self.value.clear();
+        let found = client.get(self.maker.key(number), &mut self.value)?;
+        ensure!(found, "record {number} is not there");
+        self.corpus.check(number, &self.value)
+    }
 }
 
 fn drive_batches(
     client: &mut dyn Client,
-    corpus: &Corpus,
+    pass: Pass<'_>,
     steps: &[Step],
-    order: Order,
     pace: &mut impl Pace,
 ) -> Result<(), Error> {
-    let mut makers: Vec<Maker<'_>> = (0..order.batch).map(|_| Maker::new(corpus)).collect();
+    let mut makers: Vec<Maker<'_>> = (0..pass.batch).map(|_| Maker::new(pass.corpus)).collect();
     let mut values = Vec::with_capacity(1 << 16);
-    for steps in steps.chunks(order.batch) {
+    for steps in steps.chunks(pass.batch) {
         let are_puts = steps
             .first()
             .is_some_and(|step| step.action() == Action::Put);
@@ -96,7 +117,7 @@ fn drive_batches(
         if are_puts {
             let pairs = makers.iter_mut().zip(steps);
             let records: Vec<_> = pairs
-                .map(|(maker, step)| maker.record(step.number(), order.generation))
+                .map(|(maker, step)| maker.record(step.number(), pass.generation))
                 .collect();
             client.put_many(&records)?;
         } else {
@@ -110,7 +131,7 @@ fn drive_batches(
                 "{found} of {} records are there",
                 steps.len()
             );
-            check_all(corpus, steps, &values)?;
+            check_all(pass.corpus, steps, &values)?;
         }
         pace.after();
     }
@@ -135,6 +156,7 @@ fn check_all(corpus: &Corpus, steps: &[Step], mut values: &[u8]) -> Result<(), E
 mod tests {
     use super::*;
     use crate::pace::Free;
+    use crate::pass::Timing;
     use crate::workload::sizes::Sizes;
     use std::collections::HashMap;
 
@@ -197,16 +219,19 @@ mod tests {
     fn run(lie: Lie, actions: &[Action], batch: usize) -> Result<(), Error> {
         let corpus = Corpus::new(Sizes::Fixed(16), Sizes::Fixed(100), 1);
         let mut store = Liar::default();
-        let order = Order {
+        let pass = Pass {
+            corpus: &corpus,
             batch,
             generation: 1,
+            timing: Timing::Throughput,
+            pin: false,
         };
         let puts: Vec<Step> = (0..64).map(|n| Step::new(Action::Put, n)).collect();
-        drive(&mut store, &corpus, &puts, order, &mut Free)?;
+        drive(&mut store, pass, &puts, &mut Free)?;
         store.lie = lie;
         for action in actions {
             let steps: Vec<Step> = (0..64).map(|n| Step::new(*action, n)).collect();
-            drive(&mut store, &corpus, &steps, order, &mut Free)?;
+            drive(&mut store, pass, &steps, &mut Free)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One pass of all threads over their scripts, begun at once and timed together.
 
-use crate::drive::{Order, drive};
+use crate::drive::drive;
 use crate::latency::Latencies;
 use crate::pace::{Closed, Free, Open};
 use crate::pool;
@@ -67,15 +67,6 @@ impl Passed {
     }
 }
 
-/// What one thread gave.
-struct Part {
-    begun: Instant,
-    ended: Instant,
-    cpu: Duration,
-    waited: Waited,
-    latencies: Latencies,
-}
-
 /// Runs one thread for each script.
 pub(crate) fn run(
     subject: &dyn Subject,
@@ -85,7 +76,7 @@ pub(crate) fn run(
     let start = Barrier::new(scripts.len() + 1);
     let (cpu, parts) = pool::run(
         scripts,
-        |thread, steps| part(subject, pass, steps, thread, scripts.len(), &start),
+        |thread, steps| part(subject, pass, steps, (thread, scripts.len()), &start),
         || {
             // Before the threads begin: this one may not get a core for a while then.
             let cpu = process::cpu();
@@ -94,18 +85,24 @@ pub(crate) fn run(
         },
     )?;
     let process_cpu = process::cpu().saturating_sub(cpu);
-    let operations = scripts.iter().map(|steps| steps.len() as u64).sum();
-    Ok(together(&parts, operations, process_cpu))
+    let begun = parts.iter().map(|(begun, ..)| *begun).min();
+    let ended = parts.iter().map(|(_, ended, _)| *ended).max();
+    let mut passed = Passed::default();
+    parts.into_iter().for_each(|(.., part)| passed.add(part));
+    let wall = begun.zip(ended).map(|(begun, ended)| ended - begun);
+    passed.sample.wall = wall.unwrap_or_default();
+    passed.process_cpu = process_cpu;
+    Ok(passed)
 }
 
+/// What one of several threads does: when it began, when it ended, and what it gave.
 fn part(
     subject: &dyn Subject,
     pass: Pass<'_>,
     steps: &[Step],
-    thread: usize,
-    threads: usize,
+    (thread, threads): (usize, usize),
     start: &Barrier,
-) -> Result<Part, Error> {
+) -> Result<(Instant, Instant, Passed), Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let pinned = if pass.pin {
         process::pin(thread % cores)
@@ -113,70 +110,38 @@ fn part(
         Ok(())
     };
     let client = subject.client();
-    // Whatever failed until here: the others wait at the barrier for everybody.
+    // Whatever failed until here: the others wait at the barrier for all threads.
     start.wait();
     pinned?;
     let mut client = client?;
     let waiting = Waiting::of_this_thread();
     let before = waiting.so_far();
-    let order = Order {
-        batch: pass.batch,
-        generation: pass.generation,
-    };
     let watch = Stopwatch::start();
     let begun = Instant::now();
     let latencies = match pass.timing {
         Timing::Throughput => {
-            drive(&mut *client, pass.corpus, steps, order, &mut Free)?;
+            drive(&mut *client, pass, steps, &mut Free)?;
             Latencies::default()
         }
         Timing::Closed => {
             let mut pace = Closed::new();
-            drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
+            drive(&mut *client, pass, steps, &mut pace)?;
             pace.timer.latencies
         }
         Timing::Open(rate) => {
             let mut pace = Open::new(rate / threads as f64 / pass.batch.max(1) as f64);
-            drive(&mut *client, pass.corpus, steps, order, &mut pace)?;
+            drive(&mut *client, pass, steps, &mut pace)?;
             pace.timer.latencies
         }
     };
     let ended = Instant::now();
-    let cpu = watch.stop(steps.len() as u64).cpu;
-    let after = waiting.so_far();
-    Ok(Part {
-        begun,
-        ended,
-        cpu,
-        waited: Waited {
-            ns: after.ns.saturating_sub(before.ns),
-            preempted: after.preempted.saturating_sub(before.preempted),
-        },
+    let passed = Passed {
+        sample: watch.stop(steps.len() as u64),
+        waited: waiting.so_far().since(before),
         latencies,
-    })
-}
-
-fn together(parts: &[Part], operations: u64, process_cpu: Duration) -> Passed {
-    let begun = parts.iter().map(|part| part.begun).min();
-    let ended = parts.iter().map(|part| part.ended).max();
-    let wall = begun.zip(ended).map(|(begun, ended)| ended - begun);
-    let mut latencies = Latencies::default();
-    for part in parts {
-        latencies.add(&part.latencies);
-    }
-    Passed {
-        sample: Sample {
-            operations,
-            wall: wall.unwrap_or_default(),
-            cpu: parts.iter().map(|part| part.cpu).sum(),
-        },
-        process_cpu,
-        waited: Waited {
-            ns: parts.iter().map(|part| part.waited.ns).sum(),
-            preempted: parts.iter().map(|part| part.waited.preempted).sum(),
-        },
-        latencies,
-    }
+        ..Passed::default()
+    };
+    Ok((begun, ended, passed))
 }
 
 /// Puts records `0..records`, several at once, by so many threads.

@@ -71,6 +71,16 @@ pub(crate) struct Waited {
     pub preempted: u64,
 }
 
+impl Waited {
+    /// What came after an earlier look.
+    pub(crate) fn since(self, before: Waited) -> Waited {
+        Waited {
+            ns: self.ns.saturating_sub(before.ns),
+            preempted: self.preempted.saturating_sub(before.preempted),
+        }
+    }
+}
+
 impl Waiting {
     /// Of the thread that calls this; it alone may ask.
     pub(crate) fn of_this_thread() -> Waiting {

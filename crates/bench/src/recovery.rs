@@ -7,7 +7,7 @@ use crate::pass::load;
 use crate::process;
 use crate::row::{Metric, Row};
 use crate::subject::{Error, Opener};
-use crate::workload::corpus::Corpus;
+use crate::workload::corpus::{Corpus, Maker};
 use anyhow::{Context, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -63,11 +63,12 @@ pub fn fill_and_wait(
     Ok(())
 }
 
-/// A child that does not outlive its parent's interest in it.
-struct Doomed(Child);
+/// A child process that is killed when this is dropped.
+pub struct ChildGuard(pub Child);
 
-impl Drop for Doomed {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
+        // One that has ended already is only collected.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -89,7 +90,7 @@ pub fn measure(
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting {}", filler.get_program().display()))?;
-    let mut child = Doomed(child);
+    let mut child = ChildGuard(child);
     let mut said = String::new();
     if let Some(out) = child.0.stdout.take() {
         BufReader::new(out).read_line(&mut said)?;
@@ -102,7 +103,7 @@ pub fn measure(
     let (begun, cpu) = (Instant::now(), process::cpu());
     let subject = opener.open(dir, records, corpus.record_bytes())?;
     let mut client = subject.client()?;
-    let (mut maker, mut value) = (crate::workload::corpus::Maker::new(corpus), Vec::new());
+    let (mut maker, mut value) = (Maker::new(corpus), Vec::new());
     let last = records.saturating_sub(1);
     ensure!(
         client.get(maker.key(last), &mut value)?,

@@ -40,7 +40,7 @@ const FILLING: [Goal; 2] = [
 ];
 
 /// On a store that holds the records; removals come last.
-const STANDING: [Goal; 9] = [
+const FILLED: [Goal; 9] = [
     goal(Group::Get, Workload::Get, GET, 0.70),
     goal(Group::Absent, Workload::GetAbsent, GET, 1.10),
     goal(Group::Batch, Workload::GetMany, BATCH_GET, 0.80),
@@ -63,7 +63,7 @@ pub(super) fn measure(
 ) -> Result<(), Error> {
     let wanted: Vec<Goal> = FILLING
         .into_iter()
-        .chain(STANDING)
+        .chain(FILLED)
         .filter(|goal| settings.has(goal.group))
         .collect();
     if !wanted.is_empty() {

@@ -6,12 +6,12 @@
 //! memory is then the store's, and a store that ends it ends nothing else. The caller starts the processes.
 
 mod bound;
+mod duels;
 mod table;
-mod verdict;
 
 pub use bound::{Bound, bound};
+pub use duels::{Duel, Duels, Standing};
 pub use table::tables;
-pub use verdict::{Duel, Standing, Verdict};
 
 use crate::named::named;
 use crate::row::{LIMITS, Metric, Row, STORES};

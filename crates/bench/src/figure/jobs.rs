@@ -2,11 +2,12 @@
 
 use super::stream::Stream;
 use super::workers::{Meter, Workers};
+use crate::drive::Asker;
 use crate::pace::Timer;
 use crate::pool;
 use crate::subject::{Client, Error, Subject};
 use crate::workload::corpus::{Corpus, Maker};
-use anyhow::ensure;
+use crate::workload::{Action, Step};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -116,38 +117,16 @@ impl Job for Loading<'_> {
 /// Gets and puts from the stream, without end; each timed by itself, if that is wanted.
 pub(super) struct Asking<'a> {
     workers: &'a Workers,
-    corpus: &'a Corpus,
-    maker: Maker<'a>,
+    asker: Asker<'a>,
     stream: &'a Stream,
     at: usize,
-    generation: u64,
-    value: Vec<u8>,
     /// Latencies of gets and of puts, once they count. The worker's own thread makes them, since they leave
     /// out what that thread waited.
     pub(super) timed: Option<[Timer; 2]>,
 }
 
 impl<'a> Asking<'a> {
-    /// The one of several that has this number.
-    pub(super) fn new(
-        workers: &'a Workers,
-        corpus: &'a Corpus,
-        stream: &'a Stream,
-        (number, several): (usize, usize),
-    ) -> Asking<'a> {
-        Asking {
-            workers,
-            corpus,
-            maker: Maker::new(corpus),
-            stream,
-            at: stream.start(number, several),
-            generation: 0,
-            value: Vec::with_capacity(256),
-            timed: None,
-        }
-    }
-
-    /// One for each worker.
+    /// One for each worker, from different places of the stream.
     pub(super) fn all(
         workers: &'a Workers,
         corpus: &'a Corpus,
@@ -155,22 +134,14 @@ impl<'a> Asking<'a> {
     ) -> Vec<Asking<'a>> {
         let count = workers.count();
         (0..count)
-            .map(|number| Asking::new(workers, corpus, stream, (number, count)))
+            .map(|number| Asking {
+                workers,
+                asker: Asker::new(corpus),
+                stream,
+                at: stream.start(number, count),
+                timed: None,
+            })
             .collect()
-    }
-
-    fn answer(&mut self, client: &mut dyn Client, number: u64, is_put: bool) -> Result<(), Error> {
-        if is_put {
-            self.generation += 1;
-            let (key, value) = self.maker.record(number, self.generation);
-            client.put(key, value)?;
-        } else {
-            self.value.clear();
-            let found = client.get(self.maker.key(number), &mut self.value)?;
-            ensure!(found, "record {number} is not there");
-            self.corpus.check(number, &self.value)?;
-        }
-        Ok(())
     }
 }
 
@@ -179,16 +150,19 @@ impl Job for Asking<'_> {
     fn next(&mut self, client: &mut dyn Client) -> Result<Done, Error> {
         let request = self.stream.next(&mut self.at);
         let is_put = request.is_put(self.workers.writes());
+        let action = if is_put { Action::Put } else { Action::Get };
+        self.asker.generation += u64::from(is_put);
+        let step = Step::new(action, request.number());
         if self.workers.is_timed() {
             let begun = Instant::now();
-            self.answer(client, request.number(), is_put)?;
+            self.asker.ask(client, step)?;
             let took = begun.elapsed();
             let timed = self
                 .timed
                 .get_or_insert_with(|| [Timer::new(), Timer::new()]);
             timed[usize::from(is_put)].record(took);
         } else {
-            self.answer(client, request.number(), is_put)?;
+            self.asker.ask(client, step)?;
         }
         Ok(if is_put { Done::Put } else { Done::Get })
     }

@@ -2,7 +2,7 @@
 //! shook.
 
 use super::sections;
-use crate::compare::{Group, Verdict, groups, of_suite, tables};
+use crate::compare::{Duels, Group, groups, of_suite, tables};
 use crate::row::{LEFT_OUT, Metric, Row, SERVERS};
 use crate::server;
 use crate::show::words::{bytes, count, escaped, percent};
@@ -35,9 +35,9 @@ pub fn html(rows: &[Row]) -> String {
 }
 
 fn opening(rows: &[Row], groups: &[Group<'_>]) -> String {
-    let sentences: String = [Verdict::of_stores(groups), Verdict::of_servers(rows)]
+    let sentences: String = [Duels::of_stores(groups), Duels::of_servers(rows)]
         .iter()
-        .flat_map(Verdict::sentences)
+        .flat_map(Duels::sentences)
         .map(|sentence| format!("<p class=\"verdict\">{}</p>", escaped(&sentence)))
         .collect();
     let mut facts = String::new();

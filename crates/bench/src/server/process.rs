@@ -3,6 +3,7 @@
 
 use super::affinity::Pinned;
 use crate::fixture::Place;
+use crate::recovery::ChildGuard;
 use crate::subject::Error;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ pub(super) struct Starter {
 
 /// A server that answers.
 pub(super) struct Process {
-    child: Child,
+    child: ChildGuard,
     pub(super) port: u16,
     dir: Place,
 }
@@ -53,19 +54,23 @@ impl Process {
             .spawn()
             .with_context(|| format!("starting {}", starter.program.display()))?;
         drop(pinned);
-        let mut process = Process { child, port, dir };
+        let mut process = Process {
+            child: ChildGuard(child),
+            port,
+            dir,
+        };
         process.await_answer()?;
         Ok(process)
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     fn await_answer(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         while !answers(self.port) {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 anyhow::bail!(
                     "the server ended before it answered ({status}):\n{}",
                     self.log()
@@ -90,12 +95,12 @@ impl Process {
 
     /// Asks the server to end, and waits for it.
     pub(super) fn stop(mut self) -> Result<(), Error> {
-        let id = Pid::from_child(&self.child);
+        let id = Pid::from_child(&self.child.0);
         // If it has ended by itself, its status says why.
         let _ = kill_process(id, Signal::TERM);
         let begun = Instant::now();
         let status = loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 break status;
             }
             anyhow::ensure!(
@@ -110,14 +115,6 @@ impl Process {
             self.log()
         );
         Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Whoever has ended already is only collected.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

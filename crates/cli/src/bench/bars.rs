@@ -8,9 +8,9 @@ use crate::settings::{engine, usage};
 use crate::terminal::Progress;
 use crate::{Outcome, units};
 use anyhow::Context;
-use everdram::{EngineKind, Medium};
+use everdram::EngineKind;
 use everdram_bench::bars::{self, Group, Host, Settings};
-use everdram_bench::{Error, Recovery, Sizes, Verdict};
+use everdram_bench::{Error, Recovery, Verdict};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -80,18 +80,10 @@ impl Host for Watcher {
 
     fn crash(&mut self, records: u64, checkpoint: bool) -> Result<Recovery, Error> {
         recovery::measure(&Store {
-            store: "everdram".into(),
-            engine: EngineKind::Viper,
-            medium: Medium::Emulated,
-            dir: self.dir.clone(),
-            records,
-            keys: Sizes::Fixed(16),
-            values: Sizes::Fixed(200),
-            fixed: false,
             // To make the pool's pages present takes longer than a restart.
             grow: checkpoint,
             no_checkpoint: !checkpoint,
-            seed: self.seed,
+            ..Store::new("everdram", EngineKind::Viper, &self.dir, records, self.seed)
         })
     }
 }

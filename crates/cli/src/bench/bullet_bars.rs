@@ -7,8 +7,8 @@ use super::store::Store;
 use crate::terminal::Progress;
 use crate::units;
 use anyhow::Context;
+use everdram::EngineKind;
 use everdram::options::BulletSystem;
-use everdram::{EngineKind, Medium};
 use everdram_bench::figure::{self, Figure, Settings};
 use everdram_bench::{Compared, Sizes, Verdict};
 use std::path::PathBuf;
@@ -83,18 +83,17 @@ impl Asked {
 
     fn restart(&self, records: u64) -> anyhow::Result<Verdict> {
         let recovery = recovery::measure(&Store {
-            store: "everdram".into(),
-            engine: EngineKind::Bullet,
-            medium: Medium::Emulated,
-            dir: self.dir.clone(),
-            records,
-            keys: Sizes::Fixed(16),
             values: Sizes::Fixed(100),
-            fixed: false,
             // To make the pool's pages present takes longer than a restart.
             grow: true,
             no_checkpoint: true,
-            seed: self.seed,
+            ..Store::new(
+                "everdram",
+                EngineKind::Bullet,
+                &self.dir,
+                records,
+                self.seed,
+            )
         })?;
         let seconds = recovery.wall.as_secs_f64();
         let says = "restart after a kill: the first answer within a second (set for 20M records)";

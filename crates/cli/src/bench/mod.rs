@@ -8,6 +8,7 @@ mod compare;
 mod figure;
 mod limits;
 mod recovery;
+mod report;
 mod rows;
 mod run;
 mod servers;
@@ -43,7 +44,7 @@ enum What {
     Fill(recovery::Arguments),
     Servers(servers::Arguments),
     Compare(compare::Arguments),
-    Report(compare::ReportArguments),
+    Report(report::Arguments),
     Figure(Box<figure::Arguments>),
     #[command(hide = true)]
     Turn(compare::TurnArguments),
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         What::Fill(arguments) => recovery::run(arguments),
         What::Servers(arguments) => servers::run(arguments),
         What::Compare(arguments) => compare::run(arguments),
-        What::Report(arguments) => compare::report(arguments),
+        What::Report(arguments) => report::run(arguments),
         What::Figure(arguments) => figure::run(arguments),
         What::Turn(arguments) => compare::turn(arguments),
     }

@@ -69,6 +69,29 @@ pub(crate) fn names() -> Vec<String> {
 }
 
 impl Store {
+    /// With records of 16 + 200 bytes, and all else as the command line has it if nothing is said.
+    pub(crate) fn new(
+        store: &str,
+        engine: EngineKind,
+        dir: &Path,
+        records: u64,
+        seed: u64,
+    ) -> Store {
+        Store {
+            store: store.into(),
+            engine,
+            medium: Medium::Emulated,
+            dir: dir.to_owned(),
+            records,
+            keys: Sizes::Fixed(16),
+            values: Sizes::Fixed(200),
+            fixed: false,
+            grow: false,
+            no_checkpoint: false,
+            seed,
+        }
+    }
+
     /// How to open it.
     ///
     /// # Errors

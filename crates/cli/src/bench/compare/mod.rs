@@ -1,25 +1,21 @@
 //! `everdram bench compare`: everdram, its rivals and the machine's limits in one run, as a table, as rows
 //! and as a page.
 
-mod contestant;
-mod page;
 mod run;
-mod table;
 mod turn;
 
-pub(crate) use page::Arguments as ReportArguments;
-pub(crate) use page::run as report;
 pub(crate) use turn::Arguments as TurnArguments;
 pub(crate) use turn::run as turn;
 
 use super::rows;
 use super::store::ensure_directory;
 use crate::settings::{engine, usage};
-use crate::terminal::Progress;
+use crate::terminal::{Progress, Tone, paint};
 use crate::{Outcome, units};
-use contestant::Contestant;
 use everdram::EngineKind;
-use everdram_bench::{Machine, Row};
+use everdram_bench::compare::{Duels, groups, tables};
+use everdram_bench::row::{LEFT_OUT, SERVERS};
+use everdram_bench::{Machine, Row, server};
 use run::Comparison;
 use std::path::PathBuf;
 
@@ -109,7 +105,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for path in [&arguments.rows, &arguments.report] {
         rows::file(path, "")?;
     }
-    let contestants = Contestant::all(comparison.engine, &comparison.only);
     let mut measured = Vec::new();
     if cfg!(not(feature = "rivals")) {
         let rivals = "RocksDB, LMDB, redb, fjall, sled, scc";
@@ -117,17 +112,42 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         measured.push(Row::left_out(rivals, WITHOUT_RIVALS, &machine));
     }
     let progress = Progress::start("compare", 1000, false);
-    run::measure(&comparison, &contestants, &progress, &mut measured)?;
+    run::measure(&comparison, &progress, &mut measured)?;
     progress.finish();
     rows::file(&arguments.rows, &rows::lines(&measured)?)?;
     rows::file(&arguments.report, &everdram_bench::report::html(&measured))?;
-    table::print(&measured);
+    print(&measured);
     println!(
         "\nRows are in {}, and the page in {}.",
         arguments.rows.display(),
         arguments.report.display()
     );
     Ok(Outcome::Sound)
+}
+
+/// Prints stores, servers, what came out in sentences, and what was left out.
+fn print(rows: &[Row]) {
+    let groups = groups(rows);
+    for (scenario, table) in tables(&groups) {
+        println!("\n{}", paint(Tone::Strong, &scenario));
+        print!("{}", table.text(9));
+    }
+    let of_suite = |suite| rows.iter().filter(move |row| row.suite == suite).cloned();
+    let servers: Vec<Row> = of_suite(SERVERS).collect();
+    if !servers.is_empty() {
+        println!("\n{}", paint(Tone::Strong, "Servers over sockets"));
+        println!("{}", server::text(&servers).trim_end());
+    }
+    println!("\nshare: of the machine's limit. * = an answered write may be lost.");
+    for duels in [Duels::of_stores(&groups), Duels::of_servers(rows)] {
+        for sentence in duels.sentences() {
+            println!("{sentence}");
+        }
+    }
+    for row in of_suite(LEFT_OUT) {
+        let (word, why) = (paint(Tone::Bad, "left out"), row.say("why"));
+        println!("{word} {}: {why}", row.subject);
+    }
 }
 
 #[cfg(test)]

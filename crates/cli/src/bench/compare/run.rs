@@ -1,11 +1,11 @@
 //! The run: rounds of limits and turns, then the servers. What fails leaves a row that says why, and the rest
 //! goes on.
 
-use super::contestant::{Contestant, is_wanted};
+use super::super::store::{self, Store};
 use super::turn;
 use crate::terminal::Progress;
 use anyhow::Context;
-use everdram::EngineKind;
+use everdram::{EngineKind, Medium};
 use everdram_bench::compare::{Ground, Scenario};
 use everdram_bench::limits;
 use everdram_bench::row::merged;
@@ -56,13 +56,60 @@ impl Comparison {
     }
 }
 
-/// What one store gave in one scenario so far.
-struct Seat<'a> {
-    contestant: &'a Contestant,
-    scenario: &'a Scenario,
+/// The one that knows no medium, and is no rival on a disk.
+const VOLATILE: &str = "scc";
+
+/// Whether `name` is among those that were asked for.
+fn is_wanted(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
+}
+
+/// A store in one scenario, and what it gave so far.
+struct Entry {
+    store: Store,
+    label: String,
+    scenario: Scenario,
     rows: Vec<Row>,
     /// What ended a turn; there is no other after it.
     failure: Option<String>,
+}
+
+/// The stores of this build in one scenario, everdram also with pages of one size. These make no difference
+/// to a disk.
+fn entries(comparison: &Comparison, scenario: &Scenario) -> anyhow::Result<Vec<Entry>> {
+    let ground = scenario.ground;
+    let names = store::names().into_iter();
+    let names = names.filter(|name| is_wanted(&comparison.only, name));
+    let with_pages = names.flat_map(|name| {
+        let has_both = name == "everdram" && ground == Ground::Emulated;
+        let kinds = if has_both {
+            &[false, true][..]
+        } else {
+            &[false]
+        };
+        kinds.iter().map(move |fixed| (name.clone(), *fixed))
+    });
+    with_pages
+        .filter(|(name, _)| ground == Ground::Emulated || name != VOLATILE)
+        .map(|(name, fixed)| {
+            let (dir, records) = (comparison.dir(ground), comparison.records(ground));
+            let store = Store {
+                fixed,
+                medium: match ground {
+                    Ground::Emulated => Medium::Emulated,
+                    Ground::Disk => Medium::File,
+                },
+                ..Store::new(&name, comparison.engine, dir, records, comparison.seed)
+            };
+            Ok(Entry {
+                label: store.opener()?.label(),
+                store,
+                scenario: scenario.clone(),
+                rows: Vec::new(),
+                failure: None,
+            })
+        })
+        .collect()
 }
 
 /// Measures everything into `rows`.
@@ -71,26 +118,14 @@ struct Seat<'a> {
 /// If this program cannot be started again.
 pub(super) fn measure(
     comparison: &Comparison,
-    contestants: &[Contestant],
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
-    let scenarios = Scenario::usual();
-    let mut seats: Vec<Seat<'_>> = scenarios
-        .iter()
-        .flat_map(|scenario| {
-            let here = contestants
-                .iter()
-                .filter(|contestant| contestant.stands_on(scenario.ground));
-            here.map(move |contestant| Seat {
-                contestant,
-                scenario,
-                rows: Vec::new(),
-                failure: None,
-            })
-        })
-        .collect();
-    let steps = (comparison.repeat * (seats.len() + 1)) as f64;
+    let mut all = Vec::new();
+    for scenario in Scenario::usual() {
+        all.extend(entries(comparison, &scenario)?);
+    }
+    let steps = (comparison.repeat * (all.len() + 1)) as f64;
     let mut done = 0.0;
     let mut tell = |what: &str| {
         progress.at((done / steps * (1.0 - SERVERS_SHARE) * 1000.0) as u64, what);
@@ -103,23 +138,19 @@ pub(super) fn measure(
             Ok(measured) => limits.extend(measured),
             Err(error) => rows.push(comparison.left_out("limits of the machine", &error)),
         }
-        let mut order: Vec<&mut Seat<'_>> = seats.iter_mut().collect();
+        let mut order: Vec<&mut Entry> = all.iter_mut().collect();
         if round % 2 == 1 {
             // Whoever was last is first, scenario by scenario.
             order.reverse();
         }
-        for seat in order {
-            tell(&format!(
-                "{}, {}",
-                seat.contestant.label(),
-                seat.scenario.title()
-            ));
-            take_turn(comparison, seat)?;
+        for entry in order {
+            tell(&format!("{}, {}", entry.label, entry.scenario.title()));
+            take_turn(comparison, entry)?;
         }
     }
     rows.extend(merged(limits));
-    for seat in seats {
-        rows.extend(store_rows(comparison, seat));
+    for entry in all {
+        rows.extend(store_rows(comparison, entry));
     }
     if let Err(error) = servers(comparison, progress, rows) {
         rows.push(comparison.left_out("servers", &error));
@@ -142,43 +173,41 @@ fn bare_loops(comparison: &Comparison) -> anyhow::Result<Vec<Row>> {
     limits::measure(&settings, &mut |_, _| {})
 }
 
-fn take_turn(comparison: &Comparison, seat: &mut Seat<'_>) -> anyhow::Result<()> {
-    if seat.failure.is_some() {
+fn take_turn(comparison: &Comparison, entry: &mut Entry) -> anyhow::Result<()> {
+    if entry.failure.is_some() {
         return Ok(());
     }
-    let ground = seat.scenario.ground;
+    let ground = entry.scenario.ground;
     // What a process that dies leaves behind goes with this.
     let place = Place::within(comparison.dir(ground))?;
     let arguments = turn::Arguments {
-        store: seat.contestant.on(
-            ground,
-            place.path(),
-            comparison.records(ground),
-            comparison.seed,
-        ),
-        threads: seat.scenario.threads,
-        workloads: seat.scenario.workloads.clone(),
+        store: Store {
+            dir: place.path().to_owned(),
+            ..entry.store.clone()
+        },
+        threads: entry.scenario.threads,
+        workloads: entry.scenario.workloads.clone(),
         seconds: comparison.seconds,
-        recovery: seat.scenario.recovers,
+        recovery: entry.scenario.recovers,
     };
-    let rows = &mut seat.rows;
+    let rows = &mut entry.rows;
     let taken = turn::have(&arguments, &mut |mut row| {
         let ground = ground.name().into();
         row.conditions.insert("ground".into(), ground);
         rows.push(row);
     });
     if let Err(error) = taken {
-        seat.failure = Some(format!("{error:#}"));
+        entry.failure = Some(format!("{error:#}"));
     }
     Ok(())
 }
 
 /// The rows of all turns become one for each workload, with how opening after a crash went.
-fn store_rows(comparison: &Comparison, seat: Seat<'_>) -> Vec<Row> {
+fn store_rows(comparison: &Comparison, entry: Entry) -> Vec<Row> {
     let is_recovery = |row: &Row| row.workload == turn::RECOVERY;
     let (recovered, measured): (Vec<Row>, Vec<Row>) =
-        merged(seat.rows).into_iter().partition(is_recovery);
-    let workloads = &seat.scenario.workloads;
+        merged(entry.rows).into_iter().partition(is_recovery);
+    let workloads = &entry.scenario.workloads;
     let of = |row: &Row| row.workload.parse::<Workload>().ok();
     let mut rows = measured;
     rows.sort_by_key(|row| {
@@ -191,8 +220,8 @@ fn store_rows(comparison: &Comparison, seat: Seat<'_>) -> Vec<Row> {
             recovered.iter().for_each(|recovered| row.append(recovered));
         }
     }
-    if let Some(why) = seat.failure {
-        let what = format!("{}, {}", seat.contestant.label(), seat.scenario.title());
+    if let Some(why) = entry.failure {
+        let what = format!("{}, {}", entry.label, entry.scenario.title());
         rows.push(Row::left_out(&what, &why, &comparison.machine()));
     }
     rows
@@ -259,34 +288,46 @@ fn loads(comparison: &Comparison) -> Vec<Load> {
 mod tests {
     use super::*;
 
+    fn comparison(dir: &Path) -> Comparison {
+        Comparison {
+            engine: EngineKind::default(),
+            emulated_dir: dir.to_owned(),
+            disk_dir: dir.to_owned(),
+            records: 1000,
+            seconds: 0.01,
+            repeat: 2,
+            seed: 1,
+            only: vec!["everdram".into()],
+        }
+    }
+
+    #[test]
+    fn everdram_is_there_twice_but_on_a_disk_once() {
+        let mut comparison = comparison(Path::new("."));
+        for scenario in Scenario::usual() {
+            let entries = entries(&comparison, &scenario).unwrap();
+            let labels: Vec<&str> = entries.iter().map(|entry| entry.label.as_str()).collect();
+            match scenario.ground {
+                Ground::Emulated => assert_eq!(labels, ["everdram viper", "everdram viper, fixed"]),
+                Ground::Disk => assert_eq!(labels, ["everdram viper"]),
+            }
+        }
+        comparison.only = vec!["nobody".into()];
+        let none = entries(&comparison, &Scenario::usual()[0]).unwrap();
+        assert!(none.is_empty());
+    }
+
     /// The process of a turn is this program started again, and a test runner knows no such command: it ends
     /// with an error, as a store does that dies.
     #[test]
     fn a_store_that_ends_its_process_leaves_a_line_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let comparison = Comparison {
-            engine: EngineKind::default(),
-            emulated_dir: dir.path().to_owned(),
-            disk_dir: dir.path().to_owned(),
-            records: 1000,
-            seconds: 0.01,
-            repeat: 2,
-            seed: 1,
-            only: Vec::new(),
-        };
-        let (scenarios, contestants) = (
-            Scenario::usual(),
-            Contestant::all(EngineKind::default(), &["everdram".into()]),
-        );
-        let mut seat = Seat {
-            contestant: &contestants[0],
-            scenario: &scenarios[0],
-            rows: Vec::new(),
-            failure: None,
-        };
-        take_turn(&comparison, &mut seat).unwrap();
-        take_turn(&comparison, &mut seat).unwrap();
-        let rows = store_rows(&comparison, seat);
+        let comparison = comparison(dir.path());
+        let mut entries = entries(&comparison, &Scenario::usual()[0]).unwrap();
+        let mut entry = entries.remove(0);
+        take_turn(&comparison, &mut entry).unwrap();
+        take_turn(&comparison, &mut entry).unwrap();
+        let rows = store_rows(&comparison, entry);
         let [row] = rows.as_slice() else {
             panic!("{rows:?}");
         };

@@ -6,10 +6,11 @@ use crate::Outcome;
 use crate::output::Standard;
 use anyhow::Context;
 use everdram_bench::compare::BATCH;
+use everdram_bench::recovery::ChildGuard;
 use everdram_bench::{Durability, Extent, Plan, Row, Workload, row};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Workload of the row that says how opening after a crash went.
 pub(super) const RECOVERY: &str = "recovery";
@@ -72,16 +73,6 @@ fn say(row: &Row) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A child that does not outlive its parent's interest in it.
-struct Doomed(Child);
-
-impl Drop for Doomed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Has a process take the turn; `hear` gets each row as it comes, also those before an end with an error.
 ///
 /// # Errors
@@ -93,7 +84,7 @@ pub(super) fn have(arguments: &Arguments, hear: &mut dyn FnMut(Row)) -> anyhow::
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(errors.try_clone()?);
-    let mut child = Doomed(command.spawn().context("starting a turn")?);
+    let mut child = ChildGuard(command.spawn().context("starting a turn")?);
     if let Some(out) = child.0.stdout.take() {
         for line in BufReader::new(out).lines() {
             // A store may print, too.

@@ -1,6 +1,6 @@
 //! `everdram bench report`: the page of a comparison, made again from its rows.
 
-use super::super::rows;
+use super::rows;
 use crate::Outcome;
 use anyhow::Context;
 use everdram_bench::{report, row};

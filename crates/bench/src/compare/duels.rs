@@ -65,16 +65,16 @@ impl Duel {
 
 /// All duels of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct Duels {
     kind: &'static str,
-    /// In the order of the lines.
-    pub duels: Vec<Duel>,
+    /// In the order of the rows.
+    pub all: Vec<Duel>,
 }
 
-impl Verdict {
+impl Duels {
     /// everdram with pages of variable size, as it comes, against every other store.
     #[must_use]
-    pub fn of_stores(groups: &[Group<'_>]) -> Verdict {
+    pub fn of_stores(groups: &[Group<'_>]) -> Duels {
         let mut duels = Vec::new();
         for group in groups {
             let is_usual = |row: &&&Row| row.is_own() && !row.subject.ends_with(", fixed");
@@ -85,16 +85,16 @@ impl Verdict {
             let rivals = group.rows.iter().filter(|row| !row.is_own());
             duels.extend(rivals.map(|rival| Duel::of(own, rival, &scenario)));
         }
-        Verdict {
+        Duels {
             kind: "stores",
-            duels,
+            all: duels,
         }
     }
 
     /// everdram on files against servers that sync each write, and on emulated persistent memory against the
     /// others.
     #[must_use]
-    pub fn of_servers(rows: &[Row]) -> Verdict {
+    pub fn of_servers(rows: &[Row]) -> Duels {
         let servers: Vec<&Row> = of_suite(rows, SERVERS).collect();
         let rivals = servers.iter().filter(|row| !row.is_own());
         let duel = |rival: &&Row| {
@@ -112,9 +112,9 @@ impl Verdict {
             let scenario = format!("{} at once", rival.say("pipeline"));
             Some(Duel::of(own, rival, &scenario))
         };
-        Verdict {
+        Duels {
             kind: "servers",
-            duels: rivals.filter_map(duel).collect(),
+            all: rivals.filter_map(duel).collect(),
         }
     }
 
@@ -122,7 +122,7 @@ impl Verdict {
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let (durable, loose): (Vec<&Duel>, Vec<&Duel>) =
-            self.duels.iter().partition(|duel| duel.is_durable);
+            self.all.iter().partition(|duel| duel.is_durable);
         [
             (durable, "that make each write durable, too"),
             (loose, "that may lose what they acknowledged"),
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn losses_are_named() {
         let rows = sample::rows();
-        let sentences = Verdict::of_stores(&groups(&rows)).sentences();
+        let sentences = Duels::of_stores(&groups(&rows)).sentences();
         assert_eq!(
             sentences,
             [
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn servers_meet_those_that_promise_the_same() {
-        let duels = Verdict::of_servers(&sample::rows()).duels;
+        let duels = Duels::of_servers(&sample::rows()).all;
         let pairs: Vec<_> = duels
             .iter()
             .map(|duel| (duel.rival.as_str(), duel.factor, duel.standing))
