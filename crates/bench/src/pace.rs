@@ -1,4 +1,4 @@
-//! When operations begin, and who takes the time of each.
+//! When operations begin, and whether each is timed.
 //!
 //! The throughput pass reads no clock inside its loop. The latency passes do: in a closed loop an operation
 //! begins when the one before has ended; in an open loop at a time set beforehand, and what it waited for the

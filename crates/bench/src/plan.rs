@@ -171,7 +171,7 @@ impl Plan {
         let fixture = Fixture::open(opener, &self.dir, corpus, self.room(workload))?;
         let threads = match self.extent {
             Extent::Operations(_) => self.threads,
-            // Whoever is compared finds what one thread has put.
+            // Stores that are compared were all filled by one thread.
             Extent::Seconds(_) => 1,
         };
         fixture.load(self.held(workload), threads)?;

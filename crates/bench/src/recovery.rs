@@ -58,7 +58,7 @@ pub fn fill_and_wait(
     let mut out = std::io::stdout();
     writeln!(out, "{READY}")?;
     out.flush()?;
-    // Nobody writes: this ends when the parent does, if it did not kill this process before.
+    // The parent writes nothing: this returns when the parent ends without having killed this process.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

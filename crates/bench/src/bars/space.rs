@@ -20,9 +20,9 @@ const ROUNDS: u64 = 5;
 
 /// Between two looks at the pool.
 const LOOK: Duration = Duration::from_millis(10);
-/// A pool that has not changed for so long is at rest.
+/// A pool that has not changed for so long has settled.
 const AT_REST: Duration = Duration::from_secs(3);
-/// Nobody waits longer than this for a pool to come to rest.
+/// The longest wait for a pool to settle.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes of the pool on the medium while every record is overwritten again and again, in another order each

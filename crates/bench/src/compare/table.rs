@@ -1,4 +1,4 @@
-//! Tables of stores: one for each scenario, with the limits that nobody can pass.
+//! Tables of stores: one for each scenario, with the limits of the machine.
 
 use super::Group;
 use crate::report::Kind;

@@ -20,8 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Requests of one client that a worker answers before it goes on.
 const SERVED: u32 = 1000;
-/// Looks at a buffer before the core is given to somebody else, where clients and workers are more than there
-/// are cores; and where they are not.
+/// Looks at a buffer before the core is yielded, with more clients and workers than cores; and with fewer.
 const SPINS: u32 = 200;
 const SPINS_WITH_CORE: u32 = 20_000;
 /// Times that a worker gives its core away before it leaves a client that does not ask.

@@ -85,7 +85,7 @@ pub(super) fn run<J: Job, T>(
     Ok((seen?, jobs))
 }
 
-/// Puts the records that nobody has put yet.
+/// Puts the records that no worker has put yet.
 pub(super) struct Loading<'a> {
     maker: Maker<'a>,
     next: &'a AtomicU64,

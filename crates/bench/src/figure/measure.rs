@@ -272,8 +272,7 @@ fn add_distribution(row: &mut Row, calls: &Histogram<u64>) {
         .collect();
 }
 
-/// The mean without the slowest of a hundred calls, which waited for somebody who had no core; `None` without
-/// calls.
+/// The mean without the slowest hundredth, which waited for a thread that had no core; `None` without calls.
 fn usual_mean(calls: &Histogram<u64>) -> Option<f64> {
     let most = calls.value_at_quantile(0.99);
     let (mut count, mut sum) = (0u64, 0.0);

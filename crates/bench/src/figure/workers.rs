@@ -120,7 +120,7 @@ impl Workers {
         self.is_timed.store(true, Relaxed);
     }
 
-    /// Whether everybody is to stop.
+    /// Whether all threads are to stop.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
@@ -130,7 +130,7 @@ impl Workers {
         self.is_over.store(true, Relaxed);
     }
 
-    /// Runs a part of the work; if it fails, everybody is to stop.
+    /// Runs a part of the work; if it fails, all threads are to stop.
     pub(super) fn or_end(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         work().inspect_err(|_| self.end())
     }
@@ -189,7 +189,7 @@ impl Workers {
         self.tally(threads).since(&before)
     }
 
-    /// Waits until nobody has gleaned for a moment: what earlier writes left to do is done.
+    /// Waits until no worker has gleaned for a moment: earlier writes are then gleaned.
     pub(super) fn settle(&self) {
         let mut quiet = 0;
         for _ in 0..SETTLING_NAPS {
@@ -348,7 +348,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The thread waited for a request: time that is nobody's work.
+    /// The thread waited for a request: this time is neither answering nor gleaning.
     pub(super) fn waited(&mut self) {
         if self.since_mark > 0 {
             self.pause();
@@ -442,7 +442,7 @@ mod tests {
         meter.answered(false);
         assert_eq!(workers.gleaners(), 0);
         drop(meter);
-        // It waits for nobody who is gone.
+        // A thread that has ended is not waited for.
         let tally = workers.tally(0..1);
         let counts = tally.counts[0];
         assert_eq!((counts.requests, tally.puts()), (BLOCK + 4, BLOCK));
@@ -476,7 +476,7 @@ mod tests {
             assert_eq!(span.requests, span.puts);
             assert_eq!(span.requests % BLOCK, 0);
             assert!((0.1..0.9).contains(&span.gleaning_share()), "{span:?}");
-            // Nobody answers quicker than it takes.
+            // No request took less than the loop above.
             let (rate, mean_ns) = span.undisturbed(8);
             assert!(rate >= span.rate && rate <= 500e3, "{span:?}");
             assert!(

@@ -20,7 +20,7 @@ pub const SINGLE_BYTES: usize = 4096;
 /// Block of a group commit.
 pub const GROUP_BYTES: usize = 64 << 10;
 
-/// A file whose every byte was written before, removed in the end.
+/// A file that was written from end to end beforehand; removed when this is dropped.
 pub struct Preallocated {
     file: File,
     path: PathBuf,

@@ -187,7 +187,7 @@ fn stream_lines(kind: FlushKind, lines: &mut [Line], each: usize, count: u64) ->
     watch.stop(count)
 }
 
-/// Pages that nobody has touched: by the first store, or asked for beforehand.
+/// Pages not yet present: faulted in by the first store, or populated beforehand.
 fn pages(limits: &mut Limits<'_>, bytes: u64) -> Result<(), Error> {
     let settings = limits.settings;
     for (ground, touch, populate, where_) in [

@@ -1,4 +1,4 @@
-//! A chart of a page: bars with a whisker from the least to the greatest and a line that nobody can pass, or
+//! A chart of a page: bars with a whisker from the least to the greatest and a line for the limit, or
 //! latencies on a scale of powers of ten.
 
 use crate::row::Row;
@@ -10,7 +10,7 @@ use crate::timing::Spread;
 /// dots.
 const CUT: f64 = 3.0;
 
-/// Who a bar belongs to.
+/// What a bar is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// everdram.
@@ -53,7 +53,7 @@ pub(super) struct Chart<'a> {
     pub(super) note: &'a str,
     pub(super) unit: fn(f64) -> String,
     pub(super) bars: Vec<Bar>,
-    /// What nobody can pass: its value and its name.
+    /// The limit of the machine: its value and its name.
     pub(super) limit: Option<(f64, String)>,
     /// Of latencies: from half of the calls over 99 of 100 to 999 of 1000.
     pub(super) is_log: bool,

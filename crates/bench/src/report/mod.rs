@@ -3,8 +3,8 @@
 //! [`html`] is a pure function: the same rows give the same page, today or from a file next year. The page
 //! asks for nothing from anywhere.
 //!
-//! One colour is everdram's; others are grey, and empty where an answered write may be lost: nobody needs to
-//! tell colours apart.
+//! everdram has one colour; others are grey, and empty where an answered write may be lost. The page can be
+//! read without telling colours apart.
 
 #[cfg(test)]
 mod balance;

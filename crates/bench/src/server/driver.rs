@@ -4,10 +4,10 @@
 //! core of it is enough for a server on another. In a closed loop a connection sends its next requests when
 //! all replies of the last have come. In an open loop requests are due at fixed times, go to the connections
 //! in turn, wait there if as many as the pipeline is deep are under way, and their latency counts from when
-//! they were due: a server that stalls is charged for everybody who would have asked meanwhile.
+//! they were due: a stall of the server counts for every request that was due meanwhile.
 
-use super::checker::Pending;
 use super::connection::Connection;
+use super::connection::Pending;
 use super::wire::Wire;
 use crate::latency::histogram;
 use crate::subject::Error;

@@ -8,8 +8,6 @@
 //! machine that others use, too. Memory is told apart by kind, since a pool that is mapped shared is the
 //! medium and not DRAM.
 
-mod affinity;
-mod checker;
 mod connection;
 mod contender;
 mod driver;
@@ -17,12 +15,11 @@ mod load;
 mod process;
 mod running;
 mod table;
-mod usage;
 mod wire;
 
-pub use affinity::Pins;
 pub use contender::{Contender, Persistence, Places, known};
 pub use load::{Command, Data, Load};
+pub use process::Pins;
 pub use running::Running;
 pub(crate) use table::title;
 pub use table::{Comparison, compare, table, text};

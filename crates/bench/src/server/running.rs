@@ -1,12 +1,10 @@
 //! A server that is up, with its data in it, and what it does under a load.
 
-use super::affinity::{Pinned, Pins};
 use super::contender::Contender;
 use super::driver::{Driver, Keys, Run};
 use super::load::{Command, Data, Load};
-use super::process::Process;
+use super::process::{Memory, Pinned, Pins, Process, processor_time};
 use super::table::title;
-use super::usage::{Memory, processor_time};
 use super::wire::Wire;
 use crate::latency::{ALL, add_percentiles};
 use crate::machine::Machine;

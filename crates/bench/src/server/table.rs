@@ -1,8 +1,8 @@
 //! Several servers under several loads, taking turns; and the table of it.
 
-use super::affinity::Pins;
 use super::contender::Contender;
 use super::load::{Data, Load};
+use super::process::Pins;
 use super::running::Running;
 use crate::report::Kind;
 use crate::row::{Metric, Row, merged};

@@ -2,7 +2,7 @@
 //! above all of them.
 //!
 //! A curve is told by its colour and by the shape of its marks, a bar that is not filled is told from one
-//! that is: nobody needs to tell colours apart.
+//! that is: colours need not be told apart.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};

@@ -1,7 +1,7 @@
 //! `everdram bench bars`: what an engine is to reach, and whether it does. For `viper` everdram's operations
 //! as shares of the machine's limits.
 
-use super::bullet_bars::{self, Asked};
+use super::bullet_bars;
 use super::store::{Store, ensure_directory};
 use super::{recovery, rows};
 use crate::settings::{engine, usage};
@@ -32,33 +32,33 @@ use std::path::PathBuf;
 pub(crate) struct Arguments {
     /// A directory on the medium: on tmpfs for emulated persistent memory.
     #[arg(long, default_value = "/dev/shm")]
-    dir: PathBuf,
-    /// Whose bars.
+    pub(super) dir: PathBuf,
+    /// The engine whose bars are measured.
     #[arg(long, default_value_t, value_parser = engine())]
     engine: EngineKind,
     /// Records of 16 + 200 bytes [default: 5M; 500k with --quick; bullet: what fits into half of the free
     /// memory]
     #[arg(long, value_parser = units::parse_count)]
-    records: Option<u64>,
+    pub(super) records: Option<u64>,
     /// Operations of a repetition that does not go over all records [default: 1M; 300k with --quick]
     #[arg(long, value_parser = units::parse_count)]
     ops: Option<u64>,
     /// bullet: seconds of each point in each repetition [default: 2; 0.5 with --quick]
     #[arg(long)]
-    seconds: Option<f64>,
+    pub(super) seconds: Option<f64>,
     /// Repetitions.
     #[arg(long, default_value_t = 3)]
-    repeat: usize,
+    pub(super) repeat: usize,
     /// Seed of all choices.
     #[arg(long, default_value_t = 42)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Groups to measure: put, overwrite, get, absent, update, delete, ycsb, batch, sizes, threads, large,
     /// space, recovery, tail [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<Group>,
     /// Fewer records and operations, for a first look.
     #[arg(long)]
-    quick: bool,
+    pub(super) quick: bool,
     /// Write each bar as a JSON line to this file as well.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -120,8 +120,8 @@ impl Arguments {
         })
     }
 
-    /// The same, of the engine `bullet`.
-    fn asked(&self) -> anyhow::Result<Asked> {
+    /// What the bars of the engine `bullet` do not allow.
+    fn check_bullet(&self) -> anyhow::Result<()> {
         if !self.only.is_empty() || self.ops.is_some() {
             return Err(usage("--only and --ops: not with --engine bullet"));
         }
@@ -134,22 +134,15 @@ impl Arguments {
                 "--records: at least 100; --repeat: at least 1; --seconds: 0.001 to 3600",
             ));
         }
-        Ok(Asked {
-            dir: self.dir.clone(),
-            records: self.records,
-            seconds: self.seconds,
-            rounds: self.repeat,
-            quick: self.quick,
-            seed: self.seed,
-        })
+        Ok(())
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.engine == EngineKind::Bullet {
-        let asked = arguments.asked()?;
-        ensure_directory(&asked.dir)?;
-        return write(arguments, &bullet_bars::measure(&asked)?);
+        arguments.check_bullet()?;
+        ensure_directory(&arguments.dir)?;
+        return write(arguments, &bullet_bars::measure(arguments)?);
     }
     let settings = arguments.settings()?;
     ensure_directory(&settings.dir)?;

@@ -1,6 +1,7 @@
 //! The bars of the engine `bullet`: shares of its paper's systems, measured as figures 5 and 6 are, and how
 //! soon it is back after a kill.
 
+use super::bars::Arguments;
 use super::figure::print_verdicts;
 use super::recovery;
 use super::store::Store;
@@ -11,32 +12,19 @@ use everdram::EngineKind;
 use everdram::options::BulletSystem;
 use everdram_bench::figure::{self, Figure, Settings};
 use everdram_bench::{Compared, Sizes, Verdict};
-use std::path::PathBuf;
 
 /// Seconds from a kill to the first answer, at most.
 const RESTART_SECONDS: f64 = 1.0;
-
-/// What is measured, and over how much.
-pub(super) struct Asked {
-    pub(super) dir: PathBuf,
-    /// `None`: what fits into half of the free memory.
-    pub(super) records: Option<u64>,
-    /// Seconds of each point in each round; `None`: as the figures have it.
-    pub(super) seconds: Option<f64>,
-    pub(super) rounds: usize,
-    pub(super) quick: bool,
-    pub(super) seed: u64,
-}
 
 /// Measures and prints; returns the bars.
 ///
 /// # Errors
 /// What the stores say, or that there is no room for them.
-pub(super) fn measure(asked: &Asked) -> anyhow::Result<Vec<Verdict>> {
+pub(super) fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Verdict>> {
     use BulletSystem::{HikvHt, Volatile, Wrc};
     let parts = [
-        asked.settings("bullet-5", &[Volatile, HikvHt, Wrc])?,
-        asked.settings("bullet-6", &[Volatile, Wrc])?,
+        settings(arguments, "bullet-5", &[Volatile, HikvHt, Wrc])?,
+        settings(arguments, "bullet-6", &[Volatile, Wrc])?,
     ];
     let records = parts[0].records;
     let shown = Progress::start("bars", 1000, false);
@@ -50,13 +38,13 @@ pub(super) fn measure(asked: &Asked) -> anyhow::Result<Vec<Verdict>> {
         verdicts.extend(figure::bars(&rows));
     }
     shown.at(950, "crash");
-    verdicts.push(asked.restart(records)?);
+    verdicts.push(restart(arguments, records)?);
     shown.finish();
     println!(
         "everdram {}, engine bullet, on emulated persistent memory in {}, delays `bullet`: {} records of 16 + 100 bytes, \
          {} workers, {} rounds of {} s; shares are of another system of the same run",
         env!("CARGO_PKG_VERSION"),
-        asked.dir.display(),
+        arguments.dir.display(),
         units::count(records),
         parts[0].threads[0],
         parts[0].rounds,
@@ -66,43 +54,45 @@ pub(super) fn measure(asked: &Asked) -> anyhow::Result<Vec<Verdict>> {
     Ok(verdicts)
 }
 
-impl Asked {
-    fn settings(&self, figure: &str, systems: &[BulletSystem]) -> anyhow::Result<Settings> {
-        let figure = Figure::find(figure).map_err(anyhow::Error::msg)?;
-        let mut settings = Settings::here(figure, self.quick, &self.dir);
-        settings.systems = systems.to_vec();
-        // As many as there are cores: the bars are about the most that the machine gives.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        settings.threads = vec![cores.max(2)];
-        settings.records = self.records.unwrap_or(settings.records);
-        settings.seconds = self.seconds.unwrap_or(settings.seconds);
-        settings.rounds = self.rounds;
-        settings.seed = self.seed;
-        Ok(settings)
-    }
+fn settings(
+    arguments: &Arguments,
+    figure: &str,
+    systems: &[BulletSystem],
+) -> anyhow::Result<Settings> {
+    let figure = Figure::find(figure).map_err(anyhow::Error::msg)?;
+    let mut settings = Settings::here(figure, arguments.quick, &arguments.dir);
+    settings.systems = systems.to_vec();
+    // As many as there are cores: the bars are about the most that the machine gives.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    settings.threads = vec![cores.max(2)];
+    settings.records = arguments.records.unwrap_or(settings.records);
+    settings.seconds = arguments.seconds.unwrap_or(settings.seconds);
+    settings.rounds = arguments.repeat;
+    settings.seed = arguments.seed;
+    Ok(settings)
+}
 
-    fn restart(&self, records: u64) -> anyhow::Result<Verdict> {
-        let recovery = recovery::measure(&Store {
-            values: Sizes::Fixed(100),
-            // To make the pool's pages present takes longer than a restart.
-            grow: true,
-            no_checkpoint: true,
-            ..Store::new(
-                "everdram",
-                EngineKind::Bullet,
-                &self.dir,
-                records,
-                self.seed,
-            )
-        })?;
-        let seconds = recovery.wall.as_secs_f64();
-        let says = "restart after a kill: the first answer within a second (set for 20M records)";
-        let measured = vec![Compared::new("seconds", seconds)];
-        Ok(Verdict::new(
-            ("bar", says),
-            measured,
-            (0.0, Some(RESTART_SECONDS)),
-            true,
-        ))
-    }
+fn restart(arguments: &Arguments, records: u64) -> anyhow::Result<Verdict> {
+    let recovery = recovery::measure(&Store {
+        values: Sizes::Fixed(100),
+        // To make the pool's pages present takes longer than a restart.
+        grow: true,
+        no_checkpoint: true,
+        ..Store::new(
+            "everdram",
+            EngineKind::Bullet,
+            &arguments.dir,
+            records,
+            arguments.seed,
+        )
+    })?;
+    let seconds = recovery.wall.as_secs_f64();
+    let says = "restart after a kill: the first answer within a second (set for 20M records)";
+    let measured = vec![Compared::new("seconds", seconds)];
+    Ok(Verdict::new(
+        ("bar", says),
+        measured,
+        (0.0, Some(RESTART_SECONDS)),
+        true,
+    ))
 }

@@ -16,7 +16,6 @@ use everdram::EngineKind;
 use everdram_bench::compare::{Duels, groups, tables};
 use everdram_bench::row::{LEFT_OUT, SERVERS};
 use everdram_bench::{Machine, Row, server};
-use run::Comparison;
 use std::path::PathBuf;
 
 /// everdram beside its rivals, as a table, rows and a page.
@@ -71,34 +70,29 @@ const WITHOUT_RIVALS: &str = "not in this build: apt-get install librocksdb-dev 
                               `cargo build --release -p everdram-cli --features rivals`";
 
 impl Arguments {
-    fn comparison(&self) -> anyhow::Result<Comparison> {
-        let (records, seconds) = if self.quick {
-            (200_000, 0.25)
-        } else {
-            (5_000_000, 2.0)
-        };
-        let records = self.records.unwrap_or(records);
-        let seconds = self.seconds.unwrap_or(seconds);
-        if records < 1000 || self.repeat == 0 || !(0.001..=600.0).contains(&seconds) {
+    fn records(&self) -> u64 {
+        let usual = if self.quick { 200_000 } else { 5_000_000 };
+        self.records.unwrap_or(usual)
+    }
+
+    fn seconds(&self) -> f64 {
+        let usual = if self.quick { 0.25 } else { 2.0 };
+        self.seconds.unwrap_or(usual)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let is_time = (0.001..=600.0).contains(&self.seconds());
+        if self.records() < 1000 || self.repeat == 0 || !is_time {
             return Err(usage(
                 "--records: at least 1000; --repeat: at least 1; --seconds: 0.001 to 600",
             ));
         }
-        Ok(Comparison {
-            engine: self.engine,
-            emulated_dir: self.emulated_dir.clone(),
-            disk_dir: self.dir.clone(),
-            records,
-            seconds,
-            repeat: self.repeat,
-            seed: self.seed,
-            only: self.only.clone(),
-        })
+        Ok(())
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let comparison = arguments.comparison()?;
+    arguments.check()?;
     ensure_directory(&arguments.dir)?;
     ensure_directory(&arguments.emulated_dir)?;
     // Hours of work are not to end at a file that cannot be written.
@@ -112,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         measured.push(Row::left_out(rivals, WITHOUT_RIVALS, &machine));
     }
     let progress = Progress::start("compare", 1000, false);
-    run::measure(&comparison, &progress, &mut measured)?;
+    run::measure(arguments, &progress, &mut measured)?;
     progress.finish();
     rows::file(&arguments.rows, &rows::lines(&measured)?)?;
     rows::file(&arguments.report, &everdram_bench::report::html(&measured))?;
@@ -161,19 +155,21 @@ mod tests {
         arguments: Arguments,
     }
 
-    fn parse(line: &str) -> Arguments {
-        let words = std::iter::once("compare").chain(line.split_whitespace());
+    pub(super) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Arguments {
+        let words = std::iter::once("compare").chain(words);
         Command::try_parse_from(words).unwrap().arguments
     }
 
     #[test]
     fn quick_is_smaller_and_what_is_said_counts() {
-        let quick = parse("--quick").comparison().unwrap();
-        assert_eq!((quick.records, quick.repeat), (200_000, 3));
-        let said = parse("--quick --records 5k --seconds 1 --repeat 5");
-        let said = said.comparison().unwrap();
-        assert_eq!((said.records, said.seconds, said.repeat), (5000, 1.0, 5));
-        assert!(parse("").comparison().unwrap().records > quick.records);
+        let quick = parse(["--quick"]);
+        assert_eq!((quick.records(), quick.repeat), (200_000, 3));
+        let said = parse("--quick --records 5k --seconds 1 --repeat 5".split(' '));
+        assert_eq!(
+            (said.records(), said.seconds(), said.repeat),
+            (5000, 1.0, 5)
+        );
+        assert!(said.check().is_ok() && parse([]).records() > quick.records());
     }
 
     #[test]
@@ -185,7 +181,7 @@ mod tests {
             "--seconds NaN",
             "--seconds 1e9",
         ] {
-            assert!(parse(line).comparison().is_err(), "{line}");
+            assert!(parse(line.split(' ')).check().is_err(), "{line}");
         }
     }
 }

@@ -2,56 +2,42 @@
 //! goes on.
 
 use super::super::store::{self, Store};
-use super::turn;
+use super::{Arguments, turn};
 use crate::terminal::Progress;
 use anyhow::Context;
-use everdram::{EngineKind, Medium};
+use everdram::Medium;
 use everdram_bench::compare::{Ground, Scenario};
 use everdram_bench::limits;
 use everdram_bench::row::merged;
 use everdram_bench::server::{self, Command, Data, Load, Pins, Places};
 use everdram_bench::{Machine, Place, Row, Workload};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Part of the progress that servers take.
 const SERVERS_SHARE: f64 = 0.15;
 /// Records on a disk are so many times fewer: there each write waits.
 const FEWER_ON_DISK: u64 = 10;
 
-/// What is compared, and over how much.
-pub(super) struct Comparison {
-    /// Of everdram.
-    pub(super) engine: EngineKind,
-    pub(super) emulated_dir: PathBuf,
-    pub(super) disk_dir: PathBuf,
-    pub(super) records: u64,
-    pub(super) seconds: f64,
-    pub(super) repeat: usize,
-    pub(super) seed: u64,
-    /// Names of stores and servers, or parts of them; all if there is none.
-    pub(super) only: Vec<String>,
-}
-
-impl Comparison {
-    fn dir(&self, ground: Ground) -> &Path {
+impl Arguments {
+    fn dir_on(&self, ground: Ground) -> &Path {
         match ground {
             Ground::Emulated => &self.emulated_dir,
-            Ground::Disk => &self.disk_dir,
+            Ground::Disk => &self.dir,
         }
     }
 
     fn machine(&self) -> Machine {
-        Machine::here(&self.disk_dir)
+        Machine::here(&self.dir)
     }
 
     fn left_out(&self, what: &str, error: &anyhow::Error) -> Row {
         Row::left_out(what, &format!("{error:#}"), &self.machine())
     }
 
-    fn records(&self, ground: Ground) -> u64 {
+    fn records_on(&self, ground: Ground) -> u64 {
         match ground {
-            Ground::Emulated => self.records,
-            Ground::Disk => (self.records / FEWER_ON_DISK).max(100),
+            Ground::Emulated => self.records(),
+            Ground::Disk => (self.records() / FEWER_ON_DISK).max(100),
         }
     }
 }
@@ -76,7 +62,7 @@ struct Entry {
 
 /// The stores of this build in one scenario, everdram also with pages of one size. These make no difference
 /// to a disk.
-fn entries(comparison: &Comparison, scenario: &Scenario) -> anyhow::Result<Vec<Entry>> {
+fn entries(comparison: &Arguments, scenario: &Scenario) -> anyhow::Result<Vec<Entry>> {
     let ground = scenario.ground;
     let names = store::names().into_iter();
     let names = names.filter(|name| is_wanted(&comparison.only, name));
@@ -92,7 +78,7 @@ fn entries(comparison: &Comparison, scenario: &Scenario) -> anyhow::Result<Vec<E
     with_pages
         .filter(|(name, _)| ground == Ground::Emulated || name != VOLATILE)
         .map(|(name, fixed)| {
-            let (dir, records) = (comparison.dir(ground), comparison.records(ground));
+            let (dir, records) = (comparison.dir_on(ground), comparison.records_on(ground));
             let store = Store {
                 fixed,
                 medium: match ground {
@@ -117,7 +103,7 @@ fn entries(comparison: &Comparison, scenario: &Scenario) -> anyhow::Result<Vec<E
 /// # Errors
 /// If this program cannot be started again.
 pub(super) fn measure(
-    comparison: &Comparison,
+    comparison: &Arguments,
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
@@ -140,7 +126,7 @@ pub(super) fn measure(
         }
         let mut order: Vec<&mut Entry> = all.iter_mut().collect();
         if round % 2 == 1 {
-            // Whoever was last is first, scenario by scenario.
+            // The store that was last in each scenario goes first.
             order.reverse();
         }
         for entry in order {
@@ -158,28 +144,28 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn bare_loops(comparison: &Comparison) -> anyhow::Result<Vec<Row>> {
-    let load_bytes = (comparison.records * 512).clamp(4 << 20, 2 << 30);
+fn bare_loops(comparison: &Arguments) -> anyhow::Result<Vec<Row>> {
+    let load_bytes = (comparison.records() * 512).clamp(4 << 20, 2 << 30);
     let settings = limits::Settings {
         dir: comparison.emulated_dir.clone(),
-        file_dir: Some(comparison.disk_dir.clone()),
-        records: comparison.records,
+        file_dir: Some(comparison.dir.clone()),
+        records: comparison.records(),
         key_bytes: 16,
         value_bytes: 200,
         load_bytes,
         repeat: 1,
-        quick: comparison.seconds < 1.0,
+        quick: comparison.seconds() < 1.0,
     };
     limits::measure(&settings, &mut |_, _| {})
 }
 
-fn take_turn(comparison: &Comparison, entry: &mut Entry) -> anyhow::Result<()> {
+fn take_turn(comparison: &Arguments, entry: &mut Entry) -> anyhow::Result<()> {
     if entry.failure.is_some() {
         return Ok(());
     }
     let ground = entry.scenario.ground;
     // What a process that dies leaves behind goes with this.
-    let place = Place::within(comparison.dir(ground))?;
+    let place = Place::within(comparison.dir_on(ground))?;
     let arguments = turn::Arguments {
         store: Store {
             dir: place.path().to_owned(),
@@ -187,7 +173,7 @@ fn take_turn(comparison: &Comparison, entry: &mut Entry) -> anyhow::Result<()> {
         },
         threads: entry.scenario.threads,
         workloads: entry.scenario.workloads.clone(),
-        seconds: comparison.seconds,
+        seconds: comparison.seconds(),
         recovery: entry.scenario.recovers,
     };
     let rows = &mut entry.rows;
@@ -203,7 +189,7 @@ fn take_turn(comparison: &Comparison, entry: &mut Entry) -> anyhow::Result<()> {
 }
 
 /// The rows of all turns become one for each workload, with how opening after a crash went.
-fn store_rows(comparison: &Comparison, entry: Entry) -> Vec<Row> {
+fn store_rows(comparison: &Arguments, entry: Entry) -> Vec<Row> {
     let is_recovery = |row: &Row| row.workload == turn::RECOVERY;
     let (recovered, measured): (Vec<Row>, Vec<Row>) =
         merged(entry.rows).into_iter().partition(is_recovery);
@@ -227,14 +213,10 @@ fn store_rows(comparison: &Comparison, entry: Entry) -> Vec<Row> {
     rows
 }
 
-fn servers(
-    comparison: &Comparison,
-    progress: &Progress,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
+fn servers(comparison: &Arguments, progress: &Progress, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let places = Places {
         emulated: comparison.emulated_dir.clone(),
-        file: comparison.disk_dir.clone(),
+        file: comparison.dir.clone(),
     };
     let program = std::env::current_exe().context("finding this program, to serve")?;
     let (mut contenders, missing) = server::known(&program, comparison.engine, &places)?;
@@ -264,18 +246,18 @@ fn servers(
 }
 
 /// SET and GET, one at once and sixteen.
-fn loads(comparison: &Comparison) -> Vec<Load> {
+fn loads(comparison: &Arguments) -> Vec<Load> {
     let load = |pipeline, command| Load {
         command,
         data: Data {
-            keys: comparison.records.min(1_000_000),
+            keys: comparison.records().min(1_000_000),
             value_bytes: 200,
         },
         connections: 50,
         pipeline,
         rate: None,
-        warm_up_seconds: comparison.seconds / 4.0,
-        seconds: comparison.seconds * 2.0,
+        warm_up_seconds: comparison.seconds() / 4.0,
+        seconds: comparison.seconds() * 2.0,
         seed: comparison.seed,
     };
     [1, 16]
@@ -288,32 +270,34 @@ fn loads(comparison: &Comparison) -> Vec<Load> {
 mod tests {
     use super::*;
 
-    fn comparison(dir: &Path) -> Comparison {
-        Comparison {
-            engine: EngineKind::default(),
-            emulated_dir: dir.to_owned(),
-            disk_dir: dir.to_owned(),
-            records: 1000,
-            seconds: 0.01,
-            repeat: 2,
-            seed: 1,
-            only: vec!["everdram".into()],
-        }
+    fn comparison(dir: &Path, only: &str) -> Arguments {
+        let dir = dir.to_str().unwrap();
+        let line = [
+            "--only",
+            only,
+            "--dir",
+            dir,
+            "--emulated-dir",
+            dir,
+            "--records",
+            "1000",
+        ];
+        super::super::tests::parse(line.into_iter().chain(["--seconds", "0.01"]))
     }
 
     #[test]
     fn everdram_is_there_twice_but_on_a_disk_once() {
-        let mut comparison = comparison(Path::new("."));
+        let own = comparison(Path::new("."), "everdram");
         for scenario in Scenario::usual() {
-            let entries = entries(&comparison, &scenario).unwrap();
+            let entries = entries(&own, &scenario).unwrap();
             let labels: Vec<&str> = entries.iter().map(|entry| entry.label.as_str()).collect();
             match scenario.ground {
                 Ground::Emulated => assert_eq!(labels, ["everdram viper", "everdram viper, fixed"]),
                 Ground::Disk => assert_eq!(labels, ["everdram viper"]),
             }
         }
-        comparison.only = vec!["nobody".into()];
-        let none = entries(&comparison, &Scenario::usual()[0]).unwrap();
+        let nobody = comparison(Path::new("."), "nobody");
+        let none = entries(&nobody, &Scenario::usual()[0]).unwrap();
         assert!(none.is_empty());
     }
 
@@ -322,7 +306,7 @@ mod tests {
     #[test]
     fn a_store_that_ends_its_process_leaves_a_line_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let comparison = comparison(dir.path());
+        let comparison = comparison(dir.path(), "everdram");
         let mut entries = entries(&comparison, &Scenario::usual()[0]).unwrap();
         let mut entry = entries.remove(0);
         take_turn(&comparison, &mut entry).unwrap();

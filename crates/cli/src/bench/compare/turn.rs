@@ -1,4 +1,4 @@
-//! A turn of one store in a process of its own: the process, and who starts it.
+//! A turn of one store in a process of its own: the process itself, and how it is started.
 
 use super::super::store::Store;
 use super::super::{recovery, rows};
