@@ -1,4 +1,4 @@
-//! What the paper says of its figures, and bars set for this engine: a line of `bullet-claims.jsonl` each, in
+//! What papers say of their figures, and bars set for this engine: a line of `bullet-claims.jsonl` each, in
 //! the order of the paper; and whether that is so in the rows.
 //!
 //! A claim compares curves with another curve at one share of writes, or says something of the curves
@@ -50,11 +50,15 @@ struct Claim {
     bounds: (f64, Option<f64>),
 }
 
-/// All of them, as they stand in their file.
+/// All of them, in the order of their files.
 static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| {
-    let lines = include_str!("bullet-claims.jsonl").lines();
-    let read = |line| serde_json::from_str(line).expect("a line of bullet-claims.jsonl is a claim");
-    lines.map(read).collect()
+    let files = [include_str!("bullet-claims.jsonl")];
+    let read = |line| serde_json::from_str(line).expect("a claim");
+    files
+        .iter()
+        .flat_map(|file| file.lines())
+        .map(read)
+        .collect()
 });
 
 /// What the paper says of the figure that these rows are of, and whether it is so here.

@@ -8,7 +8,6 @@
 use super::filled::Data;
 use super::jobs::{self, Done, Job};
 use super::measure::Progress;
-use super::settings::{KEY_BYTES, VALUE_BYTES};
 use super::stream::Writes;
 use super::workers::{Meter, Workers};
 use crate::pool;
@@ -27,8 +26,9 @@ const SPINS_WITH_CORE: u32 = 20_000;
 const PATIENCE: u32 = 4;
 
 const WORD: usize = 8;
-const KEY_WORDS: usize = KEY_BYTES.div_ceil(WORD);
-const VALUE_WORDS: usize = VALUE_BYTES.div_ceil(WORD);
+/// Words of the longest key and the longest value that a buffer takes.
+const KEY_WORDS: usize = 4;
+const VALUE_WORDS: usize = 32;
 
 /// States of a buffer: the client's to write, or the worker's.
 const IDLE: u32 = 0;
@@ -90,7 +90,10 @@ struct Serving<'a> {
     /// Whether it holds the lock of the buffer it is at.
     holds: bool,
     served: u32,
+    key: Vec<u8>,
     value: Vec<u8>,
+    /// What a get appends to.
+    found: Vec<u8>,
 }
 
 impl Serving<'_> {
@@ -117,18 +120,16 @@ impl Serving<'_> {
     fn answer(&mut self, client: &mut dyn Client) -> Result<Done, Error> {
         let buffer = &self.buffers[self.at];
         let state = buffer.state.load(Ordering::Acquire);
-        let mut key = [0; KEY_BYTES];
-        load_bytes(&buffer.key, &mut key);
+        load_bytes(&buffer.key, &mut self.key);
         let (answer, done) = if state == PUT {
-            let mut value = [0; VALUE_BYTES];
-            load_bytes(&buffer.value, &mut value);
-            client.put(&key, &value)?;
+            load_bytes(&buffer.value, &mut self.value);
+            client.put(&self.key, &self.value)?;
             (ANSWERED, Done::Put)
         } else {
-            self.value.clear();
-            let found = client.get(&key, &mut self.value)?;
-            store_bytes(&buffer.value, &self.value);
-            let is_whole = found && self.value.len() == VALUE_BYTES;
+            self.found.clear();
+            let found = client.get(&self.key, &mut self.found)?;
+            store_bytes(&buffer.value, &self.found);
+            let is_whole = found && self.found.len() == self.value.len();
             (if is_whole { ANSWERED } else { ABSENT }, Done::Get)
         };
         buffer.state.store(answer, Ordering::Release);
@@ -173,7 +174,7 @@ fn ask(
     let mut meter = Meter::start(workers, slot);
     let mut at = data.stream.start(number, several);
     let mut generation = 0;
-    let mut value = [0; VALUE_BYTES];
+    let mut value = vec![0; data.settings.paper().value_bytes];
     while !workers.is_over() {
         let request = data.stream.next(&mut at);
         let is_put = request.is_put(workers.writes());
@@ -216,6 +217,13 @@ pub(super) fn measure(
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Row>, Error> {
     let settings = data.settings;
+    let paper = settings.paper();
+    ensure!(
+        paper.key_bytes <= KEY_WORDS * WORD && paper.value_bytes <= VALUE_WORDS * WORD,
+        "a client's buffer takes keys of {} bytes and values of {}",
+        KEY_WORDS * WORD,
+        VALUE_WORDS * WORD
+    );
     let count = settings.workers();
     let workers = Workers::new(count + clients, Writes::of_percent(settings.writes[0]));
     let spins = if count + clients <= progress.cores() {
@@ -231,7 +239,9 @@ pub(super) fn measure(
             at: worker % clients,
             holds: false,
             served: 0,
-            value: Vec::with_capacity(2 * VALUE_BYTES),
+            key: vec![0; paper.key_bytes],
+            value: vec![0; paper.value_bytes],
+            found: Vec::with_capacity(2 * paper.value_bytes),
         })
         .collect();
     let look = || {

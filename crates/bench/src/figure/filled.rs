@@ -2,7 +2,7 @@
 //! been written from end to end once, so that gleaning is under way as it would be after a long run.
 
 use super::jobs::{self, Asking, Loading};
-use super::settings::{LOGGED_BYTES, PRESET, Settings};
+use super::settings::Settings;
 use super::stream::{Stream, Writes};
 use super::workers::Workers;
 use crate::everdram::Open;
@@ -50,7 +50,7 @@ impl Opener for Curve<'_> {
         let mut options = Options::default();
         options.engine = Some(EngineKind::Bullet);
         options.medium = MediumChoice::Only(Medium::Emulated);
-        options.delay = Some(PRESET.into());
+        options.delay = Some(self.settings.paper().delays.clone());
         options.prefault = true;
         options.initial_bytes = self.settings.pool_bytes(self.system, self.log_bytes);
         options.bullet.system = self.system;
@@ -166,7 +166,7 @@ impl<'a> Data<'a> {
 
     /// Overwrites until the logs were written from end to end once.
     fn prime(&self, store: &dyn Subject, log_bytes: u64) -> Result<(), Error> {
-        let wanted = log_bytes / LOGGED_BYTES;
+        let wanted = log_bytes / self.settings.paper().logged_bytes;
         let Some(missing) = wanted.checked_sub(self.settings.records) else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 
 use super::filled::{Curve, Data};
 use super::jobs::{self, Asking};
-use super::settings::{self, LOGGED_BYTES, Settings};
+use super::settings::Settings;
 use super::stream::Writes;
 use super::workers::Workers;
 use super::{Measure, clients, mib};
@@ -61,13 +61,14 @@ impl<'a> Progress<'a> {
 
     fn row_of(&self, workload: &str, percent: f64, threads: usize) -> Row {
         let settings = self.settings;
+        let paper = settings.paper();
         let conditions = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "medium": "emulated",
-            "delays": settings::PRESET,
+            "delays": paper.delays,
             "records": settings.records,
-            "key": settings::KEY_BYTES,
-            "value": settings::VALUE_BYTES,
+            "key": paper.key_bytes,
+            "value": paper.value_bytes,
             "skew": crate::workload::distribution::EXPONENT,
             "writes": percent,
             "logs": settings.logs(),
@@ -94,7 +95,8 @@ impl<'a> Progress<'a> {
 
     /// How often so many puts would fill all logs.
     pub(super) fn log_turns(&self, puts: u64) -> f64 {
-        (puts * LOGGED_BYTES) as f64 / self.curve.all_log_bytes().max(1) as f64
+        let bytes = puts * self.settings.paper().logged_bytes;
+        bytes as f64 / self.curve.all_log_bytes().max(1) as f64
     }
 }
 
@@ -174,7 +176,7 @@ fn points(
                 workers.set_writes(Writes::of_percent(percent));
                 workers.sleep(settings.warm_up_seconds());
                 let wanted = match curve.has_logs() && percent > 0.0 {
-                    true => curve.all_log_bytes() / LOGGED_BYTES,
+                    true => curve.all_log_bytes() / settings.paper().logged_bytes,
                     false => 0,
                 };
                 let span = workers.span_of(0..threads, settings.seconds, wanted * 6 / 10);

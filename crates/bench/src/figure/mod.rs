@@ -36,11 +36,27 @@ const BASE: &str = "volatile";
 struct Paper {
     paper: String,
     short: String,
+    /// Delay preset of its platform.
+    delays: String,
+    key_bytes: usize,
+    value_bytes: usize,
+    /// Bytes of one write in a log, which say how often the logs turn over.
+    logged_bytes: u64,
+    /// Records of the paper.
+    records: u64,
+    /// Records here, so that loading takes seconds and not minutes; and where it is to be quick.
+    records_a_core: [u64; 2],
+    /// Size of each log in the paper; a quick run would fill none of these.
+    log_mib: [u64; 2],
+    /// Logs for each worker.
+    logs_a_worker: usize,
     figures: Vec<Figure>,
 }
 
-static BULLET: LazyLock<Paper> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("bullet.json")).expect("bullet.json describes figures")
+static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
+    let papers = [include_str!("bullet.json")];
+    let read = |text| serde_json::from_str(text).expect("a description of a paper's figures");
+    papers.into_iter().map(read).collect()
 });
 
 /// A figure: what is measured, and how it is drawn.
@@ -101,8 +117,15 @@ enum Workers {
 impl Figure {
     /// All figures.
     #[must_use]
-    pub fn all() -> &'static [Figure] {
-        &BULLET.figures
+    pub fn all() -> Vec<&'static Figure> {
+        PAPERS.iter().flat_map(|paper| &paper.figures).collect()
+    }
+
+    /// The paper that it is of.
+    fn paper(&self) -> &'static Paper {
+        let mut papers = PAPERS.iter();
+        let paper = papers.find(|paper| paper.figures.iter().any(|other| other.name == self.name));
+        paper.expect("figures come from papers")
     }
 
     /// The one of this name.
@@ -110,7 +133,7 @@ impl Figure {
     /// # Errors
     /// Says which there are.
     pub fn find(name: &str) -> Result<&'static Figure, String> {
-        let mut all = Figure::all().iter();
+        let mut all = Figure::all().into_iter();
         all.find(|figure| figure.name == name).ok_or_else(|| {
             let names: Vec<&str> = Figure::all().iter().map(|other| &*other.name).collect();
             format!("figure `{name}`: one of {}", names.join(", "))

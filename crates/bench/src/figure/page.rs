@@ -2,7 +2,7 @@
 //! here, and every row as a table.
 
 use super::claims::{bars, claims, judged_threads};
-use super::{BULLET, Figure, Measure, best, label, mib, of_volatile};
+use super::{Figure, Measure, best, label, mib, of_volatile};
 use crate::row::{Metric, Row};
 use crate::show::Table;
 use crate::show::words::count;
@@ -21,7 +21,7 @@ pub fn markdown(rows: &[Row], picture: &str) -> String {
         "# {}\n\nFigure {} of {}, measured with everdram {} at {}.\n\n![{}]({picture})\n\n",
         figure.what,
         figure.number,
-        BULLET.paper,
+        figure.paper().paper,
         say("version"),
         first.commit,
         figure.what,

@@ -1,6 +1,6 @@
 //! From rows to the picture of their figure, as its data says.
 
-use super::{BULLET, Figure, best, label, mib};
+use super::{Figure, best, label, mib};
 use crate::row::{Metric, Row};
 use crate::show::plot::{Axis, Curve, Panel, Picture};
 use everdram::options::BulletSystem;
@@ -82,7 +82,9 @@ pub fn svg(rows: &[Row]) -> String {
     Picture {
         title: format!(
             "{} ({}, figure {})",
-            figure.what, BULLET.short, figure.number
+            figure.what,
+            figure.paper().short,
+            figure.number
         ),
         note: conditions(first),
         columns: drawing.columns,

@@ -1,6 +1,6 @@
 //! What is measured and how much of it: as asked for, and otherwise as large as the machine allows.
 
-use super::{Figure, Measure, Workers};
+use super::{Figure, Measure, Paper, Workers};
 use crate::process;
 use crate::subject::Error;
 use crate::workload::sizes::Sizes;
@@ -8,24 +8,7 @@ use anyhow::{Context, bail};
 use everdram::options::BulletSystem;
 use std::path::{Path, PathBuf};
 
-/// Bytes of keys and values.
-pub(super) const KEY_BYTES: usize = 16;
-pub(super) const VALUE_BYTES: usize = 100;
-/// Delay preset of the paper's platform.
-pub(super) const PRESET: &str = "bullet";
-/// Bytes of one write in a log, as the paper says them: how often logs turn over is reckoned with these.
-pub(super) const LOGGED_BYTES: u64 = 193;
-
-/// Records of the paper.
-const RECORDS_PAPER: u64 = 50_000_000;
-/// Loading is to take seconds, not minutes.
-const RECORDS_A_CORE: u64 = 2_500_000;
-const RECORDS_A_CORE_QUICK: u64 = 200_000;
-/// Log of a worker in the paper; a quick run fills none of these.
-const LOG_BYTES: u64 = 64 << 20;
-const LOG_BYTES_QUICK: u64 = 8 << 20;
-/// Logs for each worker, as in the paper: 32 for 16.
-const LOGS_A_WORKER: usize = 2;
+/// Logs of a store, at least and at most.
 const LOGS: std::ops::RangeInclusive<usize> = 4..=128;
 /// Bytes that a record takes in the pool and beside it, generously.
 const POOL_BYTES_A_RECORD: u64 = 320;
@@ -77,18 +60,14 @@ impl Settings {
         cores: usize,
         available_bytes: u64,
     ) -> Settings {
-        let a_core = if quick {
-            RECORDS_A_CORE_QUICK
-        } else {
-            RECORDS_A_CORE
-        };
+        let paper = figure.paper();
+        let which = usize::from(quick);
+        let wanted = paper.records_a_core[which] * cores as u64;
         // Half of what is there: others have to live, too.
         let fit = available_bytes / 2 / (POOL_BYTES_A_RECORD + DRAM_BYTES_A_RECORD);
-        let records = (a_core * cores as u64).min(fit).clamp(1000, RECORDS_PAPER);
-        let one = if quick { LOG_BYTES_QUICK } else { LOG_BYTES };
+        let records = wanted.min(fit).clamp(1000, paper.records);
         let named = figure.systems.iter().map(|name| name.parse());
         let named: Vec<BulletSystem> = named.map(|name| name.expect("a system")).collect();
-        let which = usize::from(quick);
         Settings {
             figure,
             dir: dir.to_owned(),
@@ -108,7 +87,7 @@ impl Settings {
             },
             records,
             log_bytes: match figure.log_mib.len() {
-                0 => vec![one],
+                0 => vec![paper.log_mib[which] << 20],
                 _ => figure.log_mib.iter().map(|mib| mib << 20).collect(),
             },
             seconds: figure.seconds[which],
@@ -116,6 +95,10 @@ impl Settings {
             sample_seconds: if quick { 0.25 } else { 1.0 },
             seed: 42,
         }
+    }
+
+    pub(super) fn paper(&self) -> &'static Paper {
+        self.figure.paper()
     }
 
     /// Seconds before each point that do not count.
@@ -130,11 +113,15 @@ impl Settings {
 
     /// Logs of a store.
     pub(super) fn logs(&self) -> usize {
-        (LOGS_A_WORKER * self.workers()).clamp(*LOGS.start(), *LOGS.end())
+        (self.paper().logs_a_worker * self.workers()).clamp(*LOGS.start(), *LOGS.end())
     }
 
     pub(super) fn keys(&self) -> (Sizes, Sizes) {
-        (Sizes::Fixed(KEY_BYTES), Sizes::Fixed(VALUE_BYTES))
+        let paper = self.paper();
+        (
+            Sizes::Fixed(paper.key_bytes),
+            Sizes::Fixed(paper.value_bytes),
+        )
     }
 
     /// Bytes of the pool of a system with logs of so many bytes.
@@ -228,7 +215,7 @@ mod tests {
         assert_eq!(here.records, 5_000_000);
         assert_eq!(here.threads, [1, 2, 4]);
         assert_eq!((here.logs(), here.systems.len()), (8, 8));
-        assert_eq!(of("bullet-5", false, 64, 500 * GIB).records, RECORDS_PAPER);
+        assert_eq!(of("bullet-5", false, 64, 500 * GIB).records, 50_000_000);
         assert!(of("bullet-5", false, 16, 2 * GIB).records < 2_000_000);
         assert_eq!(of("bullet-5", false, 12, GIB).threads, [1, 2, 4, 8, 12]);
         assert_eq!(of("bullet-5", true, 2, 20 * GIB).records, 400_000);

@@ -303,7 +303,8 @@ mod tests {
     fn help_tells_all_there_is() {
         use clap::CommandFactory;
         let help = Command::command().render_long_help().to_string();
-        let figures = Figure::all().iter().map(|figure| &*figure.name);
+        let figures = Figure::all();
+        let figures = figures.iter().map(|figure| &*figure.name);
         for name in figures.chain(BulletSystem::ALL.iter().map(|system| system.name())) {
             assert!(help.contains(name), "{name}");
         }
