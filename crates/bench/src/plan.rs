@@ -221,6 +221,7 @@ impl Plan {
                     script = self.script(workload);
                 }
                 // Before memory is looked at, of which scripts take some.
+                // Before the store is opened: the memory of scripts is not the store's.
                 let written = self.written(&mut script);
                 let mut fixture = match current.take() {
                     Some(current) => current,
@@ -234,9 +235,10 @@ impl Plan {
                 };
                 progress((done + 0.3) / steps, workload.name());
                 let (operations, timed) =
-                    self.repetition(&mut fixture, &mut script, written, &mut row)?;
+                    self.repetition(&mut fixture, &mut script, &written, &mut row)?;
                 latencies.add(&timed);
                 if is_first && workload.begins_empty() {
+                    // Scripts are still there, as they were when the store was opened.
                     memory = Some(fixture.memory(operations));
                 }
                 if let Some(memory) = memory
@@ -259,7 +261,7 @@ impl Plan {
         &self,
         fixture: &mut Fixture<'_>,
         script: &mut Script,
-        written: Option<[Vec<Vec<Step>>; 3]>,
+        written: &Option<[Vec<Vec<Step>>; 3]>,
         row: &mut Row,
     ) -> Result<(u64, Latencies), Error> {
         let each_call = self.rate.map_or(Timing::Closed, Timing::Open);
@@ -273,7 +275,7 @@ impl Plan {
         let mut count = FIRST;
         let mut phase = |number: usize, timing| {
             let how = (self.batch(script.workload), timing, self.pin);
-            match &written {
+            match written {
                 Some(steps) => fixture.pass(&steps[number], how),
                 None => self.timed_phase(most, &PHASES[number], &mut count, &mut |count| {
                     fixture.pass(&script.write(count), how)
