@@ -136,7 +136,7 @@ fn searches(hole: &str) -> Option<Vec<(Workload, &'static [Medium])>> {
         "hole-b2" | "hole-b5" => vec![(BY_TURNS, ALL)],
         "hole-b3" => vec![(Threads(gleaners), ALL)],
         "hole-b4" => vec![(Drawn(Profile::Fixed, 60), PMEM)],
-        // The second one is by whoever makes room in DRAM.
+        // The second one is by the session that makes room in DRAM.
         "hole-b7" => vec![(BY_TURNS, ALL), (Drawn(Profile::Narrow, 40), ALL)],
         "hole-b8" => vec![(Drawn(Profile::Reclamation, 120), PMEM)],
         "hole-b12" => vec![(Drawn(Profile::Growth, 60), PMEM)],

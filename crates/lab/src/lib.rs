@@ -1,15 +1,15 @@
 //! The crash lab: runs an engine, makes the images that a crash could leave, recovers each with the real
 //! recovery code, and compares what is there with what callers had been told.
 //!
-//! A test that kills a process sees one crash, and the one that its machine happened to produce. The lab does
-//! not crash anything. It writes down every store, flush and fence of a run (on files: every write and sync)
-//! in the order in which they happened, and works out from the rules of the medium what could have been left
-//! at each moment. An image that breaks a promise comes with the steps that made it.
+//! A test that kills a process sees one crash: the one that its machine happens to produce. The lab crashes
+//! nothing. It records every store, flush and fence of a run, and every write and sync of files, in their
+//! order. From the rules of the medium it derives what a crash could leave at each moment. An image that
+//! breaks a promise comes with the steps that made it.
 //!
 //! ```text
 //!   seed ──► plan              calls of sessions, their values, a fault of the disk
 //!             │
-//!            run              the real engine on a pool; the recorder listens below `everdram-pm`
+//!            run              the real engine on a pool; `everdram-pm` calls the recorder
 //!             │
 //!           trace             store store flush fence │ return │ store flush fence ...
 //!             │               crash points: just before a fence, or a call
@@ -18,20 +18,20 @@
 //!      │             │        right: calls that had returned, and with which answers
 //!    units        allowed     left: the places that a crash decides; right: the states that it may leave
 //!      │             │
-//!   explore          │        picks one choice for each unit
+//!   explore          │        one choice for each unit
 //!      │             │
 //!    image           │        of all memory, and of all files
 //!      │             │
-//!      └──► judge ◄──┘        recover, compare, use, kill, recover; or crash in recovery, and judge that
+//!      └──► judge ◄──┘        recover, compare, use, kill, recover; or crash the recovery, and judge that
 //!             │
 //!         violation ──► shrink ──► explain, and a plan file that replays it
 //! ```
 //!
 //! # Reading order
 //!
-//! 1. *What runs.* [`call`] has what can be asked and answered, [`profile`] kinds of workloads, [`plan`]
-//!    everything that decides a run, [`fault`] what goes wrong with a disk, [`death`] a process that dies in
-//!    the middle of a call. [`process`] is an open pool with its engine.
+//! 1. *What runs.* [`call`] has the calls and their answers, [`profile`] the kinds of workloads, [`plan`]
+//!    everything that decides a run, [`fault`] the faults of a disk, [`death`] a process that dies within a
+//!    call. [`process`] is a process with an open pool and its engine.
 //! 2. *Recording.* [`run`](mod@run) makes the calls of a plan, `run::threads` those of several threads under
 //!    the scheduler of [`schedule`]; [`recorder`] writes down a [`trace`].
 //! 3. *What a crash leaves.* [`lines`] is the model of persistent memory, [`sectors`] that of a disk, and
@@ -53,14 +53,14 @@
 //!
 //! # What makes it true
 //!
-//! - The engine, its recovery and the file medium's redo log are those that ship. What differs is where
-//!   memory and files are, and that somebody listens.
-//! - Images get fewer at fences (on a disk: at syncs) alone, and more states are allowed only when a call
-//!   begins, so the moments just before these stand for all moments.
-//! - A seed decides a run, so a violation can be had again. Runs of threads repeat as long as the machine
-//!   lets every thread run when it is its turn.
-//! - Whether the lab's own parts are right is tested in `tests/parts`, each rule by itself; that it finds
-//!   mistakes, in `examples/teeth.rs` and `tests/mutation.rs`; and what it did find is in `tests/found.rs`.
+//! - The engine, its recovery and the redo log of files are those that ship. Only memory and files are
+//!   others, and every event is recorded.
+//! - Images get fewer at fences and at syncs alone, and more states are allowed only when a call begins. So
+//!   the moments just before these stand for all moments.
+//! - A seed decides a run, so a violation can be repeated. Runs of threads repeat as long as the machine runs
+//!   each thread in its turn.
+//! - `tests/parts` tests the lab's own parts, each rule by itself. `examples/teeth.rs` and
+//!   `tests/mutation.rs` show that it finds mistakes, and `tests/found.rs` has those that it found.
 #![forbid(unsafe_code)]
 
 pub mod explore;

@@ -99,7 +99,7 @@ fn no_crash_loses_anything(engine: EngineKind) {
     }
 }
 
-/// Another seed each day, the same one for whoever looks at what failed on that day.
+/// Another seed each day, so that a failure can be repeated on that day.
 fn of_the_day() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     // Runs take the seeds that follow.

@@ -10,8 +10,8 @@ pub(crate) fn forgetful(launch: Launch, directory: &Path) -> Launch {
     let script = directory.join("forgetful");
     let (pool, program) = (launch.pool.display(), launch.program.display());
     let text = format!("#!/bin/sh\nrm -rf '{pool}'\nexec '{program}' \"$@\"");
-    // A shell writes it: were it this process, a child that another thread forks meanwhile could keep the
-    // file open for writing, and what is open for writing cannot be run.
+    // A shell writes it. If this process did, a child that another thread forks could keep the file open
+    // for writing, and such a file cannot be run.
     let write = r#"printf '%s\n' "$2" >"$1" && chmod +x "$1""#;
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", write, "sh"]).arg(&script).arg(text);

@@ -1,9 +1,9 @@
-//! What the next process does with an image that a crash left: recovers it and, if asked to, uses it a
-//! little. All of it is recorded, so that this process can crash, too.
+//! The process after a crash: it recovers the image and, if asked to, uses the store a little. All of it is
+//! recorded, so that this process can crash, too.
 //!
-//! What recovery forgets often matters only later: a record that it should have marked dead comes back when
-//! the one that outdoes it is compacted away, and then the power goes. The image alone decides what is done,
-//! so it can be done again.
+//! An omission of recovery often matters only later. A record that it should have marked dead comes back when
+//! the newer record is compacted away and power fails again. What the process does depends on the image
+//! alone, so it can be repeated.
 
 use crate::judge::{Defect, catching_panics};
 use crate::medium::image::Image;
@@ -20,10 +20,10 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use std::sync::Arc;
 
-/// Calls of a use that are drawn freely, behind those that every use has.
+/// Random calls after those that every use has.
 const FREE_CALLS: usize = 4;
 
-/// Recovers an image and, if it is to be used, uses it. `values` are those that it may hold.
+/// Recovers an image, whose values are among `values`, and uses the store if `is_used`.
 pub(crate) fn after_crash(
     environment: &Environment,
     image: &Image,
@@ -47,7 +47,7 @@ pub(crate) fn after_crash(
     })
 }
 
-/// Where in a trace recovery ends and use begins.
+/// The step of a trace at which recovery ends and use begins.
 pub(crate) fn recovered(trace: &[Step]) -> StepId {
     let first = trace
         .iter()
@@ -55,8 +55,8 @@ pub(crate) fn recovered(trace: &[Step]) -> StepId {
     first.unwrap_or(trace.len()) as StepId
 }
 
-/// Removes about half of the keys and overwrites a few, so that what is left over of them goes; reclaims the
-/// space; and then whatever comes.
+/// Removes about half of the keys and overwrites a few, so that old records become garbage; reclaims the
+/// space; and makes some random calls.
 fn plan(environment: &Environment, image: &Image, values: &mut Values) -> Plan {
     let profile = environment.profile;
     let identity = Model::new(image, profile.capacity(), None).hash(&[], &[]);
@@ -80,7 +80,7 @@ fn plan(environment: &Environment, image: &Image, values: &mut Values) -> Plan {
         calls.push(mix.call(&mut random, values, environment.clock.now()));
     }
     calls.push(Call::Reclaim);
-    // Kills and closing would only begin the same story once more; and the clock belongs to whoever looks.
+    // Kills and reopening would only repeat what this is; and the examiner sets the clock.
     calls.retain(|call| !call.outlives_process() && !matches!(call, Call::Advance(_)));
     let sessions = profile.sessions() as u32;
     let calls = calls.into_iter();

@@ -1,33 +1,32 @@
-//! How many images each crash point of a trace gets, if there are to be so many of all together.
+//! Shares a limited number of images among the crash points of a trace.
 //!
-//! Most of what goes wrong takes a coincidence of calls, and then shows in many images; so many runs are
-//! worth more than many images of one. Each point of a run gets an image, so that every moment is looked at;
-//! the others go to some points, a few for each, and more often to those where the store was at work by
-//! itself.
+//! Most mistakes take a coincidence of calls and then show in many images, so many runs are worth more than
+//! many images of one. Each point gets one image, so that no moment is left out. The rest goes to some of the
+//! points, a few images each, and more often to points near background work of the store.
 
 use crate::run::trace::{DiskStep, Step, StepId};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Images of a point that gets more than one.
+/// The images of a point that gets more than one.
 const TOGETHER: f64 = 8.0;
-/// Steps on either side of a point in which the store's own work counts.
+/// Background work counts for a point within so many steps.
 const NEAR: StepId = 12;
-/// What a point near the store's own work counts.
+/// The weight of a point near background work.
 const OWN: u64 = 3;
 
-/// What is left of the images of a trace.
+/// The images of a trace that are left.
 pub(crate) struct Budget {
     images: u64,
-    /// What the points count that are still to come.
+    /// The weight of the points to come.
     weight: u64,
     own: Vec<StepId>,
     each: u64,
 }
 
 impl Budget {
-    /// So many images for a trace from a step on; `own`: steps of the store's own work, in order. `each`: of
-    /// every point, at least.
+    /// A budget of `images` for a trace from a step on, with `each` for every point at least. `own` are the
+    /// steps of background work, in order.
     pub(crate) fn new(
         images: u64,
         (trace, from): (&[Step], StepId),
@@ -56,14 +55,14 @@ impl Budget {
         }
     }
 
-    /// A step that may have been a point is passed.
+    /// Goes past a step.
     pub(crate) fn pass(&mut self, id: StepId, step: &Step) {
         if may_be_point(step) {
             self.weight = self.weight.saturating_sub(self.weight_of(id));
         }
     }
 
-    /// The images for the point before this step.
+    /// The number of images for the point before this step.
     pub(crate) fn share(&self, id: StepId, random: &mut StdRng) -> u64 {
         let weight = self.weight_of(id);
         let share = self.images as f64 * weight as f64 / self.weight.max(weight) as f64;
@@ -75,7 +74,7 @@ impl Budget {
         }
     }
 
-    /// So many images were looked at.
+    /// Takes images off the budget.
     pub(crate) fn spend(&mut self, images: u64) {
         self.images = self.images.saturating_sub(images);
     }

@@ -1,4 +1,4 @@
-//! Many runs, examined by several workers until time or images are enough.
+//! A campaign: many runs, examined by several workers until a limit is reached.
 
 use super::examine::{Examiner, ExploreOptions, Totals, Violation};
 use super::replay::replay;
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What to do.
+/// What to examine.
 #[derive(Clone)]
 pub struct Campaign {
     /// The engine.
     pub engine: EngineKind,
-    /// What the pools lie on.
+    /// The media of pools.
     pub media: Vec<Medium>,
     /// Kinds of workloads.
     pub profiles: Vec<Profile>,
-    /// The first seed; the runs take this one and the following.
+    /// The first seed. Runs take this one and the following.
     pub seed: u64,
     /// Calls of a run.
     pub calls: usize,
@@ -35,7 +35,7 @@ pub struct Campaign {
     pub by_hand: bool,
     /// How each run is examined.
     pub options: ExploreOptions,
-    /// Threads that examine; 0: two for each core.
+    /// Worker threads; 0: two for each core.
     pub workers: usize,
     /// When to stop.
     pub limit: Limit,
@@ -43,19 +43,18 @@ pub struct Campaign {
     pub adapt: fn(&mut Environment),
 }
 
-/// Images of a run, if nobody says otherwise.
+/// Images of a run, by default.
 pub const IMAGES: u64 = 300;
-/// A short run by hand that is about what a process makes of another one's death has more images by this
-/// factor.
+/// A run by hand in which a process dies is short, and has more images by this factor.
 const MORE: u64 = 8;
-/// Some runs have all of their images, some at each crash point. The others have fewer by this factor, so
-/// that more runs are seen: in many of them what goes wrong shows in an answer.
+/// Some runs have all of their images. The others have fewer by this factor, so that there are more runs:
+/// many mistakes show in an answer.
 const FEWER: u64 = 16;
-/// A long run makes more calls by this factor, and a brief one fewer: what takes three calls at one moment is
-/// met most often where there are hardly any others.
+/// A long run makes more calls by this factor, and a brief one fewer: a coincidence of three calls is most
+/// likely where there are few others.
 const LONG: usize = 3;
 const BRIEF: usize = 5;
-/// In turns. There are many encounters, which take little time each.
+/// The shapes of runs, in turn. Interleavings are many because they take little time.
 const SHAPES: [(Shape, bool); 16] = [
     (Shape::Long, true),
     (Shape::Interleaving, false),
@@ -74,18 +73,17 @@ const SHAPES: [(Shape, bool); 16] = [
     (Shape::Interleaving, false),
     (Shape::Brief, false),
 ];
-/// Workers for each core, if nobody says otherwise: the threads of a run give the turn to each other, and a
-/// core waits meanwhile.
+/// Workers for each core, by default. A core is idle while the threads of a run pass the turn.
 const WORKERS: usize = 2;
 
-/// When a campaign stops; whichever comes first.
+/// When a campaign stops: at the first limit that is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Time.
     pub time: Option<Duration>,
     /// Different images of each medium and profile.
     pub images: Option<u64>,
-    /// Different images of all of them together; with `images`, when there are as many of each, too.
+    /// Different images in all. With `images`, both must be reached.
     pub images_in_all: Option<u64>,
     /// Runs of each medium and profile.
     pub runs: Option<u64>,
@@ -94,7 +92,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Whether there are as many images as there are to be.
+    /// Whether the limits of images are reached.
     fn has_enough(&self, tally: &Tally, kind: (Medium, Profile)) -> bool {
         let of_kind = tally.rows.get(&kind).map_or(0, |row| row.totals.unique);
         let in_all = tally.sum().totals.unique;
@@ -130,7 +128,7 @@ impl Default for Campaign {
     }
 }
 
-/// Something that was found.
+/// A violation that was found.
 #[derive(Clone)]
 pub struct Finding {
     /// The run.
@@ -139,9 +137,9 @@ pub struct Finding {
     pub violation: Option<Violation>,
     /// In words.
     pub defect: String,
-    /// Different images that had been looked at.
+    /// Different images examined before it.
     pub after: u64,
-    /// The run, as far as there was one.
+    /// The run, if it came to its end.
     pub run: Option<Arc<Run>>,
 }
 
@@ -152,16 +150,16 @@ pub struct Tally {
     pub rows: BTreeMap<(Medium, Profile), Row>,
     /// What was found.
     pub findings: Vec<Finding>,
-    /// What was examined last.
+    /// What is examined at the moment.
     pub latest: Option<(Medium, Profile)>,
-    /// Why there are no runs by hand, medium by medium: some are made by running others.
+    /// Why there are no runs by hand, by medium: to make some of them, others are run.
     pub unmade: Vec<String>,
 }
 
 /// What was done on one medium with one profile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row {
-    /// What was looked at.
+    /// What was examined.
     pub totals: Totals,
     /// Time of all workers.
     pub time: Duration,
@@ -183,11 +181,11 @@ impl Tally {
     }
 }
 
-/// Told what was done so far.
+/// Called with what was done so far.
 pub type Watch<'a> = &'a (dyn Fn(&Tally) + Sync);
 
 impl Campaign {
-    /// Runs the campaign. `watch` is told after each crash point. `stop` ends it early.
+    /// Runs the campaign. `watch` is called after each crash point. `stop` ends it early.
     #[must_use]
     pub fn run(&self, watch: Watch<'_>, stop: &AtomicBool) -> Tally {
         calm_the_allocator();
@@ -234,7 +232,7 @@ impl Campaign {
         tally.into_inner()
     }
 
-    /// The runs written by hand, the first one last, and why there are none where they cannot be made.
+    /// The runs written by hand, last one first, and why they could not be made where there are none.
     fn written(&self) -> (Vec<Job>, Vec<String>) {
         let media = self.media.iter().filter(|_| self.by_hand);
         let mut unmade = Vec::new();
@@ -309,7 +307,7 @@ impl Campaign {
         }
     }
 
-    /// How a run is examined: with all of its images, or some.
+    /// How a run is examined: with all of its images, or with fewer.
     fn options_of(&self, plan: &Plan, is_whole: bool) -> ExploreOptions {
         let mut options = ExploreOptions {
             seed: plan.seed,
@@ -371,10 +369,10 @@ impl Campaign {
         let mut examiner = Examiner::new(&environment, &options, go_on);
         examiner.on_progress = Some(on_progress);
         if let Manner::Stops(..) = plan.manner {
-            // What came before has been looked at in other runs.
+            // Crashes while the store is filled are examined in other runs.
             examiner.from = run.met();
         } else if is_by_hand && is_deadly(&plan) {
-            // If a process dies in it, it is about the next one.
+            // If a process dies in it, the run is about the next process.
             examiner.from = run.death().unwrap_or(0);
         }
         match examiner.run(&mut run) {
@@ -392,7 +390,7 @@ impl Campaign {
     }
 }
 
-/// What a run is like.
+/// The shape of a run.
 #[derive(Clone, Copy)]
 enum Shape {
     Long,
@@ -413,15 +411,15 @@ struct Job {
     options: ExploreOptions,
     /// Whether it was written by hand.
     is_by_hand: bool,
-    /// The crash to have once more, if there was one.
+    /// A crash that was found once, to repeat.
     saved: Option<Saved>,
 }
 
-/// Enters into the tally what a run adds, as it goes.
+/// Adds to the tally while a run is examined.
 struct Account<'a> {
     kind: (Medium, Profile),
     tally: &'a Mutex<Tally>,
-    /// What was entered, and when.
+    /// What was added so far, and when.
     entered: Mutex<(Totals, Instant)>,
     watch: Watch<'a>,
 }
@@ -452,9 +450,9 @@ pub fn execute(plan: &Plan, environment: &Environment) -> Result<Run, String> {
     crate::judge::catching_panics(|| run::run(plan, environment, false))
 }
 
-/// Makes the allocator keep the memory of a recovered image for the next one: the C library takes the size of
-/// the first large block that is given back as a hint that such blocks will be wanted again. Otherwise the
-/// lab spends most of its time on page faults.
+/// Makes the allocator keep the memory of a recovered image for the next one. Without this, the lab spends
+/// most of its time on page faults. The C library keeps blocks up to the size of the first large one that is
+/// freed.
 pub(crate) fn calm_the_allocator() {
     drop(std::hint::black_box(vec![1u8; 24 << 20]));
 }

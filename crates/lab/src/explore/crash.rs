@@ -1,11 +1,11 @@
-//! One particular crash of a run: rebuilt, and judged again.
+//! One particular crash of a run, rebuilt and judged again.
 //!
-//! A crash is told by its step of the trace and by what the places held that it decided; places that are not
-//! named held everything that was stored. Inside a crash there may be one of the recovery that followed, and
+//! A crash is given by its step of the trace and by the contents of places that it decided. Places that are
+//! not named hold everything that was stored. A crash of the recovery that followed may be given as well, and
 //! so on.
 //!
-//! Contents are compared with what the model says is possible at that step. A run that went another way has
-//! no such step, and its images are not the ones that were meant.
+//! The contents must be possible at that step by the model. If they are not, the run went another way than
+//! the one in which the crash was found.
 
 use super::Pick;
 use super::after_crash::after_crash;
@@ -32,25 +32,25 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct Crash {
     /// It came before this step.
     pub step: StepId,
-    /// What places held; the others held everything.
+    /// What places hold. The others hold everything that was stored.
     pub held: Picked,
 }
 
-/// Something wrong, with all that it takes to show it.
+/// A defect, with all that it takes to show it.
 #[derive(Clone)]
 pub struct Failure {
     /// The workload.
     pub plan: Plan,
-    /// What it did; `None` if it did not get to its end.
+    /// The run; `None` if it did not come to its end.
     pub run: Option<Run>,
-    /// The crash, then the one in its recovery, and so on. None: the run itself was wrong.
+    /// The crash, then the one in its recovery, and so on. Empty: the run itself was wrong.
     pub crashes: Vec<Crash>,
     /// What is wrong.
     pub defect: Defect,
 }
 
 impl Violation {
-    /// The first of these crashes, and those in its recovery; `None`: there is none.
+    /// The violation of these crashes; `None` if there are none.
     #[must_use]
     pub fn of(crashes: &[Crash], defect: &Defect) -> Option<Violation> {
         let pair = |crash: &Crash| (crash.step, crash.held.clone());
@@ -74,14 +74,14 @@ impl Violation {
     }
 }
 
-/// What is to be said about a crash.
+/// The verdict on a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// What it leaves is wrong.
     Defect(Defect),
-    /// It is not.
+    /// What it leaves is right.
     Sound,
-    /// The run never was where this crash could happen.
+    /// The run has no such crash.
     Impossible,
 }
 
@@ -107,13 +107,13 @@ impl Moment {
         for (id, step) in trace.iter().enumerate().take(step as usize) {
             model.step(id as StepId, step);
         }
-        // Which of many subsets are drawn is of no interest: contents are named.
+        // The random choices do not matter: a crash names contents.
         let units = model.units(&mut profile::random(0, 0));
         Moment { model, units }
     }
 
-    /// Whether a unit can hold these bytes. Not every choice of a memory was drawn; there, each word has to
-    /// be one that was stored, or the certain one.
+    /// Whether a unit can hold these bytes. The choices of a line are a random sample, so for a line each
+    /// word must be one that was stored, or the certain one.
     fn is_possible(&self, unit: &Unit, bytes: &[u8]) -> bool {
         if unit.choices.iter().any(|choice| *choice.bytes == *bytes) {
             return true;
@@ -150,7 +150,7 @@ impl Moment {
     }
 }
 
-/// The moment of a crash in a run, and what may be left then.
+/// A crash point of a run, and what a crash there may leave.
 pub struct CrashPoint<'a> {
     environment: &'a Environment,
     mute: Option<Mute>,
@@ -158,7 +158,7 @@ pub struct CrashPoint<'a> {
     pub run: &'a Run,
     /// The medium.
     pub moment: Moment,
-    /// What the crash may leave; or what was wrong with the answers of the run until then.
+    /// The states that it may leave, or the defect in an answer before it.
     allowed: Result<Allowed, Defect>,
     now: u64,
 }
@@ -187,7 +187,7 @@ impl<'a> CrashPoint<'a> {
         }
     }
 
-    /// Judges what these crashes leave, one inside the other; the first one is of this scene.
+    /// Judges what these crashes leave, each within what follows the one before. The first is at this point.
     #[must_use]
     pub fn verdict(&self, crashes: &[Crash]) -> Verdict {
         let mut left: Option<(Crashed, State)> = None;
@@ -228,10 +228,10 @@ impl<'a> CrashPoint<'a> {
         }
     }
 
-    /// A crash of the run or, if there was another crash before, of what came after that one.
+    /// What a crash leaves: of the run or, after another crash, of the process that came then.
     ///
     /// # Errors
-    /// It cannot happen, or recovery does not get there.
+    /// The crash is impossible, or recovery fails before it.
     pub fn crashed(&self, before: Option<&Crashed>, crash: &Crash) -> Result<Crashed, Verdict> {
         self.environment.clock.set(self.now);
         let Some(before) = before else {
@@ -258,7 +258,7 @@ impl<'a> CrashPoint<'a> {
     }
 }
 
-/// The states that are allowed before a step. An answer that is that step counts.
+/// The states that are allowed before a step. If that step is an answer, it counts.
 fn allowed_before(
     step: StepId,
     checker: &mut Checker,
@@ -272,12 +272,12 @@ fn allowed_before(
     Ok(checker.allowed(&record.history, &mut record.values).clone())
 }
 
-/// A crash, happened.
+/// What a crash left.
 pub struct Crashed {
-    /// If it is not the first: what had been done since the one before, and the medium at the moment of the
-    /// crash.
+    /// If it is not the first crash: the process since the one before, and the medium at the moment of this
+    /// one.
     pub after_crash: Option<(Record, Moment)>,
-    /// What is left.
+    /// The image.
     pub image: Image,
 }
 
@@ -291,8 +291,8 @@ impl Crashed {
     }
 }
 
-/// A number for the way that a run took: what was stored, flushed and synced where, by whom, in which order.
-/// Contents do not count, nor do lines of the source.
+/// A hash of the events of a run: kinds, places, actors and their order. Contents and lines of the source do
+/// not count.
 #[must_use]
 pub fn shape(trace: &[Step]) -> u64 {
     trace.iter().fold(0, |hash, step| {

@@ -23,8 +23,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Of the images of a crash point, the share that is decided as recovery reads: one in so many, and besides
-/// the others.
+/// For so many images of a crash point, one more is decided as recovery reads.
 const LAZY_SHARE: usize = 6;
 
 /// How to examine.
@@ -32,27 +31,25 @@ const LAZY_SHARE: usize = 6;
 pub struct ExploreOptions {
     /// Images of a crash point.
     pub effort: Effort,
-    /// One image in so many has its recovery crashed, too; 0: none.
+    /// The recovery of one image in so many is crashed, too; 0: none.
     pub nested_one_in: u64,
-    /// Of these, one in so many is used after recovery, and crashes while it is used, too; 0: none.
+    /// One in so many of these is also used after recovery, and crashed meanwhile; 0: none.
     pub used_one_in: u64,
-    /// How deep crashes nest: 2 is a crash during the recovery from a crash, or during the use after it.
+    /// How deep crashes nest. 2: a crash during the recovery from a crash, or during the use after it.
     pub depth: u32,
     /// Images of a crash point that are decided as recovery reads; 0: none.
     pub lazy: usize,
     /// Images of a crash point in recovery, or in the use after it.
     pub nested_effort: Effort,
-    /// Events without effect.
+    /// A mutation: events without effect.
     pub mute: Option<Mute>,
-    /// Images of a run, those of crashes after a crash not counted; `None`: as many as
-    /// [`ExploreOptions::effort`] says.
+    /// Images of a run without nested crashes; `None`: as many as [`ExploreOptions::effort`] says.
     pub images: Option<u64>,
-    /// Images of each crash point of a run, at least, if there is a limit to those of the run; 0: of some of
-    /// its points.
+    /// Least images of each crash point, if those of the run are limited. 0: some points have none.
     pub each: u64,
-    /// Images of what comes after one that is crashed again, if there is a limit to the images of a run.
+    /// Images of the nested crashes of one image, if those of the run are limited.
     pub nested_images: u64,
-    /// Decides what is drawn at random.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
@@ -79,7 +76,7 @@ impl Default for ExploreOptions {
     }
 }
 
-/// What was looked at.
+/// Counts of what was examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Runs.
@@ -94,9 +91,9 @@ pub struct Totals {
     pub judged: u64,
     /// Different ones among them.
     pub unique: u64,
-    /// Of those judged, images of crashes during recovery or the use after it.
+    /// Judged images of nested crashes.
     pub nested: u64,
-    /// Of those judged, images decided as recovery read them.
+    /// Judged images that were decided as recovery read them.
     pub lazy: u64,
     /// The deepest nesting.
     pub depth: u32,
@@ -133,20 +130,20 @@ impl Totals {
     }
 }
 
-/// An image that should not have been possible, or was not recovered as it should.
+/// An image that was not recovered as it should be.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The crash came before this step of the trace.
     pub step: StepId,
     /// What the crash decided.
     pub picked: Picked,
-    /// For a crash during recovery, or the use after it: the step of its own trace, and so on inwards.
+    /// The crash in the process that followed, by a step of its own trace, and so on inwards.
     pub nested: Vec<(StepId, Picked)>,
     /// What is wrong.
     pub defect: Defect,
 }
 
-/// Place and contents of what a crash decided: see [`Unit`].
+/// Places that a crash decided, and what they hold: see [`Unit`].
 pub type Picked = Vec<(u64, Box<[u8]>)>;
 
 fn picked(units: &[Unit], pick: &Pick) -> Picked {
@@ -156,7 +153,7 @@ fn picked(units: &[Unit], pick: &Pick) -> Picked {
         .collect()
 }
 
-/// Says whether to go on. Called once for each image that was judged.
+/// Whether to go on. Called once for each image that was judged.
 pub type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Examines one run.
@@ -166,15 +163,15 @@ pub struct Examiner<'a> {
     go_on: GoOn<'a>,
     seen: HashSet<u64>,
     images: HashSet<u64>,
-    /// What was recovered last from what was certain: hash and clock, and the state.
+    /// The last image of certain bytes alone: its hash and the clock, and the state that it recovered to.
     certain: Option<((u64, u64), State)>,
-    /// What was looked at.
+    /// What was examined.
     pub totals: Totals,
-    /// Told after each crash point of the run what was looked at so far.
+    /// Called after each crash point of the run with what was examined so far.
     pub on_progress: Option<&'a (dyn Fn(&Totals) + Sync)>,
-    /// Told of what each process did that came after a crash.
+    /// Called with the trace of each process that came after a crash.
     pub on_trace: Option<&'a dyn Fn(&Trace)>,
-    /// Crash points before this step are passed over.
+    /// Crash points before this step are skipped.
     pub from: StepId,
 }
 
@@ -203,7 +200,7 @@ impl<'a> Examiner<'a> {
         }
     }
 
-    /// Looks at a run until the first violation.
+    /// Examines a run until the first violation.
     ///
     /// # Errors
     /// The violation.
@@ -274,8 +271,8 @@ impl<'a> Examiner<'a> {
         self.point((&model, end, most), &allowed, values, &mut random)
     }
 
-    /// Judges the image of a crash point that has nothing but what is certain. Where somebody was told what
-    /// somebody else is just doing, and what that takes is not durable, no other image shows it so surely.
+    /// Judges the image of a crash point that has the certain bytes alone. If a call was answered with an
+    /// effect of another call that is not durable yet, this image shows it.
     fn certain(
         &mut self,
         (model, step): (&Model, StepId),
@@ -289,7 +286,7 @@ impl<'a> Examiner<'a> {
         let least = vec![0; units.len()];
         let hash = model.hash(&units, &least);
         let when = (hash, self.environment.clock.now());
-        // Mostly it is the one of the last time, and less is allowed now.
+        // Mostly it is the same image as before, and only the allowed states are others.
         let known = self.certain.as_ref().filter(|(known, _)| *known == when);
         if known.is_some_and(|(_, state)| allowed.states.contains(state)) {
             return Ok(());
@@ -309,7 +306,7 @@ impl<'a> Examiner<'a> {
         Ok(())
     }
 
-    /// Judges the images of one crash point, so many of them at most.
+    /// Judges the images of one crash point, `most` of them.
     fn point(
         &mut self,
         (model, step, most): (&Model, StepId, Option<u64>),
@@ -321,7 +318,7 @@ impl<'a> Examiner<'a> {
         let units = model.units(random);
         let mut found = None;
         let effort = self.options.effort;
-        // Where what is muted does not show, only what comes after the crash can be wrong.
+        // Where the mutation does not show in images, only nested crashes can go wrong.
         let is_changed = model.is_changed();
         let _ = chosen(&units, (&effort, most), random, &mut |pick| {
             self.totals.drawn += 1;
@@ -370,7 +367,7 @@ impl<'a> Examiner<'a> {
         self.lazily((model, step, leaves), &units, allowed, values, random)
     }
 
-    /// Judges images whose lines are decided when recovery reads them.
+    /// Judges images whose lines are decided as recovery reads them.
     fn lazily(
         &mut self,
         (model, step, leaves): (&Model, StepId, usize),
@@ -379,18 +376,18 @@ impl<'a> Examiner<'a> {
         values: &crate::plan::call::Values,
         random: &mut rand::rngs::StdRng,
     ) -> Result<(), Violation> {
-        // What can be tried exhaustively was.
+        // Few images were all tried before.
         if model.lines().is_none() || explore::count(units) <= self.options.effort.exhaustive {
             return Ok(());
         }
-        // Files are read whole, so they are decided before.
+        // Recovery reads files as a whole, so they are decided before it starts.
         let (lines, files) = units.split_at(units.partition_point(|unit| unit.place < FILES));
         let mut script = Vec::new();
         for leaf in 0..leaves {
             if !(self.go_on)() {
                 break;
             }
-            // Depth first changes what is read last; every other leaf goes somewhere else.
+            // Depth first changes what is read last. Every other script is random.
             let is_next = leaf % 2 == 0;
             let (tried, in_files): (Vec<usize>, Pick) = if is_next {
                 (script.clone(), files.iter().map(Unit::newest).collect())
@@ -437,9 +434,9 @@ impl<'a> Examiner<'a> {
         Ok(())
     }
 
-    /// Crashes the recovery of an image, and now and then the use that follows, at each crash point; whatever
-    /// is left must recover to a state that is allowed then: as long as nothing is asked of the store, the
-    /// one without a crash. `depth`: of these crashes; and whether what is muted may show in the image.
+    /// Crashes the recovery of an image, and sometimes the use that follows, at each crash point. What is
+    /// left must recover to an allowed state: until the first call, that is `state`. With the depth of these
+    /// crashes comes whether the mutation may show in the image.
     fn nested(
         &mut self,
         image: &Image,
@@ -553,7 +550,7 @@ impl<'a> Examiner<'a> {
     }
 }
 
-/// Visits so many picks of a crash point, or as many as the effort says.
+/// Visits `most` picks of a crash point, or as many as the effort says.
 fn chosen(
     units: &[Unit],
     (effort, most): (&Effort, Option<u64>),
@@ -566,7 +563,7 @@ fn chosen(
     }
 }
 
-/// Whether the moment before a step has to be looked at: images get fewer, or what is allowed gets more.
+/// Whether the moment before a step has to be examined: images get fewer there, or allowed states more.
 fn is_point(model: &Model, step: &Step) -> bool {
     model.is_point(step) || matches!(step, Step::Invoke(_) | Step::Clock(_))
 }

@@ -1,13 +1,12 @@
-//! Lints: what a trace shows without building an image, and one thing that takes images.
+//! Lints: defects that a trace shows without images, and one that takes images.
 //!
-//! - *Dirty at acknowledgement*: every call has returned, and words are neither certain nor declared late
+//! - *Dirty at acknowledgement*: all calls have returned, and a word is neither certain nor declared late
 //!   ([`everdram_pm::Lane::exchange_word_late`]).
 //! - *Read before durable*: a call returned after it read words that a crash could still undo.
-//! - *Redundant flush*, *empty fence*: instructions that did nothing. They cost, and lose nothing.
-//! - *Bypassing*: memory holds what no recorded store put there.
-//! - *Trusting*: recovery takes words for good that were neither a commit word nor checked. Found by putting
-//!   garbage where a crash left bulk words undecided: an image must then be refused, or recover as if they
-//!   were missing.
+//! - *Redundant flush*, *empty fence*: instructions without effect. They cost time and lose nothing.
+//! - *Bypassing*: memory holds bytes that no recorded store put there.
+//! - *Trusting*: recovery trusts words that are no commit word and that it has not verified. Found by putting
+//!   garbage into undecided bulk words: such an image must be refused, or recover as if they were missing.
 //!
 //! Torn commit words cannot be written: the interface has aligned words only.
 
@@ -31,20 +30,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How often a lint was found at each place in the source.
 pub type Places = BTreeMap<String, u64>;
 
-/// What was found, by place in the source.
+/// Findings, by place in the source.
 #[derive(Clone, Debug, Default)]
 pub struct Lints {
-    /// Stores that were not certain when everybody had been answered.
+    /// Stores that were not certain when all calls had returned.
     pub dirty_at_acknowledgement: Places,
-    /// Stores that a call read, and answered with, before they were certain.
+    /// Stores that were not certain when a call answered with them.
     pub read_before_durable: Places,
-    /// Flushes that did nothing.
+    /// Flushes without effect.
     pub redundant_flush: Places,
-    /// Fences that did nothing.
+    /// Fences without effect.
     pub empty_fence: Places,
-    /// Offsets of lines that hold what nobody stored.
+    /// Offsets of lines with bytes that were not stored.
     pub bypassing: BTreeSet<u64>,
-    /// Images with garbage that recovery took for good: what came of it.
+    /// What became of images whose garbage recovery trusted.
     pub trusting: Vec<String>,
     /// Images with garbage.
     pub garbled: u64,
@@ -76,7 +75,7 @@ impl Lints {
         self.fences += other.fences;
     }
 
-    /// Whether anything was found that loses data.
+    /// Whether a finding loses data.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.dirty_at_acknowledgement.is_empty()
@@ -96,13 +95,13 @@ struct Linter<'a> {
     open: BTreeSet<u32>,
     /// The step at which the last process died.
     dead: StepId,
-    /// Words that an open call read: offsets.
+    /// Offsets of the words that an open call has read.
     read: BTreeMap<u32, BTreeSet<u64>>,
     lints: Lints,
     random: rand::rngs::StdRng,
 }
 
-/// Lints a run on memory; a run on files has nothing to lint.
+/// Lints a run on memory. Runs on files have nothing to lint.
 ///
 /// # Errors
 /// The run is not linearizable.
@@ -185,29 +184,29 @@ impl Linter<'_> {
         Ok(())
     }
 
-    /// A call has returned. `answers`: somebody was told of what it has read.
+    /// A call has returned. `answers`: its answer depends on what it has read.
     fn returned(&mut self, call: u32, answers: bool) {
         let read = self.read.remove(&call).unwrap_or_default();
         for (line, atom) in self.lines.loose() {
             if atom.is_late() {
                 continue;
             }
-            // What a dead process left loose was acknowledged to nobody, or its successor has flushed it. A
-            // read that goes beyond what it looks for may come to it.
+            // Words that a dead process left were not acknowledged, or the next process has flushed them. A
+            // read may still touch them on its way.
             if atom.step < self.dead {
                 continue;
             }
             if self.open.is_empty() {
                 count(&mut self.lints.dirty_at_acknowledgement, atom.site);
             }
-            // Words are marks and states; that they are read says nothing about what is answered.
+            // Single words are marks and states: reading one does not mean answering with it.
             if answers && !atom.kind().is_word() && read.contains(&atom.at(line)) {
                 count(&mut self.lints.read_before_durable, atom.site);
             }
         }
     }
 
-    /// Puts garbage into bulk words that a crash here would leave undecided.
+    /// Puts garbage into bulk words that a crash at this moment would decide.
     fn garble(&mut self, record: &mut Record) {
         let bulk: Vec<u64> = self
             .lines
@@ -283,8 +282,7 @@ pub fn survey(
     for seed in seeds {
         for &profile in profiles {
             let mut plan = Plan::draw(engine, Medium::Pmem, profile, seed, calls);
-            // Where several threads are at work, one may be in the middle of something when another has its
-            // answer.
+            // With threads, one may be within a write while the others have returned.
             plan.manner = Manner::Turns;
             let environment = Environment::of(&plan);
             let mut run = crate::run::run(&plan, &environment, true)?;

@@ -1,9 +1,9 @@
-//! Which images of a crash point to look at, when there are more than anybody can.
+//! Chooses images of a crash point, where there are too many to judge all.
 //!
-//! A pick names one choice for each unit. If there are few picks, all are tried. Otherwise first those that
-//! mistakes in the order of persistence show in: nothing, everything, everything up to each step; each choice
-//! of each unit with nothing else and with everything else; each commit word with each other unit there, or
-//! missing, from a random unit on; and then some at random.
+//! A pick names one choice for each unit. If there are few picks, all are tried. Otherwise those come first
+//! that show mistakes in the order of persistence: nothing; everything; everything up to each step; each
+//! choice of each unit, with nothing else and with everything else; each commit word and each other unit both
+//! present, or both missing. Then come random ones.
 
 pub(super) mod after_crash;
 pub(super) mod budget;
@@ -21,12 +21,12 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ops::ControlFlow;
 
-/// How much to look at.
+/// How many images of a crash point to judge.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Try all picks of a crash point that has at most so many.
+    /// All picks, if there are at most so many.
     pub exhaustive: u64,
-    /// Of the others: each choice of each unit by itself, and each by itself missing.
+    /// Otherwise each choice of each unit, with nothing else and with everything else.
     pub singles: bool,
     /// Random picks.
     pub random: usize,
@@ -48,7 +48,7 @@ impl Default for Effort {
 /// One choice for each unit.
 pub type Pick = Vec<usize>;
 
-/// How many picks there are, as far as 64 bits go.
+/// The number of picks, or `u64::MAX` if there are more.
 #[must_use]
 pub fn count(units: &[Unit]) -> u64 {
     units.iter().fold(1u64, |product, unit| {
@@ -56,7 +56,7 @@ pub fn count(units: &[Unit]) -> u64 {
     })
 }
 
-/// Visits picks until all that are wanted were, or the visitor has enough. The same pick may come twice.
+/// Visits the picks that the effort asks for, until the visitor breaks. A pick may come twice.
 pub fn explore(
     units: &[Unit],
     effort: &Effort,
@@ -83,7 +83,7 @@ pub fn explore(
             .map(|unit| random.random_range(0..unit.choices.len()))
             .collect();
         visit(&pick)?;
-        // Whole lines that are there or not: what caches mostly do.
+        // Each unit as a whole or not at all, as caches mostly leave them.
         let share = random.random_range(1..8);
         let pick: Pick = units
             .iter()
@@ -100,7 +100,7 @@ pub fn explore(
     ControlFlow::Continue(())
 }
 
-/// Visits so many picks, of all the kinds that [`explore`] has; all, if there are no more.
+/// Visits so many random picks of the kinds of [`explore`], or all if there are no more.
 pub fn sample(
     units: &[Unit],
     picks: u64,
@@ -150,7 +150,7 @@ fn some(units: &[Unit], random: &mut StdRng) -> Pick {
                 .collect()
         }
         _ => {
-            // Whole lines that are there or not: what caches mostly do.
+            // Each unit as a whole or not at all, as caches mostly leave them.
             let share = random.random_range(1..8);
             let mut kept = |unit: &Unit| match random.random_range(0..8) < share {
                 true => unit.newest(),
@@ -161,7 +161,7 @@ fn some(units: &[Unit], random: &mut StdRng) -> Pick {
     }
 }
 
-/// Nothing, and everything.
+/// The pick of nothing, and that of everything.
 fn extremes(units: &[Unit]) -> (Pick, Pick) {
     let newest = units.iter().map(Unit::newest).collect();
     (vec![0; units.len()], newest)
@@ -210,7 +210,7 @@ fn pairs(
         return ControlFlow::Continue(());
     }
     let (least, newest) = extremes(units);
-    // Where there are more pairs than are wanted, it is not always the lowest units that have their turn.
+    // If not all pairs are tried, these are not always those of the lowest units.
     let first = random.random_range(0..units.len());
     let turn = |from: usize| (from..units.len()).chain(0..from);
     for commit in turn(first).filter(|&unit| units[unit].commits) {

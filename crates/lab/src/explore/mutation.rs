@@ -1,8 +1,7 @@
-//! The mutation score: each flush, each fence, each sync of the program is taken out in turn, and the lab
-//! must notice.
+//! The mutation score: each flush, fence and sync of the program is taken out in turn, and the lab must
+//! notice.
 //!
-//! One that nobody misses is either of no use, and goes; or nothing that the lab runs needs it, and the
-//! workloads have to grow.
+//! If it does not notice, the instruction is of no use and goes; or no workload needs it, and one is missing.
 
 use super::Effort;
 use super::campaign::{calm_the_allocator, execute};
@@ -39,11 +38,11 @@ pub struct Mutant {
 /// How a mutant was noticed.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    /// In which of the workloads.
+    /// The workload that noticed it.
     pub work: usize,
-    /// After how many different images.
+    /// Different images until then.
     pub images: u64,
-    /// What was wrong.
+    /// What was wrong then.
     pub defect: String,
 }
 
@@ -57,7 +56,7 @@ impl Mutant {
     }
 }
 
-/// What to take out of, and how hard to look.
+/// Which mutations to try, and how hard to look for each.
 #[derive(Clone, Debug)]
 pub struct Mutation {
     /// The medium.
@@ -66,12 +65,11 @@ pub struct Mutation {
     pub works: Vec<Scenario>,
     /// Threads.
     pub workers: usize,
-    /// Images after which the search for one mutant ends, about.
+    /// The search for one mutant ends after about so many images.
     pub images: u64,
-    /// Only what is at places with this in their name.
+    /// Only mutants at places whose name contains this.
     pub only: String,
-    /// Places where nobody need notice anything, and how many images are enough there to see whether somebody
-    /// does.
+    /// Places where mutants need not be noticed, and how many images to spend on each there.
     pub excused: (Vec<String>, u64),
 }
 
@@ -91,7 +89,7 @@ impl Mutation {
             })
         });
         let scenarios = scenario::all(engine, medium).into_iter();
-        // What is missing needs no meeting at one event of many.
+        // A missing instruction shows without a particular interleaving.
         let scenarios = scenarios.filter(|scenario| !scenario.is_one_of_many);
         Mutation {
             medium,
@@ -106,14 +104,14 @@ impl Mutation {
 
 /// Seeds of the plans that are drawn.
 const SEEDS: Range<u64> = 1..4;
-/// As many as there are places that few runs come to. What comes to those of Bullet is written by hand.
+/// Fewer for Bullet, whose rare places have runs written by hand.
 const SEEDS_OF_BULLET: Range<u64> = 1..2;
 /// Calls of these.
 const CALLS: usize = 80;
-/// Calls of a run that is short: it has so few images that all the others can wait for them.
+/// A run of at most so many calls is short: its images are few and come before all others.
 const SHORT: usize = 4;
 
-/// How a mutant is looked for: a few images of all crash points first, then more.
+/// Rounds of the search: a few images of all crash points, then more.
 const EFFORTS: [Effort; 3] = [
     Effort {
         exhaustive: 4,
@@ -147,7 +145,7 @@ fn options(effort: Effort, seed: u64, mute: Option<Mute>) -> ExploreOptions {
     }
 }
 
-/// What happens in a trace, and where.
+/// The events of a trace that can be muted.
 fn mutes(trace: &Trace) -> impl Iterator<Item = Mute> {
     trace.iter().filter_map(|step| {
         let (what, site) = match step {
@@ -171,7 +169,7 @@ fn mutes(trace: &Trace) -> impl Iterator<Item = Mute> {
     })
 }
 
-/// A run, and what happens in it and after crashes of it.
+/// A run, and the events in it and after its crashes.
 struct Subject {
     name: String,
     seed: u64,
@@ -183,7 +181,7 @@ struct Subject {
 }
 
 impl Mutation {
-    /// Takes out everything there is to take out. `watch` hears of each mutant when it is done with.
+    /// Tries all mutations. `watch` is called after each.
     ///
     /// # Errors
     /// A workload does not run, or an unchanged one has a violation.
@@ -193,7 +191,7 @@ impl Mutation {
         let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
         for (mute, count) in subjects.iter().flat_map(|subject| &subject.events) {
-            // On memory the disk is silent, on a disk what memory does is decided by its syncs.
+            // On memory there is no disk. On files only syncs decide what a crash leaves.
             if (self.medium == Medium::File) == (mute.what == Muted::Sync) {
                 *events.entry((mute.what, mute.site)).or_default() += count;
             }
@@ -225,7 +223,7 @@ impl Mutation {
         hunted.into_iter().collect()
     }
 
-    /// Does something with each of several, on all workers.
+    /// Maps `items` on all workers.
     fn each<T: Sync, R: Send>(&self, items: &[T], work: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
@@ -246,7 +244,7 @@ impl Mutation {
         done.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Runs a plan, unchanged, and looks briefly at its crashes for what happens after them.
+    /// Runs a plan without a mutation, and a few of its crashes for the events that come after them.
     fn subject(&self, work: &Scenario) -> Result<Subject, String> {
         let Scenario { name, plan, .. } = work;
         let environment = Environment::of(plan);
@@ -273,12 +271,12 @@ impl Mutation {
         })
     }
 
-    /// Looks at a few images of each run, then at more: most of what is missing is missed at once.
+    /// Judges a few images of each run and then more: most mutants show at once.
     fn hunt(&self, subjects: &[Subject], mute: Mute, most: u64) -> Result<Option<Caught>, String> {
         let mut images = 0;
         for (round, &effort) in EFFORTS.iter().enumerate() {
             for (number, subject) in subjects.iter().enumerate() {
-                // A short run was made for a few of its images: it is looked at closely at once.
+                // A short run was made for a few images, so all come at once.
                 let effort = match (subject.is_short, round) {
                     (true, 0) => EFFORTS[EFFORTS.len() - 1],
                     (true, _) => continue,
@@ -316,7 +314,7 @@ fn hunt_in(
     let Err(violation) = outcome else {
         return Ok(None);
     };
-    // What is wrong without the mutation was not noticed because of it.
+    // A defect without the mutation does not count.
     let whole = CrashPoint::before(violation.step, &mut run, &environment, None);
     match whole.verdict(&violation.crashes()) {
         Verdict::Defect(defect) => Err(format!(

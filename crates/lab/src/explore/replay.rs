@@ -1,8 +1,7 @@
-//! Does again what a saved plan says, and looks at the very image that was wrong then.
+//! Replays a saved plan, and judges the image that was wrong then.
 //!
-//! A run is decided by its plan, but for the code: once that has changed, or where several threads were not
-//! scheduled quite the same, the run may go another way and never have the crash that was meant. Then the
-//! whole run is examined instead.
+//! The same plan makes the same run unless the code has changed or threads were scheduled in another way. If
+//! the run does not have the saved crash, the whole run is examined instead.
 
 use super::campaign::execute;
 use super::crash::{CrashPoint, Failure, Verdict, shape};
@@ -13,22 +12,22 @@ use crate::run::Run;
 use crate::run::process::Environment;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs of several threads until one goes the way that was saved.
+/// Attempts to repeat a run of threads.
 const THREADED_RUNS: usize = 10;
 
-/// What came of it.
+/// The result of a replay.
 pub struct Replay {
-    /// What is wrong, if anything is.
+    /// The defect, if there is one.
     pub found: Option<Failure>,
     /// Whether it was the saved image that was judged, and nothing else.
     pub is_exact: bool,
-    /// Whether everything was looked at until something was wrong; otherwise nobody wanted to go on.
+    /// Whether the examination came to its end, or to a defect, and was not stopped.
     pub is_complete: bool,
-    /// What was looked at otherwise.
+    /// What was examined.
     pub totals: Totals,
 }
 
-/// What there is to save of something that was found.
+/// A failure as a plan to save.
 #[must_use]
 pub fn save(found: &Failure) -> Saved {
     let crash = found.crashes.first();

@@ -1,11 +1,11 @@
-//! Makes something that was found small: few calls, and a crash that loses only what has to be lost for it.
+//! Shrinks a finding to few calls, and to a crash that loses only what must be lost for it.
 //!
-//! Calls are taken out in halves, quarters and so on down to single ones, as long as what is left is still
-//! wrong in some way. Then, in the crash, each place gets everything back that was stored there, if it stays
-//! wrong; and of what remains as much as possible is lost whole, because that is easier to understand than
-//! half a line.
+//! Calls are removed in halves, quarters and so on down to single ones, as long as the rest still has some
+//! defect. Then each place of the crash gets back everything that was stored there, if the defect stays. Of
+//! the remaining places as many as possible are lost as a whole, which is easier to understand than half a
+//! line.
 //!
-//! What has been reached is wrong at every moment: whoever has no patience left gets that.
+//! Every intermediate result has a defect, so shrinking may stop at any time.
 
 use super::Effort;
 use super::campaign::{Finding, execute};
@@ -23,20 +23,20 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long to try.
+/// Limits of shrinking.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience<'a> {
-    /// For all attempts, and for what is done to the crash afterwards.
+    /// Time for all attempts, and for the crash afterwards.
     pub time: Duration,
-    /// For one, so that a workload in which nothing is wrong any more does not take all the time.
+    /// Time for one attempt. Without this limit, an attempt without a defect would take all of it.
     pub attempt: Duration,
     /// Attempts.
     pub attempts: usize,
-    /// Ends it early.
+    /// Stops it.
     pub stop: &'a AtomicBool,
 }
 
-/// Nobody ends it early.
+/// Never set.
 static NOBODY: AtomicBool = AtomicBool::new(false);
 
 impl Default for Patience<'_> {
@@ -56,12 +56,12 @@ impl Patience<'_> {
     }
 }
 
-/// Calls at the end of a run in which its crash is looked for.
+/// The crash is looked for in so many calls at the end of a run.
 const LAST_CALLS: usize = 8;
-/// Of the time that there is, the share that the crash has for itself at the end: one in so many.
+/// One part in so many of the time is kept for the crash.
 const CRASH_SHARE: u32 = 4;
 
-/// Images of a crash point when each of them is used and crashed again.
+/// Images of a crash point if each is used and crashed again.
 const EFFORTS: [Effort; 3] = [
     Effort {
         exhaustive: 1,
@@ -83,7 +83,7 @@ const EFFORTS: [Effort; 3] = [
     },
 ];
 
-/// Told after each attempt: how many there were, and how many calls are left.
+/// Called after each attempt with the number of attempts and of calls left.
 pub type Watch<'a> = &'a dyn Fn(usize, usize);
 
 impl From<&Finding> for Failure {
@@ -98,7 +98,7 @@ impl From<&Finding> for Failure {
     }
 }
 
-/// Makes a finding small. Returns it as it is if it cannot be had again.
+/// Shrinks a finding. Returns it as it is if it does not come again.
 #[must_use]
 pub fn shrink(
     finding: &Finding,
@@ -135,7 +135,7 @@ pub fn shrink(
     best
 }
 
-/// Ways to look for it again, the quickest first.
+/// Options with which to look for it again, the quickest first.
 fn option_sets(
     found: &mut Failure,
     environment: &Environment,
@@ -146,12 +146,11 @@ fn option_sets(
         ..options.clone()
     };
     if !shows_later(found, environment, &options) {
-        // What comes after the crash had nothing to do with it, and takes most of the time.
+        // Nested crashes were not needed for it, and take most of the time.
         options.nested_one_in = 0;
         return vec![options];
     }
-    // A small run has few images: with one in many, none of them would be the one. That takes so long for
-    // each that they can only be few.
+    // A small run has few images, so each has its recovery crashed. That takes long, so there must be few.
     options.nested_one_in = 1;
     options.used_one_in = 1;
     let few = EFFORTS.into_iter().map(|effort| ExploreOptions {
@@ -162,8 +161,8 @@ fn option_sets(
     few.collect()
 }
 
-/// Whether nothing is wrong with what the crash left, so that it takes another crash to see it, or the
-/// recovery and the use that are done once more.
+/// Whether what the crash left is sound, so that the defect takes another crash, or recovery and use once
+/// more.
 fn shows_later(found: &mut Failure, environment: &Environment, options: &ExploreOptions) -> bool {
     let (Some(run), [first, others @ ..]) = (&mut found.run, &found.crashes[..]) else {
         return false;
@@ -179,7 +178,7 @@ fn shows_later(found: &mut Failure, environment: &Environment, options: &Explore
     let mut checker = Checker::new(environment.profile.keys());
     let at = first.step as usize;
     for (id, step) in record.trace.iter().enumerate().take(at + 1) {
-        // An answer that comes right after the crash point may be what is wrong.
+        // The defect may be the answer right after the crash point.
         let counts = id < at || matches!(step, Step::Return(_));
         if counts
             && checker
@@ -210,7 +209,7 @@ impl Shrinker<'_> {
         self.attempts >= self.patience.attempts || !self.patience.is_left(self.until)
     }
 
-    /// Takes other calls, if they do it too.
+    /// Replaces the calls, if the defect stays.
     fn attempt(&mut self, calls: Vec<(u32, Call)>, fault: Fault) -> bool {
         if self.is_over() {
             return false;
@@ -254,7 +253,7 @@ impl Shrinker<'_> {
         })
     }
 
-    /// Leaves out what was called after the crash. Says whether it was found again.
+    /// Removes the calls after the crash. Returns whether the defect stayed.
     fn cut(&mut self) -> bool {
         let (Some(run), Some(crash)) = (&self.best.run, self.best.crashes.first()) else {
             return false;
@@ -284,7 +283,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Takes out calls in ever smaller pieces.
+    /// Removes calls, in ever smaller pieces.
     fn calls(&mut self) {
         let mut piece = self.best.plan.calls.len().div_ceil(2);
         while piece > 0 && !self.is_over() {
@@ -306,7 +305,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Takes out parts of batches and pipelines.
+    /// Removes parts of batches and pipelines.
     fn parts(&mut self) {
         let mut at = 0;
         while at < self.best.plan.calls.len() && !self.is_over() {
@@ -321,8 +320,8 @@ impl Shrinker<'_> {
     }
 }
 
-/// The step that the last calls of a run begin with. If nothing is called after the crash, that is where it
-/// will be; looking everywhere takes so long that few attempts could be made.
+/// The step at which the last calls of a run begin. Once the calls after the crash are removed, the crash is
+/// there; looking everywhere would leave time for few attempts.
 fn last_calls(run: &Run) -> StepId {
     let trace = &run.record.trace;
     let calls = trace.iter().enumerate().rev();
@@ -357,7 +356,7 @@ fn without_part(plan: &Plan, at: usize, part: usize) -> Option<Vec<(u32, Call)>>
     Some(calls)
 }
 
-/// The plan with other calls, and with the values that these name and no others.
+/// The plan with other calls, and with the values of these alone.
 fn with_calls(plan: &Plan, mut calls: Vec<(u32, Call)>, fault: Fault) -> Plan {
     let mut values = Values::default();
     for (_, call) in &mut calls {
@@ -373,7 +372,7 @@ fn with_calls(plan: &Plan, mut calls: Vec<(u32, Call)>, fault: Fault) -> Plan {
     }
 }
 
-/// Gives back what did not have to be lost.
+/// Gives back what need not be lost.
 fn reduce(found: &mut Failure, environment: &Environment, mute: Option<Mute>, go_on: GoOn<'_>) {
     let Some(step) = found.crashes.first().map(|crash| crash.step) else {
         return;
@@ -397,7 +396,7 @@ fn is_wrong(crash_point: &CrashPoint<'_>, crashes: &[Crash]) -> bool {
     matches!(crash_point.verdict(crashes), Verdict::Defect(_))
 }
 
-/// Takes places out of what was lost, in ever smaller pieces.
+/// Gives places back, in ever smaller pieces.
 fn give_back(
     crash_point: &CrashPoint<'_>,
     crashes: &mut Vec<Crash>,
@@ -424,7 +423,7 @@ fn give_back(
     }
 }
 
-/// Loses whole what the outermost crash lost in part.
+/// Loses whole places that the outermost crash lost in part.
 fn lose_whole(crash_point: &CrashPoint<'_>, crashes: &mut Vec<Crash>, go_on: GoOn<'_>) {
     for number in 0..crashes[0].held.len() {
         if !go_on() {

@@ -1,5 +1,5 @@
-//! Says in words what was found: the calls, the moment of the crash, and for everything that it took away the
-//! lines of the source that stored, flushed and would have fenced it.
+//! Explains a finding in words: the calls, the moment of the crash, and for everything that was lost the
+//! lines of the source that stored it, flushed it and would have fenced it.
 
 use super::explain_disk;
 use super::explain_memory;
@@ -12,12 +12,12 @@ use crate::run::recorder::Record;
 use crate::run::trace::{DiskStep, Step, StepId, name};
 use std::fmt::{Display, Formatter};
 
-/// What there is to say.
+/// A finding in words.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// What is wrong.
     pub defect: String,
-    /// The calls until then, in the order in which they began.
+    /// The calls until the crash, in the order in which they began.
     pub calls: Vec<ExplainedCall>,
     /// The crash, then the one in its recovery, and so on.
     pub crashes: Vec<ExplainedCrash>,
@@ -28,27 +28,26 @@ pub struct Explanation {
 pub struct ExplainedCall {
     /// Its number.
     pub number: u32,
-    /// Who called.
+    /// The session that called.
     pub session: u32,
-    /// What.
+    /// What was asked.
     pub call: String,
-    /// What the caller had been told by the time of the crash; `None`: nothing yet.
+    /// The answer, if the call had returned before the crash.
     pub answer: Option<String>,
 }
 
 /// One crash.
 #[derive(Clone, Debug)]
 pub struct ExplainedCrash {
-    /// What the process that crashed had been asked to do; empty if `Explanation` says it, or if it was
-    /// recovering.
+    /// The calls of the process that crashed. Empty if `Explanation` has them, or if it was recovering.
     pub calls: Vec<ExplainedCall>,
-    /// Before what it came.
+    /// The step before which it came.
     pub moment: String,
-    /// What it took away, and why it could.
+    /// What was lost, and why it could be.
     pub lost: Vec<Loss>,
 }
 
-/// A line, or some sectors, that do not hold everything that was stored.
+/// A line, some sectors, a length or names that do not hold everything that was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Where it is.
@@ -57,7 +56,7 @@ pub struct Loss {
     pub sites: Vec<String>,
 }
 
-/// Explains what was found.
+/// Explains a finding.
 #[must_use]
 pub fn explain(found: &mut Failure, environment: &Environment, mute: Option<Mute>) -> Explanation {
     let mut explanation = Explanation {
@@ -237,7 +236,7 @@ fn explained(
     }
 }
 
-/// A step, and where in the source it was asked for.
+/// A step, and the place in the source that asked for it.
 #[must_use]
 pub fn event(step: &Step) -> String {
     let (what, site) = match step {

@@ -1,4 +1,4 @@
-//! What a crash took from a disk: sectors, lengths and names of files, with the writes and syncs of each.
+//! What a crash lost of files: sectors, lengths and names, with the writes and syncs of each.
 
 use super::explain::{Loss, event};
 use crate::explore::crash::Crash;
@@ -7,7 +7,7 @@ use crate::medium::sectors::{Part, SECTOR, Sectors, part};
 use crate::medium::unit::{FILES, Unit};
 use crate::run::trace::{DiskStep, Step, StepId};
 
-/// Neighbours in a file that lost the same writes.
+/// Neighbouring sectors that lost the same writes.
 struct Stretch {
     file: u32,
     part: Part,
@@ -15,7 +15,7 @@ struct Stretch {
     steps: Vec<StepId>,
 }
 
-/// What is missing in each file, and why it could be.
+/// What each file lost, and why it could be lost.
 pub(crate) fn losses(
     crash: &Crash,
     trace: &[Step],
@@ -68,7 +68,7 @@ fn stretches(crash: &Crash, units: &[Unit]) -> Vec<Stretch> {
     stretches
 }
 
-/// The steps after the newest one whose contents are there.
+/// The steps after the newest one whose contents survived.
 fn missing(unit: &Unit, held: &[u8]) -> Vec<StepId> {
     let newer = unit
         .prefixes

@@ -1,4 +1,4 @@
-//! What a crash took out of a memory: words of lines, with the stores, flushes and fences of each.
+//! What a crash lost of a memory: words of lines, with the stores, flushes and fences of each.
 
 use super::explain::{Loss, event};
 use crate::explore::crash::Crash;
@@ -8,7 +8,7 @@ use everdram_pm::LINE;
 use everdram_pm::lab::Actor;
 use std::collections::BTreeMap;
 
-/// What is missing in each line, and why it could be.
+/// What each line lost, and why it could be lost.
 pub(crate) fn losses(
     crash: &Crash,
     trace: &[Step],
@@ -49,8 +49,7 @@ pub(crate) fn losses(
     losses
 }
 
-/// The words that are not there, by the step that stored them. A word is not there if what the line holds is
-/// older.
+/// The words that were lost, by the step that stored them. A word was lost if the line holds an older one.
 fn missing<'a>(line: &'a Line, held: &[u8]) -> BTreeMap<StepId, Vec<&'a Atom>> {
     let mut missing: BTreeMap<StepId, Vec<&Atom>> = BTreeMap::new();
     for (word, bytes) in held.as_chunks::<8>().0.iter().enumerate() {
@@ -65,7 +64,7 @@ fn missing<'a>(line: &'a Line, held: &[u8]) -> BTreeMap<StepId, Vec<&'a Atom>> {
     missing
 }
 
-/// What came, or should have come, after a store.
+/// The trace after a store.
 struct After<'a> {
     crash: &'a Crash,
     trace: &'a [Step],
@@ -73,7 +72,7 @@ struct After<'a> {
 }
 
 impl After<'_> {
-    /// What took the store on its way, and what would have made it certain.
+    /// The flush of the store, and the fence that would have made it certain.
     fn fate(&self, line: u64, stored: StepId, atom: &Atom) -> Vec<String> {
         if atom.is_streamed() {
             let way = "past the cache, without a flush".to_owned();
@@ -106,7 +105,7 @@ impl After<'_> {
             .is_some_and(|mute| mute.what == what && mute.site == key(site))
     }
 
-    /// The first flush of a line after a step, and whose it is.
+    /// The first flush of a line after a step, and its actor.
     fn flush(&self, line: u64, after: StepId) -> Option<(StepId, Actor)> {
         self.steps_after(after).find_map(|(id, step)| match step {
             Step::Flush {

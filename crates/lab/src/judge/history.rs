@@ -1,17 +1,16 @@
-//! Durable linearizability: which states a crash may leave, given what callers were told until then.
+//! Durable linearizability: the states that a crash may leave, given the answers until then.
 //!
-//! A history is linearizable if each call can be thought of as happening at one moment between its invocation
-//! and its return, with the answers given. It is *durably* so if after a crash every call that had returned
-//! is there, and of those that had not any may be there, whole. Reads count: what somebody was shown may not
-//! vanish.
+//! A history is linearizable if each call can be placed at one moment between its invocation and its return
+//! such that all answers are right. It is *durably* linearizable if a crash keeps every call that has
+//! returned, and keeps each of the others whole or not at all. Reads are calls, too: a value that was shown
+//! may not vanish.
 //!
-//! The checker keeps every way in which things may have happened so far: a state, and which of the calls that
-//! have not returned are already part of it ([`super::linearize`]). A return throws out the ways that
-//! do not explain its answer; if none is left, the engine was wrong while it ran. At a crash the states
-//! allowed are those of all ways, with any of the open calls added.
+//! The checker keeps all configurations ([`super::linearize`]): a state, and which of the open calls are part
+//! of it. A return drops the configurations that do not explain its answer. If none is left, the engine
+//! answered wrongly while it ran. A crash may leave the state of any configuration, with any of the open
+//! calls added.
 //!
-//! Calls that look at the store for longer than a moment have no moment of their own; `judge::intervals` says
-//! what they may have been told.
+//! A scan has no moment of its own: `judge::interval` has what it may have seen.
 
 use super::interval::Interval;
 use super::linearize::reachable;
@@ -22,10 +21,10 @@ use std::collections::HashSet;
 /// What the keys hold. Index: the key's number.
 pub type State = Vec<Option<(ValueId, Expiry)>>;
 
-/// One call of the history, as far as it got.
+/// One call of the history.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The session that called; its open calls happen in order.
+    /// The session. Its open calls happen in their order.
     pub session: u32,
     /// What was asked.
     pub call: Call,
@@ -33,17 +32,17 @@ pub struct Entry {
     pub outcome: Option<Outcome>,
 }
 
-/// Sessions of one process; those of the next process have numbers from here on, and so forth.
+/// Numbers of sessions for each process: those of the second process begin here, and so forth.
 pub const SESSIONS: u32 = 100;
 
 impl Entry {
-    /// Whether it was refused in the end, and so never happened.
+    /// Whether it was refused, and so never happened.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.outcome, Some(Outcome::NoRoom | Outcome::Declined))
     }
 
-    /// The session as the plan calls it, in whichever process.
+    /// The session's number in the plan, which is the same in each process.
     #[must_use]
     pub fn planned_session(&self) -> u32 {
         self.session % SESSIONS
@@ -57,20 +56,20 @@ pub struct History {
     pub entries: Vec<Entry>,
 }
 
-/// One way in which things may have happened.
+/// One explanation of the history so far.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Configuration {
     state: State,
-    /// Bit i: open call i is part of the state, with this answer.
+    /// For each open call its answer, if it is part of the state.
     taken: Vec<Option<Outcome>>,
-    /// What open call i saw, if it is one that looks for longer than a moment.
+    /// For each open call that takes an interval, what it may have seen.
     intervals: Vec<Option<Interval>>,
 }
 
-/// All ways, at one moment of a history.
+/// All configurations at one moment of a history.
 pub struct Checker {
     configurations: HashSet<Configuration>,
-    /// Calls that were invoked and have not returned: numbers in the history.
+    /// Numbers of the calls that were invoked and have not returned.
     open: Vec<u32>,
     now: u64,
     allowed: Option<Allowed>,
@@ -79,14 +78,13 @@ pub struct Checker {
 /// The states that a crash may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// As callers would see them: without expired keys.
+    /// Without keys that have expired.
     pub states: HashSet<State>,
-    /// A number that tells sets apart.
+    /// A hash of the set.
     pub number: u64,
 }
 
-/// Whether a caller may have been told that of a call with this outcome. Who submits puts in a row is told
-/// that they are done, not what was there.
+/// Whether `told` is an answer to a call with this outcome. A pipeline answers its puts with `Done`.
 fn fits(told: Option<&Outcome>, found: &Outcome) -> bool {
     told == Some(found) || (told == Some(&Outcome::Done) && matches!(found, Outcome::Was(_)))
 }
@@ -164,7 +162,7 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
             after.iter_mut().for_each(|held| *held = None);
             Outcome::Done
         }
-        // They change nothing, and what they were told is judged otherwise.
+        // They change nothing, and `judge::interval` judges their answers.
         Call::Scan(_) | Call::RandomKey => Outcome::Done,
         Call::Tend
         | Call::Turn(_)
@@ -178,9 +176,8 @@ fn apply(state: &State, call: &Call, now: u64, values: &mut Values) -> (State, O
     (after, outcome)
 }
 
-/// Whether a call has changed nothing. Of calls that were submitted together it need not wait for those
-/// before it: a removal that finds no key looks when it is submitted, and what was submitted before it
-/// happens at the commit.
+/// Whether a call has changed nothing. Such a call need not wait for those submitted before it: a removal
+/// that finds no key reads when it is submitted, and earlier writes take effect at the commit.
 fn only_looked(call: &Call, outcome: &Outcome) -> bool {
     matches!((call, outcome), (Call::Delete(_), Outcome::Was(false)))
 }
@@ -214,7 +211,7 @@ impl Checker {
         self.now
     }
 
-    /// The clock went on. Whoever looks meanwhile sees what there was before and what there is now.
+    /// The clock moved on. Open scans may see the state before and the state after that.
     pub fn advance(&mut self, now: u64) {
         self.now = now;
         self.allowed = None;
@@ -225,7 +222,7 @@ impl Checker {
             .collect();
     }
 
-    /// A way whose open calls have seen where it is now.
+    /// The configuration after its open scans have seen its state.
     fn looked(&self, mut configuration: Configuration) -> Configuration {
         if configuration.intervals.iter().any(Option::is_some) {
             let visible = self.visible(&configuration.state);
@@ -235,7 +232,7 @@ impl Checker {
         configuration
     }
 
-    /// Whether somebody is in the middle of a call.
+    /// Whether a call is open.
     #[must_use]
     pub fn is_within_a_call(&self) -> bool {
         !self.open.is_empty()
@@ -261,8 +258,8 @@ impl Checker {
         Ok(())
     }
 
-    /// The process died. What it was asked to do happened before that, or never will. The calls that started
-    /// the next one are still to return.
+    /// The process died. Its open calls have happened by now, or never will. The call that started the next
+    /// process is still to return.
     fn died(&mut self, history: &History, values: &mut Values) {
         let stays: Vec<bool> = self
             .open
@@ -324,7 +321,7 @@ impl Checker {
         let told = entry.outcome.as_ref();
         let mut next = HashSet::new();
         if entry.is_refused() {
-            // It was refused: ways in which it happened are no ways.
+            // It was refused: configurations in which it happened are wrong.
             next.extend(
                 self.configurations
                     .drain()
@@ -367,8 +364,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Every way reachable by letting open calls happen. After a crash (`crashed`) an open call may be left
-    /// out while a later one of its session is there.
+    /// The configurations that are reachable by letting open calls happen. After a crash (`crashed`) an open
+    /// call may be missing while a later one of its session is there.
     fn closure(
         &self,
         history: &History,
@@ -395,12 +392,12 @@ impl Checker {
                     let (state, outcome) =
                         apply(&configuration.state, &entry.call, self.now, values);
                     let blocked = if crashed {
-                        // What was left out stays out: the calls of a session happen in order.
+                        // A call that was passed over stays out: calls of a session happen in order.
                         (place + 1..self.open.len()).any(|later| same(later) && changed(later))
                     } else {
                         !only_looked(&entry.call, &outcome)
                             && (0..place).any(|earlier| {
-                                // Nothing waits for what never happens.
+                                // No call waits for one that never happens.
                                 let is_to_come = !of_open(earlier).is_refused();
                                 same(earlier)
                                     && configuration.taken[earlier].is_none()
@@ -423,7 +420,7 @@ impl Checker {
         )
     }
 
-    /// The states that a crash at this moment may leave, as callers see them.
+    /// The states that a crash at this moment may leave.
     pub fn allowed(&mut self, history: &History, values: &mut Values) -> &Allowed {
         if self.allowed.is_none() {
             let states: HashSet<State> = self

@@ -1,13 +1,13 @@
-//! What a call could see that looks at the store for longer than a moment: a scan, a random key.
+//! What a call may have seen that takes an interval and not a moment: a scan, a random key.
 //!
-//! Such a call happens at no single moment. What it says of a key must have been so at some moment between
-//! its beginning and its end: a key that it names was there then, one that a scan leaves out was not. Of how
-//! things may have happened ([`crate::judge::history`]) each way remembers what it went past.
+//! What such a call says of a key must have been true at some moment between its begin and its end. A key
+//! that it names was there then; a key that a scan leaves out was not. Each configuration of
+//! [`crate::judge::history`] remembers the states that it has passed since the call began.
 
 use super::history::State;
 use crate::plan::call::{Held, Key, Outcome, Values};
 
-/// What was there since the call began.
+/// What each key held since the call began.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Interval {
     /// By key, sorted.
@@ -15,7 +15,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The call begins, or begins to look, at this state.
+    /// The call begins in this state.
     pub(crate) fn new(visible: &State) -> Interval {
         let mut intervals = Interval {
             keys: vec![Vec::new(); visible.len()],
@@ -24,7 +24,7 @@ impl Interval {
         intervals
     }
 
-    /// The store is in this state now.
+    /// The state changed to this one.
     pub(crate) fn look(&mut self, visible: &State) {
         for (seen, held) in self.keys.iter_mut().zip(visible) {
             if let Err(place) = seen.binary_search(held) {
@@ -33,10 +33,10 @@ impl Interval {
         }
     }
 
-    /// Whether the call may have been told this.
+    /// Whether this answer is right.
     pub(crate) fn explain(&self, told: Option<&Outcome>, values: &Values) -> bool {
         match told {
-            // It looks at one key after the other, as iterations do.
+            // It reads one key after the other, so each key must have been absent at some moment.
             Some(Outcome::Key(None)) => self.keys.iter().all(|seen| seen.contains(&None)),
             Some(Outcome::Key(Some(key))) => self.of(*key).iter().any(Option::is_some),
             Some(Outcome::Visited(visited)) => self.explain_visits(visited, values),

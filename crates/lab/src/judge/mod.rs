@@ -1,11 +1,12 @@
-//! Judging an image: recovered by the real code, compared with what callers had been told, and then used.
+//! Judges an image: recovers it with the real code, compares it with what callers had been answered, and uses
+//! it.
 //!
-//! Using it is the probe: every key is read; half of the keys are removed and half overwritten, so that
-//! whatever recovery left lying about shows; then everything is removed, space is reclaimed, a key is
-//! written, the process is killed and the pool opened once more. It must be empty then, with its room back,
-//! and take a key again. After both recoveries every block must be accounted for; where a recovery has begun
-//! with a checkpoint of the index, the store is used before the rest is verified, and what is left then is
-//! accounted for. One image in [`CHECKED_ONE_IN`] is also checked record by record.
+//! The use is a probe. Every key is read. Half of the keys are removed and half overwritten, which brings out
+//! records that recovery should have dropped. Then everything is removed, space is reclaimed, a key is
+//! written, the process is killed, and the pool is opened again: it must be empty, have its room back and
+//! take a key. After both recoveries every block must be accounted for. A recovery from a checkpoint of the
+//! index leaves blocks to verify later; the store is used before that, and accounted for afterwards. One
+//! image in [`CHECKED_ONE_IN`] is checked record by record as well.
 
 pub mod explain;
 pub(super) mod explain_disk;
@@ -34,20 +35,20 @@ use std::time::Duration;
 /// What is wrong with an image.
 pub type Defect = String;
 
-/// How closely a recovered store is looked at.
+/// How closely a recovered store is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Care {
-    /// As its users would.
+    /// As a user would.
     Usual,
     /// Every record is verified, too.
     Checked,
 }
 
 impl Care {
-    /// What an image with this hash gets.
+    /// How closely the image with this hash is examined.
     #[must_use]
     pub fn of(hash: u64) -> Care {
-        // Other bits than those that decide about crashes in recovery.
+        // The low bits decide whether recovery is crashed as well.
         match hash.rotate_left(16).is_multiple_of(CHECKED_ONE_IN) {
             true => Care::Checked,
             false => Care::Usual,
@@ -55,10 +56,10 @@ impl Care {
     }
 }
 
-/// One image in so many is checked: that reads every block, which costs about as much as everything else.
+/// One image in so many is checked record by record, which costs about as much as all other judging.
 pub const CHECKED_ONE_IN: u64 = 64;
 
-/// Recovers an image and looks at it as closely as it can, and uses it.
+/// Recovers an image, examines it as closely as possible, and uses it.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -71,7 +72,7 @@ pub fn judge(
     judge_with(Care::Checked, environment, image, allowed, values)
 }
 
-/// As [`judge`], looking as closely as `care` says.
+/// As [`judge`], as closely as `care` says.
 ///
 /// # Errors
 /// As [`judge`].
@@ -94,8 +95,8 @@ pub fn judge_with(
     })
 }
 
-/// As [`judge`], for memory whose uncertain lines `oracle` decides as they are read; `choose` decides the
-/// rest.
+/// As [`judge`], where `oracle` decides uncertain lines of the memory as they are read, and `choose` those
+/// that are not.
 ///
 /// # Errors
 /// As [`judge`].
@@ -121,11 +122,11 @@ pub fn judge_lazily(
     })
 }
 
-/// Times that a thread without a scheduler waits before it sleeps each time, and before it is clear that
-/// nobody comes: some seconds later.
+/// Waits of a thread without a scheduler before it sleeps at each of them, and before it counts as hanging:
+/// some seconds later.
 const WAITS: [u64; 2] = [25_000, 100_000];
 
-/// A thread that nobody schedules: what it waits for has to come by itself.
+/// Waits on a thread without a scheduler, and panics if that takes too long.
 #[derive(Default)]
 struct Alone(AtomicU64);
 
@@ -140,7 +141,7 @@ impl Waiter for Alone {
     }
 }
 
-/// Runs `body`; a panic is something wrong, like any other, and so is waiting for ever.
+/// Runs `body`. A panic is a defect like any other, and so is waiting for ever.
 ///
 /// # Errors
 /// As `body`, or its panic.
@@ -163,14 +164,14 @@ pub fn catching_panics<T>(body: impl FnOnce() -> Result<T, Defect>) -> Result<T,
 }
 
 thread_local! {
-    /// Whether this thread runs code whose panic is a finding, and is told as one.
+    /// Whether a panic of this thread is a finding.
     static JUDGED: Cell<bool> = const { Cell::new(false) };
-    /// Where in the source it panicked last.
+    /// The place of the last such panic.
     static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Keeps panics of judged code off standard error: among a million images that would be all there is to see.
-/// Other panics are told as before.
+/// Keeps panics of judged code off standard error, which a million images would flood. Other panics are
+/// printed as before.
 fn silence_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -185,10 +186,10 @@ fn silence_panics() {
     });
 }
 
-/// Reads every key of a recovered store; what it holds must be allowed.
+/// Reads every key of a recovered store.
 ///
 /// # Errors
-/// It is not.
+/// The state is not allowed.
 pub fn compare(process: &Process, allowed: &Allowed, values: &Values) -> Result<State, Defect> {
     let mut session = process
         .session()
@@ -200,7 +201,7 @@ pub fn compare(process: &Process, allowed: &Allowed, values: &Values) -> Result<
     Err(describe(&state, allowed, values))
 }
 
-/// Says how a state differs from the allowed one that is nearest to it.
+/// How a state differs from the nearest allowed one.
 fn describe(state: &State, allowed: &Allowed, values: &Values) -> Defect {
     let differences = |other: &State| -> Vec<usize> {
         (0..state.len())
@@ -242,10 +243,10 @@ fn describe(state: &State, allowed: &Allowed, values: &Values) -> Defect {
     format!("{}{others}", lines.join("; "))
 }
 
-/// Verifies every record, which must find nothing.
+/// Verifies every record.
 ///
 /// # Errors
-/// It found something.
+/// The first finding.
 pub fn check(process: &Process) -> Result<(), Defect> {
     let report = process
         .opened
@@ -263,7 +264,7 @@ pub fn check(process: &Process) -> Result<(), Defect> {
 
 /// Uses a recovered store; see the module text.
 fn probe(mut process: Process, state: &State) -> Result<(), Defect> {
-    // What a restart with a checkpoint has left to verify is left, so that the store is used like this.
+    // If the restart left blocks to verify, the store is used in that state.
     if process.opened.engine().stats().verification.is_none() {
         account(&process, state)?;
     }
@@ -277,16 +278,16 @@ fn probe(mut process: Process, state: &State) -> Result<(), Defect> {
     is_empty(&again).map_err(|defect| format!("after use, {defect}"))
 }
 
-/// Every key and every block must be accounted for.
+/// Accounts for every key and every block.
 ///
 /// # Errors
-/// Some are not.
+/// A count is wrong.
 pub fn account(process: &Process, state: &State) -> Result<(), Defect> {
     let engine = process.opened.engine();
     engine.verify().map_err(failed("verifying"))?;
     let stats = process.opened.engine().stats();
     let found = state.iter().flatten().count() as u64;
-    // Keys count until they are swept, and expired ones cannot be seen.
+    // Expired keys count until they are swept, and cannot be read.
     let has_expired = process.environment.clock.now() > CLOCK_START;
     if stats.keys < found || (stats.keys > found && !has_expired) {
         return Err(format!(
@@ -309,7 +310,7 @@ pub fn account(process: &Process, state: &State) -> Result<(), Defect> {
     Ok(())
 }
 
-/// Bytes of a key that fits wherever there is room.
+/// Keys up to so many bytes fit into any free room.
 const SHORT: usize = 64;
 
 /// Removes every key, half of them after overwriting them, and reclaims their space.
@@ -322,7 +323,7 @@ fn empty(process: &mut Process, state: &State) -> Result<(), Defect> {
     let mut refused = Vec::new();
     let mut remove =
         |session: &mut dyn EngineSession, key: u8| match remove(session, &profile.key(key)) {
-            // To remove a key that is longer than a block may take some of what the others give back.
+            // Removing a key that is longer than a block may take room that other removals give back.
             Err(Error::NoSpace(_)) => {
                 refused.push(key);
                 Ok(())
@@ -337,8 +338,8 @@ fn empty(process: &mut Process, state: &State) -> Result<(), Defect> {
         }
         match overwrite(&mut *session, &name)? {
             Written::Yes => {}
-            // That a full store can be emptied is shown by removing. And a long key may need lines in a row,
-            // which the free ones need not be.
+            // A full store only has to take removals. And a long key may need lines in a row, which the free
+            // lines need not be.
             Written::NoRoom(_) if is_full(process) || name.len() > SHORT => {}
             Written::NoRoom(why) => {
                 let free = process.opened.engine().stats().blocks_free;
@@ -365,10 +366,10 @@ fn empty(process: &mut Process, state: &State) -> Result<(), Defect> {
     tidy(process)
 }
 
-/// Has all work of the store done.
+/// Does all background work of the store.
 fn tidy(process: &mut Process) -> Result<(), Defect> {
     let tended = match process.opened.tend() {
-        // A checkpoint of the index may want room that is to be reclaimed.
+        // A checkpoint of the index may need room that is yet to be reclaimed.
         Err(Error::NoSpace(_)) => Ok(()),
         tended => tended,
     };
@@ -378,8 +379,7 @@ fn tidy(process: &mut Process) -> Result<(), Defect> {
         .map_err(failed("reclaiming"))
 }
 
-/// Whether there are so few free blocks that a write may find none, and no room for the pool to grow by a
-/// step.
+/// Whether a write may find no block: few are free, and the pool has no room to grow by a step.
 fn is_full(process: &Process) -> bool {
     let stats = process.opened.engine().stats();
     let options = &process.environment.options;
@@ -388,10 +388,10 @@ fn is_full(process: &Process) -> bool {
         && stats.pool_bytes + options.chunk_bytes > process.environment.profile.capacity()
 }
 
-/// A store without keys must take one, show it, and let it go.
+/// Puts, reads and removes a key in a store without keys.
 ///
 /// # Errors
-/// It does not.
+/// The store refuses, or answers wrongly.
 pub fn write(process: &Process) -> Result<(), Defect> {
     let mut session = process.session().map_err(failed("opening a session"))?;
     let key = process.environment.profile.key(0);
@@ -401,7 +401,7 @@ pub fn write(process: &Process) -> Result<(), Defect> {
     }
 }
 
-/// A store that was emptied has no keys, and its room.
+/// Checks that a store that was emptied has no keys, and has its room back.
 fn is_empty(process: &Process) -> Result<(), Defect> {
     let mut session = process.session().map_err(failed("opening a session"))?;
     let left = process.state(&mut *session, |_| Some(u32::MAX))?;
@@ -418,7 +418,7 @@ fn is_empty(process: &Process) -> Result<(), Defect> {
     account(process, &left)?;
     let space = process.opened.space();
     let blocks = (stats.used_bytes - stats.checkpoint_bytes) / space.block_bytes;
-    // What has no slots of its size lies in blocks of its own.
+    // Records without slots of their size are in blocks of another kind.
     let kinds = u64::from(process.environment.options.fixed.is_some());
     if blocks > space.blocks_left + kinds {
         return Err(format!(

@@ -1,10 +1,11 @@
-//! What a directory holds: the file that each name stands for.
+//! The names of a disk: which file each entry of the directory stands for.
 //!
-//! 1. An entry that was made, replaced or removed is as it was or as it is until the directory is synced.
-//! 2. A rename happens whole: a crash never leaves the file under both names, or under none.
-//! 3. What a name was before a rename that was not synced may be combined with what other names were before.
-//!    So until a sync of the directory there only get more images.
-//! 4. A sync of the directory that fails loses nothing: names are metadata, which kernels keep.
+//! 1. Until the directory is synced, a changed entry is as it was before any of its changes, or after.
+//! 2. A rename is atomic: a crash never leaves the file under both names, nor under none.
+//! 3. Entries that no rename connects are independent of each other. Entries that a rename connects may still
+//!    be in any combination that was possible before it. So images only get more until the directory is
+//!    synced.
+//! 4. A failed sync of the directory loses nothing: kernels keep metadata, and the next sync may succeed.
 
 use super::unit::Unit;
 use crate::run::trace::StepId;
@@ -18,7 +19,7 @@ pub(super) type Names = BTreeMap<String, u32>;
 pub(super) struct Directory {
     certain: Names,
     seen: Names,
-    /// Those that share no name and no file.
+    /// No two of them share a name or a file.
     groups: Vec<Group>,
 }
 
@@ -27,20 +28,20 @@ pub(super) struct Directory {
 struct Group {
     names: BTreeSet<String>,
     files: BTreeSet<u32>,
-    /// In order; none is certain.
+    /// In order. None is certain.
     changes: Vec<Change>,
-    /// Entries that the names may have; the first are certain.
+    /// Entries that a crash may leave. The first are the certain ones.
     possible: Vec<Names>,
 }
 
-/// One call: the entries that it replaced.
+/// The entries that one call set or removed.
 struct Change {
     step: StepId,
     entries: Vec<(String, Option<u32>)>,
 }
 
 impl Directory {
-    /// A directory that surely has these entries.
+    /// A directory with these entries, which are certain.
     pub(super) fn new(certain: Names) -> Directory {
         Directory {
             seen: certain.clone(),
@@ -49,19 +50,19 @@ impl Directory {
         }
     }
 
-    /// A name stands for this file from here on.
+    /// A file was made under this name.
     pub(super) fn create(&mut self, step: StepId, name: &str, file: u32) {
         self.change(step, file, vec![(name.to_owned(), Some(file))]);
     }
 
-    /// A file has no name any more.
+    /// A file was removed.
     pub(super) fn unlink(&mut self, step: StepId, file: u32) {
         if let Some(name) = self.name(file).map(str::to_owned) {
             self.change(step, file, vec![(name, None)]);
         }
     }
 
-    /// A file gets another name, which whoever had it loses.
+    /// A file was renamed, and replaces the file that had the name.
     pub(super) fn rename(&mut self, step: StepId, file: u32, name: &str) {
         let before = self.name(file).map(str::to_owned);
         let before = before.filter(|before| before != name);
@@ -77,7 +78,7 @@ impl Directory {
         found.map(|(name, _)| name.as_str())
     }
 
-    /// The name of a file that has one, or surely had one.
+    /// The name of a file, or the certain one if it was removed since.
     pub(super) fn last_name(&self, file: u32) -> Option<&str> {
         let mut certain = self.certain.iter();
         self.name(file).or_else(|| {
@@ -124,8 +125,8 @@ impl Directory {
         }
     }
 
-    /// What a crash leaves open, in ascending order: a number below that of any other group's, and what the
-    /// entries of the group may be.
+    /// What a crash leaves open: a unit for each group, in ascending order of the group's lowest file, whose
+    /// `place` it has.
     pub(super) fn units(&self, place: impl Fn(u32) -> u64) -> impl Iterator<Item = Unit> {
         self.groups.iter().map(move |group| {
             let mut entries = group.possible[0].clone();
@@ -145,7 +146,8 @@ impl Directory {
         })
     }
 
-    /// The entries where the groups, or the first of them, hold what [`Directory::units`] says they may.
+    /// The entries if the groups hold this: for each unit of [`Directory::units`], its bytes. Groups without
+    /// are as is certain.
     pub(super) fn entries<'a>(
         &'a self,
         held: impl Iterator<Item = &'a [u8]>,
@@ -164,12 +166,12 @@ impl Directory {
 }
 
 impl Group {
-    /// No other group has it.
+    /// The lowest file. No other group has it.
     fn number(&self) -> u32 {
         self.files.first().copied().unwrap_or(u32::MAX)
     }
 
-    /// Adds a name with its entry, which is certain.
+    /// Adds a name with its certain entry.
     fn add(&mut self, name: &str, entry: Option<u32>) {
         self.names.insert(name.to_owned());
         self.files.extend(entry);
@@ -207,7 +209,7 @@ impl Change {
     }
 }
 
-/// Entries as the contents of a unit: for each the file, the length of the name, and the name.
+/// Entries as the bytes of a unit: for each its file, the length of the name, and the name.
 fn written(entries: &Names) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, file) in entries {
@@ -218,7 +220,7 @@ fn written(entries: &Names) -> Vec<u8> {
     bytes
 }
 
-/// The entries that [`written`] wrote. What it did not write, as a plan may name, has none.
+/// Reads what [`written`] wrote. Bytes of a plan file may be anything: what is no entry ends the list.
 fn read(mut bytes: &[u8]) -> Vec<(&str, u32)> {
     let mut entries = Vec::new();
     while let Some((file, rest)) = bytes.split_first_chunk()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a pool lies on.
+/// The medium of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Medium {
     /// Persistent memory: lines, flushes, fences.
@@ -42,14 +42,15 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// What a crash leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Every byte of the persistent memory; `None`: there is none, and what the process stores dies with it.
+    /// Every byte of the persistent memory. `None`: there is none, and a crash loses everything that was
+    /// stored.
     pub memory: Option<Vec<u8>>,
     /// Every file of the directory.
     pub files: Files,
 }
 
 impl Image {
-    /// A memory, and no files.
+    /// An image of a memory alone.
     #[must_use]
     pub fn of_memory(bytes: Vec<u8>) -> Image {
         Image {
@@ -58,7 +59,7 @@ impl Image {
         }
     }
 
-    /// Files, and no memory.
+    /// An image of files alone.
     #[must_use]
     pub fn of_files(files: Files) -> Image {
         Image {

@@ -1,9 +1,9 @@
-//! Lazy exploration: what a crash left in a line is decided only when recovery reads the line (Jaaru).
+//! Lazy exploration: the contents of a line are decided only when recovery reads the line (Jaaru).
 //!
-//! A line that recovery never looks at multiplies nothing. Recovery runs on the certain bytes; the first read
-//! of, or store to, an uncertain line asks a script which choice it holds. When the script ends, the first
-//! choice is taken and noted; the next run takes the next one, and so on through all scripts (depth first).
-//! Lines that nobody read get a choice at random before the store is used.
+//! Lines that recovery never reads multiply nothing. Recovery starts on the certain bytes. The first read of,
+//! or store to, an uncertain line takes the next choice from a script, or the first choice if the script has
+//! ended. Scripts are tried depth first. Lines that were not read get a random choice before the store is
+//! used.
 //!
 //! Files are read whole when they are opened, so this is for memory only.
 
@@ -29,7 +29,7 @@ struct State {
     widths: Vec<usize>,
 }
 
-/// What to try next, after a run.
+/// Choices of lines, in the order in which recovery first touches them.
 pub type Script = Vec<usize>;
 
 impl Oracle {
@@ -69,7 +69,7 @@ impl Oracle {
             if state.script.len() <= place {
                 state.script.push(0);
             }
-            // What is drawn at random does not know how many choices there are.
+            // A random script does not know how many choices a line has.
             let choice = state.script[place] % unit.choices.len();
             state.script[place] = choice;
             state.chosen.insert(line, choice);
@@ -77,7 +77,7 @@ impl Oracle {
         }
     }
 
-    /// Decides the lines that nobody read.
+    /// Decides the lines that were not read.
     pub fn decide_rest(&self, region: &Region, mut choose: impl FnMut(&Unit) -> usize) {
         let mut state = self.state.lock();
         for (&line, unit) in &self.units {
@@ -89,7 +89,7 @@ impl Oracle {
         }
     }
 
-    /// What was chosen so far: place and contents.
+    /// The lines decided so far, and their contents.
     #[must_use]
     pub fn chosen(&self) -> Vec<(u64, Box<[u8]>)> {
         let state = self.state.lock();
@@ -102,7 +102,7 @@ impl Oracle {
         chosen
     }
 
-    /// The script after this one; `None` when all were tried.
+    /// The next script, or `None` when all were tried.
     #[must_use]
     pub fn next(&self) -> Option<Script> {
         let state = self.state.lock();

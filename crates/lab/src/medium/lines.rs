@@ -1,20 +1,20 @@
-//! What persistent memory holds: the persistency model, line by line (Px86, after the crash model of
-//! `docs/persistence.md`, and stricter where hardware promises less than that says).
+//! The persistency model of memory, line by line: Px86, and stricter than the crash model of
+//! `docs/persistence.md` where hardware promises less.
 //!
-//! 1. Aligned words never tear. Everything else is made of words.
+//! 1. Aligned words never tear. All other stores are sequences of words.
 //! 2. Word stores to one line persist in their order. Words of a bulk store persist in any order among
-//!    themselves, but not after a later word store to the same line.
-//! 3. Words that were streamed past the cache persist in any order until their actor's fence, also with
-//!    respect to other stores to the line. What a process that dies had not fenced is left in the caches, as
-//!    if it had been stored there: there are machines without streaming stores. (Where there are some,
-//!    entering the kernel empties the buffers they were in, which is one of the choices.)
-//! 4. A flush takes what the line holds at that moment on its way, whoever stored it; it is there for certain
-//!    once the same actor fences.
-//! 5. A line may be evicted at any time. So each line holds some allowed choice of what is not certain yet,
-//!    and the choices of different lines have nothing to do with each other.
+//!    themselves, but before any later word store to the same line.
+//! 3. Words that were streamed past the cache persist in any order until a fence of their actor, also
+//!    relative to other stores to the line. If the process dies before that fence, they are left in the
+//!    caches like plain stores, as on machines without streaming stores. (On machines with them, entering the
+//!    kernel drains the buffers: that is one of the choices.)
+//! 4. A flush covers what the line holds at that moment, by any actor. A fence of the actor that flushed
+//!    makes it certain.
+//! 5. A line may be evicted at any time. So each line holds any allowed choice of what is not certain, and
+//!    lines are independent of each other.
 //!
-//! Between two fences the images only get more: certainties are added by fences alone. So it is enough to
-//! look at the images just before each fence, and at the end.
+//! Only fences make anything certain, so between two fences the images only get more. It is enough to examine
+//! the images just before each fence, and at the end.
 
 use super::outage::Held;
 use super::unit;
@@ -27,12 +27,12 @@ use rand::rngs::StdRng;
 use std::collections::{BTreeMap, HashMap};
 
 const WORDS: usize = (LINE / 8) as usize;
-/// Optional words up to which all their subsets are tried.
+/// All subsets are tried of up to so many optional words.
 const SUBSETS_OF: usize = 3;
-/// Random subsets of more words than that.
+/// Random subsets of more words.
 const RANDOM_SUBSETS: usize = 6;
 
-/// One word on its way.
+/// One stored word that is not in the base yet.
 #[derive(Clone, Debug)]
 pub struct Atom {
     word: usize,
@@ -41,29 +41,29 @@ pub struct Atom {
     actor: Actor,
     /// The store.
     pub step: StepId,
-    /// Where it is in the source.
+    /// Its place in the source.
     pub site: Site,
     certain: bool,
-    /// Flushed by somebody, not fenced yet.
+    /// Flushed by some actor, or streamed.
     flushed: bool,
 }
 
-/// A line that is not as certain as it looks.
+/// A line with words that are not in the base yet.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     atoms: Vec<Atom>,
 }
 
-/// A flush or fence that did nothing.
+/// A flush or fence without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Waste {
-    /// The flushed lines held nothing that was not on its way already.
+    /// All words of the flushed lines had been flushed before.
     Flush,
     /// The fence had nothing to order.
     Fence,
 }
 
-/// Takes persistence out of the program: events at one place in the source have no effect.
+/// A mutation: events at one place of the source have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mute {
     /// Which.
@@ -93,21 +93,21 @@ pub fn key(site: Site) -> (&'static str, u32, u32) {
 
 /// The state of a memory.
 pub struct Lines {
-    /// What is certain, at least as long as the image.
+    /// The certain bytes, as many as memory has room for.
     base: Vec<u8>,
     base_hash: u64,
     dirty: BTreeMap<u64, Line>,
-    /// Lines that an actor flushed, and how many atoms they had.
+    /// The lines that an actor flushed since its last fence, and how many atoms each had.
     flushed: HashMap<Actor, Vec<(u64, usize)>>,
-    /// Lines that an actor streamed to.
+    /// The lines that an actor streamed to since its last fence.
     streamed: HashMap<Actor, Vec<u64>>,
     mute: Option<Mute>,
-    /// The same memory where nothing is muted, if something is.
+    /// The same memory without the mutation, if there is one.
     sound: Option<Box<Lines>>,
 }
 
 impl Lines {
-    /// A memory that surely holds `image`, with room up to `capacity`.
+    /// A memory that holds `image` for certain, with room for `capacity` bytes.
     #[must_use]
     pub fn new(image: &[u8], capacity: u64, mute: Option<Mute>) -> Lines {
         let mut base = image.to_vec();
@@ -124,7 +124,7 @@ impl Lines {
         }
     }
 
-    /// Whether a crash now may leave something else than if nothing were muted. `true` if nothing is.
+    /// Whether a crash now may leave something else than without the mutation. `true` if there is none.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         let open = |(line, held): (&u64, &Line)| {
@@ -141,7 +141,7 @@ impl Lines {
             .is_none_or(|sound| !self.dirty.iter().map(open).eq(sound.dirty.iter().map(open)))
     }
 
-    /// What is certain.
+    /// The certain bytes.
     #[must_use]
     pub fn base(&self) -> &[u8] {
         &self.base
@@ -156,7 +156,7 @@ impl Lines {
         })
     }
 
-    /// The hash of what is certain of a line.
+    /// The hash of the certain bytes of a line.
     #[must_use]
     pub fn line_hash(&self, line: u64) -> u64 {
         let at = (line * LINE) as usize;
@@ -179,7 +179,7 @@ impl Lines {
             .is_some_and(|mute| mute.what == what && mute.site == key(site))
     }
 
-    /// Takes in one step; says if it was a flush or fence without effect.
+    /// Takes in one step. Returns whether it was a flush or fence without effect.
     pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
         if let Some(sound) = &mut self.sound {
             sound.step(id, step);
@@ -224,7 +224,7 @@ impl Lines {
         }
     }
 
-    /// What was streamed and not fenced is in the caches, and nobody's any more.
+    /// The process died: words that were streamed and not fenced are like plain stores from here on.
     fn abandon(&mut self) {
         self.streamed.clear();
         let held = self.dirty.values_mut().flat_map(|held| &mut held.atoms);
@@ -234,7 +234,7 @@ impl Lines {
         }
     }
 
-    /// Everything that was open is decided.
+    /// Power failed and left this. Lines that are not named hold everything that was stored.
     fn lose(&mut self, held: &Held) {
         self.flushed.clear();
         self.streamed.clear();
@@ -283,7 +283,7 @@ impl Lines {
         }
     }
 
-    /// Whether the flush was of no use.
+    /// Whether the flush had no effect.
     fn flush(&mut self, actor: Actor, at: u64, bytes: u64) -> bool {
         let mut useful = false;
         let on_the_way = self.flushed.entry(actor).or_default();
@@ -300,7 +300,7 @@ impl Lines {
         !useful
     }
 
-    /// Whether the fence was of no use.
+    /// Whether the fence had no effect.
     fn fence(&mut self, actor: Actor) -> bool {
         let flushed = self.flushed.remove(&actor).unwrap_or_default();
         let streamed = self.streamed.remove(&actor).unwrap_or_default();
@@ -329,7 +329,7 @@ impl Lines {
         empty
     }
 
-    /// Moves what is certain from the front of a line to the base.
+    /// Moves the certain words at the front of a line to the base.
     fn settle(&mut self, line: u64) {
         let Some(held) = self.dirty.get_mut(&line) else {
             return;
@@ -346,7 +346,7 @@ impl Lines {
         if held.atoms.is_empty() {
             self.dirty.remove(&line);
         }
-        // Counts of other actors' flushes are of atoms that were there then.
+        // Other actors have counted these atoms when they flushed.
         for lines in self.flushed.values_mut() {
             for (other, count) in lines.iter_mut().filter(|(other, _)| *other == line) {
                 let _ = other;
@@ -355,7 +355,7 @@ impl Lines {
         }
     }
 
-    /// The bytes of a line with everything that was stored: what the program sees.
+    /// The bytes of a line as the process sees them.
     #[must_use]
     pub fn seen(&self, line: u64) -> [u8; LINE as usize] {
         let mut bytes = self.certain(line);
@@ -372,15 +372,14 @@ impl Lines {
         bytes
     }
 
-    /// Words that are not certain although something is missing there, and are in nobody's care: neither
-    /// flushed (`Dirty`), or flushed but not fenced.
+    /// Words that a crash may lose, where that changes the image: not flushed, or flushed and not fenced.
     pub fn loose(&self) -> impl Iterator<Item = (u64, &Atom)> {
         self.dirty.iter().flat_map(|(&line, held)| {
             let certain = self.certain(line);
             let atoms = held.atoms.iter().enumerate();
             atoms
                 .filter(move |(nth, atom)| {
-                    // What was stored over it for certain hides it.
+                    // A later word that is certain hides it.
                     let mut later = held.atoms[nth + 1..].iter();
                     !atom.certain
                         && certain[atom.word * 8..][..8] != atom.value.to_le_bytes()
@@ -401,7 +400,7 @@ impl Lines {
 }
 
 impl Atom {
-    /// Who stored it.
+    /// The actor that stored it.
     #[must_use]
     pub fn actor(&self) -> Actor {
         self.actor
@@ -413,7 +412,7 @@ impl Atom {
         self.kind
     }
 
-    /// Whether nobody waits for it.
+    /// Whether no acknowledgement waits for it.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.kind == StoreKind::Late
@@ -425,13 +424,13 @@ impl Atom {
         self.flushed
     }
 
-    /// Which word of its line.
+    /// Its number in its line.
     #[must_use]
     pub fn word(&self) -> usize {
         self.word
     }
 
-    /// What was stored.
+    /// The stored word.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.value
@@ -443,13 +442,13 @@ impl Atom {
         self.kind == StoreKind::Stream
     }
 
-    /// Whether it is there after any crash, although something before it is not.
+    /// Whether it survives any crash, although an earlier word of the line may not.
     #[must_use]
     pub fn is_certain(&self) -> bool {
         self.certain
     }
 
-    /// Byte of the image that its word starts at, in a line.
+    /// Its offset in the image, if it is of this line.
     #[must_use]
     pub fn at(&self, line: u64) -> u64 {
         line * LINE + 8 * self.word as u64
@@ -457,7 +456,7 @@ impl Atom {
 }
 
 impl Line {
-    /// The places in the source that stored what is uncertain here.
+    /// The places in the source that stored the uncertain words.
     pub fn sites(&self) -> impl Iterator<Item = Site> {
         self.atoms
             .iter()
@@ -465,7 +464,7 @@ impl Line {
             .map(|atom| atom.site)
     }
 
-    /// What was stored and is not all certain, in order.
+    /// The words that are not in the base yet, in order.
     #[must_use]
     pub fn atoms(&self) -> &[Atom] {
         &self.atoms
@@ -493,8 +492,8 @@ impl Line {
             .map_or(0, |last| last + 1);
         let mut unit = Unit::new(line, self.applied(certain, |_, _| false).into());
         unit.commits = !words.is_empty();
-        // How many of the word stores are there decides about the bulk stores before them; those behind the
-        // last one that is there, and streamed words, are optional.
+        // If the first `there` word stores have persisted, so have all bulk stores before the last of these.
+        // Bulk stores between that one and the next word store, and streamed words, are optional.
         for there in certain_words..=words.len() {
             let from = there.checked_sub(1).map_or(0, |last| words[last] + 1);
             let to = words.get(there).copied().unwrap_or(self.atoms.len());
@@ -535,7 +534,8 @@ impl Line {
     }
 }
 
-/// Subsets of `count` words, as bits: all of a few; of many the telling ones and some at random.
+/// Subsets of `count` words, as bits: all, if there are few; otherwise none, all, each word alone, each word
+/// missing, each prefix, and some at random.
 fn subsets(count: usize, random: &mut StdRng) -> Vec<u128> {
     let count = count.min(127);
     let all = (1u128 << count) - 1;

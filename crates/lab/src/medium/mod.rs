@@ -1,5 +1,4 @@
-//! What a medium is to the lab: what memory and disks hold, what is certain there, and what a crash may
-//! leave.
+//! The media of the lab: what memory and files hold, what of it is certain, and what a crash may leave.
 
 pub(super) mod directory;
 pub mod image;

@@ -1,4 +1,4 @@
-//! One face for memory and files: what is certain, what is open, and the images in between.
+//! Memory and files as one medium: what is certain, what a crash decides, and the images that it may leave.
 
 use super::image::Image;
 use super::lines::{Lines, Mute, Muted, Waste, key};
@@ -9,7 +9,7 @@ use everdram_pm::LINE;
 use rand::rngs::StdRng;
 
 /// The state of a medium at one moment of a run. A crash decides lines of the memory, and sectors, lengths
-/// and names of files, each by itself: nothing orders the one against the other but a fence or a sync.
+/// and names of files, each by itself: only a fence or a sync makes one certain before another is changed.
 pub struct Model {
     lines: Option<Box<Lines>>,
     disk: Sectors,
@@ -17,7 +17,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A medium that surely holds `start`; memory may grow to `capacity` bytes.
+    /// A medium that holds `start` for certain. Memory may grow to `capacity` bytes.
     #[must_use]
     pub fn new(start: &Image, capacity: u64, mute: Option<Mute>) -> Model {
         let memory = start.memory.as_ref();
@@ -28,7 +28,7 @@ impl Model {
         }
     }
 
-    /// Whether images can get fewer at this step: the moment before it has to be looked at.
+    /// Whether images can get fewer at this step: then the moment before it has to be examined.
     #[must_use]
     pub fn is_point(&self, step: &Step) -> bool {
         match step {
@@ -41,7 +41,7 @@ impl Model {
         }
     }
 
-    /// Takes in one step; says if it was of no use.
+    /// Takes in one step. Returns whether it was a flush or fence without effect.
     pub fn step(&mut self, id: StepId, step: &Step) -> Option<Waste> {
         match step {
             Step::Disk { step, site } => {
@@ -66,7 +66,7 @@ impl Model {
         }
     }
 
-    /// What a crash at this moment leaves open: lines first, by place.
+    /// What a crash at this moment decides: lines by place, and then files.
     pub fn units(&self, random: &mut StdRng) -> Vec<Unit> {
         let lines = self.lines.as_ref();
         let mut units = lines.map_or_else(Vec::new, |lines| lines.units(random));
@@ -74,7 +74,7 @@ impl Model {
         units
     }
 
-    /// A hash of the image that a pick makes: equal for equal images, however they came about.
+    /// The hash of the image of a pick. Equal images have equal hashes, however they came about.
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
         let ((units, pick), (of_files, picked)) = apart(units, pick);
@@ -83,13 +83,13 @@ impl Model {
         memory ^ self.disk.hash(of_files, picked)
     }
 
-    /// The hash of what is certain at a place of a memory.
+    /// The hash of the certain bytes of a line.
     #[must_use]
     pub fn place_hash(&self, place: u64) -> u64 {
         self.lines().map_or(0, |lines| lines.line_hash(place))
     }
 
-    /// The image that a pick makes.
+    /// The image of a pick.
     #[must_use]
     pub fn image(&self, units: &[Unit], pick: &[usize]) -> Image {
         let ((units, pick), (of_files, picked)) = apart(units, pick);
@@ -107,7 +107,7 @@ impl Model {
         }
     }
 
-    /// Whether a crash now may leave something else than if nothing were muted; as far as that can be told.
+    /// Whether a crash now may leave something else than without the mutation. Not known for files: `true`.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         let is_sync = self.mute.is_some_and(|mute| mute.what == Muted::Sync);
@@ -127,7 +127,7 @@ impl Model {
     }
 }
 
-/// Some units, and what is picked of them.
+/// Some units, and a choice for each.
 type Picked<'a> = (&'a [Unit], &'a [usize]);
 
 /// The units of the memory, and those of files.

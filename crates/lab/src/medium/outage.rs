@@ -1,8 +1,7 @@
-//! Power that fails in the middle of a run: some of what was open then is there, and the next process goes on
-//! with that.
+//! A power failure within a run. It leaves some image, and the next process of the run goes on with that.
 //!
-//! Crash points of a run show what one failure leaves. What recovery has to make of *that*, so that a second
-//! one finds it in order, shows only where somebody went on in between.
+//! Crash points show what one failure leaves. Some mistakes of recovery show only after a second failure,
+//! when a process has worked on what the first one left.
 
 use super::image::Image;
 use super::model::Model;
@@ -12,8 +11,8 @@ use crate::plan::profile;
 use crate::run::trace::{StepId, Trace};
 use std::ops::ControlFlow;
 
-/// Of what an outage can leave, these are counted: nothing, everything, everything up to each step, each
-/// choice of each line or sector with nothing else and with everything else.
+/// The images of an outage to choose from: nothing, everything, everything up to each step, and each choice
+/// of each unit with nothing else and with everything else.
 const EFFORT: Effort = Effort {
     exhaustive: 64,
     singles: true,
@@ -21,11 +20,11 @@ const EFFORT: Effort = Effort {
     pairs: 0,
 };
 
-/// What places held that an outage decided: their number, and their contents.
+/// Places that an outage decided, and what they hold.
 pub type Held = Vec<(u64, Box<[u8]>)>;
 
-/// An outage at the end of `trace`, from `start` on: what it decided, and what is left. `kept` says which of
-/// what it can leave it leaves; beyond the last one they begin again.
+/// An outage at the end of `trace`, which began at `start`: what it decided, and the image. `kept` is the
+/// number of the image among the possible ones, modulo their count.
 #[must_use]
 pub fn outage(start: &Image, trace: &Trace, capacity: u64, kept: u32) -> (Held, Image) {
     let mut model = Model::new(start, capacity, None);

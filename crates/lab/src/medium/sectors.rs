@@ -1,13 +1,14 @@
-//! What a disk holds: files of sectors, and a directory.
+//! The model of a disk: files of sectors, and a directory.
 //!
 //! 1. A sector of 512 bytes never tears. A sector that was written and not synced holds any of the contents
-//!    it has had since the last sync, however the other sectors fared.
-//! 2. A file that was cut or extended and not synced has any of the lengths it has had since.
-//! 3. A sync that succeeds makes certain what was written before it. A sync of a file that fails makes
-//!    nothing certain, and what it covered is no longer dirty to the kernel: no later sync saves it.
-//! 4. A sync of a file says nothing of its name; [`super::directory`] has the rules of names.
+//!    that it has had since the last sync. Sectors are independent of each other.
+//! 2. A file that was cut or extended and not synced has any of the lengths that it has had since.
+//! 3. A sync that succeeds makes all earlier writes certain. A sync of a file that fails makes nothing
+//!    certain, and the kernel forgets that those pages are dirty: no later sync saves them.
+//! 4. A sync of a file does not cover its name. `medium::directory` has the rules of names.
 //!
-//! Between two syncs the images only get more, so it is enough to look just before each, and at the end.
+//! Between two syncs the images only get more. It is enough to examine the images just before each sync, and
+//! at the end.
 
 use super::directory::Directory;
 use super::image::Files;
@@ -18,47 +19,47 @@ use crate::run::trace::{DiskStep, StepId};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that a disk writes whole or not at all.
+/// The bytes that a disk writes as a whole or not at all.
 pub const SECTOR: usize = 512;
 
-/// Places of one file.
+/// Numbers of places for each file.
 const PLACES: u64 = 1 << 40;
 const LENGTH: u64 = PLACES / 2;
 const ENTRY: u64 = LENGTH + 1;
 
-/// Something that was changed and not made certain.
+/// A change that is not certain.
 #[derive(Clone, Debug)]
 struct Version<T> {
     step: StepId,
     content: T,
-    /// A sync failed while this was dirty.
+    /// A sync failed while this was dirty, so no later one makes it certain.
     lost: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// Certain contents; as long as anything certain was ever written.
+    /// The certain contents, also behind the certain length.
     base: Vec<u8>,
-    /// Certain length.
+    /// The certain length.
     length: u64,
     lengths: Vec<Version<u64>>,
     sectors: BTreeMap<u64, Vec<Version<Box<[u8]>>>>,
-    /// The hash of all certain sectors, however long the file is.
+    /// The hash of all sectors of `base`.
     base_hash: u64,
 }
 
-/// What a unit of a disk is.
+/// What a place of a disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A sector, by number.
     Sector(u64),
-    /// How long the file is.
+    /// The length of the file.
     Length,
-    /// Its entry in the directory, and those that depend on it.
+    /// The entry of the file in the directory, and the entries that renames connect with it.
     Entry,
 }
 
-/// The file, by number, and the part of it that a unit's place names.
+/// The file of a place, by number, and what of it the place is.
 #[must_use]
 pub fn part(place: u64) -> (u32, Part) {
     let part = match place % PLACES {
@@ -81,7 +82,7 @@ pub struct Sectors {
 }
 
 impl Sectors {
-    /// A disk that surely holds `files`.
+    /// A disk that holds `files` for certain.
     #[must_use]
     pub fn new(files: &Files) -> Sectors {
         let names = files.keys().cloned();
@@ -143,8 +144,8 @@ impl Sectors {
         }
     }
 
-    /// Everything that was open is decided: places held this, and what is not named is as it was written
-    /// last. The files that are left have new numbers, in the same order.
+    /// Power failed and left this. Places that are not named hold what was written last. Files are numbered
+    /// anew, by name.
     pub fn lose(&mut self, held: &Held) {
         let units = self.units();
         let choice = |unit: &Unit| {
@@ -160,7 +161,7 @@ impl Sectors {
         *self = Sectors::new(&self.image(&units, &pick));
     }
 
-    /// What a crash at this moment leaves open, by place but for this: entries of the directory come first.
+    /// What a crash at this moment decides: entries of the directory, and then the files, each by place.
     #[must_use]
     pub fn units(&self) -> Vec<Unit> {
         let mut units: Vec<Unit> = self
@@ -173,7 +174,7 @@ impl Sectors {
         units
     }
 
-    /// The hash of the files that a pick of choices makes. Units are in the order of [`Sectors::units`].
+    /// The hash of the files of a pick. Units are in the order of [`Sectors::units`].
     #[must_use]
     pub fn hash(&self, units: &[Unit], pick: &[usize]) -> u64 {
         let hashes = self.left(units, pick).map(|(name, file, units, pick)| {
@@ -184,7 +185,7 @@ impl Sectors {
         hashes.fold(0, |all, hash| all ^ hash)
     }
 
-    /// The files that a pick of choices makes. Units are in the order of [`Sectors::units`].
+    /// The files of a pick. Units are in the order of [`Sectors::units`].
     #[must_use]
     pub fn image(&self, units: &[Unit], pick: &[usize]) -> Files {
         let files = self.left(units, pick);
@@ -193,8 +194,8 @@ impl Sectors {
             .collect()
     }
 
-    /// The files that the directory has where a pick is made, each with its name and its part of the units
-    /// and of the pick.
+    /// The files that the directory of a pick has, each with its name and its part of the units and of the
+    /// pick.
     fn left<'a>(
         &'a self,
         units: &'a [Unit],
@@ -232,8 +233,8 @@ fn version<T>(step: StepId, content: T) -> Version<T> {
     }
 }
 
-/// Makes the last of `versions` that a sync can save certain; the rest before it is gone. Those that an
-/// earlier failed sync gave up stay open.
+/// A sync: returns the last version that it makes certain, and drops those before it. Versions that an
+/// earlier failed sync gave up after that one stay open.
 fn settle<T>(versions: &mut Vec<Version<T>>, ok: bool) -> Option<T> {
     if !ok {
         versions.iter_mut().for_each(|version| version.lost = true);
@@ -245,7 +246,7 @@ fn settle<T>(versions: &mut Vec<Version<T>>, ok: bool) -> Option<T> {
 }
 
 impl File {
-    /// The bytes that a pick makes of the file.
+    /// The bytes of the file under a pick.
     fn image(&self, units: &[Unit], pick: &[usize]) -> Vec<u8> {
         let chosen = || units.iter().zip(pick);
         let of_length = chosen().find(|(unit, _)| unit.place % PLACES == LENGTH);
@@ -264,7 +265,7 @@ impl File {
         bytes
     }
 
-    /// The hash of the bytes that a pick makes of the file, and their number.
+    /// The hash of the bytes of the file under a pick, and their number.
     fn hash(&self, units: &[Unit], pick: &[usize]) -> (u64, u64) {
         let (mut length, mut hash) = (self.length, self.base_hash);
         let mut end = self.base.len() as u64;
@@ -278,7 +279,7 @@ impl File {
                 }
             }
         }
-        // What lies behind its end is not there.
+        // Bytes behind the end count as zeros.
         for sector in length / SECTOR as u64..end.div_ceil(SECTOR as u64) {
             let mut chosen = units.iter().zip(pick);
             let mut content = match chosen.find(|(unit, _)| unit.place % PLACES == sector) {
@@ -321,7 +322,7 @@ impl File {
             return;
         }
         if bytes < self.seen_length() {
-            // What is cut off is zero if the file grows again.
+            // Bytes that were cut off are zeros if the file grows again.
             for sector in bytes.div_ceil(SECTOR as u64)..self.seen_length().div_ceil(SECTOR as u64)
             {
                 self.push(step, sector, vec![0; SECTOR]);

@@ -1,4 +1,4 @@
-//! A unit of uncertainty: one line of memory, or one sector of a disk, and what a crash may leave there.
+//! A unit: one place whose contents a crash decides, and what it may hold then.
 
 use crate::run::trace::StepId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -20,24 +20,24 @@ pub struct Choice {
 pub struct Unit {
     /// Where: see [`FILES`], and [`part`](crate::medium::sectors::part) for those of files.
     pub place: u64,
-    /// What hashes of its contents start from.
+    /// The seed of hashes of its contents.
     seed: u64,
-    /// Different from each other; the first is the least that survives, the last is all of it.
+    /// All different. The first has what is certain and no more, the last has everything that was stored.
     pub choices: Vec<Choice>,
-    /// By step, ascending: which choice has exactly what was stored up to that step.
+    /// By step, ascending: the choice with everything that was stored up to that step.
     pub prefixes: Vec<(StepId, usize)>,
-    /// Whether a word that other bytes depend on lies here (a commit word).
+    /// Whether it may hold a commit word, on which other places depend.
     pub commits: bool,
 }
 
 impl Unit {
-    /// A unit that surely holds `least`, and may hold more.
+    /// A unit that holds `least` for certain.
     #[must_use]
     pub fn new(place: u64, least: Box<[u8]>) -> Unit {
         Unit::seeded(place, place, least)
     }
 
-    /// As [`Unit::new`], where hashes tell places apart by something else than `place`.
+    /// As [`Unit::new`], with another seed of hashes than `place`.
     #[must_use]
     pub fn seeded(place: u64, seed: u64, least: Box<[u8]>) -> Unit {
         Unit {
@@ -49,7 +49,7 @@ impl Unit {
         }
     }
 
-    /// Adds what the unit may hold; returns its number, the old one if it was there.
+    /// Adds a choice. Returns its number, which may be that of an equal one.
     pub fn add(&mut self, bytes: &[u8]) -> usize {
         if let Some(known) = self.choices.iter().position(|had| *had.bytes == *bytes) {
             return known;
@@ -58,7 +58,7 @@ impl Unit {
         self.choices.len() - 1
     }
 
-    /// Makes choice `newest` the last one.
+    /// Moves choice `newest` to the end.
     pub fn put_last(&mut self, newest: usize) {
         let last = self.choices.len() - 1;
         self.choices.swap(newest, last);
@@ -71,14 +71,14 @@ impl Unit {
         }
     }
 
-    /// The choice that has what was stored up to `step`.
+    /// The choice with everything that was stored up to `step`.
     #[must_use]
     pub fn at_step(&self, step: StepId) -> usize {
         let passed = self.prefixes.iter().take_while(|(at, _)| *at <= step);
         passed.last().map_or(0, |&(_, choice)| choice)
     }
 
-    /// The number of the last choice: everything that was stored.
+    /// The number of the last choice, which has everything that was stored.
     #[must_use]
     pub fn newest(&self) -> usize {
         self.choices.len() - 1
@@ -92,8 +92,8 @@ fn choice(seed: u64, bytes: Box<[u8]>) -> Choice {
     }
 }
 
-/// The hash of bytes at a place, which `seed` stands for; 0 of bytes that are all zero. An image's hash is
-/// the XOR over everything in it, so it depends on contents alone: not on how they came about, nor on how far
+/// The hash of bytes at the place that `seed` stands for; 0 if all are zero. Hashes of places are combined by
+/// XOR, so the hash of an image depends on its contents alone, and not on how they came about or how far
 /// zeros reach.
 #[must_use]
 pub fn hash(seed: u64, bytes: &[u8]) -> u64 {

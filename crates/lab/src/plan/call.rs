@@ -1,4 +1,4 @@
-//! What a workload asks of an engine, what it was told, and what values there are.
+//! The calls of a workload, their answers, and the values that they store.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub enum Call {
     Swap(Key, ValueId),
     /// Removes a key and answers with the value that it had, in one step.
     Take(Key),
-    /// Puts a value behind the one that is there; answers with the length of both.
+    /// Appends a value to the stored one, and answers with the length of both.
     Append(Key, ValueId),
     /// Adds to a word of a value, in place where the engine can; answers with the word before. See
     /// [`word_of`].
@@ -33,27 +33,27 @@ pub enum Call {
     Many(Vec<Key>),
     /// The length and the expiry of a value.
     Probe(Key),
-    /// Visits all keys; at each of them others may go on for so many events.
+    /// Visits all keys. At each, other sessions may run for so many events.
     Scan(u32),
     /// Any key.
     RandomKey,
-    /// Watches a key, reads it, lets others go on for so many events, and stores a value in a transaction if
-    /// the key is as it was.
+    /// Watches a key, reads it, lets other sessions run for so many events, and stores a value in a
+    /// transaction if the key has not changed.
     Guarded(Key, ValueId, u32),
-    /// A transaction: reads its keys, lets others go on, applies its parts.
+    /// A transaction: reads its keys, lets other sessions run, applies its parts.
     Exec(Exec),
     /// Several puts (and, without a value, removals), all or none.
     Batch(Vec<(Key, Option<ValueId>)>),
     /// Several puts and removals submitted one after another and committed together.
     Pipeline(Vec<(Key, Option<ValueId>)>),
-    /// A pipeline that dawdles: others go on for so many events before it is committed, and the redo log is
-    /// checkpointed meanwhile.
+    /// A pipeline that waits before its commit: other sessions run for so many events, and the redo log is
+    /// checkpointed.
     Slow(Vec<(Key, Option<ValueId>)>, u32),
     /// Removes everything.
     Clear,
     /// Background work: growth, reclamation, the sweep of expired keys.
     Tend,
-    /// So many turns of a session at the store's own work, as a worker takes them between two requests.
+    /// So many turns of a session at background work, as a worker takes them between two requests.
     Turn(u64),
     /// Reclamation to its end.
     Reclaim,
@@ -69,7 +69,7 @@ pub enum Call {
     Leave,
 }
 
-/// Where the word is to which so much is added: the first one of the value, or the second.
+/// The offset of the word to which `by` is added: the first word of the value, or the second.
 #[must_use]
 pub fn word_of(by: u64) -> usize {
     (by / 2 % 2) as usize * 8
@@ -82,8 +82,8 @@ impl Call {
         matches!(self, Call::Kill | Call::Reopen)
     }
 
-    /// Whether its caller is told of what it has read: who starts a process, or does the store's own work,
-    /// reads much and is told nothing.
+    /// Whether its answer depends on what it reads. Starting a process and background work read much and
+    /// answer nothing.
     #[must_use]
     pub fn tells(&self) -> bool {
         !matches!(
@@ -97,13 +97,13 @@ impl Call {
         )
     }
 
-    /// Whether its answer is about more than one moment; see [`crate::judge::history`].
+    /// Whether its answer is about an interval and not a moment; see [`crate::judge::history`].
     #[must_use]
     pub fn observes(&self) -> bool {
         matches!(self, Call::Scan(_) | Call::RandomKey)
     }
 
-    /// What it puts and removes together, and may do less of.
+    /// Its puts and removals, of which some may be left out.
     pub fn parts_mut(&mut self) -> Option<&mut Vec<(Key, Option<ValueId>)>> {
         match self {
             Call::Batch(parts) | Call::Pipeline(parts) | Call::Slow(parts, _) => Some(parts),
@@ -127,7 +127,7 @@ impl Call {
     }
 }
 
-/// A key, and what is put there, or nothing if it is removed.
+/// A key and the value to put, or `None` to remove it.
 pub type Part = (Key, Option<ValueId>);
 
 /// What a transaction does.
@@ -137,7 +137,7 @@ pub struct Exec {
     pub reads: Vec<Key>,
     /// What it puts and removes then.
     pub parts: Vec<Part>,
-    /// Others may go on for so many events in between.
+    /// Other sessions may run for so many events in between.
     pub linger: u32,
     /// Which keys it may touch.
     pub reach: Reach,
@@ -148,14 +148,14 @@ pub struct Exec {
 pub enum Reach {
     /// Those that it names.
     Named,
-    /// All; and it looks which there are.
+    /// All; it also iterates over them.
     All,
-    /// As all, and it removes them all behind the first of its parts, of which nothing is left then.
+    /// All; and after the first of its parts it removes everything.
     Cleared,
 }
 
 impl Exec {
-    /// Its parts before it removes everything, and those that come then, or come without that.
+    /// Its parts before it removes everything, and those after that. All are after it if it does not.
     #[must_use]
     pub fn around_clear(&self) -> (&[Part], &[Part]) {
         match self.reach {
@@ -168,7 +168,7 @@ impl Exec {
 /// What a key holds.
 pub type Held = Option<(ValueId, Expiry)>;
 
-/// What a caller was told.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It is done.
@@ -189,7 +189,7 @@ pub enum Outcome {
     Visited(Vec<(Key, u64, Expiry)>),
     /// Some key that was there; or there was none.
     Key(Option<Key>),
-    /// What it depended on had changed, or may have; nothing was done.
+    /// A watched key had changed, or may have, and nothing was done.
     Declined,
     /// There was no room, and nothing changed.
     NoRoom,
@@ -247,14 +247,14 @@ impl Values {
         Some((before, self.number(&bytes)))
     }
 
-    /// The value that putting one behind another makes.
+    /// The value that appending one to another makes.
     pub fn joined(&mut self, first: Option<ValueId>, second: ValueId) -> ValueId {
         let mut bytes = first.map_or(Vec::new(), |first| self.bytes(first).to_vec());
         bytes.extend_from_slice(self.bytes(second));
         self.number(&bytes)
     }
 
-    /// A value of `bytes` bytes that no other number has, as long as there are 4 bytes to tell it by.
+    /// A value of `bytes` bytes. It differs from all others if it has at least 4 bytes.
     pub fn make(&mut self, bytes: usize, salt: u64) -> ValueId {
         let mut made = Vec::with_capacity(bytes + 8);
         let mut word = salt ^ self.bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! What goes wrong with a disk: a sync that fails once, a disk that gets full.
+//! Faults of a disk: a sync that fails once, a disk that is full.
 
 use crate::medium::sectors::SECTOR;
 use everdram_pm::lab::{Answer, DiskEvent, Errno};
@@ -36,7 +36,7 @@ impl Faults {
         self.syncs.store(i64::from(syncs), Ordering::Relaxed);
     }
 
-    /// The disk is full after so many more bytes. A write that meets its end leaves what there was room for.
+    /// The disk is full after so many more bytes. A write that does not fit leaves what there was room for.
     pub fn room(&self, bytes: u64) {
         self.room
             .store(bytes.min(i64::MAX as u64) as i64, Ordering::Relaxed);
@@ -48,10 +48,10 @@ impl Faults {
         self.struck.load(Ordering::Relaxed)
     }
 
-    /// What becomes of a call on the disk.
+    /// The outcome of a call of the disk.
     pub fn answer(&self, event: &DiskEvent<'_>) -> Answer {
         let answer = match *event {
-            // Below zero it only gets further away.
+            // Below zero it never becomes zero again.
             DiskEvent::Sync { .. } | DiskEvent::SyncDirectory => {
                 match self.syncs.fetch_sub(1, Ordering::Relaxed) {
                     0 => Answer::Fail(Errno::IO),
@@ -80,7 +80,7 @@ impl Faults {
         answer
     }
 
-    /// Takes the room for a file to reach `end`; if there is too little, says how far it can get.
+    /// Takes the room for a file to grow to `end`. If there is too little, returns the end that it can have.
     fn grow(&self, file: u32, end: u64) -> Option<u64> {
         let mut lengths = self.lengths.lock();
         let length = lengths.entry(file).or_default();
@@ -94,7 +94,7 @@ impl Faults {
         None
     }
 
-    /// A write from `at` on gets as far as `end`, in whole sectors, and fails there.
+    /// A write at `at` that fails after the last whole sector before `end`.
     fn cut(&self, file: u32, at: u64, end: u64) -> Answer {
         let end = end / SECTOR as u64 * SECTOR as u64;
         match end.checked_sub(at) {

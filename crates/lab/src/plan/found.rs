@@ -1,7 +1,6 @@
-//! Plans that were found once, and cut to what it takes: each is a crash that drawn runs come to once in many
-//! hours.
+//! Plans of crashes that were found once and shrunk. Random runs come to each of them once in many hours.
 //!
-//! A saved crash holds only as long as the store takes the same steps until then; see
+//! A saved crash can be repeated as long as the store takes the same steps until then; see
 //! [`crate::explore::replay`].
 
 use super::text;

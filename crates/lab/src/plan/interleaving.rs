@@ -1,9 +1,9 @@
-//! Few calls that meet: what goes wrong with two or three threads mostly takes hardly more calls than that,
-//! and one switch between them at the right event.
+//! Interleavings: few calls of two or three sessions that meet in the middle. Most mistakes in concurrency
+//! take hardly more calls than that, and one switch of threads at the right event.
 //!
-//! Each session stops once, somewhere, and now and then one does so twice ([`Manner::Stops`]), in the middle
-//! of calls that were drawn, or that follow a pattern in which features of the store meet. What goes wrong
-//! shows in an answer, or in what is left when power fails in what follows.
+//! Each session stops once, at a random event, and sometimes one stops twice ([`Manner::Stops`]). Its calls
+//! are random, or follow a pattern in which features of the store meet. Mistakes show in an answer, or in
+//! what a later power failure leaves.
 
 use super::call::{Call, Key, Values};
 use super::mix::Mix;
@@ -15,18 +15,18 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ops::Range;
 
-/// Calls that are drawn.
+/// Random calls.
 const CALLS: Range<usize> = 3..10;
-/// Events after which a session stops, at most.
+/// A session stops after at most so many events.
 const STOPS: [u32; 4] = [12, 50, 200, 800];
-/// In one of so many encounters a session stops twice.
+/// In one of so many interleavings a session stops twice.
 const AGAIN_ONE_IN: u32 = 3;
 /// One in so many calls of a pattern is left out, or another one comes before it.
 const CHANGED_ONE_IN: u32 = 10;
-/// Most of them are of patterns.
+/// One in so many has random calls, the others have a pattern.
 const DRAWN_ONE_IN: u32 = 3;
 
-/// Which key a call is of: mostly the same one.
+/// The key of a call: mostly the same one.
 #[derive(Clone, Copy)]
 enum Of {
     One,
@@ -45,14 +45,14 @@ type Pattern = [&'static [(Kind, Of)]; 3];
 /// The first session mostly stops in its first call.
 #[rustfmt::skip]
 const PATTERNS: [Pattern; 21] = [
-    // Marks that are noted, taken and fenced by several, and the tombstone that goes.
+    // Death marks that several sessions note, take and fence, and the tombstone that goes.
     [&[(Put, One), (Put, Other), (Put, Other), (Delete, One), (Reclaim, One), (Put, Other)], &[(Checkpoint, One)], &[]],
     [&[(Put, One), (Delete, One), (Reclaim, One), (Put, Other)], &[(Tend, One), (Checkpoint, One)], &[]],
     [&[(Checkpoint, One)], &[(Delete, One), (Reclaim, One), (Put, Other)], &[]],
     [&[(Checkpoint, One)], &[(Put, One), (Put, Other), (Put, Other), (Delete, One), (Reclaim, One), (Put, Other)], &[]],
     [&[(Reclaim, One), (Put, Other)], &[(Put, One), (Delete, One), (Checkpoint, One), (Put, Other)], &[]],
     [&[(Put, One), (Put, Other), (Put, Other), (Delete, One), (Reclaim, One), (Put, Other)], &[(Delete, Other), (Reclaim, One)], &[]],
-    // Who stays in the store while blocks and pieces are let go of and used again.
+    // A reader while blocks and pieces are freed and used again.
     [&[(Get, One)], &[(Tend, One), (Put, Other), (Put, Other), (Put, Other)], &[]],
     [&[(Get, One)], &[(Tend, One), (Delete, One), (Tend, One), (Put, Other)], &[(Tend, One), (Put, Other)]],
     [&[(Reclaim, One), (Put, Other)], &[(Put, One), (Put, Other)], &[(Get, One)]],
@@ -60,11 +60,11 @@ const PATTERNS: [Pattern; 21] = [
     [&[(Tend, One), (Put, Other), (Put, Other)], &[(Put, One), (Get, Other)], &[(Put, Other)]],
     // A pool that grows while it is written to its file.
     [&[(Checkpoint, One), (Put, One)], &[(Put, Other), (Put, Other), (Tend, One), (Put, One)], &[(Checkpoint, One)]],
-    // Several keys at once, and what becomes of them meanwhile.
+    // Several keys at once while they change.
     [&[(Many, One)], &[(Batch, One)], &[(Batch, One)]],
     [&[(Scan, One)], &[(Delete, One), (Put, One), (Put, Other)], &[]],
     [&[(Guarded, One)], &[(Put, One), (Clear, One), (Delete, One)], &[(Put, One)]],
-    // What a process has just found.
+    // Keys that a process has just found.
     [&[(Delete, One)], &[(Get, One), (Scan, One), (Many, One)], &[(Tend, One)]],
     [&[(Get, One)], &[(Tend, One), (Put, Other)], &[]],
     [&[(Delete, One)], &[(Scan, One)], &[]],
@@ -99,7 +99,7 @@ const GLEANING: [Pattern; 4] = [
     [&[(Delete, One), (Get, One)], &[(Turn, One), (Checkpoint, One)], &[(Turn, One)]],
 ];
 
-/// How sessions meet, and what they call: session and call.
+/// The stops of the sessions, and their calls.
 pub(crate) fn draw(
     mix: &Mix,
     random: &mut StdRng,
@@ -121,13 +121,13 @@ pub(crate) fn draw(
         0 => drawn(mix, random, values),
         _ => patterned(mix, random, values),
     };
-    // What session 0 does before anybody else is done alone.
+    // The calls of session 0 before the first of others are made alone.
     met.sort_by_key(|(session, _)| *session == 0);
     let past = past.into_iter().map(|call| (0, call));
     (manner, past.chain(met).collect())
 }
 
-/// Where they stop once more: in most encounters nobody does.
+/// Where sessions stop once more: in most interleavings none does.
 pub(crate) fn draw_again(random: &mut StdRng) -> [u32; SESSIONS_THAT_STOP] {
     let mut again = [0; SESSIONS_THAT_STOP];
     if random.random_range(0..AGAIN_ONE_IN) == 0 {

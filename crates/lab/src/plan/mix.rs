@@ -1,8 +1,7 @@
-//! What the calls of one run are like: how often each kind comes, and which keys.
+//! The mix of one run: how often each kind of call comes, and for which keys.
 //!
 //! Most runs have a mix of their own (swarm testing): some kinds of calls never come, some come often, and
-//! there are only a few keys. What takes two rare calls one after the other is met in a run where both are
-//! frequent, or where nothing else gets in between.
+//! there are few keys. Two calls that are rare elsewhere then often follow each other.
 
 use super::call::{Call, Exec, Key, Reach, ValueId, Values};
 use super::profile::{Profile, VALUE_FIXED};
@@ -13,27 +12,28 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use std::ops::Range;
 
-/// Events for which a call lets others go on, at most.
+/// Most events for which a call lets other sessions run.
 const MOST_EVENTS: u32 = 200;
 /// One in so many runs has the profile's own mix.
 const PLAIN_ONE_IN: u32 = 4;
-/// What the weight of a kind is multiplied by, drawn for each.
+/// Factors of the weight of a kind, of which one is drawn for each.
 const FACTORS: [u16; 6] = [0, 0, 1, 1, 2, 8];
-/// Kinds beside puts of a mix that has hardly any.
+/// Kinds beside puts in a mix of few kinds.
 const PAIR: Range<usize> = 2..5;
-/// Writes that a store has seen before a brief run.
+/// Writes that fill the store before a brief run.
 const PAST: Range<usize> = 8..64;
-/// Changes after a checkpoint, fewer than so many.
+/// Fewer than so many changes follow a checkpoint.
 const LATER: usize = 4;
-/// One in so many pools is nearly full before: each key has such a share of its part of the room.
+/// One in so many pools is nearly full before the run.
 const FULL_ONE_IN: u32 = 8;
+/// Each key then has so many percent of its part of the room.
 const FULL_PERCENT: Range<u64> = 60..110;
-/// Of the writes, one in so many is a removal.
+/// One in so many writes is a removal.
 const REMOVALS_ONE_IN: u32 = 8;
-/// Lengths of values in runs where all are alike: many records fill a page, or some, or one; or a value is
-/// longer than a page.
+/// Lengths of values in runs where all are alike: many, some or one record to a page, or values longer than
+/// that.
 const LENGTHS: [Range<usize>; 4] = [0..24, 90..130, 350..420, 440..900];
-/// Calls of a run for each key, at least.
+/// Least calls of a run for each key.
 const CALLS_A_KEY: usize = 4;
 /// A batch has several keys.
 const KEYS_MIN: usize = 2;
@@ -42,9 +42,9 @@ const KEYS_MIN: usize = 2;
 pub(crate) struct Mix {
     pub(crate) profile: Profile,
     weights: Weights,
-    /// The first two are met more often than the others.
+    /// The first two are used more often than the others.
     keys: Vec<Key>,
-    /// Lengths of values, where they are not those of the profile.
+    /// Lengths of values, if they are not those of the profile.
     lengths: Option<Range<usize>>,
 }
 
@@ -59,7 +59,7 @@ impl Mix {
         }
     }
 
-    /// Some of them, for a run of so many calls.
+    /// Random calls and keys of a profile, for a run of so many calls.
     pub(crate) fn draw(profile: Profile, calls: usize, random: &mut StdRng) -> Mix {
         let mut mix = Mix::plain(profile);
         if random.random_range(0..PLAIN_ONE_IN) == 0 {
@@ -82,13 +82,12 @@ impl Mix {
     fn vary(&mut self, random: &mut StdRng) {
         for (kind, weight) in &mut self.weights {
             let factor = FACTORS[random.random_range(0..FACTORS.len())];
-            // Without a write there is nothing to see.
+            // Without writes there is nothing to examine.
             *weight *= if *kind == Kind::Put { 1 } else { factor };
         }
     }
 
-    /// Leaves nothing but puts and a few other kinds, which come as often: two rare ones meet as often as two
-    /// frequent ones.
+    /// Keeps puts and a few other kinds, all equally frequent.
     fn keep_some(&mut self, random: &mut StdRng) {
         let mut kept = self.weights.map(|(kind, _)| kind);
         let count = random.random_range(PAIR);
@@ -98,11 +97,10 @@ impl Mix {
         }
     }
 
-    /// What a store goes through before calls that matter: some blocks are full, and most often a process has
-    /// ended.
+    /// Calls before those that are examined: they fill some blocks, and mostly end a process.
     pub(crate) fn past(&self, random: &mut StdRng, values: &mut Values) -> Vec<Call> {
         let writes = random.random_range(PAST);
-        // Those of one length fill blocks of one kind.
+        // Values of one length fill blocks of one kind.
         let length = random.random::<bool>().then(|| self.length(random));
         let mut calls: Vec<Call> = Vec::new();
         if random.random_range(0..FULL_ONE_IN) == 0 {
@@ -117,7 +115,7 @@ impl Mix {
             }
         }
         let last = self.keys[self.keys.len() - 1];
-        // Where everything after the first writes is of one key, the others lie in blocks that are full.
+        // If all later writes are of one key, the other keys are in full blocks.
         let is_buried = random.random::<bool>();
         let mut put = |key: Key, random: &mut StdRng| {
             let bytes = length.unwrap_or_else(|| self.length(random));
@@ -138,7 +136,7 @@ impl Mix {
         }
         if random.random_range(0..3) == 0 {
             calls.push(Call::Checkpoint);
-            // What has changed since then is found by whoever comes next.
+            // The next process finds changes since the checkpoint.
             for _ in 0..random.random_range(0..LATER) {
                 let key = self.key(random);
                 calls.push(match random.random::<bool>() {
@@ -155,7 +153,7 @@ impl Mix {
         calls
     }
 
-    /// Two keys that are met often.
+    /// Two keys that are used often.
     pub(crate) fn pair(&self) -> [Key; 2] {
         [self.keys[0], self.keys[1]]
     }
@@ -166,7 +164,7 @@ impl Mix {
         self.of_kind(kind, self.key(random), (random, values), now)
     }
 
-    /// One call of some kind, of a key if it is of one.
+    /// A call of some kind, with this key if it has one.
     pub(crate) fn of_kind(
         &self,
         kind: Kind,
@@ -175,7 +173,7 @@ impl Mix {
         now: u64,
     ) -> Call {
         let salt = random.random();
-        // While somebody lingers, what others do becomes durable.
+        // While one session lingers, writes of others become durable.
         let linger = random.random_range(0..2) * random.random_range(1..MOST_EVENTS);
         let value = |random: &mut StdRng, values: &mut Values| {
             let bytes = self.length(random);
@@ -222,7 +220,7 @@ impl Mix {
         }
     }
 
-    /// A call that only looks.
+    /// A call that only reads.
     pub(crate) fn look(&self, random: &mut StdRng) -> Call {
         match random.random_range(0..12) {
             0..5 => Call::Get(self.key(random)),
@@ -249,7 +247,7 @@ impl Mix {
     fn several(&self, random: &mut StdRng, values: &mut Values) -> Vec<(Key, Option<ValueId>)> {
         let mut keys = self.keys.clone();
         let count = random.random_range(KEYS_MIN..=4.min(keys.len()));
-        // Now and then nothing but removals, of keys that may be gone already.
+        // Sometimes only removals, also of keys that are absent.
         let puts = random.random_range(0..8) > 0;
         let mut parts = Vec::new();
         for _ in 0..count {

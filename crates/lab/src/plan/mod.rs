@@ -1,4 +1,4 @@
-//! A plan: everything that decides a run, so that it can be run again.
+//! A plan: everything that decides a run, so that the run can be repeated.
 
 pub mod call;
 pub mod fault;
@@ -20,41 +20,40 @@ use profile::Profile;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// A run to be.
+/// See the module text.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The engine.
     pub engine: EngineKind,
-    /// What the pool lies on.
+    /// The medium of the pool.
     pub medium: Medium,
     /// The kind of workload.
     pub profile: Profile,
-    /// Whether sessions call at the same time.
+    /// How sessions take turns.
     pub manner: Manner,
-    /// Decides keys, values, secrets, schedules.
+    /// Decides keys, values, secrets and schedules.
     pub seed: u64,
-    /// Session and call, in order (of each session, if there are threads).
+    /// Session and call. With threads, only the order within a session counts.
     pub calls: Vec<(u32, Call)>,
     /// The values that calls name.
     pub values: Values,
-    /// What goes wrong with the disk.
+    /// The fault of the medium or the process.
     pub fault: Fault,
 }
 
 /// How calls follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// One after the other. The store's own work is done when a call asks for it.
+    /// One after the other. Background work is done when a call asks for it.
     #[default]
     Turns,
-    /// Those of different sessions at the same time, and these jobs of the store beside them: bit i stands
-    /// for job i.
+    /// Sessions run at the same time, and background jobs beside them.
     Threads {
-        /// Which jobs.
+        /// Bit i: whether job i runs.
         jobs: u8,
     },
-    /// Those of session 0 alone until another session has one. From there on at the same time, without jobs,
-    /// where each session stops until those after it have come as far as they can.
+    /// Session 0 runs alone until the first call of another session. From there on they run at the same time,
+    /// without jobs. Each session stops until those after it cannot go on.
     Stops(Stops),
 }
 
@@ -63,7 +62,7 @@ pub enum Manner {
 pub struct Stops {
     /// After so many events; 0: not at all.
     pub first: [u32; SESSIONS_THAT_STOP],
-    /// After so many events more, when it has gone on; 0: not again.
+    /// After so many more events; 0: not again.
     pub again: [u32; SESSIONS_THAT_STOP],
 }
 
@@ -75,31 +74,30 @@ impl Manner {
     }
 }
 
-/// What goes wrong with a disk in a run.
+/// What goes wrong in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// One sync fails, after so many that do not; then the process is started again, which finds in the page
-    /// cache what the disk may not have.
+    /// One sync fails after so many that succeed. The process is started again, and finds in the page cache
+    /// what the disk may not have.
     Sync(u32),
-    /// The process dies before an event, after so many: on files a write, a sync or a change of the
-    /// directory, on memory a store, a flush or a fence. The next one finds in caches what the medium may not
-    /// have.
+    /// The process dies after so many events: on files writes, syncs and changes of the directory, on memory
+    /// stores, flushes and fences. The next process finds in caches what the medium may not have.
     Kill(u32),
-    /// Power fails before an event, after so many, and leaves this one of what it can leave; see
-    /// [`crate::medium::outage`]. The next process goes on with that.
+    /// Power fails after so many events and leaves the image of this number; see [`crate::medium::outage`].
+    /// The next process goes on with that.
     Outage(u32, u32),
     /// The disk is full after so many bytes.
     Room(u64),
 }
 
-/// Sessions where they stop.
+/// Most sessions under [`Manner::Stops`].
 pub const SESSIONS_THAT_STOP: usize = 3;
-/// One in so many runs has a fault of each kind, more or less.
+/// About one in so many runs has a fault of each kind.
 const FAULT_ONE_IN: u32 = 6;
-/// Runs of fewer calls may have a past.
+/// Runs of fewer calls may be on a store that was filled before.
 const BRIEF: usize = 20;
 
 impl Plan {
@@ -112,7 +110,7 @@ impl Plan {
         }
     }
 
-    /// Draws `count` calls, the same ones for every engine, and for a brief run what came before them.
+    /// Draws `count` calls, the same for every engine, and for a brief run those that fill the store before.
     #[must_use]
     pub fn draw(
         engine: EngineKind,
@@ -139,8 +137,8 @@ impl Plan {
         }
     }
 
-    /// Draws an encounter: few calls, in the middle of which sessions stop for each other, and what came
-    /// before them.
+    /// Draws an interleaving: few calls within which sessions stop for each other, after those that fill the
+    /// store.
     #[must_use]
     pub fn interleaving(engine: EngineKind, medium: Medium, profile: Profile, seed: u64) -> Plan {
         let mut random = profile::random(seed, 1);
@@ -150,7 +148,7 @@ impl Plan {
         if let Manner::Stops(stops) = &mut manner {
             stops.again = interleaving::draw_again(&mut profile::random(seed, 8));
         }
-        // Mostly it is enough that the power fails in the end.
+        // Mostly a crash that ends the run is enough.
         let fault = fault((medium, manner), 2 * FAULT_ONE_IN, &mut random);
         Plan {
             engine,
@@ -165,10 +163,9 @@ impl Plan {
     }
 }
 
-/// What goes wrong with the medium: each kind in so many runs, and mostly nothing.
+/// Draws a fault: each kind in one of so many runs, and mostly none.
 fn fault((medium, manner): (Medium, Manner), one_in: u32, random: &mut StdRng) -> Fault {
-    // Events that a medium hears of, and syncs among them. There are more where jobs run beside the calls,
-    // and few in an encounter.
+    // Events of a run, and syncs among them. Background jobs make more; an interleaving has few.
     let (events, syncs) = match manner {
         Manner::Turns => (200, 80),
         Manner::Threads { .. } => (600, 240),
@@ -187,7 +184,7 @@ fn fault((medium, manner): (Medium, Manner), one_in: u32, random: &mut StdRng) -
     }
 }
 
-/// So many calls, of sessions by chance, and what came before them.
+/// So many calls of random sessions, after those that fill the store.
 fn in_a_row(
     mix: &Mix,
     (manner, count): (Manner, usize),
@@ -195,7 +192,7 @@ fn in_a_row(
     values: &mut Values,
 ) -> Vec<(u32, Call)> {
     let mut now = CLOCK_START;
-    // In every other run of threads the last session only looks.
+    // In every other run of threads the last session only reads.
     let looks = manner != Manner::Turns && random.random::<bool>();
     let looker = looks.then_some(mix.profile.sessions() - 1);
     let past = match (1..BRIEF).contains(&count) && random.random::<bool>() {

@@ -1,4 +1,4 @@
-//! A kind of workload: the shape of the pool and its keys. What is called is drawn by `plan::mix`.
+//! Kinds of workloads: the shape of the pool and its keys. `plan::mix` draws the calls.
 
 use super::Manner;
 use super::call::Key;
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 /// Bytes of a key that is longer than a block.
 const LONG_KEY: usize = 1500;
-/// Bytes of a value that lies in a slot, where there are any.
+/// Bytes of a value that fits a slot, where there are slots.
 pub(crate) const VALUE_FIXED: u32 = 48;
 /// Key locks: each image is opened with its own.
 const STRIPES: usize = 64;
@@ -28,19 +28,19 @@ pub enum Profile {
     Large,
     /// Several keys at once, all or none; removing everything; submitting many and committing once.
     Batch,
-    /// Keys that go away by themselves, and their sweep.
+    /// Keys that expire, and their sweep.
     Expiry,
     /// Much garbage, little room: blocks are compacted and used again.
     Reclamation,
     /// Little garbage: the pool grows.
     Growth,
-    /// DRAM for nothing but what is not in the pool yet: keys leave it and come back. Sessions glean in
-    /// between, as their roles want it.
+    /// DRAM only for what is not in the pool yet, so that keys leave it and come back. Sessions glean between
+    /// calls, by their roles.
     Narrow,
 }
 
 impl Profile {
-    /// All of them; what finds most comes first.
+    /// All of them. Those that find most come first.
     pub const ALL: [Profile; 9] = [
         Profile::Threads,
         Profile::Fixed,
@@ -94,9 +94,9 @@ impl Profile {
         let mut bytes = vec![b'k', b'a' + key % 26];
         let padded = match (self, key) {
             (Profile::Fixed, _) => 8,
-            // Longer than a block: such a key lies in the pieces with its value.
+            // Longer than a block: such a key is in pieces together with its value.
             (Profile::Large, 0) => LONG_KEY,
-            // One of each profile is, where there is room for it.
+            // Other profiles have one such key, if there is room for it.
             (Profile::Growth | Profile::Narrow, _) => 2,
             (_, key) if usize::from(key) + 1 == self.keys() => LONG_KEY,
             (Profile::Variable, key) if key % 3 == 0 => 40,
@@ -117,7 +117,7 @@ impl Profile {
         let mut options = Options::default();
         options.page_bytes = 512;
         options.dimms = 2;
-        // One that is full soon, so that sessions change their roles.
+        // A single log is full soon, so that sessions change their roles.
         options.bullet.logs = if self == Profile::Narrow { 1 } else { 2 };
         options.bullet.log_bytes = 4 << 10;
         options.bullet.transaction_bytes = 1 << 10;
@@ -127,11 +127,11 @@ impl Profile {
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();
-        // Those of the jobs that are at work beside them, too.
+        // Jobs need sessions as well.
         options.sessions_max = self.sessions() + JOBS;
         options.stripes = STRIPES;
         options.recovery_threads = 1;
-        // Every few blocks, whenever somebody tends the store, and at a close.
+        // A checkpoint every few blocks, when background work is done, and at a close.
         options.checkpoint_bytes = 8 << 10;
         options.reclaim_background = true;
         options.fixed = match self {
@@ -155,9 +155,8 @@ impl Profile {
         }
     }
 
-    /// Segments of the redo log. With few, checkpoints come often, and segments are used again instead of
-    /// being made anew; with many, what is in memory only stays so for longer: a checkpoint of the image
-    /// writes whole pages.
+    /// Segments of the redo log. With few, checkpoints are frequent and segments are reused. With many,
+    /// changes stay in memory longer, because a checkpoint writes whole pages of the image.
     #[must_use]
     pub fn log_segments(self) -> u64 {
         match self {
@@ -166,13 +165,13 @@ impl Profile {
         }
     }
 
-    /// How a run of this profile goes.
+    /// How sessions take turns in a run of this profile.
     #[must_use]
     pub fn manner(self, seed: u64) -> Manner {
         let mut drawn = random(seed, 7);
         match self == Profile::Threads || drawn.random_range(0..3) > 0 {
             true => Manner::Threads {
-                // Mostly some of them; now and then none, and more often all.
+                // Mostly some of them, sometimes none or all.
                 jobs: match drawn.random_range(0..4) {
                     0 => u8::MAX,
                     _ => drawn.random(),
@@ -200,7 +199,7 @@ impl std::str::FromStr for Profile {
     }
 }
 
-/// Random numbers from a seed, apart for each purpose.
+/// Random numbers from a seed. Each purpose has its own.
 #[must_use]
 pub fn random(seed: u64, purpose: u64) -> StdRng {
     StdRng::seed_from_u64(seed ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15))

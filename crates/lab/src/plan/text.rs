@@ -1,5 +1,4 @@
-//! Plans as text: what `everdram crashtest` writes down when it has found something, and reads to do it
-//! again.
+//! Plans as text: `everdram crashtest` saves a finding as one, and replays it.
 //!
 //! ```text
 //! everdram crash plan 1
@@ -21,8 +20,8 @@
 //! recovery 14                    a crash in the recovery from that, or in the use after it; its holds follow
 //! ```
 //!
-//! Empty lines, and lines that begin with `#`, say nothing. Everything is checked when it is read: keys and
-//! sessions against the profile, lengths against limits.
+//! Empty lines and lines that begin with `#` are comments. Reading checks everything: keys and sessions
+//! against the profile, lengths against limits.
 
 use super::call::{Call, Exec, Key, Reach, ValueId, Values};
 use super::profile::Profile;
@@ -36,15 +35,15 @@ use std::fmt::{Display, Formatter, Write};
 
 /// The first line: kind of file and version.
 const TITLE: &str = "everdram crash plan 1";
-/// Calls of a plan.
+/// Most calls of a plan.
 const CALLS: usize = 100_000;
-/// Crashes inside each other.
+/// Deepest nesting of crashes.
 const CRASHES: usize = 8;
-/// Turns of one call, at most.
+/// Most turns of one call.
 const TURNS: u64 = 1000;
-/// Events for which a call lets others go on, at most.
+/// Most events for which a call lets other sessions run.
 const EVENTS: u32 = 100_000;
-/// Milliseconds that the clock goes on at once.
+/// Most milliseconds by which the clock moves at once.
 const ADVANCE: u64 = 1 << 40;
 
 /// A plan and what was found with it.
@@ -63,9 +62,9 @@ pub struct Saved {
 pub struct TextError {
     /// Which line, from 1 on.
     pub line: usize,
-    /// What would have been right.
+    /// What was expected.
     pub expected: String,
-    /// What is there.
+    /// What was found.
     pub found: String,
 }
 
@@ -82,7 +81,7 @@ impl Display for TextError {
 
 impl std::error::Error for TextError {}
 
-/// Writes a plan down.
+/// Writes a plan.
 #[must_use]
 pub fn write(saved: &Saved) -> String {
     let plan = &saved.plan;
@@ -207,7 +206,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Reads a plan.
 ///
 /// # Errors
-/// The first line that is not as it should be.
+/// The first line that is wrong.
 pub fn read(text: &str) -> Result<Saved, TextError> {
     let mut lines = text
         .lines()
@@ -483,7 +482,7 @@ impl Reading {
     }
 }
 
-/// For how many events a call lets others go on.
+/// The events for which a call lets other sessions run.
 fn events(words: &mut Words<'_>) -> Result<u32, TextError> {
     match words.small_number("a number of events")? {
         events if events <= EVENTS => Ok(events),

@@ -1,13 +1,13 @@
 //! How often each call is made: one table, a column for each profile.
 //!
-//! Every call can come in every profile, because what goes wrong is mostly where two features meet. A profile
-//! is a pool of some shape and calls that come often there.
+//! Every call comes in every profile, because most mistakes are where two features meet. A profile is a shape
+//! of the pool, and calls that are frequent there.
 
 use super::profile::Profile;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// What to call.
+/// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Put,
@@ -69,7 +69,7 @@ const WEIGHTS: [(Kind, [u16; 9]); 25] = [
     (Kind::Leave,      [     10,    14,       14,    14,    14,     14,          14,     14,     14]),
 ];
 
-/// Kinds of calls, and how often each comes in comparison with the others.
+/// Kinds of calls, and their relative frequency.
 pub(crate) type Weights = [(Kind, u16); WEIGHTS.len()];
 
 /// Those of a profile.

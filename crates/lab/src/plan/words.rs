@@ -1,4 +1,4 @@
-//! A line of a plan's text, word by word: what is expected there, and what is found.
+//! Reads a line of a plan's text word by word, and says what was expected and found.
 
 use super::text::TextError;
 use super::{Fault, Manner, Stops};
@@ -8,7 +8,7 @@ use std::str::{FromStr, SplitWhitespace};
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1 << 20;
 
-/// The words of a line that were not read yet.
+/// The words of a line that are still to be read.
 pub(crate) struct Words<'a> {
     number: usize,
     pub(crate) line: &'a str,

@@ -1,4 +1,4 @@
-//! One session making calls: each is written down when it begins and when its caller is told.
+//! A session that makes calls. Each is recorded when it begins and when it returns.
 
 use super::process::{Process, perform};
 use super::recorder::Recorder;
@@ -13,17 +13,17 @@ use everdram_pm::Pool;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Something that a thread of the store, or of its pool, does over and over.
+/// One round of what a background thread of the store, or of its pool, repeats.
 pub(crate) type Round = Box<dyn FnMut() -> Result<bool, Error> + Send>;
 
 /// A session that calls.
 pub(crate) struct Caller<'a> {
-    /// What the history calls it.
+    /// Its number in the history.
     pub(crate) name: u32,
     pub(crate) profile: Profile,
     pub(crate) recorder: &'a Arc<Recorder>,
     pub(crate) process: &'a Process,
-    /// Background work for whoever asks for some: several sessions at once, if they run at the same time.
+    /// Background work that calls may ask for, from several sessions at once.
     pub(crate) work: &'a Mutex<Vec<Job>>,
 }
 
@@ -45,10 +45,10 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Makes a call that is not about the process, nor about the clock.
+    /// Makes a call, but none that is about the process or the clock.
     ///
     /// # Errors
-    /// What the engine says, but for a full pool, which is an outcome.
+    /// Those of the engine. A full pool is an outcome and no error.
     pub(crate) fn call(
         &self,
         session: &mut Option<Box<dyn EngineSession>>,
@@ -65,7 +65,7 @@ impl<'a> Caller<'a> {
             Call::Pipeline(parts) => self.pipeline(self.open(session)?, parts, None),
             Call::Slow(parts, events) => self.pipeline(self.open(session)?, parts, Some(*events)),
             _ => {
-                // Sessions are opened before the call begins: that is no part of it.
+                // Opening a session is not part of the call.
                 let session = self.open(session)?;
                 let number = self.recorder.invoke(self.name, call);
                 let outcome = perform(self.profile, session, call, &**self.recorder)?;
@@ -85,7 +85,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Background work that is asked for.
+    /// Does the background work that a call asks for.
     fn asked(&self, call: &Call) -> Result<(), Error> {
         let number = self.recorder.invoke(self.name, call);
         let done = self.recorder.working(|| match call {
@@ -101,7 +101,7 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// A round of everything. Where somebody is at it already, that is enough.
+    /// Does a round of all background work that no other session is doing.
     fn tend(&self) -> Result<(), Error> {
         let Some(mut work) = self.work.try_lock() else {
             return Ok(());
@@ -112,7 +112,7 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// Submits several calls, then commits them together; a slow one lets others go on before that.
+    /// Submits several calls, then commits them together. A slow pipeline lets other sessions run in between.
     fn pipeline(
         &self,
         session: &mut dyn EngineSession,
@@ -130,7 +130,7 @@ impl<'a> Caller<'a> {
             self.recorder
                 .working(|| pool.checkpoint().map_err(Error::from))
         });
-        // Also if something failed: nobody leaves keys locked.
+        // Also after an error: submitted writes hold locks on their keys.
         let committed = session.commit();
         said?;
         session.wait(committed?.max(seen))?;
@@ -173,7 +173,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The work of a store's threads: that of its engine, and that of the redo log below it.
+/// The background work of a store: of its engine, and of the redo log below it.
 pub(crate) fn jobs(process: &Process) -> Vec<Job> {
     let mut jobs = process.opened.jobs();
     let pool = |round: fn(&Pool) -> Result<(), everdram_pm::Error>| {

@@ -1,11 +1,10 @@
-//! The process dies in the middle of a call: before one of its events, after so many. On persistent memory
-//! the events are stores, flushes and fences; on files they are what is asked of the disk.
+//! The death of a process within a call, before an event that is given by its number. On persistent memory
+//! events are stores, flushes and fences; on files they are calls of the disk.
 //!
-//! On memory a thread that dies unwinds out of the engine, which goes on storing while it does so
-//! (destructors). On files it cannot: a log that its writer unwinds out of waits for him for good. There
-//! everything that is asked of the disk fails, and the thread stops where its call ends. None of what comes
-//! after death happened: nothing is heard of it, and what the next process finds in memory is put aside.
-//! Other threads stop in the same way.
+//! On memory, each thread of the dead process unwinds out of the engine. Destructors may store while it does.
+//! On files a thread cannot unwind: a log whose writer is gone would wait for it for ever. There every call
+//! of the disk fails, and the thread stops at the end of its call. Nothing after the death counts: it is not
+//! recorded, and the next process gets a copy of the memory from the moment of death.
 
 use crate::medium::image::Medium;
 use everdram_pm::Region;
@@ -13,10 +12,10 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What a thread that dies unwinds with.
+/// The payload with which threads of a dead process unwind.
 struct Died;
 
-/// Runs `body`; `None` if it is unwound because the process dies.
+/// Runs `body`. Returns `None` if the process dies meanwhile.
 pub fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(done) => Some(done),
@@ -25,17 +24,17 @@ pub fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Runs what is left to do of a process that died, on a thread that lives on. It may have died between any
-/// two steps: what it finds wrong with itself then says nothing.
+/// Runs destructors of a process that died, on a thread that lives on. Their panics are ignored: the process
+/// may have died between any two steps, so its assertions need not hold.
 pub fn surviving(body: impl FnOnce()) {
     let _panic = catch_unwind(AssertUnwindSafe(body));
 }
 
-/// A death to come. None by default.
+/// When the process dies. By default it does not.
 pub struct Death {
-    /// Events until then; negative: never.
+    /// Events until then. Negative: never.
     events: AtomicI64,
-    /// Whether events are those of the disk.
+    /// Whether calls of the disk are counted, and not events on memory.
     on_disk: AtomicBool,
     /// Whether the process is dead.
     over: AtomicBool,
@@ -54,7 +53,7 @@ impl Default for Death {
 }
 
 impl Death {
-    /// After so many more events on a medium.
+    /// The process will die after so many more events on a medium.
     pub fn after(&self, medium: Medium, events: u32) {
         self.on_disk.store(medium == Medium::File, Ordering::SeqCst);
         self.events.store(i64::from(events), Ordering::SeqCst);
@@ -66,13 +65,14 @@ impl Death {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// The next process lives. Returns what it finds in memory, if the old one died of an event there.
+    /// The next process begins. Returns the memory at the moment of death, if that was an event on memory.
     pub fn bury(&self) -> Option<Vec<u8>> {
         self.over.store(false, Ordering::SeqCst);
         self.left.lock().take()
     }
 
-    /// An event is about to happen to `memory`, or to the disk; whether it does. As [`Death::is_alive`].
+    /// Called before an event on `memory`, or on the disk. Returns whether it happens; as
+    /// [`Death::is_alive`].
     pub(crate) fn spares(&self, memory: Option<&Region>) -> bool {
         if !self.is_over() && self.comes(memory.is_none()) {
             *self.left.lock() = memory.map(Region::snapshot);
@@ -87,8 +87,8 @@ impl Death {
             && self.events.fetch_sub(1, Ordering::SeqCst) == 0
     }
 
-    /// Whether the process lives. If it died on memory this does not come back, unless to a thread that is
-    /// dying.
+    /// Whether the process lives. If it died on memory, the calling thread unwinds, unless it does so
+    /// already.
     pub(crate) fn is_alive(&self) -> bool {
         if !self.on_disk.load(Ordering::SeqCst) {
             self.stop();
@@ -96,10 +96,10 @@ impl Death {
         !self.is_over()
     }
 
-    /// No thread of a dead process comes back from here, unless it is dying.
+    /// Unwinds the calling thread if the process is dead, unless it unwinds already.
     pub(crate) fn stop(&self) {
         if self.is_over() && !std::thread::panicking() {
-            // Nobody has to be told of it.
+            // Without the panic hook: this is no failure.
             resume_unwind(Box::new(Died));
         }
     }

@@ -1,4 +1,4 @@
-//! Runs a plan on a recorded pool: processes one after the other, each on what the one before has left.
+//! Runs a plan on a recorded pool: one process after the other, each on what the one before left.
 
 pub(super) mod caller;
 pub mod death;
@@ -28,16 +28,16 @@ use trace::{Step, StepId};
 /// A run, recorded.
 #[derive(Clone)]
 pub struct Run {
-    /// What the pool was before.
+    /// The pool before the run.
     pub start: Image,
     /// What happened.
     pub record: Record,
-    /// What the program saw in the end.
+    /// The pool in the end, as the process saw it.
     pub end: Image,
 }
 
 impl Run {
-    /// The step in which another session than the first makes its first call.
+    /// The step of the first call that is not of the first session.
     #[must_use]
     pub fn met(&self) -> StepId {
         let Record { trace, history, .. } = &self.record;
@@ -48,7 +48,7 @@ impl Run {
         trace.iter().position(is_others).unwrap_or(0) as StepId
     }
 
-    /// The step in which the first process that died did so.
+    /// The step in which a process died first.
     #[must_use]
     pub fn death(&self) -> Option<StepId> {
         let is_end = |step: &Step| matches!(step, Step::Death | Step::Outage(_));
@@ -70,30 +70,30 @@ impl Numbers for Recorder {
 /// A session, if it is open.
 pub(crate) type Session = Option<Box<dyn EngineSession>>;
 
-/// A world being driven.
+/// A run under way.
 pub(crate) struct Driver<'a> {
     pub(crate) plan: &'a Plan,
-    /// What the pool was before.
+    /// The pool before the run.
     start: &'a Image,
     pub(crate) recorder: &'a Arc<Recorder>,
     pub(crate) process: Process,
     pub(crate) sessions: Vec<Session>,
     /// Background work that calls ask for.
     pub(crate) work: Mutex<Vec<Job>>,
-    /// Processes that were killed: their sessions are not those of the next.
+    /// Processes that ended: the sessions of each have numbers of their own.
     pub(crate) killed: u32,
-    /// Whether a process was started again because the disk had failed.
+    /// Whether a process was started again after a failure of the disk.
     pub(crate) was_struck: bool,
-    /// Whether the fault of an encounter counts its events already.
+    /// Whether the fault of an interleaving has begun to count events.
     pub(crate) was_armed: bool,
 }
 
-/// Runs a plan, from an empty pool. `loads`: writes down what is read, too.
+/// Runs a plan, from an empty pool. `loads`: records reads, too.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
 pub fn run(plan: &Plan, environment: &Environment, loads: bool) -> Result<Run, String> {
-    // Another run may have been on this ground.
+    // Another run may have moved the clock.
     environment.clock.set(CLOCK_START);
     let start = environment
         .create(plan.seed)
@@ -103,7 +103,7 @@ pub fn run(plan: &Plan, environment: &Environment, loads: bool) -> Result<Run, S
     let recorder = Arc::new(Recorder::new(plan.values.clone(), loads, turn));
     let process = match Process::open(environment, start.clone(), &observers(&recorder)) {
         Ok(process) => process,
-        // A disk without room for a pool: what it left is looked at all the same.
+        // The disk has no room for a pool. What was written is examined all the same.
         Err(_) if recorder.faults.struck() > 0 => {
             return Ok(Run {
                 end: start.clone(),
@@ -113,7 +113,7 @@ pub fn run(plan: &Plan, environment: &Environment, loads: bool) -> Result<Run, S
         }
         Err(error) => return Err(format!("opening a new pool: {error}")),
     };
-    // A pool that cannot be made has nothing to lose.
+    // Faults come after the pool is made: before that there is nothing to lose.
     if !matches!(plan.manner, Manner::Stops(..)) {
         recorder.arm(plan.medium, plan.fault);
     }
@@ -125,8 +125,8 @@ pub fn run(plan: &Plan, environment: &Environment, loads: bool) -> Result<Run, S
     })
 }
 
-/// Makes the calls of a plan on an open world, which was `start` when the recorder began. Returns what the
-/// program saw in the end.
+/// Makes the calls of a plan in a process whose pool was `start` when the recorder began. Returns the pool as
+/// the process saw it in the end.
 ///
 /// # Errors
 /// What the engine said that it should not have said.
@@ -159,7 +159,7 @@ pub(crate) fn drive(
         ..
     } = driver;
     if outcome.is_err() {
-        // Whoever panicked, or never came back, may hold what the others' ends would wait for.
+        // A thread that panicked or hangs may hold a lock that dropping these would wait for.
         std::mem::forget((process, sessions, work));
     } else {
         recorder.unrecorded(|| drop((sessions, work, process)));
@@ -167,7 +167,7 @@ pub(crate) fn drive(
     outcome.map(|()| end)
 }
 
-/// A recorder as a world's ears.
+/// A recorder as the observers of a process.
 #[must_use]
 pub fn observers(recorder: &Arc<Recorder>) -> Observers {
     Observers {
@@ -186,9 +186,9 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Makes a call while nobody else does anything. If the process dies meanwhile, the next one is started
-    /// on what is left, and the call stays open. So it does if the disk has failed: nobody knows what becomes
-    /// of the call that met it; the process is started again on what the page cache has, and goes on.
+    /// Makes a call while no other session does anything. If the process dies meanwhile, the next one starts
+    /// on what is left. If the disk fails, the process starts again on what the page cache has. In both cases
+    /// the call stays open: it may have happened or not.
     pub(crate) fn alone(&mut self, session: u32, call: &Call) -> Result<(), Error> {
         let said = match mortal(|| self.call(session, call)) {
             Some(said) if !self.recorder.death.is_over() => said,
@@ -200,14 +200,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether the disk has failed, and nobody has started the process again for that.
+    /// Whether the disk has failed and the process was not started again since.
     pub(crate) fn is_struck(&self) -> bool {
         !self.was_struck
             && !matches!(self.plan.fault, Fault::Room(_))
             && self.recorder.faults.struck() > 0
     }
 
-    /// Starts the process again: the disk has failed.
+    /// Starts the process again after the disk has failed.
     pub(crate) fn restart(&mut self) -> Result<(), Error> {
         self.was_struck = true;
         self.kill()
@@ -230,7 +230,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The next process knows nothing of a clock that had been later.
+    /// A clock that had been set back is right again for the next process.
     fn begin_another(&mut self) {
         self.killed += 1;
         let clock = &self.process.environment.clock;
@@ -276,7 +276,7 @@ impl Driver<'_> {
                     Caller::new(self.plan, name, (self.recorder, &self.process, &self.work));
                 let said = mortal(|| caller.call(&mut open, call));
                 *self.place(session) = open;
-                // It goes on dying.
+                // The thread goes on to unwind.
                 said.unwrap_or_else(|| {
                     self.recorder.death.stop();
                     Ok(())
@@ -285,7 +285,8 @@ impl Driver<'_> {
         }
     }
 
-    /// What the history calls a session: a call that a kill cut off is not before those of the next process.
+    /// The number of a session in the history. Each process has other numbers: a call that a kill cut off
+    /// need not come before the calls of the next process.
     pub(crate) fn name(&self, session: u32) -> u32 {
         session + SESSIONS * self.killed
     }

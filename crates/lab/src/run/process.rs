@@ -1,4 +1,4 @@
-//! A pool and its engine on a medium of the lab: opened from an image, driven call by call, killed.
+//! A process of the lab: a pool and its engine, opened from an image, driven call by call, killed.
 
 use super::schedule::linger;
 use crate::judge::history::State;
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Milliseconds that the clock of a workload starts with.
 pub const CLOCK_START: u64 = 1_000_000;
 
-/// A clock that goes on when it is told to, and may be set back then, as clocks are: what stores are shown is
-/// behind what it was once. What had expired is expired nevertheless.
+/// A clock that only moves when it is asked to. It may be set back, as clocks of machines are; what had
+/// expired before stays expired.
 #[derive(Clone, Debug)]
 pub struct LabClock(Arc<Times>);
 
@@ -50,7 +50,7 @@ impl LabClock {
         self.0.shown.store(now, Ordering::Relaxed);
     }
 
-    /// It shows so much less from now on, until it is set again.
+    /// Shows a time that is `by` earlier, until the clock is set again.
     fn set_back(&self, by: u64) {
         self.0.shown.fetch_sub(by, Ordering::Relaxed);
     }
@@ -74,12 +74,12 @@ pub struct Environment {
     pub options: Options,
     /// Its clock.
     pub clock: LabClock,
-    /// Whether the redo log leaves out its write-ahead rule, for a test that this is found.
+    /// Breaks the write-ahead rule of the redo log: a test shows that the lab notices.
     pub break_write_ahead: bool,
 }
 
 impl Environment {
-    /// A ground with a clock of its own.
+    /// An environment with a clock of its own.
     #[must_use]
     pub fn new(engine: EngineKind, profile: Profile, medium: Medium) -> Environment {
         let clock = LabClock::new(CLOCK_START);
@@ -96,13 +96,13 @@ impl Environment {
         }
     }
 
-    /// What a plan runs on.
+    /// The environment of a plan.
     #[must_use]
     pub fn of(plan: &Plan) -> Environment {
         Environment::new(plan.engine, plan.profile, plan.medium)
     }
 
-    /// The same, with another clock: for another thread.
+    /// The same with another clock, for another thread.
     #[must_use]
     pub fn apart(&self) -> Environment {
         let mut apart = self.clone();
@@ -132,11 +132,11 @@ pub struct Process {
     pub pool: Arc<Pool>,
     /// The engine.
     pub opened: Opened,
-    /// Its files: of a pool on memory there are none.
+    /// Its files. A pool on memory has none.
     disk: Arc<lab::Disk>,
 }
 
-/// Who listens to a world.
+/// Who is called for each event of a process.
 #[derive(Clone, Default)]
 pub struct Observers {
     /// Stores, flushes, fences.
@@ -146,8 +146,8 @@ pub struct Observers {
 }
 
 impl Process {
-    /// Time passes. Then the clock may go back behind that again; the engine has looked at it before. Returns
-    /// how late it is.
+    /// Moves the clock on, and sometimes back again after the engine has looked at it. Returns the latest
+    /// time that it showed.
     pub(crate) fn advance(&self, by: u64) -> u64 {
         let clock = &self.environment.clock;
         clock.set(clock.now() + by);
@@ -199,9 +199,9 @@ impl Process {
         })
     }
 
-    /// What the next process finds if this one is killed now: everything it wrote, since caches outlive it;
-    /// or what was `left` in memory when it died of an event there. A disk stays the same disk, with the
-    /// numbers of its files.
+    /// The next process after a kill. It finds everything that this one wrote, since caches outlive a
+    /// process; `left` is the memory if it died earlier. The disk is the same, and its files keep their
+    /// numbers.
     ///
     /// # Errors
     /// What recovery says of it.
@@ -210,13 +210,13 @@ impl Process {
         Process::on(&self.environment, memory, Arc::clone(&self.disk), observers)
     }
 
-    /// What is in memory, if that outlives the process.
+    /// The contents of memory, where memory outlives the process.
     fn memory(&self) -> Option<Vec<u8>> {
         let is_kept = self.environment.medium == Medium::Pmem;
         is_kept.then(|| self.pool.region().snapshot())
     }
 
-    /// What is left if the process is killed now: everything it wrote, since caches outlive it.
+    /// What a kill leaves: everything that the process wrote, since caches outlive it.
     #[must_use]
     pub fn killed(&self) -> Image {
         Image {
@@ -225,7 +225,7 @@ impl Process {
         }
     }
 
-    /// Writes both checkpoints: of the index, where the profile has such, and of the redo log.
+    /// Writes a checkpoint of the index, if the profile has them, and one of the redo log.
     ///
     /// # Errors
     /// No room, or a failed disk.
@@ -244,8 +244,8 @@ impl Process {
         self.opened.engine().session()
     }
 
-    /// What the keys hold, read one by one. `number` gives the numbers of values; `None` for bytes that were
-    /// never a value.
+    /// What the keys hold, read one by one. `number` maps bytes to the number of a value, and bytes that were
+    /// never stored to `None`.
     ///
     /// # Errors
     /// A key cannot be read, or holds what was never stored.
@@ -283,19 +283,19 @@ impl Process {
 /// Bytes of a segment of the redo log: a few blocks, so that logs wrap.
 const SEGMENT_BYTES: u64 = 8 << 10;
 
-/// Numbers of values, for [`perform`].
+/// The values of a run, by number.
 pub trait Numbers {
     /// The bytes of a value.
     fn bytes(&self, number: u32) -> Vec<u8>;
-    /// The number of bytes that were read; a new one if they were never stored.
+    /// The number of the value with these bytes; a new number if they were never stored.
     fn number(&self, bytes: &[u8]) -> u32;
 }
 
-/// Makes one call of a session and waits until its answer may be shown. Calls about the whole store, and
-/// pipelines, are not for here.
+/// Makes one call of a session and waits until its answer may be shown. Calls about the whole store and
+/// pipelines are made elsewhere.
 ///
 /// # Errors
-/// What the engine says, but for a full pool, which is an outcome.
+/// Those of the engine. A full pool is an outcome and no error.
 pub fn perform(
     profile: Profile,
     session: &mut dyn EngineSession,
@@ -383,7 +383,7 @@ fn attempt(
         Call::Exec(exec) => transaction(profile, session, exec, numbers)?,
         Call::Add(key, by) => {
             let key = profile.key(*key);
-            // A log may say what the word became, or what was added.
+            // An engine may log the new word, or what is added to it: both ways are used.
             let at = word_of(*by);
             let before = match by % 2 {
                 0 => session.update_word(&key, at, &mut |word| word.wrapping_add(*by)),
@@ -435,14 +435,14 @@ fn attempt(
     Ok(outcome)
 }
 
-/// The number of a key that the store has named.
+/// The number of a key by its name.
 fn known(profile: Profile, name: &[u8]) -> Key {
     let mut keys = 0..profile.keys() as Key;
     let key = keys.find(|&key| profile.key(key) == name);
     key.unwrap_or_else(|| panic!("it names a key that nobody stored: {name:02x?}"))
 }
 
-/// Keys that a scan asks for at once.
+/// Keys of one step of a scan.
 const SCANNED: usize = 2;
 
 fn scan(profile: Profile, session: &mut dyn EngineSession, events: u32) -> Result<Outcome, Error> {
@@ -536,8 +536,8 @@ fn transaction(
     Ok(Outcome::Several(held))
 }
 
-/// What a transaction over all keys is shown by an iteration is what it is shown by looking each of them up:
-/// nobody else changes them meanwhile.
+/// Inside a transaction over all keys, an iteration must agree with looking up each key: no other session can
+/// change them meanwhile.
 fn shows_all_at_once(profile: Profile, transaction: &mut dyn Transaction) -> Result<(), Error> {
     let mut visited = Vec::new();
     let mut cursor = 0;
@@ -566,7 +566,7 @@ fn shows_all_at_once(profile: Profile, transaction: &mut dyn Transaction) -> Res
     Ok(())
 }
 
-/// Puts and removes, and looks at once what is there.
+/// Stages puts and removals in a transaction, and checks that it reads its own writes.
 fn stage(
     profile: Profile,
     transaction: &mut dyn Transaction,

@@ -1,8 +1,8 @@
-//! Writes down what a run does, in the order in which it happens.
+//! Records what a run does, in the order in which it happens.
 //!
-//! A store that another thread's may meet happens while the trace is locked, so the last one that was written
-//! down is the one that memory has. Whoever streams owns the lines, so those stores need no lock; they must
-//! not have one, because on files they may write the log, which is heard, too.
+//! Stores that may race with those of other threads are made while the trace is locked. So the last recorded
+//! store to a word is the one that memory has. Streamed stores go to lines that their thread owns and take no
+//! lock. They must not: on files they may write the log, which is recorded as well.
 
 use super::death::{Death, surviving};
 use super::trace::{DiskStep, Step, StepId, Trace};
@@ -30,7 +30,7 @@ thread_local! {
     static IS_WORKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a run left.
+/// What was recorded of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// Every event.
@@ -57,19 +57,18 @@ impl Record {
 pub struct Recorder {
     record: Mutex<Record>,
     actors: AtomicU32,
-    /// Nothing is written down while the remains of a killed process are cleared away.
+    /// Set while what is left of a killed process is dropped: nothing is recorded then.
     unrecorded: AtomicBool,
     loads: bool,
     turn: Option<Yield>,
     /// What goes wrong with the disk.
     pub faults: Faults,
-    /// When the process dies in the middle of a call.
+    /// When the process dies within a call.
     pub death: Death,
 }
 
 impl Recorder {
-    /// A recorder of a run that uses `values`. `loads`: also of what is read. `turn` is called at every
-    /// event.
+    /// A recorder of a run that uses `values`. `loads`: records reads, too. `turn` is called at every event.
     #[must_use]
     pub fn new(values: Values, loads: bool, turn: Option<Yield>) -> Recorder {
         Recorder {
@@ -83,7 +82,7 @@ impl Recorder {
         }
     }
 
-    /// From here on the fault of a plan may come.
+    /// Starts to count the events after which the fault of a plan comes.
     pub fn arm(&self, medium: Medium, fault: Fault) {
         match fault {
             Fault::None => {}
@@ -94,7 +93,7 @@ impl Recorder {
         }
     }
 
-    /// A call begins; its number. No thread of a dead process comes back from here.
+    /// A call begins. Returns its number, but not to a thread of a dead process.
     pub fn invoke(&self, session: u32, call: &Call) -> u32 {
         self.death.stop();
         let mut record = self.record.lock();
@@ -109,7 +108,7 @@ impl Recorder {
         number
     }
 
-    /// A call's caller is told. No thread of a dead process comes back from here.
+    /// A call returns to its caller. Does not come back to a thread of a dead process.
     pub fn ret(&self, number: u32, outcome: Outcome) {
         self.death.stop();
         let mut record = self.record.lock();
@@ -120,17 +119,17 @@ impl Recorder {
         CALL.set(None);
     }
 
-    /// The clock goes on.
+    /// The clock was moved.
     pub fn clock(&self, now: u64) {
         self.record.lock().trace.push(Step::Clock(now));
     }
 
-    /// The bytes of a value of the run.
+    /// The bytes of a value.
     pub fn value(&self, number: u32) -> Vec<u8> {
         self.record.lock().values.bytes(number).to_vec()
     }
 
-    /// The number of bytes that were read.
+    /// The number of the value with these bytes.
     pub fn number(&self, bytes: &[u8]) -> u32 {
         self.record.lock().values.number(bytes)
     }
@@ -147,7 +146,7 @@ impl Recorder {
         body()
     }
 
-    /// Runs `body` without writing anything down.
+    /// Runs `body` without recording anything.
     pub fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
         self.unrecorded.store(true, Ordering::SeqCst);
         let done = body();
@@ -155,21 +154,21 @@ impl Recorder {
         done
     }
 
-    /// Drops what is left in memory of a process that died.
+    /// Drops the objects of a process that died.
     pub fn discard<T>(&self, left: T) {
         self.unrecorded(|| surviving(|| drop(left)));
     }
 
-    /// The process is dead; writes down what the next one does. Returns what that one finds in memory, if the
-    /// old one died of an event there.
+    /// The process is dead, and the next one is recorded from here on. Returns the memory at the moment of
+    /// death, if the process died at an event on memory.
     pub fn died(&self) -> Option<Vec<u8>> {
         let left = self.death.bury();
         self.write(Step::Death);
         left
     }
 
-    /// The machine is dead, and `left` says what is left of all that was written down so far. Writes down
-    /// what the next process does, which finds that: its files have numbers of their own.
+    /// Power has failed, and `left` says what that leaves of what was recorded so far. The next process finds
+    /// it, and is recorded from here on. Its files are numbered anew.
     pub fn lost(&self, left: impl FnOnce(&Trace) -> (Held, Image)) -> Image {
         let _stored = self.death.bury();
         let mut record = self.record.lock();
@@ -178,7 +177,7 @@ impl Recorder {
         image
     }
 
-    /// What was written down so far.
+    /// What was recorded so far.
     pub fn take(&self) -> Record {
         std::mem::take(&mut *self.record.lock())
     }
@@ -189,8 +188,8 @@ impl Recorder {
         }
     }
 
-    /// Lets other threads run; whether an event of this one, on `memory` or on the disk, is to be written
-    /// down.
+    /// Lets other threads run. Returns whether an event of this thread, on `memory` or on the disk, is to be
+    /// recorded.
     fn records(&self, memory: Option<&Region>) -> bool {
         self.turn();
         !self.unrecorded.load(Ordering::SeqCst) && self.death.spares(memory)
@@ -263,7 +262,7 @@ impl Tap for Recorder {
 impl DiskTap for Recorder {
     fn disk(&self, site: Site, event: DiskEvent<'_>) -> Answer {
         if !self.records(None) {
-            // A file that remains of the dead would be there for the living.
+            // The next process must not find a file that a dead one has made.
             let makes_a_file = matches!(event, DiskEvent::Create { .. });
             return match makes_a_file || self.death.is_over() {
                 true => Answer::Fail(Errno::IO),

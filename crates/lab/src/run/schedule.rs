@@ -1,22 +1,20 @@
-//! A scheduler that lets one thread run at a time and decides at every event who is next, from a seed.
+//! A scheduler that lets one thread run at a time and decides at every event which is next, from a seed.
 //!
-//! Three ways to decide: at random, where a thread keeps the turn with some probability; by priorities that
-//! change at a few random moments (probabilistic concurrency testing), which finds mistakes that need few
-//! switches at the right places; and by [stops](Scheduler::with_stops), where each thread is left once or
-//! twice, at an event of its own, until the others have come as far as they can. In most runs of the first
-//! two kinds threads also stop on purpose, at a few of the places where they publish something in DRAM, now
-//! and then at all of these, or anywhere, for so long that others make whole calls meanwhile. A thread that
-//! waits for another one ([`everdram_pm::lab::waiting`]) gives the turn away. One that has nothing to do for
-//! a while, or holds something for a while on purpose, rests for so many events of others.
+//! It decides by one of three policies. *Random*: a thread keeps the turn with some probability. *Priorities*
+//! that change at a few random moments (probabilistic concurrency testing): this finds mistakes that take few
+//! switches at the right places. *[Stops](Scheduler::with_stops)*: each thread stops once or twice, at a
+//! given event of its own, until the others cannot go on. Under the first two, most runs have pauses as well:
+//! a thread stops before it publishes something in DRAM, or at any event, for so long that others make whole
+//! calls. A thread that waits for another ([`everdram_pm::lab::waiting`]) gives the turn away. A thread that
+//! has nothing to do, or holds something on purpose, rests for a number of events of others.
 //!
-//! Threads may also block on a lock of the engine that somebody holds who does not have the turn. Nobody
-//! tells the scheduler; if nothing has happened for a while it gives the turn to another thread. The blocked
-//! thread then runs along with others from the moment it gets the lock to its next event. Nothing of what the
-//! lab concludes of memory rests on one thread running at a time, only that a run can be repeated: the
-//! [recorder](crate::run::recorder) orders stores that may meet by itself. Locks that are held across events
-//! are taken through [`everdram_pm::lock`], which says so.
+//! A thread may block on a lock of the engine without the scheduler's knowledge. When there was no event for
+//! a while, the scheduler gives the turn to another thread. The blocked thread then runs beside others from
+//! the moment it gets the lock until its next event. That costs repeatability and nothing else: the
+//! [recorder](crate::run::recorder) orders racing stores by itself. Locks that are held across events are
+//! taken through [`everdram_pm::lock`], which tells the scheduler.
 //!
-//! If all threads wait for each other, none comes back: that is something wrong, too.
+//! A deadlock, where all threads wait for each other, is a defect like any other.
 
 use crate::plan::Stops;
 use everdram_pm::lab::Waiter;
@@ -28,33 +26,33 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the thread with the turn may be silent.
+/// How long the thread with the turn may be without an event.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Events of a run among which priorities change: runs are of very different lengths.
+/// Priorities change within so many events of a run. Runs differ in length.
 const EVENTS: [u64; 4] = [80, 300, 1200, 4000];
-/// Times that threads wait in a row before those are woken who rest.
+/// Waits in a row after which resting threads are woken.
 const WAITS_OF_RESTING: u64 = 64;
-/// Of the times that a thread waits where others have stopped, in one of so many any of these goes on.
+/// One in so many waits lets a stopped thread go on.
 const WAITS_OF_STOPS: u32 = 8;
-/// How long a thread sleeps that waits while no other has the turn to come.
+/// How long a waiting thread sleeps if no other is ready.
 const MOMENT: Duration = Duration::from_millis(1);
-/// What such a sleep counts.
+/// How many waits such a sleep counts as.
 const WAITS_ALONE: u64 = 20;
-/// Times that threads wait in a row before it is clear that they wait for each other.
+/// Waits in a row that prove a deadlock.
 const WAITS_MAX: u64 = 100_000;
-/// Events that a pause takes, at most: one call of others, some, or a round of all jobs.
+/// Longest pauses, in events: one call of another thread, several, or a round of all jobs.
 const PAUSE: [u32; 3] = [40, 300, 2500];
-/// Things that are done at once, at most, in most runs: see [`Waiter::few`].
+/// Largest lot in most runs: see [`Waiter::few`].
 const LOT_MAX: usize = 4;
-/// Pauses of a run, at most.
+/// Most pauses of a run.
 const PAUSES: u32 = 80;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
     Ready,
-    /// Until there were so many events.
+    /// Until the run has had so many events.
     Resting(u64),
-    /// Lost the turn by silence, and has not been heard of since.
+    /// Lost the turn because it had no event for a while, and has had none since.
     Blocked,
     Done,
 }
@@ -62,23 +60,23 @@ enum Status {
 enum Policy {
     /// One in so many events is a switch.
     Random(u32),
-    /// The highest runs; at these events the running thread becomes the lowest.
+    /// The thread with the highest priority runs. At these events it gets the lowest.
     Priorities { of: Vec<u64>, changes: Vec<u64> },
-    /// By thread: how many events are left until it stops (0: it has stopped, `None`: it does so no more),
-    /// and how many follow until it stops again (0: it does not).
+    /// By thread: events until it stops (0: it has stopped, `None`: it stops no more), and events from there
+    /// until it stops again (0: it does not).
     Stops(Vec<(Option<u32>, u32)>),
 }
 
-/// Where threads stop before they publish something.
+/// Where threads pause.
 #[derive(Clone, Copy)]
 struct Pauses {
-    /// Places, by what their hash ends with.
+    /// Places of the source at which something is published, by the last 6 bits of a hash.
     places: u64,
-    /// One in so many times that a thread comes to one of them.
+    /// One in so many visits of such a place is a pause.
     one_in: u32,
-    /// One in so many events of any kind.
+    /// One in so many events of any kind is a pause.
     anywhere: Option<u32>,
-    /// So often; some places are come to for each key.
+    /// Pauses left.
     left: u32,
 }
 
@@ -92,21 +90,21 @@ struct State {
     lowest: u64,
     /// Since the last event.
     waits: u64,
-    /// How often the turn was taken from somebody silent.
+    /// How often a thread lost the turn because it had no event.
     silences: u64,
 }
 
 /// See the module text.
 pub struct Scheduler {
     state: Mutex<State>,
-    /// One for each thread: it has the turn.
+    /// For each thread, notified when it gets the turn.
     bells: Vec<Condvar>,
-    /// Things that are done at once, at most.
+    /// See [`Waiter::few`].
     lot: usize,
 }
 
 thread_local! {
-    /// By whom this thread is scheduled, and as whom.
+    /// The scheduler of this thread, and its number there.
     static SCHEDULED: RefCell<Option<(Arc<Scheduler>, usize)>> = const { RefCell::new(None) };
 }
 
@@ -125,14 +123,14 @@ pub fn scheduled<T>(scheduler: &Arc<Scheduler>, me: usize, body: impl FnOnce() -
     body()
 }
 
-/// An event of this thread, if it is scheduled: somebody else may be next.
+/// An event of this thread: if it is scheduled, another thread may be next.
 pub fn event() {
     if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
         scheduler.event(me);
     }
 }
 
-/// Lets others go on for so many events, if this thread is scheduled.
+/// Lets other threads run for so many events, if this thread is scheduled.
 pub fn linger(events: u32) {
     if events > 0
         && let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone)
@@ -141,15 +139,15 @@ pub fn linger(events: u32) {
     }
 }
 
-/// The calling thread cannot go on until somebody else has, if it is scheduled; otherwise it has to wait its
-/// own way.
+/// Lets other threads run because this one cannot go on before they do. Does nothing for a thread that is not
+/// scheduled.
 pub fn wait() {
     if let Some((scheduler, me)) = SCHEDULED.with_borrow(Option::clone) {
         scheduler.wait(me);
     }
 }
 
-/// A scheduled thread, as the engine knows it. Calls `then` after each wait.
+/// How the engine waits on a scheduled thread. The function is called after each wait.
 pub struct Turn<F>(pub F);
 
 impl<F: Fn()> Waiter for Turn<F> {
@@ -188,9 +186,9 @@ impl Scheduler {
         Scheduler::that_goes(policy, pauses, threads, random)
     }
 
-    /// A scheduler of `threads` threads. The first one goes on for so many events of its own, then the second
-    /// one, and so forth; the last one to its end, and then the others to theirs, or to where they stop
-    /// again, in an order of chance. Whoever has to wait for somebody lets him go on.
+    /// A scheduler of `threads` threads. The first runs to its stop, then the second to its own, and so
+    /// forth; the last one runs to its end. Then the others run on, in random order, to their second stop or
+    /// their end. A thread that must wait lets the one that it waits for go on.
     #[must_use]
     pub fn with_stops(threads: usize, stops: Stops, random: StdRng) -> Arc<Scheduler> {
         let Stops { first, again } = stops;
@@ -229,7 +227,7 @@ impl Scheduler {
         })
     }
 
-    /// How often somebody blocked without saying so.
+    /// How often a thread blocked without telling the scheduler.
     #[must_use]
     pub fn silences(&self) -> u64 {
         self.state.lock().silences
@@ -240,7 +238,7 @@ impl Scheduler {
         self.await_turn(&mut self.state.lock(), me);
     }
 
-    /// An event of thread `me`: somebody else may be next.
+    /// An event of thread `me`: another thread may be next.
     pub fn event(&self, me: usize) {
         let pause = self.state.lock().pause(None);
         self.goes_on(me, pause);
@@ -267,10 +265,10 @@ impl Scheduler {
         self.pass_on(&mut state, me);
     }
 
-    /// Thread `me` cannot go on until somebody else has.
+    /// Thread `me` cannot go on before another one does.
     ///
     /// # Panics
-    /// Nobody can.
+    /// On a deadlock.
     pub fn wait(&self, me: usize) {
         let mut state = self.state.lock();
         state.waits += 1;
@@ -285,7 +283,7 @@ impl Scheduler {
             }
             state.give_away(me);
             if state.turn == me {
-                // Whoever could go on has lost the turn by silence, and does so by itself.
+                // The only thread that could go on lost the turn, and runs without it.
                 state.waits += WAITS_ALONE;
                 self.bells[me].wait_for(&mut state, MOMENT);
             }
@@ -293,7 +291,7 @@ impl Scheduler {
         self.pass_on(&mut state, me);
     }
 
-    /// Lets others go on for so many events of theirs, or until none of them can.
+    /// Lets other threads run for so many events, or until none of them can.
     pub fn rest(&self, me: usize, events: u32) {
         let mut state = self.state.lock();
         state.threads[me] = Status::Resting(state.events + u64::from(events));
@@ -332,12 +330,11 @@ impl Scheduler {
             let heard = (state.events, state.waits);
             let silent = self.bells[me].wait_for(state, SILENCE).timed_out();
             if state.threads[me] == Status::Blocked {
-                // The turn came and was taken again while the machine had no time for this thread: it blocks
-                // nowhere.
+                // The thread does not block. It lost the turn because the machine did not run it.
                 state.threads[me] = Status::Ready;
             }
             let rests = matches!(state.threads[me], Status::Resting(until) if until > state.events);
-            // Who is silent may wait for what somebody holds who rests.
+            // The silent thread may wait for something that a resting thread holds.
             let may_take = !rests || state.ready(Some(state.turn)).is_empty();
             if silent && state.turn != me && (state.events, state.waits) == heard && may_take {
                 let holder = state.turn;
@@ -365,7 +362,7 @@ impl Pauses {
             0 => (0, 1),
             1 => (u64::MAX, random.random_range(4..40)),
             _ => {
-                // About one of eight.
+                // About one place in eight.
                 let mut half = || random.random::<u64>();
                 (half() & half() & half(), random.random_range(1..4))
             }
@@ -391,7 +388,7 @@ fn priority(random: &mut StdRng) -> u64 {
 }
 
 impl State {
-    /// For how many events a thread stops that comes to a place where it publishes something, or to any other
+    /// How many events a thread pauses for, at a place where it publishes something or (`None`) at any other
     /// event.
     fn pause(&mut self, place: Option<&Location<'_>>) -> Option<u32> {
         let Pauses {
@@ -419,7 +416,7 @@ impl State {
             .collect()
     }
 
-    /// Wakes those who have rested, or `all` who rest.
+    /// Wakes the threads that have rested long enough, or `all` that rest.
     fn wake(&mut self, all: bool) {
         for thread in 0..self.threads.len() {
             let Status::Resting(until) = self.threads[thread] else {
@@ -434,7 +431,7 @@ impl State {
         }
     }
 
-    /// Who is next, after an event of thread `me`.
+    /// Chooses the next thread after an event of thread `me`.
     fn choose(&mut self, me: usize) {
         let events = self.events;
         match &mut self.policy {
@@ -465,15 +462,15 @@ impl State {
         }
     }
 
-    /// Who is next among those who are ready where they stop: the first that has not stopped, or one that
-    /// has, which then goes on.
+    /// The next of the ready threads under stops: the first that has not stopped, or else a stopped one,
+    /// which goes on.
     fn first(&mut self, except: Option<usize>) -> Option<usize> {
         let ready = self.ready(except);
         let Policy::Stops(of) = &mut self.policy else {
             return None;
         };
         let going = ready.iter().find(|&&thread| of[thread].0 != Some(0));
-        // Those who go on may wait for one who has stopped.
+        // The running thread may wait for a stopped one.
         let anyone = self.waits > 0 && self.random.random_range(0..WAITS_OF_STOPS) == 0;
         let next = match anyone && !ready.is_empty() {
             true => ready[self.random.random_range(0..ready.len())],
@@ -489,7 +486,7 @@ impl State {
         Some(next)
     }
 
-    /// Who has the highest priority among those who are ready.
+    /// The ready thread with the highest priority.
     fn highest(&self, except: Option<usize>) -> Option<usize> {
         let Policy::Priorities { of, .. } = &self.policy else {
             return None;

@@ -1,12 +1,11 @@
-//! Runs the calls of several sessions at the same time, and the store's own jobs beside them, under the
-//! scheduler.
+//! Runs the calls of several sessions, and background jobs of the store, as threads under the scheduler.
 //!
-//! Each session is a thread, and so is each of the jobs that the plan names: what the engine's background
-//! threads do, and what the two threads of the redo log do. A process lives until the next call that is about
-//! it (a kill, a reopening), or until a fault ends it; each thread stops at the call in which it meets that,
-//! which stays open. The next process goes on with the calls that were not begun.
+//! Each session is a thread, and so is each job that the plan names: those of the engine, and the two of the
+//! redo log. A process lives until a call ends it (a kill, a reopening) or a fault does. A thread that meets
+//! the end of its process stops, and its call stays open. The next process makes the calls that were not
+//! begun.
 //!
-//! The clock goes on only while no session is in the middle of a call, so that each call has one time.
+//! The clock moves only while no session is within a call, so that each call has one time.
 
 use super::caller::{Caller, jobs};
 use super::death::{mortal, surviving};
@@ -30,10 +29,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const PAUSE: u32 = 60;
 /// Events between two calls of a session, at most.
 const BETWEEN: u32 = 150;
-/// How often whoever moves the clock waits for others to end their calls.
+/// Times that a call to move the clock waits for other calls to end.
 const WAITS: usize = 200;
 
-/// Whether the plan's jobs have the one with this number.
+/// Whether job `number` is among the plan's jobs, which are bits.
 fn runs(jobs: u8, number: usize) -> bool {
     u32::from(jobs).checked_shr(number as u32).unwrap_or(0) & 1 == 1
 }
@@ -53,7 +52,7 @@ impl Driver<'_> {
                 continue;
             }
             if matches!(self.plan.manner, Manner::Stops(..)) && !self.was_armed {
-                // What came before has been seen by others.
+                // The calls that fill the store are over.
                 self.recorder.arm(self.plan.medium, self.plan.fault);
                 self.was_armed = true;
             }
@@ -69,8 +68,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Makes calls at the same time. Returns those that nobody began, because the process was dead or its
-    /// disk had failed.
+    /// Makes calls at the same time. Returns those that were not begun, because the process died or its disk
+    /// failed.
     fn together(&mut self, calls: &[(u32, Call)]) -> Result<Vec<(u32, Call)>, String> {
         let chosen = match self.plan.manner {
             Manner::Threads { jobs } => jobs,
@@ -126,7 +125,7 @@ impl Driver<'_> {
             return Err(defect);
         }
         let recorder = self.recorder;
-        // What the jobs leave behind is part of the run, unless nothing of the process is.
+        // Dropping the jobs is part of the run, unless the process is dead.
         match recorder.death.is_over() {
             true => recorder.discard(work),
             false => mortal(|| recorder.working(|| drop(work))).unwrap_or(()),
@@ -146,7 +145,7 @@ impl Driver<'_> {
     }
 }
 
-/// A session that makes calls; when it ends, so may the jobs.
+/// Counts a session that makes calls. Jobs end when none is left.
 struct Calling<'a>(&'a AtomicUsize);
 
 impl Drop for Calling<'_> {
@@ -161,11 +160,11 @@ struct Shared<'a> {
     recorder: &'a Arc<Recorder>,
     process: &'a Process,
     work: &'a Mutex<Vec<Job>>,
-    /// What the history calls the first session.
+    /// The number of the first session in the history.
     names: u32,
     /// Whether the disk may fail.
     may_fail: bool,
-    /// Shared by calls, taken alone by whoever moves the clock.
+    /// Read-locked by calls, write-locked to move the clock.
     clock: RwLock<()>,
     /// Sessions that still have calls to make.
     callers: AtomicUsize,
@@ -200,7 +199,7 @@ impl Shared<'_> {
         let mine = calls.iter().filter(|(session, _)| *session as usize == me);
         let mut random = profile::random(self.plan.seed, 100 + u64::from(caller.name));
         for (_, call) in mine {
-            // Who only looks would be done before the others have begun.
+            // A session that only reads would otherwise end before the others have begun.
             if matches!(self.plan.manner, Manner::Threads { .. }) && random.random_range(0..3) == 0
             {
                 linger(random.random_range(1..BETWEEN));
@@ -229,7 +228,7 @@ impl Shared<'_> {
                 }
             }
         }
-        // A call that was cut off may have left something submitted, which others would wait for.
+        // A call that was cut off may have submitted writes, and other sessions would wait for those.
         if let Some(session) = session {
             match self.recorder.death.is_over() {
                 true => surviving(|| drop(session.commit())),
@@ -239,12 +238,12 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// A job, round by round, until nobody calls any more.
+    /// Runs a job, round by round, until no session calls any more.
     fn job(&self, job: &mut Job, pause: u32) -> Result<(), String> {
         let recorder = self.recorder;
         while self.callers.load(Ordering::SeqCst) > 0 && self.failed.lock().is_none() {
             match recorder.working(&mut job.round) {
-                // What a full pool needs meets the next caller, who is told.
+                // If the pool is full, the next call gets the error.
                 Ok(_) | Err(Error::NoSpace(_)) => {}
                 Err(Error::Pool(_) | Error::Halted(_)) if self.is_struck() => break,
                 Err(error) => return Err(format!("the job {:?} failed: {error}", job.name)),
@@ -257,7 +256,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Whether the disk has failed, or the process is dead. A full disk is an answer, and no reason to stop.
+    /// Whether the disk has failed or the process is dead. A full disk is an answer, and no failure.
     fn is_struck(&self) -> bool {
         let has_failed = self.may_fail && self.recorder.faults.struck() > 0;
         has_failed || self.recorder.death.is_over()

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const THREADS: usize = 3;
 const EVENTS: usize = 60;
-/// Nobody stops twice.
+/// No session stops twice.
 const ONCE: [u32; 3] = [0; 3];
 /// Runs that may be disturbed.
 const TRIES: usize = 20;
@@ -105,7 +105,7 @@ fn who_stops_goes_on_when_the_others_have_come_to_their_ends() {
         "{tries:?}"
     );
     assert!((0..TRIES).any(|_| course([0, 0, 0], ONCE) == [0, 1, 2]));
-    // Whoever goes on first stops a second time, and the two may go on in either order then.
+    // The session that goes on first stops again, and then the two may go on in either order.
     let tries: Vec<Vec<usize>> = (0..TRIES).map(|_| course([1, 1, 0], [1, 1, 0])).collect();
     let is_right = |course: &Vec<usize>| {
         let Some(rest) = course.strip_prefix(&[0, 1, 2]) else {
@@ -117,7 +117,7 @@ fn who_stops_goes_on_when_the_others_have_come_to_their_ends() {
     assert!(tries.iter().any(is_right), "{tries:?}");
 }
 
-/// Whoever waits for what somebody has who stopped lets him go on.
+/// A thread that waits for a stopped one lets it go on.
 #[test]
 fn nobody_waits_for_ever_for_one_who_has_stopped() {
     let is_free = Arc::new(AtomicBool::new(false));
@@ -168,7 +168,7 @@ fn the_same_seed_is_the_same_schedule() {
     assert!(courses.len() > 4, "other seeds, other schedules");
 }
 
-/// Nobody tells the scheduler that a thread waits for a lock whose holder does not have the turn.
+/// A thread waits for a lock whose holder does not have the turn, and the scheduler does not know.
 #[test]
 fn a_thread_that_blocks_does_not_stop_the_others() {
     for seed in 0..8 {

@@ -1,5 +1,5 @@
-//! Runs of Bullet: processes that are killed behind a store that nothing covers yet, and what the next one
-//! makes of it.
+//! Runs of Bullet in which a process is killed after a store that no fence covers yet, and the next process
+//! builds on it.
 
 use super::{Scenario, before_a_fence, plan, put};
 use crate::medium::image::Medium;
@@ -19,10 +19,10 @@ struct Story {
     name: &'static str,
     profile: Profile,
     before: fn(&mut Values) -> Calls,
-    /// What comes just before a fence in this file, which so many others follow.
+    /// The fault just before a fence of this file after which so many others come.
     fault: fn(u32) -> Fault,
     fence: (&'static str, usize),
-    /// What the next one does.
+    /// The calls of the next process.
     after: fn(&mut Values) -> Calls,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn all(medium: Medium) -> Vec<Scenario> {
         .iter()
         .filter(|_| medium == Medium::Pmem)
         .map(|story| Scenario::new(story.name, killed(story)));
-    // The short ones first.
+    // Short ones come first.
     killed.chain(drawn).collect()
 }
 
@@ -52,7 +52,7 @@ const STORIES: [Story; 11] = [
         name: "half a record of a transaction, and what another one lacks",
         profile: Profile::Variable,
         before: gleaned,
-        // All but a word that the next one has, too.
+        // Everything survives but a word that the next record has as well.
         fault: |last| Fault::Outage(last, 42),
         fence: ("heap/txn.rs", 2),
         after: |values| {
@@ -81,7 +81,7 @@ const STORIES: [Story; 11] = [
         name: "half an entry, and what another one lacks",
         profile: Profile::Variable,
         before: |values| vec![(0, put(values, 0, 20))],
-        // All but a word that the next entry has, too.
+        // Everything survives but a word that the next entry has as well.
         fault: |last| Fault::Outage(last, 26),
         fence: ("bullet/write.rs", 0),
         after: |values| vec![(0, Call::Get(0)), (0, put(values, 1, 20))],
@@ -110,7 +110,7 @@ const STORIES: [Story; 11] = [
         profile: Profile::Variable,
         before: gleaned,
         fault: Fault::Kill,
-        // Behind it are that of what it says, and that of its end.
+        // The fences of its contents and of its end come after it.
         fence: ("heap/txn.rs", 2),
         after: gleaned,
     },
@@ -156,7 +156,7 @@ const STORIES: [Story; 11] = [
     },
 ];
 
-/// Small writes of several keys, so many.
+/// `count` small writes of several keys.
 fn fill(values: &mut Values, count: usize) -> Calls {
     let keys = (0..count).map(|number| (number % 8) as Key);
     keys.map(|key| (0, put(values, key, 20))).collect()
@@ -166,15 +166,15 @@ fn read_all() -> Calls {
     (0..8).map(|key| (0, Call::Get(key))).collect()
 }
 
-/// A few keys, written and gleaned.
+/// Writes and gleans a few keys.
 fn gleaned(values: &mut Values) -> Calls {
     let mut calls = fill(values, 6);
     calls.push((0, Call::Reclaim));
     calls
 }
 
-/// Of the chunks that were a run, the first has an object that never counts, and the second one that does:
-/// nothing but what freed them has written the first one's header.
+/// A run of two chunks is freed. The first chunk gets an object that never counts, the second one that does.
+/// Only the freeing has written the header of the first.
 fn second_chunk(values: &mut Values) -> Calls {
     vec![
         (0, put(values, 2, CHUNK)),
@@ -187,7 +187,7 @@ fn second_chunk(values: &mut Values) -> Calls {
     ]
 }
 
-/// Values that need chunks of their own, replaced, removed, and what lies there afterwards.
+/// Replaces and removes values that need chunks of their own, and uses those chunks again.
 fn runs(values: &mut Values) -> Calls {
     vec![
         (0, put(values, 1, RUN)),
@@ -206,7 +206,7 @@ fn runs(values: &mut Values) -> Calls {
     ]
 }
 
-/// Everybody writes the same keys and gleans, so that several areas have transactions about one slot.
+/// All sessions write the same keys and glean, so that several areas have transactions about one slot.
 fn turns(values: &mut Values) -> Calls {
     let mut calls = Vec::new();
     for _ in 0..3 {
@@ -220,7 +220,7 @@ fn turns(values: &mut Values) -> Calls {
     calls
 }
 
-/// The run of a story.
+/// The run of a story, cut off at its fault.
 fn killed(story: &Story) -> Plan {
     let mut plan = plan(
         EngineKind::Bullet,

@@ -1,5 +1,5 @@
-//! Sessions that meet in the middle of something: each story with every event in which the first one may be
-//! left alone.
+//! Interleavings written by hand: sessions meet within their calls. Each is run with every event at which the
+//! first session may stop.
 
 use super::{FIXED, SMALL, Scenario, WIDE, part, plan, put};
 use crate::medium::image::Medium;
@@ -15,29 +15,29 @@ struct Interleaving {
     name: &'static str,
     engine: EngineKind,
     profile: Profile,
-    /// What session 0 has done before, what the others do, and what session 0 does.
+    /// The calls of session 0 before the others, those of the others, and those of session 0 meanwhile.
     story: fn(&mut Values) -> [Calls; 3],
-    /// After so many events each session stops; 0: not at all.
+    /// The events after which each session stops; 0: not at all.
     stops: [Range<u32>; 3],
-    /// After so many more it stops again, when it has gone on; 0: it does not.
+    /// The events after which it stops again; 0: it does not.
     again: [Range<u32>; 3],
-    /// Each of them so often: other things are left to chance, too.
+    /// Runs of each. They differ in what is random.
     times: u64,
-    /// Syncs that succeed from there on before one fails, on files; none: all do.
+    /// On files, the syncs that succeed before one fails. Empty: all succeed.
     syncs: Range<u32>,
 }
 
-/// Some records fill a block of its own size.
+/// Some records with values of this size fill a block.
 const EIGHTH: usize = 90;
 /// A value of several blocks.
 const LONG: usize = 1400;
 
-/// More than an entry of a log takes.
+/// A value too long for an entry of a log.
 const FAR: usize = 3000;
-/// More than there is room for in any pool of the lab.
+/// A value too long for any pool of the lab.
 const TOO_LONG: usize = 180 << 10;
 
-/// What a meeting is mostly like: it is had once, nobody stops twice, and nothing fails.
+/// Defaults: one run of each, no session stops twice, and nothing fails.
 const PLAIN: Interleaving = Interleaving {
     name: "",
     engine: EngineKind::Viper,
@@ -49,7 +49,7 @@ const PLAIN: Interleaving = Interleaving {
     syncs: 0..0,
 };
 
-/// More runs of a story than this have few images each.
+/// If there are more runs of the same calls than this, each has few images.
 const MANY: u64 = 20;
 
 /// All of them, on one medium.
@@ -79,7 +79,7 @@ pub(super) fn all(engine: EngineKind, medium: Medium) -> Vec<Scenario> {
             (plan.manner, plan.fault) = (Manner::Stops(*stops), *fault);
             plan.seed += 1000 * time;
             if *fault == Fault::None {
-                // Who goes on first when all have stopped is drawn.
+                // Which session goes on first when all have stopped is random.
                 let events = stops.first.iter().chain(&stops.again);
                 plan.seed += events.map(|&events| u64::from(events)).sum::<u64>();
             }
@@ -224,7 +224,7 @@ const INTERLEAVINGS: [Interleaving; 26] = [
         story: |values| {
             let before = vec![(0, put(values, 4, WIDE))];
             let mut first = vec![(0, Call::Get(4)), (0, put(values, 0, SMALL))];
-            // Two more blocks that are half garbage: what is moved fills a block as well.
+            // Two more blocks of which half is garbage: the moved records fill a block, too.
             first.extend([4, 5, 4, 6, 4, 4].map(|key| (0, put(values, key, WIDE))));
             first.extend([(0, Call::Tend), (0, put(values, 1, SMALL))]);
             let others = vec![
@@ -263,10 +263,10 @@ const INTERLEAVINGS: [Interleaving; 26] = [
             let others = vec![(1, Call::Checkpoint)];
             [before, others, vec![(0, put(values, 14, WIDE))]]
         },
-        // Between the write of a superblock's copy and its sync; what happens until then depends on the seed.
+        // Between the write of a copy of the superblock and its sync. The seed decides what comes before.
         stops: [340..350, 0..1, 0..1],
         times: 2,
-        // The first is the growing pool's own, then two of logs.
+        // The first sync is of the growing pool, the next two are of logs.
         syncs: 3..4,
         ..PLAIN
     },
@@ -287,7 +287,7 @@ const INTERLEAVINGS: [Interleaving; 26] = [
         name: "a block is emptied and used again while a commit marks in it",
         profile: Profile::Batch,
         story: |values| {
-            // Where key 0 is will be the middle of something else.
+            // Another record will lie across the place of key 0.
             let mut before = vec![(0, put(values, 1, SMALL)), (0, put(values, 0, SMALL))];
             before.extend([1, 2, 4, 1, 2, 4].map(|key| (0, put(values, key, WIDE))));
             let parts = vec![(0, None), part(values, 5, SMALL)];
@@ -472,7 +472,7 @@ const INTERLEAVINGS: [Interleaving; 26] = [
     },
 ];
 
-/// The last one of three keys is there all the time.
+/// The last of three keys is there all the time.
 fn cleared_and_put_again(values: &mut Values) -> [Calls; 3] {
     let before = [0, 1, 2].map(|key| (0, put(values, key, SMALL)));
     let exec = Exec {
@@ -485,21 +485,21 @@ fn cleared_and_put_again(values: &mut Values) -> [Calls; 3] {
     [before.into(), others, vec![(0, Call::Exec(exec))]]
 }
 
-/// The other way round: the transaction begins when the iteration is under way.
+/// The other way round: the transaction begins while the iteration is under way.
 fn iterated_while_cleared(values: &mut Values) -> [Calls; 3] {
     let [before, _, mut exec] = cleared_and_put_again(values);
     exec.iter_mut().for_each(|(session, _)| *session = 1);
     [before, exec, vec![(0, Call::Scan(0))]]
 }
 
-/// What fills a block and makes garbage of another one, and a round of compaction.
+/// Fills a block, makes another one garbage, and does a round of compaction.
 fn round(values: &mut Values) -> Calls {
     let mut calls: Calls = [1, 2, 3].map(|key| (0, put(values, key, WIDE))).into();
     calls.push((0, Call::Tend));
     calls
 }
 
-/// Key 0 lies in a block that is full.
+/// Puts key 0 into a block, and fills the block.
 fn buried(values: &mut Values) -> Calls {
     let others = (0..28).map(|number| 1 + number % 7);
     let keys = std::iter::once(0).chain(others);

@@ -1,4 +1,4 @@
-//! Runs written by hand, for states that drawn ones hardly ever come to.
+//! Runs written by hand, for states to which random runs hardly ever come.
 
 use super::call::{Call, Key, ValueId, Values};
 use super::profile::Profile;
@@ -18,9 +18,9 @@ mod interleavings;
 pub struct Scenario {
     /// What it is about.
     pub name: String,
-    /// What is called.
+    /// Its calls.
     pub plan: Plan,
-    /// Whether there are so many of the same story that some images of each are enough.
+    /// Whether there are many runs of the same calls, so that a few images of each are enough.
     pub is_one_of_many: bool,
 }
 
@@ -142,7 +142,7 @@ const SMALL: usize = 40;
 const WIDE: usize = 400;
 /// A value whose record, with a short key, fills a line.
 const LINE: usize = 38;
-/// What a power failure can leave of three such records is tried so often.
+/// How many images of a power failure after three such records are tried.
 const LIVES: u32 = 64;
 /// A value of the pool's fixed size.
 const FIXED: usize = 48;
@@ -168,14 +168,14 @@ fn marks_of_others(values: &mut Values) -> Vec<(u32, Call)> {
         (1, Call::Pipeline(parts)),
         (0, Call::Delete(0)),
         (0, Call::Reclaim),
-        // On files nothing is durable before somebody waits for it.
+        // On files nothing is durable before a session waits for it.
         (0, last),
     ]
 }
 
-/// The journals of these batches end pages, or nearly, so that their records are in the next one. Where a
-/// page is full, nothing but the journal's mark is left to be written into it by recovery; and the record
-/// that it removes is elsewhere.
+/// The journals of these batches end at the end of pages, or nearly there, so that their records are in the
+/// next page. Into a full page, recovery only writes the journal's mark; the record that it removes is
+/// elsewhere.
 fn journal_of_a_full_page(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = Vec::new();
     for filler in (0..5).map(|step| 20 + 45 * step) {
@@ -207,10 +207,10 @@ fn marks_of_the_dead(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Two long values leave a pool hardly any room; a block more or less would be another story. The blocks that
-/// are kept for compaction take what is alive in seven blocks, and the first one of the two records in the
-/// eighth, which has little garbage: key 8. It is removed, and the block where its copy was is emptied and
-/// freed. The other one, where its original is, stays as it is.
+/// Two long values leave a pool hardly any room, to the block. Compaction moves the live records of seven
+/// blocks into the reserved blocks, and the first of two records of the eighth, key 8, which has little
+/// garbage. Key 8 is removed, and the block with its copy is emptied and freed. The block with its original
+/// stays as it is.
 fn half_emptied_in_a_full_pool(values: &mut Values) -> Vec<(u32, Call)> {
     let long = [(10, 70_000), (11, 8_000), (12, WIDE)];
     let seven = (0..7).flat_map(|key| [(key, WIDE), (20, WIDE)]);
@@ -219,13 +219,13 @@ fn half_emptied_in_a_full_pool(values: &mut Values) -> Vec<(u32, Call)> {
     let all = long.into_iter().chain(seven).chain(eighth).chain(next);
     let mut calls: Vec<_> = all.map(|(key, bytes)| put(values, key, bytes)).collect();
     calls.extend([Call::Tend, Call::Delete(0), Call::Delete(8)]);
-    // What is moved next does not fit behind the copy.
+    // The next record to move does not fit behind the copy.
     calls.extend([13, 14, 13].map(|key| put(values, key, WIDE)));
     calls.extend([Call::Reclaim, Call::Reclaim]);
     calls.into_iter().map(|call| (0, call)).collect()
 }
 
-/// Key 0 lies in a block that is full and that a checkpoint covers.
+/// Key 0 is in a full block that a checkpoint covers.
 fn covered(values: &mut Values) -> Vec<(u32, Call)> {
     let others = (0..28).map(|number| 1 + number % 7);
     let mut calls: Vec<_> = std::iter::once(0)
@@ -236,7 +236,7 @@ fn covered(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Key 0 is removed, in the end.
+/// Key 0 is removed in the end.
 fn removal(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = covered(values);
     calls.push((0, Call::Delete(0)));
@@ -257,22 +257,22 @@ fn addition_after_a_close(values: &mut Values) -> Vec<(u32, Call)> {
     calls
 }
 
-/// Key 0 is changed in place, in the end.
+/// Key 0 is changed in place in the end.
 fn addition(values: &mut Values) -> Vec<(u32, Call)> {
     let mut calls = covered(values);
     calls.push((0, Call::Add(0, 1)));
     calls
 }
 
-/// Each of these takes a block of the log, so that it needs more segments than it begins with.
+/// Each of these puts takes a block of the log, so that it needs more segments.
 fn much(values: &mut Values) -> Vec<(u32, Call)> {
     (0..40)
         .map(|number| (0, put(values, number % 6, WIDE)))
         .collect()
 }
 
-/// The process dies when it has made and filled a segment of the log, before the segment's name is durable.
-/// The next process finds it, and may use it only when it is.
+/// The process dies after it has made and filled a segment of the log, before the segment's name is durable.
+/// The next process finds the segment, and must make the name durable before it relies on it.
 fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     let environment = Environment::of(&plan);
     let run = run::run(&plan, &environment, false).expect("a plan that runs");
@@ -290,9 +290,8 @@ fn cut_off_in_a_new_segment(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The process dies before the last fence, or sync, of a plan: what the last call has stored is in caches.
-/// The next process does what comes `between` and reads the key, and no crash after that may take back what
-/// was read.
+/// The process dies before the last fence, or sync, of a plan: the stores of the last call are in caches. The
+/// next process makes the calls `between` and reads the key. No crash after that may take back what was read.
 fn cut_off_and_read(mut plan: Plan, between: &[Call]) -> Plan {
     plan.fault = Fault::Kill(before_the_last_fence(&plan));
     let read = Call::Get(0);
@@ -347,8 +346,8 @@ fn before_a_fence(plan: &Plan, (file, others): (&str, usize)) -> u32 {
     event as u32
 }
 
-/// A process that removes everything dies before the fence of that. The next one finds in caches that nothing
-/// is left, and says so: no crash after that may bring a key back.
+/// A process that removes everything dies before the fence of that. The next process reads from caches that
+/// no key is left, and answers so: no crash after that may bring a key back.
 fn emptied_in_caches(engine: EngineKind) -> Scenario {
     let mut plan = plan(engine, Medium::Pmem, Profile::Variable, |values| {
         let puts = [0, 1].map(|key| (0, put(values, key, SMALL)));
@@ -359,15 +358,15 @@ fn emptied_in_caches(engine: EngineKind) -> Scenario {
     Scenario::new("caches alone know that everything was removed", plan)
 }
 
-/// Records of one line each, the first ones of a block.
+/// The first records of a block, of one line each.
 fn first_of_a_block(values: &mut Values) -> Vec<(u32, Call)> {
     let parts = (0..3).map(|key| part(values, key, LINE)).collect();
     vec![(0, Call::Pipeline(parts))]
 }
 
-/// Power fails before the fence of the first records of a block, and leaves each of what it can leave: some
-/// of the records, and not the word that opens the block. Its next life has the same lines. One record in the
-/// first of them must not be followed by what was cut off.
+/// Power fails before the fence of the first records of a block, with every image that it can leave: some of
+/// the records, and not the word that opens the block. The block's next life uses the same lines. Behind its
+/// first record, recovery must not find the remains of the life before.
 fn lives_that_were_begun(plan: Plan) -> impl Iterator<Item = Scenario> {
     let before = before_the_last_fence(&plan);
     (0..LIVES).map(move |kept| {
@@ -384,7 +383,7 @@ fn lives_that_were_begun(plan: Plan) -> impl Iterator<Item = Scenario> {
     })
 }
 
-/// Session 1 replaces key 0 and leaves: nobody else knows of its mark on the old record.
+/// Session 1 replaces key 0 and closes: no other session knows of its mark on the old record.
 fn marks_of_the_departed(values: &mut Values) -> Vec<(u32, Call)> {
     let calls = [
         put(values, 0, SMALL),
@@ -398,7 +397,7 @@ fn marks_of_the_departed(values: &mut Values) -> Vec<(u32, Call)> {
         (1, Call::Leave),
         (0, Call::Delete(0)),
         (0, Call::Reclaim),
-        // On files nothing is durable before somebody waits for it.
+        // On files nothing is durable before a session waits for it.
         (0, last),
     ]
 }
