@@ -5,12 +5,12 @@
 //!                                               │
 //!                                               └ from here on recovery finishes what is missing
 //! ```
-//! The journal is one record with every operation and its version, so it is there whole or not at all.
-//! Recovery applies a live journal again; operations carry their versions, so doing that twice changes
+//! The journal is one record with every operation and its version, so a crash keeps all of it or nothing.
+//! Recovery applies a live journal again; operations carry their versions, so a second application changes
 //! nothing. A batch of one operation needs no journal.
 //!
-//! Nothing may fail between the journal's fence and the last record: blocks for all of it are put aside
-//! first. While the keys are published one by one, their stripes say so and readers wait: nobody sees half
+//! Nothing may fail between the journal's fence and the last record, so the session reserves all blocks
+//! first. While it publishes the keys one by one, their stripes say so and readers wait: no reader sees half
 //! a batch.
 
 use super::block_table::State;
@@ -42,7 +42,7 @@ pub(super) enum JournalOp<'a> {
         key: &'a [u8],
         version: u64,
     },
-    /// Nothing up to this version counts.
+    /// Versions up to this one do not count.
     Clear {
         floor: u64,
     },
@@ -80,7 +80,7 @@ fn journal_op(into: &mut Vec<u8>, op: &JournalOp<'_>) {
     };
     assert!(
         key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX,
-        "a journal that no recovery would read"
+        "a journal has an operation that recovery would refuse"
     );
     for word in words {
         into.extend_from_slice(&word.to_le_bytes());
@@ -131,7 +131,7 @@ struct Step<'a> {
 }
 
 impl ViperSession {
-    /// The ticket of a batch that found everything as it wants it: what it found may not be durable yet.
+    /// The ticket of a batch that changes nothing: the state it found may not be durable yet.
     fn nothing_to_do(&self, stripes: &[StripeId]) -> Ticket {
         let found = stripes
             .iter()
@@ -154,11 +154,12 @@ impl ViperSession {
             "a batch is applied without the locks of its keys"
         );
         self.engine.healthy()?;
-        // One more: the clock of every stripe moves, so whoever looks at it before and after knows.
+        // One more than any version: every stripe's clock moves, so readers that compare it notice the
+        // change.
         let floor = clear.then(|| self.highest_version() + 1);
         assert!(
             floor.is_none_or(|floor| floor > self.engine.floor.load(Ordering::Acquire)),
-            "what was removed before would count again"
+            "a new floor is not above the old one: removed records would count again"
         );
         let clearing = floor.map(|floor| Clearing {
             floor,
@@ -213,7 +214,7 @@ impl ViperSession {
         Ok(steps)
     }
 
-    /// Takes as many free blocks as the batch can need at most.
+    /// Reserves as many free blocks as the batch can need at most.
     fn put_blocks_aside(&mut self, steps: &[Step<'_>], journaled: bool) -> Result<(), Error> {
         let bytes = |op: &BatchOp<'_>| match op {
             BatchOp::Put { key, value, .. } => (key.len(), Some(value.len())),
@@ -247,7 +248,7 @@ impl ViperSession {
         } else {
             None
         };
-        // From here on the batch happens: what fails now must not be built upon.
+        // The journal has committed the batch. After an error from here on, nothing may build upon the state.
         let result = self.held(|session| session.finish_steps(clearing, steps, stripes, journal));
         let result = result.unwrap_or_else(|panic| resume_unwind(panic));
         result.map_err(|error| match journal {
@@ -331,7 +332,7 @@ impl ViperSession {
         Ok(Ticket(self.last_ticket.0))
     }
 
-    /// Writes and fences the journal. From its fence on, the batch happens.
+    /// Writes and fences the journal. Its fence commits the batch.
     fn write_journal(&mut self, floor: Option<u64>, steps: &[Step<'_>]) -> Result<Old, Error> {
         assert!(
             floor.is_some() || steps.len() > 1,
@@ -386,7 +387,7 @@ impl ViperSession {
         })
     }
 
-    /// The highest version given out; every stripe is held.
+    /// The highest version given out. The caller holds every stripe.
     fn highest_version(&self) -> u64 {
         let stripes = &self.engine.stripes;
         stripes
@@ -400,7 +401,7 @@ impl ViperSession {
         self.write_floor(clearing.floor);
         let ordered = self.settle_and_fence();
         let forgotten = self.held(|session| {
-            // The index is emptied piece by piece: nobody is shown that some keys have gone and others are
+            // The index is emptied piece by piece. Readers wait, so none sees some keys gone and others still
             // there.
             session.counters().publishing.begin();
             stripes
@@ -411,12 +412,12 @@ impl ViperSession {
             forgotten
         });
         let forgotten = forgotten.unwrap_or_else(|panic| resume_unwind(panic));
-        // The floor is in force, whether the index knows it or not.
+        // The floor is in force, whether or not the index has followed.
         forgotten.map_err(|error| self.engine.halt(error))?;
         Ok(Ticket(self.last_ticket.0))
     }
 
-    /// Stores the floor: one aligned word, so the whole store goes at once or not at all.
+    /// Stores the floor, one aligned word: a crash keeps the whole store or nothing of it.
     fn write_floor(&mut self, floor: u64) {
         let word = floor_word(self.engine.pool.secret(), ROOT_AT, floor);
         let dirty = self.lane.store_word(ROOT_AT, word);
@@ -424,7 +425,7 @@ impl ViperSession {
         self.unfenced.add(flushed);
     }
 
-    /// Empties DRAM's view after the floor was fenced. Every stripe is held.
+    /// Empties DRAM's view after the fence of the floor. The caller holds every stripe.
     fn forget_everything(
         &mut self,
         clearing: &Clearing,
@@ -449,10 +450,10 @@ impl ViperSession {
     }
 }
 
-/// What removing everything needs to know from before it.
+/// State from before a removal of everything that the removal needs.
 struct Clearing {
     floor: u64,
-    /// Overflow blocks and their epochs: none of them will be reachable.
+    /// Overflow blocks and their epochs: all of them become unreachable.
     pieces: Vec<(u32, u32)>,
 }
 
@@ -471,7 +472,7 @@ impl super::Viper {
             .collect()
     }
 
-    /// Counts every record as garbage and lets go of every piece of a value, as the index is empty now.
+    /// Counts every record as garbage and retires every piece of a value, because the index is empty now.
     fn mark_all_dead(&self, pieces: &[(u32, u32)]) {
         for block in self.space.blocks.all() {
             let Some(entry) = self.space.blocks.get(block) else {
@@ -483,7 +484,7 @@ impl super::Viper {
                 entry.set_garbage((pages.room() * pages.count) as u32);
             }
         }
-        // Their pieces are among the overflow blocks.
+        // The pieces of queued values are among the overflow blocks.
         self.compaction.retired.forget_values();
         let pieces = pieces
             .iter()

@@ -1,4 +1,4 @@
-//! The block table: what DRAM knows of every block, and who may write it (V4, V5, V14).
+//! The block table: DRAM's state of every block, and who may write it (V4, V5, V14).
 //!
 //! Blocks are numbered by their place: block `n` starts at byte `n * block_bytes` of the pool. The table is
 //! rebuilt by recovery; nothing in it is persistent.
@@ -8,11 +8,11 @@
 //!    └──claim──> Overflow ──retire──grace──> Free
 //!    └──claim──> Checkpoint ──next checkpoint──> Free
 //! ```
-//! After a restart with an index checkpoint a block that the checkpoint knows begins as `Unverified`; it is
-//! sealed, and becomes `Sealed` once it has been read.
+//! After a restart with a checkpoint of the index, a block that the checkpoint knows begins as `Unverified`.
+//! It is sealed, and becomes `Sealed` once it has been read.
 //!
-//! A block reaches `Free` only after its free page word is durable (ordered before whatever is stored into
-//! it next) and no reader can still hold a location in it.
+//! A block becomes `Free` only when its free page word is durable (ordered before the next stores into it)
+//! and no reader can still hold a location in it.
 
 use super::compaction::hollow::Hollow;
 use super::layout::{Geometry, Kind};
@@ -33,7 +33,7 @@ const STEP_BYTES_MIN: u64 = 16 << 20;
 const POOL_PAGE: u64 = 4096;
 const CHUNK: usize = if cfg!(miri) { 1 << 6 } else { 1 << 14 };
 
-/// Where a block is in its life.
+/// The state of a block in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -49,16 +49,16 @@ pub(crate) enum State {
     Compacting = 4,
     /// A piece of a chained value.
     Overflow = 5,
-    /// As `Sealed`; a checkpoint says what is in it, and nobody has looked yet. Some of its records may have
-    /// been marked dead before the restart and be in the index all the same.
+    /// As `Sealed`; known from a checkpoint and not read since. The index may still hold some of its records
+    /// that were marked dead before the restart.
     Unverified = 6,
     /// A piece of the index checkpoint.
     Checkpoint = 7,
 }
 
 impl State {
-    /// The lives that blocks have: recovery and growth enter a block from outside, a session opens and seals
-    /// it, compaction empties it, and what nobody can be reading becomes free.
+    /// The transitions of a block. Recovery and growth enter it from outside, a session opens and seals it,
+    /// compaction empties it, and it becomes free once no reader can reach it.
     fn may_become(self, to: State) -> bool {
         use State::{Checkpoint, Compacting, Free, Open, Outside, Overflow, Sealed, Unverified};
         match (self, to) {
@@ -69,30 +69,31 @@ impl State {
             (Sealed, Compacting) => true,
             (Compacting, Sealed | Free) => true,
             (Overflow, Free) => true,
-            // What a checkpoint says of a block. Recovery may not take it after all, and its bytes may lie.
+            // These states come from a checkpoint, whose bytes may be wrong. Recovery may discard it and
+            // enter others.
             (Unverified | Checkpoint, _) => true,
             _ => false,
         }
     }
 }
 
-/// What DRAM knows of one block.
+/// DRAM's state of one block.
 #[derive(Default)]
 pub(crate) struct Block {
     /// state 0..8 | kind 8..16 | epoch 16..48
     word: AtomicU64,
     /// Bytes of records.
     filled: AtomicU32,
-    /// While the block is open: how far it is filled with records that are fenced. Pages count whole, in the
-    /// order in which they are filled.
+    /// While the block is open: bytes up to the last fenced record. Whole pages count, in the order in which
+    /// they are filled.
     written: AtomicU32,
     /// Bytes of dead records, and `slack`.
     garbage: AtomicU32,
     /// Room that counts as garbage because the block was sealed early.
     slack: AtomicU32,
-    /// Some record's key is not all in the block.
+    /// Part of some record's key lies outside the block.
     long_keys: AtomicBool,
-    /// Records in the block; 0 = nobody counted.
+    /// Records in the block; 0 = not counted.
     records: AtomicU32,
 }
 
@@ -126,11 +127,10 @@ impl Block {
         }
     }
 
-    /// Enters what the block is. Only its owner, or recovery, does so: see [`Block::swap`] for what others
-    /// may change.
+    /// Sets the block's state. Only its owner or recovery may call this; others use [`Block::swap`].
     ///
     /// # Panics
-    /// The block cannot be in that state next.
+    /// If the block cannot enter that state next.
     pub(crate) fn set(&self, info: Info) {
         let from = self.info().state;
         assert!(
@@ -142,7 +142,7 @@ impl Block {
         self.word.store(word, Ordering::Release);
     }
 
-    /// Moves on from `from`; false if the block is elsewhere by now.
+    /// Moves from `from` to `to`; false if the block has left `from`.
     pub(crate) fn advance(&self, from: Info, to: State) -> bool {
         self.swap(from, Info { state: to, ..from })
     }
@@ -192,13 +192,13 @@ impl Block {
         self.filled().saturating_sub(dead)
     }
 
-    /// Counts room as garbage.
+    /// Counts unused room as garbage.
     pub(crate) fn set_slack(&self, bytes: u32) {
         self.slack.store(bytes, Ordering::Relaxed);
         self.add_garbage(bytes);
     }
 
-    /// Whether some record's key lies with its value, and goes with it when the record is removed.
+    /// Whether some record's key lies with its value in overflow blocks, and is freed with it.
     pub(crate) fn has_long_keys(&self) -> bool {
         self.long_keys.load(Ordering::Relaxed)
     }
@@ -227,7 +227,7 @@ pub(crate) struct Blocks {
     geometry: Geometry,
     chunks: Box<[OnceLock<Box<[Block]>>]>,
     free: Mutex<FreeList>,
-    /// Blocks in the free list, for those who only want to know.
+    /// Length of the free list, readable without its lock.
     free_count: AtomicU64,
     /// Blocks that were claimed since the pool was opened.
     claims: AtomicU64,
@@ -243,7 +243,7 @@ pub(crate) struct Blocks {
 
 #[derive(Default)]
 struct FreeList {
-    /// Reused and fresh blocks, as a stack: the ones most recently written are likeliest in caches.
+    /// Reused and fresh blocks, as a stack: the most recently written ones are likeliest in caches.
     blocks: Vec<u32>,
     /// The extents' blocks, in order: (first, count).
     ranges: Vec<(u64, u64)>,
@@ -302,7 +302,7 @@ impl Blocks {
         u64::from(block) * self.geometry.block_bytes
     }
 
-    /// What is known of a block; `None` outside the pool.
+    /// The entry of a block; `None` outside the pool.
     #[inline]
     pub(crate) fn get(&self, block: u32) -> Option<&Block> {
         self.chunks
@@ -311,14 +311,14 @@ impl Blocks {
             .get(block as usize % CHUNK)
     }
 
-    /// Takes a new extent's blocks (or, at open, an old one's) into the table, as `Outside`.
+    /// Enters the blocks of an extent (a new one or, at open, an old one) as `Outside`.
     pub(crate) fn add_range(&self, at: u64, bytes: u64) -> std::ops::Range<u32> {
         let first = at.div_ceil(self.geometry.block_bytes);
         let count = ((at + bytes) / self.geometry.block_bytes).saturating_sub(first);
         let count = count.min(self.max_blocks.saturating_sub(first));
         assert!(
             first + count <= u64::from(u32::MAX) + 1 || count == 0,
-            "a block has a number of more than 32 bits"
+            "the number of a block has more than 32 bits"
         );
         for chunk in (first as usize / CHUNK)..=((first + count) as usize / CHUNK) {
             if let Some(cell) = self.chunks.get(chunk) {
@@ -365,11 +365,11 @@ impl Blocks {
         self.claims.load(Ordering::Relaxed)
     }
 
-    /// Gives a block back whose last life was `epoch`. After that fence no recovery needs anything of what is
-    /// in it.
+    /// Frees a block whose last life was `epoch`. After the fence `after`, recovery needs nothing in the
+    /// block.
     ///
     /// # Panics
-    /// The block is free already.
+    /// If the block is free already.
     pub(crate) fn release(&self, block: u32, epoch: u32, _after: &Ordered) {
         publishes!();
         let Some(entry) = self.get(block) else { return };
@@ -395,10 +395,10 @@ impl Blocks {
             .store(list.blocks.len() as u64, Ordering::Relaxed);
     }
 
-    /// Gives a block back that was claimed, and that nothing was written to.
+    /// Returns a claimed block in which no life has begun.
     ///
     /// # Panics
-    /// Something was.
+    /// If a life has begun.
     pub(crate) fn give_back(&self, block: u32) {
         publishes!();
         let Some(entry) = self.get(block) else { return };
@@ -414,7 +414,7 @@ impl Blocks {
             .wrapping_add(1)
     }
 
-    /// Takes `count` blocks from the free list, or none. `compaction` may dip into the reserve.
+    /// Takes `count` blocks from the free list, or none. `compaction` may use the reserve.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there are too few and the pool cannot grow.
@@ -444,16 +444,16 @@ impl Blocks {
         }
     }
 
-    /// Blocks that the pool grows by ahead of its writers: an eighth of it, so that a small pool does not get
-    /// much more room than it needs, within limits that keep growth rare.
+    /// Blocks by which the pool grows ahead of its writers: an eighth of the pool, so that a small one does
+    /// not get much more room than it needs, within limits that keep growth rare.
     pub(crate) fn step(&self) -> u64 {
         let least = STEP_BYTES_MIN.min(self.chunk_bytes);
         let bytes = (self.total() * self.geometry.block_bytes / 8).clamp(least, self.chunk_bytes);
         bytes / self.geometry.block_bytes
     }
 
-    /// Grows the pool by part of a step (at least `blocks` blocks): somebody is waiting. One thread does it;
-    /// others wait for it.
+    /// Grows the pool by part of a step (at least `blocks` blocks), because a writer is waiting. One thread
+    /// grows the pool; others wait for it.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
@@ -461,8 +461,8 @@ impl Blocks {
         self.grow_one_at_a_time(blocks.max(self.step() / 4), blocks, false)
     }
 
-    /// Grows before anybody needs it, and touches its pages before anybody can get them: a first touch costs
-    /// more than a put. On files that would only spend DRAM early.
+    /// Grows before writers need the room, and touches the new pages before writers can get them: a first
+    /// touch costs more than a put. On files a touch would only spend DRAM early, so there it is skipped.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; nothing changed.
@@ -495,7 +495,7 @@ impl Blocks {
     }
 
     fn grow_alone(&self, wanted: u64, least: u64, touch: bool) -> Result<(), Error> {
-        // Extents go by whole pages of the pool, whatever a block has.
+        // Extents are whole pages of the pool, whatever the size of a block.
         let bytes = |blocks: u64| (blocks * self.geometry.block_bytes).next_multiple_of(POOL_PAGE);
         let (wanted, least) = (bytes(wanted), bytes(least));
         let align = self.geometry.block_bytes;
@@ -519,14 +519,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// Empties the free list: what is free is found once more.
+    /// Empties the free list; the caller finds the free blocks anew.
     pub(super) fn forget_free(&self) {
         self.free.lock().blocks.clear();
         self.free_count.store(0, Ordering::Relaxed);
     }
 
-    /// Puts blocks with room on the medium into the free list, with the epoch that each goes on from. The
-    /// first ones are claimed first.
+    /// Adds blocks with room on the medium to the free list, each with its last epoch. The first ones are
+    /// claimed first.
     pub(super) fn add_free(&self, blocks: impl DoubleEndedIterator<Item = (u32, u32)>) {
         let mut list = self.free.lock();
         for (block, epoch) in blocks.rev() {

@@ -3,8 +3,8 @@
 //! The pieces are fenced before the record that points at them is written: a record that verifies has its
 //! whole value. Pieces that no live record reaches are free blocks to recovery.
 //!
-//! Values are large, so nobody copies one without need: it is streamed from where the caller has it, and read
-//! to where the caller wants it, and verified there.
+//! Values are large, so they are not copied without need. A writer streams a value from the caller's memory;
+//! a reader copies it to the caller's buffer and verifies it there.
 
 use super::block_table::{Info, State};
 use super::layout::{ChainHead, Kind, OVERFLOW_HEAD};
@@ -13,7 +13,7 @@ use super::session::ViperSession;
 use crate::error::Error;
 use everdram_pm::LINE;
 
-// The data of a piece starts a line, so the caller's bytes are whole lines but for the last ones.
+// The data of a piece starts a line, so the caller's bytes are whole lines except the last ones.
 const _: () = assert!(OVERFLOW_HEAD == LINE);
 
 /// Writes `key` and `value`, one after the other, as a chain.
@@ -50,7 +50,7 @@ pub(super) fn write(session: &mut ViperSession, key: &[u8], value: &[u8]) -> Res
     })
 }
 
-/// Bytes `from .. to` of `key` and `value`, one after the other; where the key has some of them, in `joined`.
+/// Bytes `from .. to` of `key` and `value`, one after the other; in `joined` if some of them are the key's.
 fn part<'a>(
     key: &[u8],
     value: &'a [u8],
@@ -103,16 +103,16 @@ fn write_piece(session: &mut ViperSession, block: u32, state: State, head: Chain
     }
 }
 
-/// Pieces that a [`Stream`] leaves unfenced: what waits for a fence may take memory.
+/// Pieces that a [`Stream`] writes between fences: unfenced data may take memory.
 const STREAM_UNFENCED: u32 = 64;
 
-/// A chain that is written as its bytes come, by whoever does not have them all in one place.
+/// A chain that is written as its bytes come, for a caller that does not have all of them at once.
 pub(super) struct Stream<'a> {
     session: &'a mut ViperSession,
-    /// What the blocks are in the block table.
+    /// The state of its blocks in the block table.
     state: State,
     name: u64,
-    /// Blocks that were written, and their lives.
+    /// Blocks written so far, and their lives.
     written: Vec<(u32, u32)>,
     /// The block of the piece that is being filled.
     next: u32,
@@ -138,9 +138,9 @@ impl<'a> Stream<'a> {
     /// Adds words, little-endian.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; [`Stream::give_up`] is all that is left to do.
+    /// [`Error::NoSpace`]; the caller can then only call [`Stream::give_up`].
     pub(super) fn push(&mut self, words: &[u64]) -> Result<(), Error> {
-        // Whole words fill a piece, whose room is a multiple of theirs.
+        // The room of a piece is a multiple of a word, so whole words fill it.
         let room = self.session.engine.space.geometry.overflow_room() as usize / 8;
         let mut words = words;
         while !words.is_empty() {
@@ -157,7 +157,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Writes the piece that is full; another one follows.
+    /// Writes the full piece and begins the next one.
     fn turn(&mut self) -> Result<(), Error> {
         let following = take_one(self.session)?;
         self.write_piece(following);
@@ -197,7 +197,7 @@ impl<'a> Stream<'a> {
         (chain, self.written)
     }
 
-    /// Lets go of everything that was written.
+    /// Frees everything that was written.
     pub(super) fn give_up(self) {
         let ordered = self.session.settle_and_fence();
         let blocks = &self.session.engine.space.blocks;
@@ -247,7 +247,7 @@ mod tests {
         (0..count).map(|byte| (byte * 31 + salt) as u8).collect()
     }
 
-    /// Reads a whole chain, behind what is in `into`.
+    /// Appends a whole chain to `into`.
     fn read(session: &ViperSession, chain: &Chain, into: &mut Vec<u8>) -> Result<(), Error> {
         let reader = session.engine.reader();
         let mut pieces = Pieces::new(&reader, chain);
@@ -255,7 +255,7 @@ mod tests {
         Ok(())
     }
 
-    /// Writes a chain into blocks full of ones; looks at each byte of it, and reads it.
+    /// Writes a chain into blocks full of ones, checks each of its bytes, and reads it back.
     fn write_and_look(session: &mut ViperSession, key: &[u8], value: &[u8]) {
         let viper = Arc::clone(&session.engine);
         let region = viper.pool.region();
@@ -311,7 +311,7 @@ mod tests {
             3 * room,
         ] {
             for key in [0, 1, 64, room - 1, room, room + 70] {
-                // The values lie in memory as callers have them: anywhere.
+                // Callers have values at any address.
                 let held = bytes(value + 7, 3);
                 let place = (value + key) % 7;
                 write_and_look(&mut session, &bytes(key, 5), &held[place..place + value]);
@@ -319,8 +319,8 @@ mod tests {
         }
     }
 
-    /// What was read of a value is no use once a piece of it turns out to be damaged, and somebody might take
-    /// it for the value: the caller's buffer is as it was.
+    /// A caller could take part of a damaged value for the whole one. On an error its buffer must be as it
+    /// was.
     #[test]
     fn nothing_of_a_damaged_value_is_left_with_the_caller() {
         let mut session = session();
@@ -353,7 +353,7 @@ mod tests {
         assert!(into == value);
     }
 
-    /// A record may say anything of its chain; what it says costs memory only as far as there are pieces.
+    /// A record may claim any chain. Reading it costs memory only for pieces that exist.
     #[test]
     fn a_record_that_claims_too_much_takes_little_memory() {
         let mut session = session();

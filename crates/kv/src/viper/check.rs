@@ -1,5 +1,5 @@
-//! `check`: walks the whole pool and verifies every checksum and invariant; changes nothing.
-//! And what viper tells about its pool: geometry, blocks and how full they are.
+//! `check`: walks the whole pool and verifies every checksum and invariant; changes nothing. And viper's part
+//! of an inspection: geometry, blocks and how full they are.
 
 use super::Viper;
 use super::block_table::{Info, State};
@@ -14,7 +14,7 @@ use crate::error::{Error, corrupt};
 use crate::stats::{CheckReport, Finding, Inspection, KindCount};
 use std::sync::atomic::Ordering;
 
-/// A block that is being written may look torn once; not three times at one place.
+/// A block may look torn while a session writes it, but not in every one of these tries.
 const TRIES: usize = 3;
 
 pub(super) fn check(viper: &Viper) -> Result<CheckReport, Error> {
@@ -91,8 +91,7 @@ fn check_block(
     Ok(())
 }
 
-/// As [`check_block`], of a block that is damaged: finds all that is wrong with it. `error` is the first of
-/// that.
+/// As [`check_block`], for a damaged block: lists everything wrong with it. `error` is the first finding.
 fn check_damaged(
     viper: &Viper,
     slot: &Slot,
@@ -149,7 +148,7 @@ fn check_damaged(
     Ok(())
 }
 
-/// An unmarked record is the one the index points to, or a newer one of its key is on its way.
+/// An unmarked record is the one the index points to, or a writer is replacing it.
 fn check_live(
     viper: &Viper,
     slot: &Slot,
@@ -160,7 +159,7 @@ fn check_live(
         return Ok(());
     }
     let reader = viper.reader();
-    // Pieces of a value are let go with their record.
+    // The pin covers the pieces of the value, which are retired with their record.
     let _pin = slot.pin();
     let mut buffer = Vec::new();
     let key = reader.key(&visited.record, visited.bytes, &mut buffer)?;
@@ -183,7 +182,7 @@ fn check_live(
         }
         _ if viper.stripes.is_locked(viper.stripe(hash)) => Ok(()),
         Some((_, _, newer)) if newer.stamp.order() > visited.record.stamp.order() => {
-            // Its mark may have been set since the block was copied.
+            // A session may have marked it since the block was copied.
             let spot = reader.spot(visited.at)?;
             let mark = reader.mark_of(&spot);
             match reader.marks(mark.at, mark.epoch)? & mark.bit {
@@ -205,7 +204,7 @@ fn check_live(
     }
 }
 
-/// Adds what only viper knows.
+/// Adds the fields that only viper has.
 pub(super) fn describe(space: &Space, inspection: &mut Inspection) {
     let geometry = &space.geometry;
     let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));

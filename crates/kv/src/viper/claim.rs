@@ -1,16 +1,16 @@
-//! A claim: the block that one session writes records of one kind into (the paper's client and its VBlock).
+//! A claim: the block into which one session writes records of one kind (the paper's client and its VBlock).
 //!
-//! Records are packed one after another, here in DRAM, and streamed out together when the fence comes
-//! ([`Claim::settle`]): a locked instruction waits for whatever was streamed before it, and each write that
-//! is submitted takes a lock. The last, partly filled line stays here; the next record rewrites it with the
-//! same first bytes. Only the claim's owner writes record lines, so nothing is lost by that; deaths are
-//! marked in the page header, which is never streamed.
+//! Records are packed one after another in DRAM and streamed out together before the fence
+//! ([`Claim::settle`]): a locked instruction waits for everything streamed before it, and each submitted
+//! write takes a lock. The last, partly filled line stays here; the next record rewrites it with the same
+//! first bytes. Only the claim's owner writes record lines, so the rewrite loses nothing. Marks go to the
+//! page header, which is never streamed.
 //!
-//! Opening a block takes one fence of its own, so that recovery never sees a page word of the new life above
-//! a header of the old one: headers first, fence, then the page word of page 0, which travels under the
-//! fence of the first record.
+//! Opening a block takes a fence of its own: headers first, fence, then the page word of page 0, which the
+//! fence of the first record covers. Without it, recovery could see a page word of the new life above a
+//! header of the old one.
 //!
-//! Clients spread over DIMMs (section 3.1): each block starts at the page that its number and epoch pick, and
+//! Clients spread over DIMMs (section 3.1): a block's number and epoch pick the page at which it starts, and
 //! recovery walks the pages in the same order.
 
 use super::block_table::{Blocks, Info, State};
@@ -18,9 +18,9 @@ use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};
 use everdram_pm::Unfenced;
 use everdram_pm::{LINE, Lane};
 
-/// Scratch memory above this is given back after use.
+/// Scratch memory above this size is freed after use.
 pub(super) const SCRATCH_KEEP: usize = 1 << 20;
-/// Bytes of records that wait for the fence at most: then they are streamed without it.
+/// Bytes of records that wait for the fence at most; more are streamed before it.
 const STAGED_MAX: usize = 4096;
 
 /// The order in which a block's pages are filled.
@@ -36,7 +36,7 @@ pub(crate) struct Claim {
     epoch: u32,
     /// First byte of the block.
     at: u64,
-    /// How many pages were begun before the current one.
+    /// Pages begun before the current one.
     turn: u64,
     /// First byte of the current page.
     page: u64,
@@ -46,19 +46,19 @@ pub(crate) struct Claim {
     filled: u32,
     /// Records in the block so far.
     records: u32,
-    /// The bytes of the page before `fill`, from the beginning of a line on that was not streamed whole.
+    /// Bytes of the page up to `fill`, from the first line that was not streamed whole.
     staged: Vec<u8>,
     /// `staged` has bytes that were not streamed yet.
     unsettled: bool,
-    /// Records were written that no fence covers yet.
+    /// Some records are not covered by a fence yet.
     unfenced_records: bool,
-    /// Room that is left because the block was sealed early; see [`Pages::slack`].
+    /// Unused room, because the block was sealed early; see [`Pages::slack`].
     slack: u32,
 }
 
 impl Claim {
-    /// Opens a block that the caller took from the free list: writes its headers, fences them (with all of
-    /// `unfenced`); the page word of page 0 stays in `unfenced`.
+    /// Opens a block that the caller took from the free list. Writes its headers and fences them with all of
+    /// `unfenced`; leaves the page word of page 0 in `unfenced`.
     pub(crate) fn open(
         blocks: &Blocks,
         geometry: &Geometry,
@@ -146,7 +146,7 @@ impl Claim {
         self.fill = self.pages.header;
     }
 
-    /// Where a record of `bytes` will go, moving on to the next page if need be; `None`: the block is full.
+    /// The place of the next record of `bytes`, on the next page if need be; `None`: the block is full.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -164,8 +164,7 @@ impl Claim {
         Some(self.page_at() + self.fill)
     }
 
-    /// Writes the record of whole words that `build` adds to what it is given, to where [`Claim::place`]
-    /// said.
+    /// Writes the record, of whole words, that `build` appends, to the place that [`Claim::place`] returned.
     #[inline]
     pub(crate) fn append(
         &mut self,
@@ -182,12 +181,15 @@ impl Claim {
         }
     }
 
-    /// The page has a record more.
+    /// Counts a record of `bytes` bytes.
     fn count(&mut self, bytes: usize) {
         self.fill += bytes as u64;
         self.filled += bytes as u32;
         self.records += 1;
-        debug_assert!(bytes != 0 && bytes.is_multiple_of(8), "records are words");
+        debug_assert!(
+            bytes != 0 && bytes.is_multiple_of(8),
+            "a record is not whole words"
+        );
         debug_assert!(
             self.fill <= self.pages.bytes,
             "a record reaches over the end of its page"
@@ -195,7 +197,7 @@ impl Claim {
         self.unfenced_records = true;
     }
 
-    /// Streams what is staged, the partly filled line too, so that a fence covers every record.
+    /// Streams the staged bytes, with the partly filled line, so that a fence covers every record.
     #[inline]
     pub(crate) fn settle(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         if self.unsettled {
@@ -209,7 +211,7 @@ impl Claim {
         let partial = self.staged.len() - whole;
         debug_assert!(
             at.is_multiple_of(LINE),
-            "a line is streamed from its middle on"
+            "a stream begins in the middle of a line"
         );
         if partial != 0 {
             self.staged.resize(whole + LINE as usize, 0);
@@ -223,8 +225,8 @@ impl Claim {
         self.unsettled = false;
     }
 
-    /// Ends the current page. A tail word says that everything before it verifies, so records that are not
-    /// fenced yet are fenced first. Tail words of earlier pages are fenced by then, too.
+    /// Ends the current page. A tail word says that everything before it verifies, so unfenced records are
+    /// fenced first. Tail words of earlier pages are fenced by then, too.
     fn finish_page(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.settle(lane, unfenced);
         self.staged.clear();
@@ -238,21 +240,25 @@ impl Claim {
         unfenced.add(lane.flush(dirty));
     }
 
-    /// Everything settled so far was fenced.
+    /// Notes that a fence covers everything settled so far.
     #[inline]
     pub(crate) fn fenced(&mut self, blocks: &Blocks) {
-        debug_assert!(!self.unsettled, "fenced, and not streamed yet");
+        debug_assert!(
+            !self.unsettled,
+            "a fence came before the staged records were streamed"
+        );
         if std::mem::take(&mut self.unfenced_records)
             && let Some(entry) = blocks.get(self.block)
         {
-            // Whoever lists the block for a checkpoint of the index waits for the writers of these records to
-            // publish them.
+            // A checkpoint of the index that lists the block waits until the writers of these records publish
+            // them.
             let bytes = self.turn * self.pages.bytes + self.fill;
             entry.set_written(bytes as u32);
         }
     }
 
-    /// Writes the tail words of the current and all later pages; [`Claim::sealed`] comes next.
+    /// Writes the tail words of the current and all later pages. The caller fences, then calls
+    /// [`Claim::sealed`].
     pub(crate) fn seal(&mut self, lane: &mut Lane, unfenced: &mut Unfenced) {
         self.slack = self.pages.slack(self.turn, self.fill) as u32;
         self.finish_page(lane, unfenced);

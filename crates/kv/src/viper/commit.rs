@@ -1,9 +1,8 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! If what a put replaces turns out to be damaged, the put replaces it all the same: of two records of a key
-//! the newer one counts, also if the older one cannot be marked, or even be read. Any other error half-way
-//! halts the engine: what is in the pool then is what a crash could have left, and the next recovery settles
-//! it, as long as nothing is built upon it.
+//! A put also replaces a damaged record: the newer of two records of a key counts, even if the older one
+//! cannot be marked or read. Any other error half-way halts the engine. The pool is then in a state that a
+//! crash could have left; the next recovery settles it, as long as nothing is built upon it.
 
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
@@ -22,25 +21,25 @@ use everdram_pm::Ordered;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 impl ViperSession {
-    /// Fences and publishes everything submitted; gives the stripes back. No single write can be refused
-    /// here: this may be the commit of a call that has nothing to do with it, and whoever submitted it would
-    /// not hear of that.
+    /// Fences and publishes everything submitted; releases the stripes. It never refuses a single write: the
+    /// call that commits may have nothing to do with that write, and its submitter would not learn of the
+    /// refusal.
     ///
     /// # Errors
-    /// The medium has failed, or the engine has halted: nobody knows what became of what was submitted.
+    /// The medium failed, or the engine halted: the fate of the submitted writes is unknown.
     pub(super) fn commit_all(&mut self) -> Result<(), Error> {
         assert!(!self.pending.is_empty(), "a commit of nothing");
         let mut pending = std::mem::take(&mut self.pending);
         if let Err(error) = self.engine.healthy() {
-            // Nothing of it was shown to anybody, and nothing more is written.
+            // Other sessions have seen none of these writes, and the pool gets no more.
             for write in &pending {
                 self.engine.stripes.unlock(write.stripe);
             }
             return Err(error);
         }
         let result = self.held(|session| session.commit_these(&mut pending));
-        // Half a commit must not be built upon: the engine halts before anybody else gets the stripes, and
-        // the next open sorts it out.
+        // Half a commit must not be built upon. The engine halts before other sessions get the stripes, and
+        // the next open settles it.
         let result = result.map(|done| done.map_err(|error| self.engine.halt(error)));
         let ordered = self.unfenced.last();
         for write in &pending {
@@ -55,9 +54,9 @@ impl ViperSession {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Does something while nobody takes the block away that a record lies in which it marks: from before the
-    /// first mark until the index and the counts have followed. If it panics the engine takes no more writes;
-    /// what it held is for the caller to give back, so that nobody waits for this thread.
+    /// Runs `work` while no thread frees a block in which it marks records: from before the first mark until
+    /// the index and the counts have followed. If `work` panics, the engine takes no more writes; the caller
+    /// releases what it holds, so that no session waits for this thread.
     pub(super) fn held<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> std::thread::Result<T> {
         self.slot.hold();
         let result = catch_unwind(AssertUnwindSafe(|| work(self)));
@@ -74,7 +73,7 @@ impl ViperSession {
                 self.mark(old)?;
             }
         }
-        // It is looked up what the records replace while they are on their way to the medium.
+        // The session looks up the replaced records while the new ones are on their way to the medium.
         self.settle();
         match pending {
             [one] => self.resolve(one),
@@ -88,7 +87,8 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Finds out what several writes replace, as far as that is easy: the look-ups wait for memory together.
+    /// Looks up the records that several writes replace, as far as the fast path can, waiting for memory
+    /// together.
     fn resolve_together(&mut self, pending: &mut [Pending]) {
         let ViperSession {
             engine,
@@ -100,7 +100,7 @@ impl ViperSession {
         } = self;
         let is_unknown = |write: &Pending| matches!(write.old, Replaced::Unknown { .. });
         let unknown = pending.iter().filter(|write| is_unknown(write));
-        // One pin from here on: what the index offers stays what it is.
+        // One pin covers all keys: the index's candidates stay valid under it.
         let pin = slot.pin();
         ahead.start(engine, &pin, unknown.map(|write| write.hash), What::Head);
         let unknown = pending.iter_mut().filter(|write| is_unknown(write));
@@ -112,7 +112,7 @@ impl ViperSession {
         }
     }
 
-    /// Finds out what a write replaces.
+    /// Looks up the record that a write replaces.
     #[inline]
     fn resolve(&mut self, write: &mut Pending) {
         if let Replaced::Unknown { .. } = write.old {
@@ -138,17 +138,17 @@ impl ViperSession {
         self.mark_old_dead(write)
     }
 
-    /// Says what reads of the write's key depend on.
+    /// Sets the ticket that reads of the write's key depend on.
     #[inline(always)]
     fn stamp(&self, write: &Pending, ordered: &Ordered) {
         let engine = &self.engine;
-        // A copy that compaction made needs no stamp: until it is durable, the original is still there.
+        // Compaction's copies need no stamp: the original stays until the copy is durable.
         if !engine.durable_at_fence && !write.moved {
             engine.stripes.set_stamp(write.stripe, ordered);
         }
     }
 
-    /// Swings the index entry of a write.
+    /// Points the index entry to the new record, inserts it or removes it.
     #[inline(always)]
     fn repoint(&mut self, write: &Pending, ordered: &Ordered) -> Result<(), Error> {
         let old = write.old().map(|old| old.location);
@@ -178,7 +178,7 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks the record dead that a published write replaced, and counts.
+    /// Marks the record dead that a published write replaced, and updates the counters.
     #[inline(always)]
     fn mark_old_dead(&mut self, write: &Pending) -> Result<(), Error> {
         if write.moved {
@@ -232,7 +232,7 @@ impl ViperSession {
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
             Ok(location) => {
                 if self.pending.is_empty() {
-                    // As a rule it stays alone: the fence comes soon, and no lock before it.
+                    // Usually it stays the only one: its fence comes soon, with no other lock before it.
                     self.settle();
                 }
                 self.submit_pending(Pending {
@@ -260,7 +260,7 @@ impl ViperSession {
             self.pending
                 .iter()
                 .all(|other| other.stripe != write.stripe),
-            "two writes wait under one lock, which the first to be published gives back"
+            "two writes are pending under one lock, which the first to be published releases"
         );
         self.pending.push(write);
         if self.pending.len() >= PENDING_MAX {
@@ -271,7 +271,7 @@ impl ViperSession {
     }
 }
 
-/// The key of a write that does not know yet what it replaces.
+/// The key of a write whose replaced record is not looked up yet; otherwise empty.
 #[inline]
 fn key_of<'k>(old: &Replaced, keys: &'k [u8]) -> &'k [u8] {
     match *old {

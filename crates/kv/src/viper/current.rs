@@ -1,4 +1,4 @@
-//! The record that a write replaces: looked up under the key's lock, with what marking it dead takes.
+//! The record that a write replaces: looked up under the key's lock, with the place of its mark.
 
 use super::Viper;
 use super::block_table::State;
@@ -31,8 +31,8 @@ impl ViperSession {
         Ok(Some((replaceable(engine, hash, &hit, scratch)?, hit.2)))
     }
 
-    /// As [`ViperSession::find`], for a write that does not ask what the value was: `scratch` holds nothing
-    /// of use afterwards.
+    /// As [`ViperSession::find`], for a write that does not need the old value. Leaves nothing useful in
+    /// `scratch`.
     #[inline(always)]
     pub(super) fn locate_old(&mut self, hash: KeyHash, key: &[u8]) -> Result<Option<Old>, Error> {
         let ViperSession {
@@ -47,9 +47,9 @@ impl ViperSession {
         }
     }
 
-    /// As [`ViperSession::locate_old`], where that met damage: a record of the key whose mark word does not
-    /// verify; or none, if no record of the key can be read. Its entry, if it has one, stays then, and is
-    /// passed over.
+    /// As [`ViperSession::locate_old`], after that met damage: a record of the key whose mark word does not
+    /// verify, or `None` if no record of the key can be read. An entry of the key in the index then stays,
+    /// and look-ups pass over it.
     #[cold]
     pub(super) fn locate_damaged(&mut self, hash: KeyHash, key: &[u8]) -> Option<Old> {
         let ViperSession {
@@ -72,7 +72,7 @@ impl ViperSession {
     }
 }
 
-/// As [`ViperSession::locate_old`], of a key whose place [`Ahead`](super::read::Ahead) has found under the
+/// As [`ViperSession::locate_old`], for a key whose place [`Ahead`](super::read::Ahead) has found under the
 /// same pin.
 #[inline(always)]
 pub(super) fn locate_at(
@@ -92,8 +92,8 @@ pub(super) fn locate_at(
     }
 }
 
-/// What a write of `key` replaces if all is as usual: the first record that the index offers is an ordinary
-/// one of the key, or it offers none. `None` says nothing: look thoroughly.
+/// The record that a write of `key` replaces, in the usual case: the index's first candidate is an ordinary
+/// record of the key, or there is no candidate. `None` decides nothing: the caller takes the slow path.
 #[inline(always)]
 fn locate_fast(
     engine: &Viper,
@@ -110,10 +110,9 @@ fn locate_fast(
     ordinary(engine, location.get() * UNIT, hash, key, scratch).map(Some)
 }
 
-/// What replacing the record at `at` takes, which the index has offered for `key` under the present pin, if
-/// it is an ordinary one of it. `None` says nothing. This is [`locate`] and [`replaceable`] in a straight
-/// line: to hand on what was found, and errors, from one function to the next would cost as much as to find
-/// it.
+/// The [`Old`] of the record at `at`, which the index offers for `key` under the present pin, if it is an
+/// ordinary one of `key`. `None` decides nothing. This is [`locate`] and [`replaceable`] in a straight line:
+/// passing results and errors from function to function would cost as much as the search.
 #[inline(always)]
 fn ordinary(
     engine: &Viper,
@@ -124,7 +123,7 @@ fn ordinary(
 ) -> Option<Old> {
     let reader = engine.reader();
     let spot = reader.try_spot(at)?;
-    // Whether records of a block are alive that nobody has verified takes a look of its own.
+    // Whether a record of an unverified block is alive takes a separate look.
     if spot.info.state == State::Unverified {
         return None;
     }
@@ -158,7 +157,8 @@ fn locate_slow(
         .transpose()
 }
 
-/// The version to show of a record: the key's clock where edits in place keep the record's own.
+/// The version to show of a record. Edits in place leave the record's own as it is, so these show the key's
+/// clock.
 #[inline(always)]
 fn shown_version(engine: &Viper, hash: KeyHash, spot: &Spot, record: &Record) -> u64 {
     match spot.info.kind == Kind::FixedEdited {
@@ -167,7 +167,7 @@ fn shown_version(engine: &Viper, hash: KeyHash, spot: &Spot, record: &Record) ->
     }
 }
 
-/// What replacing a found record takes.
+/// The [`Old`] of a found record.
 fn replaceable(
     engine: &Viper,
     hash: KeyHash,
@@ -175,7 +175,7 @@ fn replaceable(
     scratch: &[u8],
 ) -> Result<Old, Error> {
     let reader = engine.reader();
-    // Whoever replaces it will have to mark it dead: damage shows here, before anything of it changes.
+    // The writer will have to mark the record dead. Damage of the mark shows here, before anything changes.
     let mark = reader.verified_mark_of(spot)?;
     let chained = record.kind.is_chained();
     Ok(Old {

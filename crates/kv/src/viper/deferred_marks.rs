@@ -1,24 +1,23 @@
-//! Pages whose marks are in the cache alone, on media where a flush costs more than a line.
+//! Pages whose marks are only in the cache, on media where a flush costs more than a line.
 //!
-//! On files a flushed mark is a line in the redo log, and a page that the next checkpoint writes: twenty
-//! times the bytes of a small record. So a session does not flush the marks it puts on replaced records
-//! there. A crash that loses one leaves two records of which the newer wins, however many there are. Only one
-//! thing needs them: a record that was *removed* is the tombstone of its predecessors, and before compaction
-//! drops it, their marks must be durable.
+//! On files a flushed mark costs a line in the redo log and a page in the next checkpoint: twenty times the
+//! bytes of a small record. So sessions there do not flush the marks of replaced records. After a crash that
+//! loses marks, recovery finds several records of a key, and the newest wins. One case needs the marks: a
+//! record that was *removed* is the tombstone of its predecessors. Before compaction drops it, their marks
+//! must be durable.
 //!
 //! Invariants:
-//! - A page is noted after its mark was stored and before the key's lock is given back, a removal before its
-//!   own mark is stored. So whoever finds a removed record, and takes the notes then, has the pages of all
-//!   its predecessors.
-//! - Notes that somebody has taken stay *in flight* until he shows the fence that covers their marks. Whoever
-//!   else takes notes meanwhile gets those in flight as well: they are not durable yet. Without such a fence
-//!   they go back.
-//! - What was removed before the store was opened has no such predecessors: recovery makes the marks that it
+//! - A session notes a page after it stored the mark and before it releases the key's lock. It notes a
+//!   removal before it stores that mark. So a thread that finds a removed record, and takes the notes then,
+//!   has the pages of all its predecessors.
+//! - Taken notes stay *in flight* until their taker shows the fence that covers their marks. Another taker
+//!   meanwhile gets those in flight as well, because they are not durable yet. Without such a fence they go
+//!   back.
+//! - A record removed before the store was opened has no such predecessors: recovery makes the marks that it
 //!   sets durable.
 //!
-//! Whoever is about to drop dead records, or to let a restart do without reading them, makes durable what
-//! keeps their predecessors dead: the last marks that each session lists ([`ListedMarks`]),
-//! and the pages noted here.
+//! A thread that drops dead records, or lets a restart skip them, first makes durable what keeps their
+//! predecessors dead: the last marks that each session lists ([`ListedMarks`]), and the pages noted here.
 
 use super::Viper;
 use super::block_table::State;
@@ -54,7 +53,8 @@ impl Default for ListedMarks {
 }
 
 impl ListedMarks {
-    /// Lists a mark, before it is stored. Whether the list is full: it must be fenced and cleared then.
+    /// Lists a mark, before it is stored. Returns whether the list is full; the caller then fences and clears
+    /// it.
     pub(super) fn push(&self, at: u64) -> bool {
         let len = self.len.load(Ordering::Relaxed);
         assert!(len < LISTED_MAX, "a full list of marks was not fenced");
@@ -71,7 +71,7 @@ impl ListedMarks {
         listed.map(|at| at.load(Ordering::Acquire))
     }
 
-    /// All of them are fenced.
+    /// Empties the list. The caller has fenced all its marks.
     pub(super) fn clear(&self) {
         self.len.store(0, Ordering::Release);
     }
@@ -82,12 +82,12 @@ pub(super) struct DeferredMarks {
     page_bytes: u64,
     /// A bit for each page.
     chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
-    /// Whether a record was removed since the notes were taken.
+    /// Whether a record was removed since the notes were last taken.
     removed: AtomicBool,
     in_flight: Mutex<InFlight>,
 }
 
-/// Notes that were taken, and whose marks nobody has fenced yet.
+/// Taken notes whose marks are not fenced yet.
 #[derive(Default)]
 struct InFlight {
     next: u64,
@@ -101,17 +101,17 @@ struct Lot {
     removed: bool,
 }
 
-/// Notes that were taken. They go back when this is dropped, unless [`Taken::settle`] comes first.
+/// Notes that one thread took. Dropping them returns them, unless [`Taken::settle`] comes first.
 pub(super) struct Taken<'a> {
     notes: &'a DeferredMarks,
-    /// The lot that is settled with this.
+    /// The lot that this taker settles.
     number: u64,
-    /// Offsets of its pages, and of those that others have in flight.
+    /// Offsets of the pages of all lots in flight, this one included.
     pages: Vec<u64>,
 }
 
 impl DeferredMarks {
-    /// For a pool that has at most `bytes`.
+    /// For a pool of at most `bytes`.
     pub(super) fn new(page_bytes: u64, bytes: u64) -> DeferredMarks {
         let words = (bytes / page_bytes / 64) as usize + 1;
         DeferredMarks {
@@ -132,8 +132,8 @@ impl DeferredMarks {
         let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
         let chunk = self.chunks[word / CHUNK]
             .get_or_init(|| (0..CHUNK).map(|_| AtomicU64::new(0)).collect());
-        // Always a read-modify-write: either whoever takes the notes sees the mark, or the note stays for the
-        // next one.
+        // Always a read-modify-write: either the taker of the notes sees the mark, or the note stays for the
+        // next taker.
         chunk[word % CHUNK].fetch_or(bit, Ordering::SeqCst);
     }
 
@@ -141,16 +141,15 @@ impl DeferredMarks {
     #[inline]
     pub(super) fn note_removal(&self) {
         publishes!();
-        // Mostly a load. If it finds the flag set and somebody takes the notes before the removal's mark is
-        // stored, the predecessors' notes are among those: they were there before this load, and all of these
-        // are in one order.
+        // Usually only a load. If it reads `true`, the next take comes later in the SeqCst order. So it takes
+        // the predecessors' notes, which were there before this load.
         if !self.removed.load(Ordering::SeqCst) {
             self.removed.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Takes the notes if a record was removed since the last ones were settled: whatever was only replaced
-    /// has a newer record that keeps its predecessors dead.
+    /// Takes the notes if a record was removed since the last ones were settled. A record that was only
+    /// replaced has a newer one that keeps its predecessors dead.
     pub(super) fn take_if_removed(&self) -> Option<Taken<'_>> {
         publishes!();
         let mut in_flight = lock(&self.in_flight);
@@ -211,8 +210,8 @@ impl Taken<'_> {
         &self.pages
     }
 
-    /// The marks of these pages are durable before whatever comes after the fence. `flushed`: when the last
-    /// of them had been flushed; `None` if there was nothing to flush.
+    /// Declares the marks of these pages durable before everything after the fence. `flushed`: the time of
+    /// their last flush; `None` if there was nothing to flush.
     pub(super) fn settle(self, after: &Ordered, flushed: Option<Written>) {
         if let Some(flushed) = flushed {
             after.assert_covers(flushed);
@@ -229,7 +228,7 @@ impl Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // It is gone if it was settled.
+        // A settled lot is not in flight any more.
         let Some(lot) = self.take_lot() else { return };
         lot.pages.iter().for_each(|&at| self.notes.note(at));
         if lot.removed {
@@ -250,7 +249,7 @@ impl Viper {
         self.fence_taken(session, taken);
     }
 
-    /// Makes all marks durable that sessions left in the cache.
+    /// Makes all deferred marks durable.
     pub(super) fn fence_all_marks(&self, session: &mut ViperSession) {
         self.flush_listed_marks(session);
         let taken = self.deferred_marks.take_all();
@@ -276,13 +275,12 @@ impl Viper {
         }
     }
 
-    /// Flushes the marks of all pages whose notes were taken, and fences everything that the session has
-    /// flushed.
+    /// Flushes the marks of all taken pages, and fences everything that the session has flushed.
     fn fence_taken(&self, session: &mut ViperSession, taken: Option<Taken<'_>>) {
         for &page_at in taken.iter().flat_map(|taken| taken.pages()) {
             let block = self.space.blocks.number(page_at);
             let info = self.space.blocks.get(block).map(|entry| entry.info());
-            // A free block has no records left that a mark would keep dead.
+            // A free block has no records that a mark would keep dead.
             if let Some(info) = info.filter(|info| info.state != State::Free) {
                 let marks = 8 * self.space.geometry.pages_of(info.kind).mark_words;
                 let flushed = session.lane.flush_range(page_at + 16, marks);
@@ -299,7 +297,7 @@ impl Viper {
     }
 }
 
-/// What a test does between the moment at which its thread has taken the notes of marks and their fence.
+/// Runs a test's code after its thread has taken the notes and before the fence.
 #[cfg(test)]
 pub(super) mod test_hook {
     use std::cell::RefCell;
@@ -333,7 +331,7 @@ mod tests {
     use super::*;
     use everdram_pm::{DATA_AT, Pool};
 
-    /// A fence, and what came before it.
+    /// A fence, and the last write before it.
     fn fence() -> (Ordered, Option<Written>) {
         let pool = Pool::heap(1 << 18, 0, [0; 8]);
         let mut lane = pool.lane();
@@ -357,7 +355,7 @@ mod tests {
         assert_eq!(notes.take_all().pages(), [0; 0]);
     }
 
-    /// Somebody else took them for durable when they were only taken.
+    /// Another thread believed marks durable that were only taken.
     #[test]
     fn notes_without_a_fence_go_back() {
         let notes = DeferredMarks::new(4096, 1 << 20);
@@ -380,7 +378,7 @@ mod tests {
         assert!(notes.take_if_removed().is_none());
     }
 
-    /// One thread had taken the notes and not fenced them; the other found none, and dropped the tombstone.
+    /// One thread had taken the notes and not fenced them; another found none, and dropped the tombstone.
     #[test]
     fn who_comes_second_gets_what_the_first_has_not_fenced() {
         let notes = DeferredMarks::new(4096, 1 << 20);

@@ -1,7 +1,6 @@
-//! Changing a word of a value where it lies (section 4.4): one aligned store and one fence, without a new
-//! record.
+//! Changing a word of a value in place (section 4.4): one aligned store and one fence, without a new record.
 //!
-//! The block must have been opened for edits first, durably: the checks of its values are void then (V13).
+//! The session opens the block for edits first, durably: edits void the checks of its values (V13).
 
 use super::block_table::{Info, State};
 use super::layout::{FixedShape, Kind, page_word};
@@ -14,8 +13,8 @@ use crate::error::Error;
 use crate::index::KeyHash;
 
 impl ViperSession {
-    /// Changes a word of a fixed-size value where it lies, on a held stripe, and gives the stripe back.
-    /// `None`: it has to be done another way, and the stripe is still held.
+    /// Changes a word of a fixed-size value in place, on a held stripe, and releases the stripe. `None`: the
+    /// word cannot be changed in place, and the stripe is still held.
     pub(super) fn change_in_slot(
         &mut self,
         shape: &FixedShape,
@@ -57,7 +56,7 @@ impl ViperSession {
         let new = change(word);
         std::mem::forget(release);
         let ordered = self.store_and_fence(word_at, new);
-        // Readers take the clock for the version of what may be changed in place.
+        // Readers show the clock as the version of a value that is open to edits.
         self.engine.stripes.next_version(stripe);
         if !self.engine.durable_at_fence {
             self.engine.stripes.set_stamp(stripe, &ordered);
@@ -66,8 +65,8 @@ impl ViperSession {
         Ok(Some([word, new]))
     }
 
-    /// Whether words of the block may be changed where they lie, which it is opened for if it can be. Not if
-    /// it has records of variable size, is not sealed yet, or is being compacted.
+    /// Whether words of the block may be changed in place; opens it for edits if possible. Blocks of
+    /// variable-size records, open ones and ones in compaction cannot be opened.
     fn is_editable(&mut self, spot: &Spot) -> bool {
         match (spot.info.state, spot.info.kind) {
             (State::Sealed, Kind::FixedEdited) => true,
@@ -89,7 +88,7 @@ impl ViperSession {
             ..info
         };
         self.engine.space.blocks.get(block).is_some_and(|entry| {
-            // Somebody else may have opened it meanwhile; or compaction took it, then it stays shut.
+            // Another session may have opened it meanwhile. If compaction took it, it stays closed.
             entry.swap(info, edited) || entry.info() == edited
         })
     }

@@ -31,7 +31,7 @@ use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
 use everdram_pm::{LINE, Secret};
 
-/// What a block holds; the low byte of its page words.
+/// The contents of a block; the low byte of its page words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -83,13 +83,13 @@ pub(crate) const GRAIN: u64 = 16;
 pub(crate) const RECORD_HEAD: usize = 24;
 /// Bytes before a slot's key.
 pub(crate) const SLOT_HEAD: usize = 16;
-/// Pages are multiples of this. Options ask for more; the crash lab has pages of a few lines, so that a few
+/// Pages are multiples of this. Options require more; the crash lab uses pages of a few lines, so that a few
 /// records reach every border.
 const PAGE_BYTES_MIN: u32 = 512;
 /// Bytes of the header of an overflow block.
 pub(crate) const OVERFLOW_HEAD: u64 = 64;
 
-/// `epoch` is how often the block was claimed.
+/// `epoch` counts the claims of the block.
 pub(crate) fn page_word(secret: &Secret, at: u64, kind: Kind, epoch: u32) -> u64 {
     let body = kind as u64 | u64::from(epoch) << 8;
     body | secret.sum_words([SALT_PAGE, at, body]) >> 40 << 40
@@ -115,9 +115,9 @@ pub(crate) fn parse_tail_word(secret: &Secret, at: u64, epoch: u32, word: u64) -
     (tail_word(secret, at, epoch, tail) == word).then_some(tail)
 }
 
-/// The last life that was begun in a free block whose page word says `epoch`. A crash may have kept the
-/// headers (fenced first) and even records of a life whose page word it lost: the next life must not get
-/// the same number, or those records would verify in it.
+/// The last life that began in a free block whose page word says `epoch`. Without this, the next life could
+/// get the number of one whose page word a crash lost. Headers (fenced first) and even records of that lost
+/// life may have survived, and would verify in the new one.
 pub(crate) fn begun_epoch(secret: &Secret, at: u64, epoch: u32, tail: u64) -> u32 {
     let ahead = ((tail >> 24) as u16).wrapping_sub(epoch as u16);
     let begun = epoch.wrapping_add(u32::from(ahead));
@@ -160,14 +160,13 @@ pub(crate) fn parse_floor_word(secret: &Secret, at: u64, word: u64) -> Option<u6
     (floor_word(secret, at, floor) == word).then_some(floor)
 }
 
-/// The second word of the root page: blocks that look as if they had never been claimed have had up to
-/// `lives`.
+/// The second word of the root page: a block that looks never claimed has had up to `lives` lives.
 pub(crate) fn lives_word(secret: &Secret, at: u64, lives: u32) -> u64 {
     let check = secret.sum_words([SALT_LIVES, at, u64::from(lives)]);
     u64::from(lives) | check >> 32 << 32
 }
 
-/// The lives, if the word verifies. Zero, as long as no room was ever given back.
+/// The lives, if the word verifies. Zero in a pool that never returned room to the file system.
 pub(crate) fn parse_lives_word(secret: &Secret, at: u64, word: u64) -> Option<u32> {
     let lives = word as u32;
     (word == 0 || lives_word(secret, at, lives) == word).then_some(lives)
@@ -184,7 +183,7 @@ pub(crate) struct Geometry {
     pub(crate) block_bytes: u64,
     /// Lengths in bytes of key and value that go to fixed-size pages.
     pub(crate) fixed: Option<FixedShape>,
-    /// The pages of blocks of one page each DIMM.
+    /// The pages of a block with one page for each DIMM.
     small: Pages,
     /// The one page of a block of larger records.
     large: Pages,
@@ -233,9 +232,9 @@ impl Pages {
         }
     }
 
-    /// Room that counts as garbage in a block whose last begun page is the `turn`th and ends at `end`: pages
-    /// never begun, and that page if it is less than half full. What is left behind the last record of an
-    /// earlier page is not: compaction would leave just as much.
+    /// Room that counts as garbage in a block whose records end at byte `end` of page number `turn`: all
+    /// later pages, and the rest of that page if it is less than half full. The rest of an earlier page does
+    /// not count, because compaction would leave as much.
     pub(crate) fn slack(&self, turn: u64, end: u64) -> u64 {
         let used = end - self.header;
         let last = if used < self.room() / 2 {
@@ -299,7 +298,7 @@ impl Geometry {
         [self.page_bytes, self.pages, key, value, 0, 0, 0, 0]
     }
 
-    /// From the superblock; `None` if the words make no sense.
+    /// From the superblock; `None` if the words are invalid.
     pub(crate) fn from_words(words: [u64; 8]) -> Option<Geometry> {
         let narrow = |word: u64| u32::try_from(word).ok();
         let (page_bytes, pages) = (narrow(words[0])?, narrow(words[1])?);
@@ -328,7 +327,7 @@ impl Geometry {
         self.block_bytes - OVERFLOW_HEAD
     }
 
-    /// Place of the record at byte `within` a page, as its mark bit is numbered.
+    /// The place of the record at byte `within` of its page, by which its mark is numbered.
     #[inline]
     pub(crate) fn place(&self, kind: Kind, pages: &Pages, within: u64) -> u64 {
         match (kind.is_fixed(), &self.fixed) {
@@ -355,8 +354,8 @@ pub(crate) struct ChainHead {
     pub(crate) bytes: u64,
     /// Check of those bytes.
     pub(crate) data_check: u64,
-    /// The chain's random name, which its record holds too: a stale record never follows the pieces of
-    /// whatever its blocks were reused for.
+    /// The chain's random name, which its record holds, too. Without it, a stale record could follow the
+    /// pieces of another chain that reuses its blocks.
     pub(crate) name: u64,
 }
 
@@ -429,7 +428,7 @@ const _: () = {
     assert!(MARKS_PER_WORD == 48 && FLOOR_BITS == 47);
     // A tail word has 24 bits for an offset in a page, a head 16 for the length of a key less one.
     assert!(PAGE_BYTES_MIN as u64 <= 1 << 24 && KEY_BYTES_MAX <= 1 << 16);
-    // Kinds share a byte of the page word, and none is what zeroed memory says.
+    // Kinds fit into a byte of the page word, and none of them is zero, as fresh memory is.
     assert!(Kind::Free as u8 != 0 && Kind::Overflow as u64 <= 0xff);
 };
 

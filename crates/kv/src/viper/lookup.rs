@@ -1,5 +1,4 @@
-//! The read path of a session: from a key to its verified record, under a pin, and what the answer depends
-//! on.
+//! The read path of a session: from a key to its verified record, under a pin, and the ticket of the answer.
 
 use super::Viper;
 use super::block_table::State;
@@ -19,13 +18,13 @@ use crate::error::Error;
 use crate::index::{KeyHash, Location};
 use std::sync::atomic::{Ordering, fence};
 
-/// What one look for a key finds.
+/// The result of one look at a key.
 enum Look {
     Absent,
     /// A record, and whether its block is open to edits.
     There(Record, bool),
-    /// A record that is marked dead, in a block that nobody has verified since a restart: its key has been
-    /// removed, or is being replaced right now.
+    /// A dead record in a block that is not verified since the restart: the key was removed, or a writer is
+    /// replacing it right now.
     Dead,
 }
 
@@ -36,10 +35,10 @@ pub(super) struct Looked {
 }
 
 impl ViperSession {
-    /// Reads the value of `key` if all is as usual: the first record that the index offers is an ordinary one
-    /// of the key, or it offers none, and nobody writes keys of the stripe. `None` says nothing: look
-    /// thoroughly. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory the
-    /// processor begins the next, but only if it is no more than some hundreds of instructions away.
+    /// Reads the value of `key` in the usual case: the index's first candidate is an ordinary record of the
+    /// key, or there is no candidate, and no session is writing the stripe. `None` decides nothing: the
+    /// caller takes the slow path. This is [`ViperSession::read`] in a straight line. While one look-up waits
+    /// for memory, the processor begins the next only if that is at most some hundreds of instructions away.
     #[inline(always)]
     pub(super) fn get_fast(
         &mut self,
@@ -58,7 +57,7 @@ impl ViperSession {
             Some(location) => {
                 looks!();
                 let at = location.get() * UNIT;
-                // What the block table says of it takes a while, too.
+                // The look at the block table takes a while, too, so the fetch starts before it.
                 engine.reader().prefetch(at);
                 Some(read_ordinary(&engine.space, at, key, scratch)?)
             }
@@ -66,7 +65,7 @@ impl ViperSession {
         };
         drop(pin);
         looks!();
-        // What was read is older than what is looked at now.
+        // Orders the read before the look at the lock.
         fence(Ordering::Acquire);
         let stripe = engine.stripe(hash);
         if engine.stripes.is_locked(stripe) {
@@ -86,9 +85,9 @@ impl ViperSession {
         }))
     }
 
-    /// Reads several keys, waiting for memory together, if each of them is absent or has an ordinary record.
-    /// `false` says nothing: read each by itself. Whether anybody was writing the keys meanwhile is for the
-    /// caller to find out.
+    /// Reads several keys, and waits for their memory together, if each of them is absent or has an ordinary
+    /// record. `false` decides nothing: the caller reads the keys one by one. The caller also checks whether
+    /// a session wrote any of the keys meanwhile.
     pub(super) fn get_each_fast(
         &mut self,
         keys: &[&[u8]],
@@ -103,7 +102,7 @@ impl ViperSession {
             ahead,
             ..
         } = self;
-        // One pin from here on: what the index offers stays what it is.
+        // One pin covers all keys: the index's candidates stay valid under it.
         let pin = slot.pin();
         let all = hashes.iter().map(|&(hash, _)| KeyHash(hash));
         ahead.start(engine, &pin, all, What::Whole);
@@ -149,7 +148,7 @@ impl ViperSession {
         Ok(looked.map(|looked| self.found(&looked)))
     }
 
-    /// What a read of a key of the stripe depends on; asked after the read.
+    /// The ticket that a read of the stripe depends on; taken after the read.
     #[inline(always)]
     fn ticket_of(&self, stripe: StripeId) -> Ticket {
         match self.engine.durable_at_fence {
@@ -173,7 +172,7 @@ impl ViperSession {
         loop {
             let earlier = self.engine.stripes.word(stripe);
             let look = self.read_once(hash, key, into.as_deref_mut())?;
-            // What was read is older than what is looked at now.
+            // Orders the read before the look at the stripe's word.
             fence(Ordering::Acquire);
             let word = self.engine.stripes.word(stripe);
             let (found, edited) = match look {
@@ -191,7 +190,7 @@ impl ViperSession {
                 self.give_way(stripe, word)?;
                 continue;
             }
-            // Words of a value that are edited one after the other may have been read between the edits.
+            // A reader of several edited words may have seen some before an edit and some after it.
             if edited && word != earlier && !self.engine.stripes.held_by(stripe, self.id) {
                 if let Some(into) = &mut into {
                     into.truncate(before);
@@ -209,15 +208,15 @@ impl ViperSession {
                 bump(&counters.misses, 1);
                 return Ok(None);
             };
-            // An edit in place keeps the record's version, so the key's clock speaks for it.
+            // An edit in place keeps the record's version, so the key's clock is shown.
             let clock = Stripes::version_of(earlier);
             let version = if edited { clock } else { record.stamp.version };
             return Ok(Some(Looked { record, version }));
         }
     }
 
-    /// As [`ViperSession::read`], while nobody else changes keys of the stripe: they have been changed all
-    /// the time.
+    /// As [`ViperSession::read`], under the stripe's lock, because writers changed keys of the stripe during
+    /// every attempt.
     #[cold]
     fn read_locked(
         &mut self,
@@ -228,8 +227,8 @@ impl ViperSession {
         locked.session.read(key, into)
     }
 
-    /// Whether nobody else has changed a key of the stripe during a look that found a dead record: its word
-    /// was `before`, and is `after`. Waits for whoever is changing one now.
+    /// Whether no other session changed a key of the stripe during a look that found a dead record. The
+    /// stripe's word was `before` and is `after`. Waits for a writer that holds the stripe now.
     #[cold]
     fn stood_still(&self, stripe: StripeId, before: u64, after: u64) -> bool {
         let stripes = &self.engine.stripes;
@@ -243,7 +242,7 @@ impl ViperSession {
         before == after
     }
 
-    /// Waits for whoever is changing a key of the stripe now.
+    /// Waits for the session that holds the stripe's lock now.
     #[cold]
     pub(super) fn pass_writer(&self, stripe: StripeId) -> Result<(), Error> {
         let stripes = &self.engine.stripes;
@@ -255,9 +254,8 @@ impl ViperSession {
         }
     }
 
-    /// Whether another session, which has the lock of `stripe`, may be in the middle of something that is not
-    /// to be seen: half a batch, or a value that is being changed in place, and is not durable before the
-    /// lock is given back.
+    /// Whether another session holds `stripe` and may be in the middle of a change that readers must not see:
+    /// half a batch, or an edit in place, which is not durable before that session releases the lock.
     #[cold]
     fn is_unsettled(&self, stripe: StripeId, word: u64, edited: bool) -> bool {
         let stripes = &self.engine.stripes;
@@ -267,7 +265,7 @@ impl ViperSession {
     /// Waits until the lock of a stripe has moved on.
     #[cold]
     fn give_way(&mut self, stripe: StripeId, word: u64) -> Result<(), Error> {
-        // Whoever holds the stripe may be waiting for one that this session holds.
+        // Without this commit, the holder of the stripe may wait for one that this session holds.
         self.commit_pending()?;
         let mut backoff = Backoff::new();
         while self.engine.stripes.word(stripe) == word {
@@ -276,8 +274,8 @@ impl ViperSession {
         Ok(())
     }
 
-    /// One look at a key; its value goes into `into`. The value
-    /// is read under the pin of the look-up, because pieces of a value are let go with their record.
+    /// One look at a key; its value goes into `into`. The pin of the look-up covers the read of the value,
+    /// because the pieces of a value are retired with their record.
     #[inline(always)]
     fn read_once(
         &mut self,
@@ -348,7 +346,7 @@ fn rehash(engine: &Viper, location: Location, scratch: &mut Vec<u8>) -> Option<K
     Some(engine.hash(key))
 }
 
-/// As [`rehash`], of many records, whose first lines are fetched side by side.
+/// As [`rehash`], for many records whose first lines are fetched side by side.
 pub(super) fn rehash_all(
     engine: &Viper,
     locations: &[Location],
@@ -365,18 +363,18 @@ pub(super) fn rehash_all(
     Ok(())
 }
 
-/// A record that was looked for: as the index has it, where it lies, what it is.
+/// A record that a look-up found: its location in the index, its place, its contents.
 pub(super) type Hit = (Location, Spot, Record);
 
-/// What a record is looked for, for.
+/// The purpose of a look-up.
 #[derive(Clone, Copy)]
 pub(super) enum Aim {
     /// To be read: all of it, verified.
     Read,
-    /// To be replaced or removed. An ordinary record is looked at no further than its key, and not verified:
-    /// writers need to know which record they mark dead and not what is in it.
+    /// To be replaced or removed. The look-up reads an ordinary record up to its key and does not verify it:
+    /// a writer needs to know which record to mark dead, not what it holds.
     Mark,
-    /// As [`Aim::Mark`], to have the word at so many bytes from its start changed.
+    /// As [`Aim::Mark`], to edit the word at this many bytes from the record's start.
     Edit(u64),
 }
 
@@ -391,7 +389,7 @@ pub(super) fn look_up(
     locate(engine, slot, hash, key, scratch, Aim::Read)
 }
 
-/// As [`look_up`], as far as a writer wants to know.
+/// As [`look_up`], as far as `aim` asks.
 #[inline(always)]
 pub(super) fn locate(
     engine: &Viper,
@@ -405,7 +403,7 @@ pub(super) fn locate(
     alive(engine, slot, hash, hit)
 }
 
-/// Leaves out, for good, what was removed before the restart that the index was loaded in.
+/// Skips a record that was removed before the index was loaded, and removes its entry from the index.
 #[inline(always)]
 fn alive(
     engine: &Viper,
@@ -423,8 +421,8 @@ fn alive(
     Ok(hit)
 }
 
-/// The record of `key` for an iteration that has met a dead one of it: that one was removed before a restart,
-/// or it has been replaced since the iteration came to it.
+/// The record of `key` for an iteration that has met a dead one: the key was removed before a restart, or
+/// replaced since the iteration came to it.
 #[cold]
 pub(super) fn look_again(
     engine: &Viper,
@@ -443,7 +441,7 @@ pub(super) fn look_again(
     }
 }
 
-/// [`super::read::Reader::read_ordinary`] at what the index has offered under the present pin.
+/// [`super::read::Reader::read_ordinary`] at a candidate of the index, under the present pin.
 #[inline(always)]
 pub(super) fn read_ordinary(
     space: &Space,
@@ -457,7 +455,7 @@ pub(super) fn read_ordinary(
 /// The record of `key` that the index leads to.
 ///
 /// # Errors
-/// [`Error::Corrupt`]: something that the index has offered is damaged, and nothing else is a record of the key.
+/// [`Error::Corrupt`]: a candidate is damaged, and no other one is a record of the key.
 #[inline(always)]
 fn find(
     engine: &Viper,
@@ -472,7 +470,7 @@ fn find(
     for location in engine.index.candidates(hash, pin) {
         looks!();
         let at = location.get() * UNIT;
-        // What the block table says of it takes a while, too.
+        // The look at the block table takes a while, too, so the fetch starts before it.
         match aim {
             Aim::Read => reader.prefetch(at),
             Aim::Edit(word) => {
@@ -484,7 +482,7 @@ fn find(
         match offered(&engine.space, at, key, scratch, aim) {
             Ok(None) => {}
             Ok(Some((spot, record))) => return Ok(Some((location, spot, record))),
-            // The key may have been put again since, and have another entry.
+            // Another entry may be a later put of the key.
             Err(error) => keep(&mut damage, error),
         }
     }
@@ -494,13 +492,13 @@ fn find(
     }
 }
 
-/// Keeps the first of several errors: apart, and in a box, because look-ups hardly ever meet one.
+/// Keeps the first of several errors: apart and boxed, because look-ups hardly ever meet one.
 #[cold]
 fn keep(damage: &mut Option<Box<Error>>, error: Error) {
     damage.get_or_insert_with(|| Box::new(error));
 }
 
-/// The record at a place that the index has offered, if it is one of `key`.
+/// The record at a candidate of the index, if it is one of `key`.
 #[inline(always)]
 fn offered(
     space: &Space,
@@ -520,9 +518,8 @@ fn offered(
     {
         return Ok(Some((spot, record)));
     }
-    // A record of another key is verified as well: damage to the key must not read as absence. What it is by
-    // then counts: from the moment when the block is opened for edits, a value may be one that is not
-    // durable.
+    // A record of another key is verified, too: a damaged key must not read as absent. `load` updates `spot`:
+    // once the block is open for edits, a value may be one that is not durable.
     let record = reader.load(&mut spot, scratch)?;
     let is_of_key = reader.is_of(&record, scratch, key)?;
     Ok(is_of_key.then_some((spot, record)))

@@ -1,9 +1,9 @@
-//! The engine's background threads. One looks after space: room ahead of the writers, freed values, expired
-//! keys, and compaction of all that is worth it when nobody writes. The other looks after the index:
-//! verification and checkpoints.
+//! The engine's background threads. One maintains space: room ahead of the writers, freed values, expired
+//! keys, and, in quiet times, compaction of everything worth it. The other maintains the index: verification
+//! and checkpoints.
 //!
-//! They hold no lock while they wait and keep only weak references, so an engine that everybody dropped goes
-//! away. Nothing they do is needed for correctness.
+//! They hold no lock while they wait and keep only weak references, so they do not keep an engine alive.
+//! Correctness does not need them.
 
 use super::check::describe;
 use super::checkpoint::verify::verify_some;
@@ -20,23 +20,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Between two looks when nobody asks for one.
+/// Time between two rounds without a request.
 const PERIOD: Duration = Duration::from_millis(50);
-/// How long nobody writes before the pool is made dense: shorter pauses are part of a load.
+/// Time without writes before the pool is made dense: shorter pauses are part of a load.
 const QUIET: Duration = Duration::from_secs(1);
-/// Keys one sweep step looks at.
+/// Keys that one step of the sweep visits.
 const SWEEP: usize = 256;
-/// The share of expired keys among those seen above which the sweep goes on at once.
+/// Expired keys in one step from which on the sweep continues at once.
 const SWEEP_AGAIN: usize = SWEEP / 4;
 
-/// What the thread that looks after space remembers.
+/// The state of the thread that maintains space.
 struct SpaceKeeper {
-    /// Where the sweep of expired keys goes on.
+    /// Cursor of the sweep of expired keys.
     cursor: u64,
-    /// Records written or removed when there was a change last, and when that was.
+    /// Records written or removed at the last change, and the time of that change.
     writes: u64,
     quiet_since: Instant,
-    /// The pool is as dense as it gets in this quiet time.
+    /// Compaction has nothing left to do in this quiet time.
     is_dense: bool,
 }
 
@@ -51,7 +51,7 @@ impl SpaceKeeper {
     }
 
     fn look(&mut self, viper: &Arc<Viper>, is_asked: bool) -> Duration {
-        // What fails here (a full disk, a failed medium, damage) meets the next caller, who is told.
+        // The next caller meets the same failure (a full disk, a failed medium, damage) and gets its error.
         let _ = step(viper, is_asked, &mut self.cursor);
         match viper.compaction.by_itself && self.is_quiet(viper) {
             true => self.tidy(viper),
@@ -59,7 +59,7 @@ impl SpaceKeeper {
         }
     }
 
-    /// Whether now is the time for what is put off until nobody writes.
+    /// Whether the store is quiet: then work runs that is deferred while sessions write.
     fn is_quiet(&mut self, viper: &Viper) -> bool {
         let writes = viper.writes();
         if writes != self.writes {
@@ -72,18 +72,18 @@ impl SpaceKeeper {
 
     fn tidy(&mut self, viper: &Viper) -> Duration {
         if self.is_dense {
-            // What a checkpoint let go of, for example.
+            // For example, a checkpoint may have freed blocks.
             let _ = viper.give_room_back();
             return PERIOD;
         }
         let begun = Instant::now();
         self.is_dense = matches!(viper.make_dense(), Ok(Step::Nothing) | Err(_));
-        // Half of the time: others may want the processor, too.
+        // Rests as long as it worked, to leave the processor to others.
         begun.elapsed().min(PERIOD)
     }
 }
 
-/// `is_asked`: somebody took a block. Otherwise the reserve stays as it is, since an idle store does not
+/// `is_asked`: a session took a block. Otherwise the reserve stays as it is, so that an idle store does not
 /// grow.
 fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
@@ -101,7 +101,8 @@ fn step(viper: &Arc<Viper>, is_asked: bool, cursor: &mut u64) -> Result<(), Erro
     Ok(())
 }
 
-/// The index's part, which takes long at times: verifying what a restart has not read, and checkpoints.
+/// Maintains the index: verifies what was not read since the restart, and writes checkpoints. Takes long at
+/// times.
 fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
     if viper.pool.healthy().is_err() {
         return Ok(());
@@ -114,14 +115,14 @@ fn keep(viper: &Arc<Viper>) -> Result<(), Error> {
     checkpoint::write_if_due(viper)
 }
 
-/// Removes expired keys among the next few; returns how many there were.
+/// Removes expired keys among the next few; returns their number.
 fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
     let mut session = ViperSession::new(Arc::clone(viper))?;
     let mut expired: Vec<Vec<u8>> = Vec::new();
     *cursor = session.expired_keys(*cursor, SWEEP, &mut expired);
     let mut failed = Ok(());
     for key in &expired {
-        // One that cannot be removed does not keep the others.
+        // A key that cannot be removed does not stop the others.
         let removed = remove_expired(&mut session, key).map(drop);
         failed = failed.and(removed);
     }
@@ -140,7 +141,7 @@ impl Recovered for Viper {
             });
         self.keeper
             .start(viper(), "everdram-index", halt, |viper, _| {
-                // As above.
+                // Ignored, as above.
                 let _ = keep(viper);
                 PERIOD
             });
@@ -204,15 +205,15 @@ impl Viper {
         self.sum(|slot| &slot.puts) + removed
     }
 
-    /// Seals the open blocks of sessions that are gone.
+    /// Seals the open blocks of sessions that have ended.
     pub(super) fn seal_parked(self: &Arc<Self>) -> Result<(), Error> {
         let claims = std::mem::take(&mut *self.parked.lock());
         if claims.is_empty() || self.pool.healthy().is_err() {
             return Ok(());
         }
         let mut session = ViperSession::new(Arc::clone(self))?;
-        // The tail words are fenced when the session ends. A crash that loses them finds open pages, as it
-        // would have without this; and whoever compacts such a block and opens it again writes over them.
+        // The end of the session fences the tail words. If a crash loses them, recovery finds open pages, as
+        // without this seal. A session that claims such a block after compaction writes over them.
         for mut claim in claims {
             claim.seal(&mut session.lane, &mut session.unfenced);
             claim.sealed(&self.space.blocks);

@@ -1,19 +1,19 @@
 //! Viper (PVLDB 14, 2021): records in DIMM-aligned pages in persistent memory, a volatile index in DRAM.
 //!
 //! # The story of one put
-//! 1. The session takes its key's lock ([`crate::concurrency::stripes`]) and asks the index's memory to come.
+//! 1. The session takes its key's lock ([`crate::concurrency::stripes`]) and prefetches the index's lines.
 //! 2. It builds the new record, with the next version, in the block it owns ([`claim`]): in DRAM at first,
 //!    then streamed past the cache in whole lines.
 //! 3. While the record is on its way, it finds the current one through the index. Then one fence covers the
 //!    record ([`commit`]). A torn record does not verify, so there is no valid bit and no second fence.
-//! 4. It swings the index entry from the old record to the new one; only now can others read it.
-//! 5. The old record is marked dead in its page header. The mark stays in the cache; compaction, or the
+//! 4. It points the index entry to the new record; only now can other sessions read it.
+//! 5. It marks the old record dead in its page header. The mark stays in the cache. Compaction, or the
 //!    session itself after 64 of them, makes marks durable; on files they stay for longer
-//!    ([`deferred_marks`]). If a crash loses one, recovery sees two records and the higher version wins.
-//! 6. The lock is given back. On files the caller then waits for the log to be durable.
+//!    ([`deferred_marks`]). If a crash loses a mark, recovery sees two records and the higher version wins.
+//! 6. It releases the lock. On files the caller then waits for the log to be durable.
 //!
 //! A delete is step 5 under a fence of its own, then the index entry goes. A dead record is its own
-//! tombstone: whatever is older than it never comes back.
+//! tombstone: no older record of the key ever comes back.
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
@@ -87,15 +87,15 @@ pub(crate) struct Viper {
     listed_marks: Box<[CachePadded<ListedMarks>]>,
     /// Open blocks of sessions that ended, for the next ones.
     parked: Mutex<Vec<Claim>>,
-    /// Names of chains.
+    /// Draws the names of chains.
     chance: Random,
     compaction: Compaction,
     recovery: Mutex<recovery::Summary>,
-    /// The index checkpoint that the pool has; held by who writes one.
+    /// The pool's checkpoint of the index. A writer of checkpoints holds this lock.
     checkpoint: Mutex<checkpoint::Kept>,
     checkpoint_bytes: u64,
     verification: checkpoint::verify::Verification,
-    /// Whether there are values whose pieces do not verify.
+    /// Tells whether any value has pieces that do not verify.
     unreadable: recovery::unreadable::Unreadable,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,
@@ -122,7 +122,7 @@ impl Viper {
         let chance = options.chance();
         let bytes_max = options.max_bytes.max(pool.region().len());
         let space = Space::of(Arc::clone(&pool), geometry, options);
-        // Who only looks reads everything: what looking is for.
+        // A read-only open skips the checkpoint, because its job is to read everything.
         let checkpoint = (!pool.is_read_only())
             .then(|| checkpoint::load::find(&space.reader()))
             .flatten();
@@ -187,7 +187,7 @@ impl Viper {
         }
     }
 
-    /// Queues the pieces of a value that nothing points to any more.
+    /// Queues the pieces of an unreachable value for freeing.
     fn retire_chain(&self, chain: Chain) {
         self.compaction
             .retired
@@ -306,7 +306,7 @@ impl Engine for Viper {
     }
 
     fn check(&self) -> Result<CheckReport, Error> {
-        // What damage verification meets is in the report, too.
+        // The report also lists damage that verification meets.
         let _ = self.verify();
         check::check(self)
     }
@@ -324,7 +324,7 @@ impl Engine for Viper {
         if let Some(viper) = self.myself() {
             viper.seal_parked()?;
             viper.fence_marks_at_close()?;
-            // A restart without it takes longer, and is as good.
+            // Without a checkpoint, the next open only takes longer.
             let _ = checkpoint::write_at_close(&viper);
         }
         self.pool.close()?;
@@ -336,7 +336,7 @@ impl Drop for Viper {
     fn drop(&mut self) {
         self.keeper.stop();
         self.background.stop();
-        // Nobody is left to tell; the next open recovers whatever was not finished here.
+        // Drop cannot return the error; the next open recovers what this close did not finish.
         let _ = self.close();
     }
 }

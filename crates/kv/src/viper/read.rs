@@ -1,13 +1,13 @@
-//! Reading records where they lie: by location, copied out, verified on the copy (V6, V16).
+//! Reading records in place: by location, copied out, verified on the copy (V6, V16).
 //!
-//! A location is the byte offset of a record divided by [`UNIT`]. Whoever follows one holds an epoch pin
-//! that is older than the lookup, so the block is not reused meanwhile; and records do not change once they
-//! are published, but for 8-byte words of fixed-size values, which are read as whole words.
+//! A location is the byte offset of a record divided by [`UNIT`]. A reader that follows one holds an epoch
+//! pin older than the look-up, so the block is not reused meanwhile. Records do not change once they are
+//! published, except 8-byte words of fixed-size values, which are read as whole words.
 //!
-//! Reading ahead, for several keys at once: a processor goes on for some hundreds of instructions while it
-//! waits for memory, and a prefetch of a page whose address it has to translate first holds it up like a
-//! load. So the fetches of one kind stand close together, in loops of a few instructions, and everything else
-//! is computed between these loops.
+//! Prefetching for several keys at once: a processor runs some hundreds of instructions ahead while it waits
+//! for memory. A prefetch of a page whose address it must translate first stalls it like a load. So the
+//! prefetches of one kind stand close together, in loops of a few instructions; all else is computed between
+//! these loops.
 
 use super::Viper;
 use super::block_table::{Blocks, Info, State};
@@ -25,11 +25,11 @@ pub(crate) const UNIT: u64 = 8;
 /// Lines that are fetched before the length of a record is known.
 const READ_AHEAD: usize = 4;
 
-/// Room that is made at once for a chained value. A record of a damaged pool may claim any length, and only
-/// what verifies is worth more memory.
+/// Bytes that are reserved at once for a chained value. A record of a damaged pool may claim any length, so
+/// more memory is allocated only for pieces that verify.
 const RESERVE_MAX: u64 = 1 << 20;
 
-/// What readers need of a pool.
+/// The parts of a pool that readers need.
 pub(crate) struct Reader<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) geometry: &'a Geometry,
@@ -113,26 +113,26 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Starts reading a record, whatever it is.
+    /// Starts fetching the first lines of a record of any kind.
     #[inline]
     pub(crate) fn prefetch(&self, at: u64) {
         self.region().prefetch::<READ_AHEAD>(at);
     }
 
-    /// Starts fetching the first lines of the record at byte `at`: with its head and most keys.
+    /// Starts fetching the first lines of the record at byte `at`, which hold its head and most keys.
     #[inline]
     pub(crate) fn prefetch_start(&self, at: u64) {
         self.region().prefetch::<2>(at);
     }
 
-    /// Copies the record at `at` into `scratch` and parses it; verifies nothing yet.
+    /// Copies the record at `at` into `scratch` and parses it; does not verify it.
     #[inline(always)]
     pub(crate) fn copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         self.try_copy(spot, scratch)
             .ok_or_else(|| corrupt(spot.at, "the head of a record is damaged"))
     }
 
-    /// As [`Reader::copy`]; `None` if the head is that of no record, or of one that reaches past its block.
+    /// As [`Reader::copy`]; `None` if the head is invalid, or its record reaches past the block.
     #[inline(always)]
     fn try_copy(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
         let room = spot.block_at + self.geometry.block_bytes - spot.at;
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         }
         let whole = &mut scratch[..bytes];
         match shape {
-            // Its words may change while they are copied, one by one.
+            // Edits may change its words while they are copied, one by one.
             Some(shape) if spot.info.kind == Kind::FixedEdited => {
                 let (start, rest) = whole.split_at_mut((shape.value_at() + 8).min(bytes));
                 self.region().load(spot.at, start);
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the record at `spot` looks like, if it lies in a page of slots.
+    /// The shape of the record at `spot`, if it lies in a page of slots.
     #[inline(always)]
     fn shape_of(&self, spot: &Spot) -> Option<&'a FixedShape> {
         self.geometry
@@ -174,8 +174,8 @@ impl<'a> Reader<'a> {
             .filter(|_| spot.info.kind.is_fixed())
     }
 
-    /// The record at byte `at` if it is an ordinary one of `key`, intact, that neither expires nor may be
-    /// changing; its copy is in `scratch`. `None` says nothing: look thoroughly.
+    /// The record at byte `at` if it is an intact, ordinary one of `key` that does not expire and is not open
+    /// to edits; its copy is in `scratch`. `None` decides nothing: the caller takes the slow path.
     #[inline(always)]
     pub(crate) fn read_ordinary(
         &self,
@@ -199,14 +199,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The record at `spot` if it is an ordinary one of `key`, without its value and not verified: enough to
-    /// replace, remove or edit it. `None` says nothing: look again, at all of it.
+    /// replace, remove or edit it. `None` decides nothing: the caller loads the whole record.
     #[inline(always)]
     pub(crate) fn header(&self, spot: &Spot, key: &[u8], scratch: &mut Vec<u8>) -> Option<Record> {
         let record = self.start(spot, scratch)?;
         (scratch.get(record.key()) == Some(key)).then_some(record)
     }
 
-    /// The record at `spot` if it is an ordinary one, as far as its key, which is then in `scratch`; not
+    /// The record at `spot` if it is an ordinary one, up to its key, which is then in `scratch`; not
     /// verified.
     #[inline(always)]
     pub(crate) fn start(&self, spot: &Spot, scratch: &mut Vec<u8>) -> Option<Record> {
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
         record::parse_slot_start(shape, &scratch[..bytes])
     }
 
-    /// Starts fetching the mark of a record, to be set.
+    /// Starts fetching the mark word of a record, to write it.
     #[inline]
     pub(crate) fn prefetch_mark(&self, place: &MarkPlace) {
         self.region().prefetch_to_write(place.at);
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies and verifies. The spot says afterwards what the block was when that was done.
+    /// Copies and verifies. Afterwards `spot` has the state of the block for which the copy verified.
     #[inline(always)]
     pub(crate) fn load(&self, spot: &mut Spot, scratch: &mut Vec<u8>) -> Result<Record, Error> {
         let record = self.copy(spot, scratch)?;
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// As [`Reader::value`], of a chained record. On an error, `into` may have some of the value.
+    /// As [`Reader::value`], for a chained record. On an error, `into` may hold part of the value.
     fn chained_value(&self, chain: &Chain, into: &mut Vec<u8>) -> Result<(), Error> {
         let ahead = chain.bytes.min(RESERVE_MAX).next_multiple_of(8);
         into.reserve(ahead as usize);
@@ -427,7 +427,7 @@ impl<'a> Reader<'a> {
         self.chain_blocks_into(chain, &mut blocks).map(|()| blocks)
     }
 
-    /// As [`Reader::chain_blocks`]; `blocks` has those before the damage, too.
+    /// As [`Reader::chain_blocks`]; on damage, `blocks` has those before it.
     pub(super) fn chain_blocks_into(
         &self,
         chain: &Chain,
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A way through the pieces of a chain, in order. Whoever goes it holds an epoch pin, as readers do.
+/// Walks the pieces of a chain in order. The caller holds an epoch pin, as readers do.
 pub(crate) struct Pieces<'a> {
     reader: &'a Reader<'a>,
     chain: &'a Chain,
@@ -463,10 +463,10 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Appends the bytes of the next piece to `into`, verified; `false`: that was all of the chain.
+    /// Appends the verified bytes of the next piece to `into`; `false` at the end of the chain.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; `into` is as it was.
+    /// [`Error::Corrupt`]; `into` is unchanged.
     pub(crate) fn append(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         if self.piece == self.chain.pieces {
             return self.whole().map(|()| false);
@@ -490,7 +490,7 @@ impl<'a> Pieces<'a> {
         Ok(true)
     }
 
-    /// The header of the next piece and the first byte of its data; `None`: that was all of the chain.
+    /// The header of the next piece and the first byte of its data; `None` at the end of the chain.
     pub(super) fn next_piece(&mut self) -> Result<Option<(ChainHead, u64)>, Error> {
         if self.piece == self.chain.pieces {
             return Ok(None);
@@ -499,7 +499,7 @@ impl<'a> Pieces<'a> {
         Ok(Some((head, at + OVERFLOW_HEAD)))
     }
 
-    /// The number of the next piece's block, by the headers alone; `None`: that was all of the chain.
+    /// The block of the next piece, by the headers alone; `None` at the end of the chain.
     pub(crate) fn next_block(&mut self) -> Result<Option<u32>, Error> {
         if self.piece == self.chain.pieces {
             return Ok(None);
@@ -542,20 +542,20 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// What is needed of each record.
+/// The part of each record to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Its head and key, and the mark that it will get; the index's lines were asked for when the keys were
-    /// locked.
+    /// Its head and key, and its mark word to be written. The caller prefetched the index's lines when it
+    /// locked the keys.
     Head,
-    /// All of it, if it is not long.
+    /// All of it, unless it is long.
     Whole,
 }
 
-/// In the list of places: the index offers none, so that the key is not there.
+/// In the list of places: the index has no candidate, so the key is absent.
 pub(super) const NOWHERE: u64 = u64::MAX;
 
-/// Addresses on their way; kept, so that no call allocates.
+/// Addresses being fetched. A session keeps the lists, so that no call allocates.
 #[derive(Default)]
 pub(super) struct Ahead {
     hashes: Vec<KeyHash>,
@@ -564,7 +564,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts reading the records of these keys.
+    /// Starts fetching the records of these keys.
     pub(super) fn start(
         &mut self,
         engine: &Viper,
@@ -588,7 +588,7 @@ impl Ahead {
         region.prefetch_each(&self.places);
         match what {
             What::Whole => {
-                // The pages are translated by now.
+                // The processor has translated the pages' addresses by now.
                 for &at in &self.places {
                     region.prefetch::<4>(at);
                 }
@@ -604,8 +604,8 @@ impl Ahead {
         }
     }
 
-    /// The first place that the index offered for each of the keys, or [`NOWHERE`]. As long as the pin holds,
-    /// what lies there stays; that it is the key's record has to be looked at.
+    /// The first candidate of the index for each key, or [`NOWHERE`]. The record at it stays while the pin
+    /// holds; the caller checks that it is the key's.
     pub(super) fn places(&self) -> &[u64] {
         &self.places
     }

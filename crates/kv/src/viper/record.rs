@@ -1,14 +1,14 @@
-//! Records in private memory: built before they are streamed out, judged after they were copied in.
+//! Records in private memory: built before they are streamed out, verified after they were copied in.
 //!
-//! Nothing here touches the pool. A record is trusted only after [`verify`] on a private copy: the check
-//! covers every byte of the record, the place it lies at and the life of its block.
+//! Nothing here touches the pool. Readers trust a record only after [`verify`] on a private copy: the check
+//! covers every byte of the record, its place and the life of its block.
 
 use super::layout::{FixedShape, GRAIN, RECORD_HEAD, SLOT_HEAD, word_at};
 use crate::engine::limits::KEY_BYTES_MAX;
 use everdram_pm::Secret;
 use std::ops::Range;
 
-/// What a record's value bytes are.
+/// The meaning of a record's value bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -18,9 +18,9 @@ pub(crate) enum RecordKind {
     Chained = 2,
     /// The operations of an atomic batch; see `batch.rs`.
     Journal = 3,
-    /// A [`Chain`] of them.
+    /// A [`Chain`] of such operations.
     ChainedJournal = 4,
-    /// A [`Chain`] of key and value: the key is too long for a page, the record holds its beginning.
+    /// A [`Chain`] of key and value: the key is too long for a page, so the record holds only its beginning.
     BigKey = 5,
 }
 
@@ -52,9 +52,9 @@ const FLAG_EXPIRES: u64 = 1;
 /// No block holds a longer value in one record.
 const VALUE_LEN_MAX: u64 = 1 << 24;
 
-/// Which write of its key a record is: versions order a key's records; moves order the copies that
-/// compaction made of one version. `first` says that everything before the record in its block was fenced
-/// before the record was written.
+/// A record's order among those of its key. Versions order the writes; moves order the copies that compaction
+/// made of one version. `first` says that everything before the record in its block was fenced before the
+/// record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) version: u64,
@@ -75,13 +75,13 @@ impl Stamp {
         }
     }
 
-    /// What "newer" compares.
+    /// The order by which one record is newer than another.
     pub(crate) fn order(self) -> (u64, u16) {
         (self.version, self.moves)
     }
 }
 
-/// Where a chained value lies: the payload of a chained record.
+/// The place of a chained value: the payload of a chained record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     /// Bytes of the whole value.
@@ -90,7 +90,7 @@ pub(crate) struct Chain {
     pub(crate) first: u32,
     /// Pieces.
     pub(crate) pieces: u32,
-    /// How many of the first bytes are the key ([`RecordKind::BigKey`]), else 0.
+    /// Bytes at the start that are the key ([`RecordKind::BigKey`]), else 0.
     pub(crate) key_bytes: u64,
     /// Random; every piece carries it.
     pub(crate) name: u64,
@@ -129,7 +129,7 @@ impl Chain {
     }
 }
 
-/// A record's parts, as places in the copy it was parsed from.
+/// A record's parts, as ranges of the copy it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) kind: RecordKind,
@@ -140,7 +140,7 @@ pub(crate) struct Record {
     key_end: u32,
     value_at: u32,
     value_end: u32,
-    /// Whole length in the page. Blocks have less than 16 MiB, so what is longer is no record.
+    /// Whole length in the page. A block has less than 16 MiB, so no record is longer.
     pub(crate) bytes: u32,
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn encoded_bytes(key: usize, value: usize, expires: bool) -> usize {
     (RECORD_HEAD + if expires { 8 } else { 0 } + key + value).next_multiple_of(GRAIN as usize)
 }
 
-/// Adds a variable-size record to `into`, its check still open; returns the record.
+/// Adds a variable-size record without its check to `into`; returns the record.
 #[inline]
 pub(crate) fn encode<'a>(
     into: &'a mut Vec<u8>,
@@ -244,7 +244,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
     parse_start(bytes).filter(|record| bytes.len() >= record.bytes as usize)
 }
 
-/// As [`parse`], of a record whose value may not be there.
+/// As [`parse`], for bytes that may end before the value.
 #[inline(always)]
 pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
     let head = Head::parse(word_at(bytes, 0))?;
@@ -266,7 +266,7 @@ pub(crate) fn parse_start(bytes: &[u8]) -> Option<Record> {
     })
 }
 
-/// What makes a check hold at one place in one life of a block only.
+/// Binds a check to one place in one life of a block.
 #[inline]
 fn seed(at: u64, epoch: u32) -> u64 {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(epoch).wrapping_mul(0xff51_afd7_ed55_8ccd)
@@ -291,7 +291,7 @@ fn sum(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) -> u64 {
     secret.sum(record)
 }
 
-/// Closes the check of a variable-size record that will lie at byte `at` of the pool.
+/// Fills in the check of a variable-size record that will lie at byte `at` of the pool.
 #[inline]
 pub(crate) fn seal(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) {
     let check = sum(secret, record, at, epoch);
@@ -307,7 +307,7 @@ pub(crate) fn verify(secret: &Secret, record: &mut [u8], at: u64, epoch: u32) ->
     sum(secret, record, at, epoch) == stored
 }
 
-/// Adds a slot to `into`, its check still open; returns the slot.
+/// Adds a slot without its check to `into`; returns the slot.
 #[inline]
 pub(crate) fn encode_slot<'a>(
     into: &'a mut Vec<u8>,
@@ -334,7 +334,7 @@ pub(crate) fn parse_slot(shape: &FixedShape, bytes: &[u8]) -> Option<Record> {
     parse_slot_start(shape, bytes).filter(|_| bytes.len() >= shape.slot_bytes() as usize)
 }
 
-/// As [`parse_slot`], of a slot whose value may not be there.
+/// As [`parse_slot`], for bytes that may end before the value.
 #[inline]
 pub(crate) fn parse_slot_start(shape: &FixedShape, bytes: &[u8]) -> Option<Record> {
     let stamp = Stamp::from_word(word_at(bytes, 0));
@@ -364,7 +364,7 @@ fn slot_check(secret: &Secret, shape: &FixedShape, slot: &mut [u8], at: u64, epo
     secret.sum(identity) >> 32 << 32 | secret.sum(value) >> 32
 }
 
-/// Closes the check of a slot that will lie at byte `at` of the pool.
+/// Fills in the check of a slot that will lie at byte `at` of the pool.
 #[inline]
 pub(crate) fn seal_slot(secret: &Secret, shape: &FixedShape, slot: &mut [u8], at: u64, epoch: u32) {
     let check = slot_check(secret, shape, slot, at, epoch);
@@ -373,7 +373,7 @@ pub(crate) fn seal_slot(secret: &Secret, shape: &FixedShape, slot: &mut [u8], at
     }
 }
 
-/// Whether a private copy of a slot is intact; with `edited`, its value is taken as it is.
+/// Whether a private copy of a slot is intact; with `edited`, any value passes.
 #[inline]
 pub(crate) fn verify_slot(
     secret: &Secret,

@@ -1,4 +1,4 @@
-//! Walking over keys by the index: iterations, random draws, and the sweep of expired keys.
+//! Walking the keys by the index: iterations, random draws, and the sweep of expired keys.
 
 use super::block_table::State;
 use super::lookup::look_again;
@@ -10,8 +10,8 @@ use crate::engine::backend::Met;
 use crate::error::Error;
 
 impl ViperSession {
-    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
-    /// go on.
+    /// Meets the keys of at least `count` entries from `cursor` on, or of all that are left. Returns the
+    /// cursor to continue from.
     pub(super) fn walk_index(
         &mut self,
         cursor: u64,
@@ -56,15 +56,14 @@ impl ViperSession {
                 }
             })
         };
-        // Their marks may have been stored just now, and are fenced before the stripe is given back.
+        // Writers may have stored these marks just now; they fence them before they release the stripe.
         for stripe in dying {
             self.pass_writer(stripe)?;
         }
         failed.map(|()| next)
     }
 
-    /// A live key that a few random draws from the index have met; `false`: they met expired ones, or
-    /// nothing.
+    /// Draws a live key at random from the index; `false` if a few draws met none.
     pub(super) fn draw_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         for _ in 0..64 {
             into.clear();
@@ -101,8 +100,8 @@ impl ViperSession {
         Ok(false)
     }
 
-    /// Collects expired keys among the next `count`; returns where to go on (0 = from the start). Records
-    /// that are damaged are passed over: `check` names them.
+    /// Collects expired keys among the next `count`; returns the cursor to continue from (0 = from the
+    /// start). Skips damaged records, which `check` reports.
     pub(super) fn expired_keys(
         &mut self,
         cursor: u64,

@@ -1,11 +1,11 @@
-//! A session: the paper's client (section 4.1). What its calls ask of it is here, and leads to `lookup.rs`,
-//! `current.rs`, `write.rs`, `commit.rs` and `batch.rs`.
+//! A session: the paper's client (section 4.1). This file holds its calls; `lookup.rs`, `current.rs`,
+//! `write.rs`, `commit.rs` and `batch.rs` do the work.
 //!
 //! Invariants:
-//! - A write that was submitted and not committed holds its key's stripe lock. `pending` has at most one
-//!   entry for each stripe: whoever needs a stripe that the session itself holds commits first.
-//! - Nobody waits for a stripe while holding another, except in ascending order (batches, which commit
-//!   first). So no two sessions wait for each other (V15).
+//! - A submitted write holds its key's stripe lock until it is committed. `pending` has at most one entry for
+//!   each stripe: a call that needs a stripe of a pending write commits first.
+//! - A session that holds a stripe never waits for another one. Only batches do; they commit first and lock
+//!   in ascending order. So no two sessions wait for each other (V15).
 //! - A location enters the index only after the fence that covers its record (I2).
 
 use super::Viper;
@@ -35,19 +35,19 @@ pub(crate) struct Old {
     pub(super) location: Location,
     pub(super) bytes: u32,
     pub(super) chain: Option<Chain>,
-    /// Its expiry had passed: the key counts as absent.
+    /// Its expiry has passed: the key counts as absent.
     pub(super) expired: bool,
     pub(super) stamp: Stamp,
-    /// The version to show: the key's clock where edits in place keep the record's own.
+    /// The version to show. Edits in place leave the record's own as it is, so these show the key's clock.
     pub(super) version: u64,
     /// Where it is marked dead.
     pub(super) mark: MarkPlace,
-    /// Its mark word is damaged. It stays as it is, and so do the pieces of its value.
+    /// Its mark word is damaged. The word stays as it is, and the pieces of the record's value are not freed.
     pub(super) unmarkable: bool,
 }
 
 impl Old {
-    /// What a key has whose record this is, and expires then.
+    /// The state of the key of this record, which expires at `expires_at_ms`.
     pub(super) fn seen(self, expires_at_ms: u64) -> Seen<Option<Old>> {
         Seen {
             is_counted: true,
@@ -62,10 +62,11 @@ impl Old {
 /// What a write replaces or removes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Replaced {
-    /// This, or nothing.
+    /// This record, or none.
     Known(Option<Old>),
-    /// Whatever the key has at the commit; the key is so many bytes from there on in [`ViperSession::keys`].
-    /// The look-up waits for memory, and until the commit it waits beside the other writes and the fence.
+    /// The key's record at the time of the commit. The key is `bytes` bytes long and starts at `from` in
+    /// [`ViperSession::keys`]. Deferring the look-up overlaps its memory latency with other writes and the
+    /// fence.
     Unknown { from: u32, bytes: u32 },
 }
 
@@ -76,9 +77,9 @@ pub(super) struct Pending {
     /// `None`: a removal.
     pub(super) new: Option<Location>,
     pub(super) old: Replaced,
-    /// A copy by compaction: the old record is not marked dead, and nothing is counted.
+    /// A copy by compaction: the commit does not mark the old record dead and counts nothing.
     pub(super) moved: bool,
-    /// When its record had been written; of a removal, when it was submitted.
+    /// When the record was written; of a removal, when it was submitted.
     pub(super) written: Written,
 }
 
@@ -91,18 +92,18 @@ pub(crate) struct ViperSession {
     pub(super) claims: [Option<Claim>; 3],
     pub(super) unfenced: Unfenced,
     pub(super) pending: Vec<Pending>,
-    /// Keys of pending writes that do not know yet what they replace.
+    /// Keys of pending writes whose replaced record is not looked up yet.
     pub(super) keys: Vec<u8>,
     pub(super) ahead: Ahead,
     /// The record last read.
     pub(super) scratch: Vec<u8>,
     /// The next record is the first of its fence group.
     pub(super) first: bool,
-    /// Free blocks put aside, so that a batch cannot run out of space half-way.
+    /// Free blocks reserved for a batch, so that it cannot run out of space half-way.
     pub(super) reserved: Vec<u32>,
     /// Compaction may use the reserve of free blocks.
     pub(super) compaction: bool,
-    /// It took a block while there were few; see `compaction/backpressure.rs`.
+    /// The session took a block while few were free; see `compaction/backpressure.rs`.
     pub(super) owes: bool,
     pub(super) last_ticket: Lsn,
     pub(super) core: SessionCore,
@@ -117,7 +118,7 @@ pub(super) fn claim_index(kind: Kind) -> usize {
 }
 
 impl Pending {
-    /// What is replaced, once it is known.
+    /// The replaced record, if it was looked up and exists.
     pub(super) fn old(&self) -> Option<&Old> {
         match &self.old {
             Replaced::Known(old) => old.as_ref(),
@@ -164,7 +165,7 @@ impl ViperSession {
         Ok(session)
     }
 
-    /// A session for a user: there may be only so many.
+    /// A session for a user; their number is limited.
     pub(super) fn of_user(engine: Arc<Viper>) -> Result<ViperSession, Error> {
         let core = SessionCore::of_user(&engine)?;
         let mut session = ViperSession::new(engine)?;
@@ -293,8 +294,8 @@ impl Backend for ViperSession {
         if self.engine.stripes.try_lock(stripe, self.id) {
             return Ok(());
         }
-        // Held by this session's own pending write, or by another while this one holds some: either way
-        // nothing may be held while waiting.
+        // The holder is a pending write of this session, or another session. In both cases this session must
+        // release its own stripes before it waits.
         self.commit_pending()?;
         self.engine.stripes.lock(stripe, self.id);
         Ok(())
@@ -382,7 +383,7 @@ impl Backend for ViperSession {
             let (value, expires_at_ms) = (change.value(), change.expires_at_ms());
             return self.submit_record(hash, stripe, key, value, expires_at_ms, old);
         }
-        // A removal must be newer than anything that may be watching.
+        // The removal gets a new version, so that watchers of the key notice it.
         self.engine.stripes.next_version(stripe);
         self.submit_pending(Pending {
             hash,

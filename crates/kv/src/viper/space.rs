@@ -7,7 +7,7 @@ use crate::options::Options;
 use everdram_pm::Pool;
 use std::sync::Arc;
 
-/// What finding and placing records takes, without the index.
+/// All that finding and placing records takes, except the index.
 pub(super) struct Space {
     pub(super) pool: Arc<Pool>,
     pub(super) geometry: Geometry,
@@ -15,7 +15,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The blocks of an open pool; nothing is known of what is in them.
+    /// The blocks of an open pool. Their contents are not known yet.
     pub(super) fn of(pool: Arc<Pool>, geometry: Geometry, options: &Options) -> Space {
         let bytes_max = options.max_bytes.max(pool.region().len());
         let blocks = Blocks::new(Arc::clone(&pool), geometry, bytes_max, options.chunk_bytes);

@@ -1,6 +1,6 @@
 //! The write path of a session: records into open blocks, marks, fences.
 //!
-//! A record is written, marked or fenced here; what makes it visible is in `commit.rs`.
+//! This file writes, marks and fences records; `commit.rs` makes them visible.
 
 use super::chain;
 use super::claim::Claim;
@@ -17,7 +17,7 @@ use everdram_pm::{Ordered, Pool, Secret};
 use std::sync::atomic::Ordering;
 
 impl ViperSession {
-    /// Writes a record and returns its location. Nothing points to it yet.
+    /// Writes a record and returns its location. The record stays unreachable until its commit.
     pub(super) fn write(
         &mut self,
         kind: RecordKind,
@@ -73,7 +73,7 @@ impl ViperSession {
         })
     }
 
-    /// The stamp of the record that is written next.
+    /// The stamp of the next record.
     fn stamp_of(&mut self, version: u64, moves: u16) -> Stamp {
         let first = std::mem::take(&mut self.first);
         Stamp {
@@ -115,15 +115,15 @@ impl ViperSession {
         result
     }
 
-    /// Room for a record in a block of `kind`, opening the next block if need be.
+    /// Finds room for a record in a block of `kind`; opens the next block if the current one is full.
     fn place(&mut self, kind: Kind, bytes: u64) -> Result<u64, Error> {
         let index = claim_index(kind);
         loop {
             if let Some(claim) = &mut self.claims[index] {
                 let page = claim.page_at();
                 if let Some(at) = claim.place(bytes, &mut self.lane, &mut self.unfenced) {
-                    // A page's tail word travels under the fence of the record that begins the next page: a
-                    // crash may keep the record and lose the word, so that record proves nothing.
+                    // The fence of the next page's first record also covers this page's tail word. A crash
+                    // may keep that record and lose the word, so the record proves nothing.
                     self.first &= claim.page_at() == page;
                     return Ok(at);
                 }
@@ -132,7 +132,7 @@ impl ViperSession {
         }
     }
 
-    /// Blocks from the free list: first those put aside for the batch being applied.
+    /// Takes blocks, first from those reserved for a batch, then from the free list.
     pub(super) fn take_blocks(&mut self, count: usize, out: &mut Vec<u32>) -> Result<(), Error> {
         if self.reserved.len() >= count {
             let rest = self.reserved.len() - count;
@@ -142,7 +142,7 @@ impl ViperSession {
         self.engine.space.blocks.claim(count, self.compaction, out)
     }
 
-    /// Seals the current block of `kind`, if there is one, and opens another. One fence for both.
+    /// Seals the current block of `kind`, if there is one, and opens another, with one fence for both.
     fn next_block(&mut self, kind: Kind) -> Result<(), Error> {
         let mut taken = Vec::with_capacity(1);
         self.take_blocks(1, &mut taken)?;
@@ -183,7 +183,7 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Adds a record to the block of `kind`, at the place in it that was made.
+    /// Adds a record to the block of `kind`, at `at`, where [`Self::place`] found room.
     #[inline(always)]
     fn append(
         &mut self,
@@ -206,7 +206,7 @@ impl ViperSession {
         location(at)
     }
 
-    /// Marks a record dead, which may be the newest of its key: stored and flushed, not fenced.
+    /// Marks a record dead that may be the newest of its key: stored and flushed, not fenced.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession { engine, lane, .. } = self;
@@ -220,10 +220,10 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks a record dead that a durable newer one has replaced. The mark stays in the cache: to wait for it
+    /// Marks a record dead that a durable newer one has replaced. The mark stays in the cache: waiting for it
     /// would cost each overwrite as much as its record does.
     pub(super) fn mark_superseded(&mut self, old: &Old) -> Result<(), Error> {
-        // Pieces of a chain are let go, and that takes the mark of the record that led to them.
+        // Pieces of a chain are freed later, and that requires a durable mark on their record.
         if self.engine.durable_at_fence || old.chain.is_some() {
             return self.defer_mark(old);
         }
@@ -235,7 +235,7 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Marks a record dead that does no harm for a while if a crash brings it back, and says so to
+    /// Marks a record dead whose return in a crash does no harm for a while, and lists the mark for
     /// compaction. The mark stays in the cache until the session has several.
     pub(super) fn defer_mark(&mut self, old: &Old) -> Result<(), Error> {
         let ViperSession {
@@ -252,7 +252,7 @@ impl ViperSession {
         Ok(())
     }
 
-    /// Makes the marks durable that this session left in the cache, and everything else it wrote.
+    /// Makes this session's deferred marks durable, with everything else it wrote.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn fence_marks(&mut self) {
         let ViperSession {
@@ -269,7 +269,7 @@ impl ViperSession {
         self.engine.listed_marks[usize::from(self.id)].clear();
     }
 
-    /// Streams what is left of open lines.
+    /// Streams the incomplete lines of all open blocks.
     pub(super) fn settle(&mut self) {
         let ViperSession {
             claims,
@@ -289,8 +289,8 @@ impl ViperSession {
         self.settle_and_fence()
     }
 
-    /// Streams what is left of open lines and fences everything. Returns the fence that covers all that the
-    /// session has ever written.
+    /// Streams the incomplete lines of all open blocks and fences. Returns the fence that covers everything
+    /// the session has ever written.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(super) fn settle_and_fence(&mut self) -> Ordered {
         self.settle();
@@ -311,7 +311,7 @@ impl ViperSession {
         }
     }
 
-    /// Lets go of the pieces of a record that is marked dead.
+    /// Retires the pieces of a record that is marked dead.
     pub(super) fn let_go(&self, old: &Old) {
         if let Some(chain) = old.chain {
             self.engine.retire_chain(chain);
@@ -319,7 +319,8 @@ impl ViperSession {
     }
 }
 
-/// Sets the bit of a dead record with `exchange`, a compare-and-swap that says what it found instead.
+/// Sets the bit of a dead record with `exchange`, a compare-and-swap that returns the word it found on
+/// failure.
 #[inline]
 #[cfg_attr(feature = "lab", track_caller)]
 fn set_mark<T>(
@@ -345,7 +346,7 @@ fn set_mark<T>(
         };
         match exchange(at, word, mark_word(secret, at, epoch, bits | bit)) {
             Ok(done) => return Ok(done),
-            // Another record of the page died at the same moment.
+            // Another session marked a record of the same page at the same moment.
             Err(found) => word = found,
         }
     }

@@ -229,7 +229,7 @@ fn higher_floor(space: &Space, found: &Found, floor: u64) -> Result<Option<u64>,
 fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
     assert!(
         floor >= viper.floor.load(Ordering::Acquire),
-        "what was removed before would count again"
+        "a new floor is below the old one: removed records would count again"
     );
     let mut lane = viper.pool.lane();
     let word = super::layout::floor_word(viper.pool.secret(), ROOT_AT, floor);
