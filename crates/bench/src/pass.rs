@@ -50,8 +50,8 @@ pub(crate) struct Passed {
     pub process_cpu: Duration,
     /// What the threads waited for cores, together.
     pub waited: Waited,
-    /// Latencies of its calls; empty if it was timed as a whole.
-    pub latencies: Latencies,
+    /// Latencies of its calls, unless it was timed as a whole: histograms take memory.
+    pub latencies: Option<Latencies>,
 }
 
 impl Passed {
@@ -63,7 +63,11 @@ impl Passed {
         self.process_cpu += other.process_cpu;
         self.waited.ns += other.waited.ns;
         self.waited.preempted += other.waited.preempted;
-        self.latencies.add(&other.latencies);
+        match (&mut self.latencies, other.latencies) {
+            (Some(sum), Some(more)) => sum.add(&more),
+            (sum @ None, more) => *sum = more,
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -121,17 +125,17 @@ fn part(
     let latencies = match pass.timing {
         Timing::Throughput => {
             drive(&mut *client, pass, steps, &mut Free)?;
-            Latencies::default()
+            None
         }
         Timing::Closed => {
             let mut pace = Closed::new();
             drive(&mut *client, pass, steps, &mut pace)?;
-            pace.timer.latencies
+            Some(pace.timer.latencies)
         }
         Timing::Open(rate) => {
             let mut pace = Open::new(rate / threads as f64 / pass.batch.max(1) as f64);
             drive(&mut *client, pass, steps, &mut pace)?;
-            pace.timer.latencies
+            Some(pace.timer.latencies)
         }
     };
     let ended = Instant::now();

@@ -287,7 +287,7 @@ impl Plan {
         let each = phase(2, each_call)?;
         self.add_round(&whole, row);
         let all = [&warm_up, &whole, &each].map(|passed| passed.sample.operations);
-        Ok((all.iter().sum(), each.latencies))
+        Ok((all.iter().sum(), each.latencies.unwrap_or_default()))
     }
 
     /// Passes that grow until the time of a phase is filled. The passes count, the pauses between them do

@@ -5,9 +5,9 @@
 //! and goes on to another buffer. The lock is among workers; worker and client pass the buffer to and fro by
 //! its state word.
 
-use super::filled::Data;
 use super::jobs::{self, Done, Job};
 use super::measure::Progress;
+use super::store::Data;
 use super::stream::Writes;
 use super::workers::{Meter, Workers};
 use crate::pool;

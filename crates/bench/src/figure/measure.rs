@@ -1,8 +1,8 @@
 //! A figure, system by system and round by round.
 
-use super::filled::{Curve, Data};
 use super::jobs::{self, Asking};
 use super::settings::Settings;
+use super::store::{Curve, Data};
 use super::stream::Writes;
 use super::workers::Workers;
 use super::{Measure, clients, mib};

@@ -7,12 +7,12 @@
 
 mod claims;
 mod clients;
-mod filled;
 mod jobs;
 mod measure;
 mod page;
 mod picture;
 mod settings;
+mod store;
 mod stream;
 mod workers;
 
