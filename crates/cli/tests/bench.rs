@@ -24,6 +24,10 @@ fn bench_well(dir: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 fn read(rows: &str) -> Vec<Row> {
     row::read(rows).unwrap()
 }
@@ -66,18 +70,10 @@ fn rows_are_appended_beside_the_table() {
         let table = bench_well(
             &stores,
             &[
-                "run",
-                "--workload",
-                workload,
-                "--records",
-                "1k",
-                "--fixed",
-                "--grow",
-                "--repeat",
-                "1",
-                "--json",
-                rows.to_str().unwrap(),
-            ],
+                &words("run --records 1k --fixed --grow --repeat 1 --workload")[..],
+                &[workload, "--json", rows.to_str().unwrap()],
+            ]
+            .concat(),
         );
         assert!(
             table.contains(workload) && table.contains("p99.9"),
@@ -97,19 +93,11 @@ fn limits_are_measured_one_by_one() {
     let rows = bench_well(
         dir.path(),
         &[
-            "limits",
-            "--records",
-            "5k",
-            "--load-bytes",
-            "4MiB",
-            "--repeat",
-            "1",
-            "--quick",
-            "--json",
-            "-",
-            "--file-dir",
-            files.path().to_str().unwrap(),
-        ],
+            &words("limits --records 5k --load-bytes 4MiB --repeat 1 --quick --json - --file-dir")
+                [..],
+            &[files.path().to_str().unwrap()],
+        ]
+        .concat(),
     );
     let limits = read(&rows);
     for name in [
@@ -133,20 +121,8 @@ fn limits_are_measured_one_by_one() {
 #[test]
 fn bars_are_printed_with_their_verdicts() {
     let dir = tempfile::tempdir().unwrap();
-    let table = bench_well(
-        dir.path(),
-        &[
-            "bars",
-            "--only",
-            "put,get,delete,batch,threads,space,recovery",
-            "--records",
-            "2000",
-            "--ops",
-            "1000",
-            "--repeat",
-            "1",
-        ],
-    );
+    let line = "bars --only put,get,delete,batch,threads,space,recovery --records 2000 --ops 1000 --repeat 1";
+    let table = bench_well(dir.path(), &words(line));
     for operation in [
         "put-many",
         "put, fixed",
@@ -173,19 +149,11 @@ fn the_bars_of_bullet_are_printed_with_their_verdicts() {
     let table = bench_well(
         dir.path(),
         &[
-            "bars",
-            "--engine",
-            "bullet",
-            "--quick",
-            "--records",
-            "2000",
-            "--seconds",
-            "0.02",
-            "--repeat",
-            "1",
-            "--json",
-            rows.to_str().unwrap(),
-        ],
+            &words("bars --engine bullet --quick --records 2000 --seconds 0.02 --repeat 1 --json")
+                [..],
+            &[rows.to_str().unwrap()],
+        ]
+        .concat(),
     );
     assert!(table.contains("engine bullet"), "{table}");
     for bar in ["0 %:", "2 %:", "15 %:", "50 %:", "a put", "restart"] {

@@ -22,25 +22,10 @@ fn everything_is_measured_and_told() {
     for name in ["disk", "memory"] {
         std::fs::create_dir(dir.path().join(name)).unwrap();
     }
-    let output = bench(
-        dir.path(),
-        &[
-            "compare",
-            "--quick",
-            "--dir",
-            "disk",
-            "--emulated-dir",
-            "memory",
-            "--only",
-            "everdram,redis",
-            "--records",
-            "1000",
-            "--seconds",
-            "0.002",
-            "--repeat",
-            "2",
-        ],
-    );
+    let line = "compare --quick --dir disk --emulated-dir memory --only everdram,redis --records 1000 \
+                --seconds 0.002 --repeat 2";
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let output = bench(dir.path(), &arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{errors}");
@@ -157,22 +142,9 @@ fn what_makes_no_sense_is_refused_before_anything_is_measured() {
 fn a_turn_that_fails_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().to_str().unwrap();
-    let output = bench(
-        dir.path(),
-        &[
-            "turn",
-            "--store",
-            "unheard-of",
-            "--dir",
-            place,
-            "--threads",
-            "1",
-            "--workloads",
-            "get",
-            "--seconds",
-            "0.01",
-        ],
-    );
+    let line = "turn --store unheard-of --threads 1 --workloads get --seconds 0.01 --dir";
+    let arguments: Vec<&str> = line.split(' ').chain([place]).collect();
+    let output = bench(dir.path(), &arguments);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("unheard-of"));
 }
