@@ -21,5 +21,5 @@ pub use contender::{Contender, Persistence, Places, known};
 pub use load::{Command, Data, Load};
 pub use process::Pins;
 pub use running::Running;
-pub(crate) use table::title;
+pub(crate) use running::title;
 pub use table::{Comparison, compare, table, text};

@@ -4,7 +4,6 @@ use super::contender::Contender;
 use super::driver::{Driver, Keys, Run};
 use super::load::{Command, Data, Load};
 use super::process::{Memory, Pinned, Pins, Process, processor_time};
-use super::table::title;
 use super::wire::Wire;
 use crate::latency::{ALL, add_percentiles};
 use crate::machine::Machine;
@@ -12,6 +11,7 @@ use crate::row::{Metric, Row, SERVERS};
 use crate::subject::Error;
 use anyhow::Context;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Connections and pipeline that bring the data in.
@@ -163,6 +163,24 @@ impl Running {
     pub fn stop(self) -> Result<(), Error> {
         self.process.stop().with_context(|| self.contender.label())
     }
+}
+
+/// What a server was asked: `SET, 1000 keys, values of 200 B, 50 connections, pipeline 16`.
+pub(crate) fn title(row: &Row) -> String {
+    let say = |condition| row.say(condition);
+    let mut title = format!(
+        "{}, {} keys, values of {} B, {} connections, pipeline {}",
+        row.workload,
+        say("keys"),
+        say("value"),
+        say("connections"),
+        say("pipeline")
+    );
+    let rate = say("due_each_second");
+    if !rate.is_empty() {
+        let _ = write!(title, ", open loop of {rate} a second");
+    }
+    title
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use super::contender::Contender;
 use super::load::{Data, Load};
 use super::process::Pins;
-use super::running::Running;
+use super::running::{Running, title};
 use crate::report::Kind;
 use crate::row::{Metric, Row, merged};
 use crate::show::Table;
 use crate::subject::Error;
-use std::fmt::Write as _;
 
 /// What is to be compared.
 #[derive(Clone, Debug)]
@@ -79,24 +78,6 @@ fn kinds_of_data(loads: &[Load]) -> Vec<Data> {
         }
     }
     kinds
-}
-
-/// What a server was asked: `SET, 1000 keys, values of 200 B, 50 connections, pipeline 16`.
-pub(crate) fn title(row: &Row) -> String {
-    let say = |condition| row.say(condition);
-    let mut title = format!(
-        "{}, {} keys, values of {} B, {} connections, pipeline {}",
-        row.workload,
-        say("keys"),
-        say("value"),
-        say("connections"),
-        say("pipeline")
-    );
-    let rate = say("due_each_second");
-    if !rate.is_empty() {
-        let _ = write!(title, ", open loop of {rate} a second");
-    }
-    title
 }
 
 /// All servers, in medians, and the spread of what matters most.
