@@ -27,7 +27,7 @@ pub enum Reply {
     Integer(i64),
     /// A string of any bytes.
     Bulk(Vec<u8>),
-    /// Nothing there.
+    /// No value.
     Null,
     /// Several answers.
     Array(Vec<Reply>),
@@ -73,7 +73,7 @@ impl Client {
         request(&mut self.requests, arguments);
     }
 
-    /// Bytes queued and not yet sent.
+    /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.requests.len()
@@ -82,14 +82,14 @@ impl Client {
     /// Sends everything queued.
     ///
     /// # Errors
-    /// As writing to a socket. What was queued is gone either way.
+    /// As writing to a socket. The queue is empty afterwards, also after an error.
     pub fn send(&mut self) -> io::Result<()> {
         let sent = self.reader.get_mut().write_all(&self.requests);
         self.requests.clear();
         sent
     }
 
-    /// The answer to the oldest request that has none.
+    /// Receives the answer to the oldest request without one.
     ///
     /// # Errors
     /// As reading from a socket; `InvalidData` for bytes that are no reply.
@@ -97,7 +97,8 @@ impl Client {
         self.read_reply(0)
     }
 
-    /// One request and its answer, with nothing else under way. An error reply is an error.
+    /// Sends one request and receives its answer. No other request may be under way. An error reply is an
+    /// error.
     ///
     /// # Errors
     /// As [`Client::send`], [`Client::receive`] and [`Reply::accepted`].
@@ -107,7 +108,7 @@ impl Client {
         self.receive()?.accepted()
     }
 
-    /// The number of keys. Waits for a server that has just started and cannot say yet.
+    /// The number of keys. If the server is still starting, asks again until it knows.
     ///
     /// # Errors
     /// As [`Client::call`]; `InvalidData` for an answer that is no number.
@@ -198,7 +199,7 @@ impl Client {
     }
 }
 
-/// Appends one request, as the wire and the mass-insertion protocol have it.
+/// Appends one request in the form of the wire and of the mass-insertion protocol.
 pub(crate) fn request(into: &mut Vec<u8>, arguments: &[&[u8]]) {
     header(into, b'*', arguments.len());
     for argument in arguments {
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What a client makes of a server that answers `bytes` and hangs up.
+    /// What a client reads from a server that sends `bytes` and closes the connection.
     fn receive(bytes: &'static [u8]) -> io::Result<Reply> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

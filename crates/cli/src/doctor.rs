@@ -1,7 +1,7 @@
-//! `everdram doctor`: which medium a path gives, how fast it makes things durable, what an answer will mean.
+//! `everdram doctor`: a path's medium, its latency, and what an acknowledgement will mean.
 //!
-//! An existing pool is opened as it is. In any other directory a small pool is made in a temporary
-//! subdirectory, tried, and removed. A device without a pool is only looked at.
+//! An existing pool is opened as it is. In any other directory, doctor creates a small pool in a temporary
+//! subdirectory, tries it, and removes it. On a device without a pool it writes nothing.
 
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, pool, units};
@@ -40,7 +40,8 @@ pub(crate) struct Arguments {
 
 const SAMPLES: usize = 200;
 const PROBE_POOL_BYTES: u64 = 16 << 20;
-/// A sync that is faster than this did not reach a medium that keeps bytes without power, or a very good one.
+/// A faster sync probably did not reach a medium that keeps bytes without power. Only a very good medium is
+/// faster.
 const SUSPICIOUS: Duration = Duration::from_micros(20);
 
 /// Times of one kind of operation, sorted.
@@ -83,7 +84,7 @@ impl Samples {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let path = &arguments.path;
-    // Asked before opening: a directory where no pool may live can still hold one deeper down.
+    // Before opening: a directory in which no pool may live can have a subdirectory in which one may.
     match everdram_pm::Pool::inspect(path) {
         Err(everdram_pm::Error::NotFound { .. }) if path.is_dir() => {
             try_new(arguments)?;
@@ -112,7 +113,7 @@ fn is_device(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
 
-/// A device without a pool: it may hold something else, so nothing is tried on it.
+/// A device without a pool may hold something else, so nothing is tried on it.
 fn print_unused(arguments: &Arguments, probe: &everdram_pm::Probe) {
     let remark = "nothing was written, so nothing was measured; a pool that is made here measures its latency";
     if arguments.json {
@@ -144,7 +145,7 @@ fn open_existing(arguments: &Arguments) -> anyhow::Result<Store> {
     Ok(Store::open(&arguments.path, &options)?)
 }
 
-/// Makes a pool in a subdirectory that is removed again, also when something fails.
+/// Makes a pool in a temporary subdirectory, which is removed again also after an error.
 fn try_new(arguments: &Arguments) -> anyhow::Result<()> {
     let made = tempfile::Builder::new()
         .prefix(".everdram-doctor-")
@@ -165,7 +166,7 @@ fn try_new(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(directory.close()?)
 }
 
-/// 4 KiB over the same place of a file that is already allocated, and fdatasync.
+/// Overwrites 4 KiB of an allocated file at the same place and calls fdatasync, repeatedly.
 fn measure_sync(directory: &Path) -> anyhow::Result<Samples> {
     let mut file: File = tempfile::tempfile_in(directory)?;
     let page = [0x5a_u8; 4096];

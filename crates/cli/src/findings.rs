@@ -1,4 +1,4 @@
-//! Damage in words: of a check, of a salvage.
+//! The findings of a check or a salvage, in words.
 
 use everdram::stats::Finding;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const KEY_SHOWN: usize = 64;
 pub(crate) const REMEDY: &str = "copy the pool aside, then save what verifies with `everdram export --salvage POOL FILE`, or \
                                  read it with `everdram serve --salvage --pool POOL`";
 
-/// A key for people: printable, and not too long.
+/// A key for the terminal: printable, and not too long.
 pub(crate) fn key(key: &[u8]) -> String {
     match key.get(..KEY_SHOWN) {
         Some(start) if key.len() > KEY_SHOWN => {
@@ -20,7 +20,7 @@ pub(crate) fn key(key: &[u8]) -> String {
     }
 }
 
-/// A line: where, how much, of which key, what.
+/// One line: the place, the size, the key, the finding.
 pub(crate) fn line(finding: &Finding) -> String {
     let mut line = match &finding.file {
         Some(file) => format!("{} at byte {}", file.display(), finding.offset),
@@ -35,7 +35,7 @@ pub(crate) fn line(finding: &Finding) -> String {
     format!("{line}: {}", finding.what)
 }
 
-/// For scripts.
+/// The finding as JSON.
 pub(crate) fn object(finding: &Finding) -> Value {
     json!({
         "file": finding.file, "offset": finding.offset, "bytes": finding.bytes,
@@ -44,7 +44,7 @@ pub(crate) fn object(finding: &Finding) -> Value {
     })
 }
 
-/// Whether the store that was salvaged lacks anything for it, or has more than it should.
+/// Whether this finding makes the salvaged store incomplete or partly outdated.
 pub(crate) fn matters(finding: &Finding) -> bool {
     finding.missing > 0 || finding.stale
 }

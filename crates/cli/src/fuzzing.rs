@@ -1,14 +1,14 @@
-//! The readers and writers of `import` and `export` by themselves, for fuzzing (feature `fuzzing`).
+//! The readers and writers of `import` and `export` on their own, for fuzzing (feature `fuzzing`).
 
 use crate::transfer::operation::Operation;
 use crate::transfer::{mass, tsv};
 use std::io::BufReader;
 
-/// A change that a file asks for: key, value (`None` = none is stored), expiry in Unix milliseconds; `None`
-/// for both is a removal.
+/// A change in a file: key, value (`None` = no value is stored), expiry in Unix milliseconds. `None` for both
+/// is a removal.
 pub type Change = (Vec<u8>, Option<Vec<u8>>, Option<u64>);
 
-/// The changes, and why reading ended early.
+/// The changes, and the error that ended reading early.
 pub type Read = (Vec<Change>, Option<String>);
 
 /// Reads TSV through a buffer of `capacity` bytes.

@@ -1,6 +1,6 @@
-//! `everdram inspect`: what a pool is and how full it is, without changing a byte of it.
+//! `everdram inspect`: a pool's properties and its use of space. It does not change a byte of the pool.
 //!
-//! [`look`] is the one place that asks the library; the rest presents what it returns.
+//! Only [`look`] asks the library; the other functions present its result.
 
 use crate::terminal::{Tone, paint, row};
 use crate::{Outcome, units};
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A pool as this command presents it.
+/// A pool as `inspect` shows it.
 struct Inspection {
     /// Fields of the superblock and the geometry: name and value.
     fields: Vec<(String, String)>,
@@ -147,7 +147,7 @@ fn print(inspection: &Inspection) {
     }
 }
 
-/// At most 16 lines of 64 characters, each for the same number of blocks.
+/// At most 16 lines of 64 characters. Each character stands for the same number of blocks.
 fn map_lines(map: &[Option<u8>]) -> Vec<String> {
     const SHADES: &[u8] = b".:-=+*#@";
     const COLUMNS: usize = 64;

@@ -1,11 +1,11 @@
-//! The command line of everdram: serve a pool, prove that it survives, look into it, move data.
+//! The command line of everdram: serve a pool, prove that it survives, inspect it, move data.
 //!
-//! Each subcommand is a module with its arguments (and their help) and a `run`. Exit codes: 0 all is well; 1
-//! data was lost or is damaged, or the work failed; 2 the command line makes no sense; 3 what could be saved
-//! of a damaged pool was, and something is missing; 130 it was interrupted.
+//! Each subcommand is a module with its arguments (and their help) and a function `run`. Exit codes: 0 all is
+//! well; 1 data was lost or is damaged, or the work failed; 2 wrong usage; 3 a salvage of a damaged pool is
+//! complete, and data is missing; 130 interrupted.
 //!
-//! The library exists for the program and its tests only; [`killing`] carries the servers that tests start
-//! and kill, and [`demo`] the campaign of the kill loop test.
+//! The library exists only for the program and its tests. [`killing`] has the servers that tests start and
+//! kill, [`demo`] the campaign of the kill loop test.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -65,22 +65,22 @@ enum Command {
     Bench(bench::Arguments),
 }
 
-/// Exit code of what Ctrl-C ended, as shells have it.
+/// Exit code after Ctrl-C, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Exit code of an export that saved what it could.
+/// Exit code of an export that saved everything it could of a damaged pool.
 pub(crate) const INCOMPLETE: u8 = 3;
 
-/// What a command found.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All is well.
     Sound,
-    /// Data was lost or is damaged; the command has said what.
+    /// Data was lost or is damaged. The command has printed what.
     Damaged,
-    /// What could be saved of a damaged pool was; the command has said what is missing.
+    /// Everything that could be saved of a damaged pool is saved. The command has printed what is missing.
     Incomplete,
-    /// Nothing was wrong until Ctrl-C ended the work early.
+    /// All was well until Ctrl-C ended the work early.
     Interrupted,
 }
 

@@ -1,4 +1,4 @@
-//! The `everdram` program: parses its arguments and does what they say.
+//! The `everdram` program: parses its arguments and runs the command.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,23 +1,22 @@
-//! Standard output, which its reader may close at any moment: `everdram inspect ... | head` is no failure.
+//! Standard output. Its reader may close it at any moment: `everdram inspect ... | head` is no failure.
 //!
-//! Rust's `println!` panics then. The one of this crate writes on into nothing, so that a command does its
-//! work to the end and its exit code says how that went. Whoever writes without end uses [`Standard`], and
-//! stops at the error that says [`Closed`]. The pipe or socket of somebody else that breaks is never mistaken
-//! for it.
+//! Rust's `println!` panics then. This crate's `println!` discards the text instead, so that the command
+//! completes its work and its exit code reports the result. A command without an end to its output uses
+//! [`Standard`], and stops at the error [`Closed`]. Another broken pipe or socket is never mistaken for it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
-/// As the one of the standard library, but for a reader that has gone.
+/// Like the standard library's macro, but ignores a closed standard output.
 macro_rules! println {
     () => { $crate::output::line(format_args!("")) };
     ($($text:tt)+) => { $crate::output::line(format_args!($($text)+)) };
 }
 
-/// Standard output, whose errors tell by [`Closed`] that nobody reads it any more.
+/// Standard output that reports [`Closed`] once its reader has closed it.
 pub(crate) struct Standard(StdoutLock<'static>);
 
-/// Nobody reads standard output any more.
+/// The reader of standard output has closed it.
 #[derive(Debug)]
 struct Closed;
 
@@ -56,16 +55,16 @@ fn is_marked(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Closed>())
 }
 
-/// Whether work ended because nobody reads standard output any more.
+/// Whether the work ended because the reader of standard output has closed it.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let mut causes = error.chain();
     causes.any(|cause| cause.downcast_ref().is_some_and(is_marked))
 }
 
-/// A line on standard output.
+/// Prints a line on standard output.
 ///
 /// # Panics
-/// If it cannot be written for another reason than that nobody reads it.
+/// If the write fails for another reason than a closed output.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     match writeln!(Standard::lock(), "{text}") {
         Err(error) if !is_marked(&error) => panic!("standard output: {error}"),

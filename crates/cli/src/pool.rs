@@ -1,4 +1,4 @@
-//! Opening a pool for a command: its progress while it recovers, and its report in words.
+//! Opens a pool for a command: shows the progress of recovery, and prints the report.
 
 use crate::terminal::{Progress, row};
 use crate::units;
@@ -18,8 +18,8 @@ pub(crate) fn open(path: &Path, mut options: Options, quiet: bool) -> anyhow::Re
     Ok(store?)
 }
 
-/// Verifies the pool at `path`, whatever it is of, which comes with the report; shows the progress of
-/// recovery unless `quiet`.
+/// Verifies the pool at `path`, with whichever engine it has. Returns the engine's name and the report. Shows
+/// the progress of recovery unless `quiet`.
 pub(crate) fn check(path: &Path, quiet: bool) -> anyhow::Result<(&'static str, CheckReport)> {
     let (progress, hear) = recovery(quiet);
     let checked = everdram::inspect::check(path, Some(hear));
@@ -27,7 +27,7 @@ pub(crate) fn check(path: &Path, quiet: bool) -> anyhow::Result<(&'static str, C
     Ok(checked?)
 }
 
-/// The progress of recovery, and who tells it.
+/// The progress of recovery, and the callback that updates it.
 fn recovery(quiet: bool) -> (Arc<Progress>, everdram::options::Progress) {
     let progress = Arc::new(Progress::start("recovery", 100, quiet));
     let shown = Arc::clone(&progress);
@@ -39,7 +39,7 @@ fn recovery(quiet: bool) -> (Arc<Progress>, everdram::options::Progress) {
     (progress, Arc::new(hear))
 }
 
-/// Opens a pool that must be there, to look at: nothing of it changes. With `salvage`, whatever of it
+/// Opens an existing pool for reading and changes nothing of it. With `salvage`, opens whatever of it
 /// verifies.
 pub(crate) fn open_existing(path: &Path, salvage: bool, quiet: bool) -> anyhow::Result<Store> {
     let mut options = Options::default();
@@ -50,7 +50,7 @@ pub(crate) fn open_existing(path: &Path, salvage: bool, quiet: bool) -> anyhow::
     open(path, options, quiet)
 }
 
-/// The report, as rows of a table.
+/// Prints the report as rows of a table.
 pub(crate) fn print_report(report: &Report) {
     row("medium", format_args!("{}: {}", report.medium, report.why));
     row("persists by", &report.persist);
@@ -68,7 +68,7 @@ pub(crate) fn print_report(report: &Report) {
     row("an answer means", &report.acknowledgement);
 }
 
-/// The report, for scripts.
+/// The report as JSON.
 pub(crate) fn report_json(report: &Report) -> Value {
     json!({
         "medium": report.medium.to_string(),

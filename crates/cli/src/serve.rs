@@ -1,7 +1,7 @@
-//! `everdram serve`: a pool behind the Redis protocol, until a signal or SHUTDOWN ends it.
+//! `everdram serve`: serves a pool by the Redis protocol until a signal or SHUTDOWN.
 //!
-//! Order at start: settings, pool (with recovery), report, listeners, "ready". Order at the end: no new
-//! connections, replies drained, everything durable, pool closed. Ending without that order loses time
+//! Order at start: settings, pool (with recovery), report, listeners, "ready". Order at the end: refuse new
+//! connections, drain replies, make everything durable, close the pool. An end without that order costs time
 //! at the next start, never data.
 
 use crate::settings::Layer;
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         .server
         .validate()
         .map_err(|error| crate::settings::usage(error.to_string()))?;
-    // Signals are caught from here on: one that arrives during recovery ends the server after it.
+    // Catch signals from here on: one that arrives during recovery ends the server after recovery.
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context("signals")?;
 
     if arguments.salvage {
@@ -100,9 +100,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Sound)
 }
 
-/// Says what a salvaged store lacks, in the log's place: it is what the operator has to know.
+/// Prints what a salvaged store lacks on standard error, since the operator must know it.
 fn tell_damage(store: &Store) {
-    /// Findings that are said; `everdram check` lists the others.
+    /// Number of findings printed; `everdram check` lists all.
     const SAID: usize = 200;
     let found = store.damage();
     for finding in found.iter().take(SAID) {
@@ -125,14 +125,14 @@ fn strength(durability: Durability) -> u8 {
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("EVERDRAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    // A log that somebody else has set up already is good enough.
+    // If a log is already set up, that one serves.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .try_init();
 }
 
-/// Starts the threads that turn a signal (or the end of standard input) into a shutdown.
+/// Starts the threads that shut the server down at a signal, or at the end of standard input.
 fn end_on_request(
     server: &Server,
     mut signals: signal_hook::iterator::Signals,
@@ -170,7 +170,7 @@ fn announce(
 ) -> anyhow::Result<()> {
     let addresses = server.local_addrs();
     let port = addresses.first().map(|address| address.port());
-    // Before the announcement: whoever has read that finds the file.
+    // Before the announcement, so that its reader finds the file.
     if let (Some(file), Some(port)) = (&arguments.port_file, port) {
         write_port(file, port)?;
     }
@@ -223,7 +223,7 @@ fn announce(
     Ok(())
 }
 
-/// Whoever waits for the file finds the whole port in it, or no file.
+/// Writes the port file by a rename. Without this, a reader could find half a port.
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");

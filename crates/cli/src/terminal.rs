@@ -1,7 +1,7 @@
-//! Colour and progress for a person who watches, plain lines for everyone else.
+//! Colour and progress for a person, plain lines for everything else.
 //!
-//! Colour appears only if the stream is a terminal and `NO_COLOR` is not set. A progress bar is drawn on
-//! standard error; without a terminal the same facts come as whole lines, soon at first and then once a
+//! Colour appears only if the stream is a terminal and `NO_COLOR` is not set. A progress bar appears on
+//! standard error. Without a terminal, whole lines show the same facts, at first often and later once a
 //! minute.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,12 +9,12 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Time until progress is said without a terminal. Each line doubles it.
+/// Time until the first line of progress without a terminal. Each line doubles the time to the next.
 const FIRST_LINE: Duration = Duration::from_secs(2);
-/// Until it is this.
+/// The longest time between two lines.
 const LINES_APART: Duration = Duration::from_secs(60);
 
-/// What a piece of text is about.
+/// The meaning of a text.
 #[derive(Clone, Copy)]
 pub(crate) enum Tone {
     Good,
@@ -35,7 +35,7 @@ pub(crate) fn paint(tone: Tone, text: &str) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// A row of a small table: a name, padded, and what it is.
+/// Prints a row of a small table: a padded name and its value.
 pub(crate) fn row(name: &str, value: impl std::fmt::Display) {
     println!("  {name:<22} {value}");
 }
@@ -65,7 +65,7 @@ impl Lines {
         }
     }
 
-    /// Whether it is time for a line.
+    /// Whether a line is due.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = now.duration_since(self.last) >= self.apart;
         if is_due {
@@ -77,7 +77,7 @@ impl Lines {
 }
 
 impl Progress {
-    /// A bar up to `total`; 0 = the end is not known. `quiet` shows nothing at all.
+    /// Starts a bar up to `total`; 0 = unknown. `quiet` shows nothing.
     pub(crate) fn start(title: &str, total: u64, quiet: bool) -> Progress {
         let shown = if quiet {
             Shown::Nothing
@@ -92,7 +92,7 @@ impl Progress {
         }
     }
 
-    /// Where the work is, and a few words beside it. What is over soon prints no line.
+    /// Shows the position and a few words. Short work prints no line.
     pub(crate) fn at(&self, position: u64, words: &str) {
         match &self.shown {
             Shown::Bar(bar) => {
@@ -109,7 +109,7 @@ impl Progress {
         }
     }
 
-    /// A line at once, for those who see no bar.
+    /// Prints a line at once if there is no bar.
     pub(crate) fn begin(&self, words: &str) {
         if matches!(self.shown, Shown::Lines(_)) {
             self.line(words);
@@ -120,7 +120,7 @@ impl Progress {
         eprintln!("{}: {words}", self.title);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();

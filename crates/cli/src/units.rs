@@ -1,4 +1,4 @@
-//! Numbers for people: bytes, times and counts with their units, and sizes parsed back.
+//! Bytes, times and counts for people, with their units; and sizes parsed from text.
 
 use std::time::Duration;
 

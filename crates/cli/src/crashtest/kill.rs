@@ -1,6 +1,6 @@
 //! `everdram crashtest --kill N`: a real server, real clients, N SIGKILLs, and what was lost.
 //!
-//! Here are the command's flags and its course; [`campaign`] is what it does, [`report`] what it prints.
+//! This module has the command's flags and its steps; [`campaign`] does the work, [`report`] prints it.
 
 mod books;
 mod campaign;
@@ -49,7 +49,7 @@ pub(crate) struct Common<'a> {
 }
 
 pub(crate) fn run(kills: u64, flags: &Flags, common: &Common<'_>) -> anyhow::Result<Outcome> {
-    // What cannot be is refused before anything is made.
+    // Refuse impossible options before creating anything.
     check(common)?;
     let pool = flags.pool.as_deref().map(std::path::absolute).transpose()?;
     let given = match (&pool, &flags.expected) {
@@ -121,8 +121,7 @@ fn plan(
     })
 }
 
-/// Runs the plan with a progress line. Ctrl-C ends it after the round that is under way, and a second one at
-/// once.
+/// Runs the plan and shows progress. The first Ctrl-C ends it after the current round, the second at once.
 fn watched(plan: &Plan, books: Books, quiet: bool) -> anyhow::Result<Summary> {
     let stop = Arc::new(AtomicBool::new(false));
     let (second, first) = (Arc::clone(&stop), Arc::clone(&stop));
@@ -138,8 +137,8 @@ fn watched(plan: &Plan, books: Books, quiet: bool) -> anyhow::Result<Summary> {
     summary
 }
 
-/// What lost something is evidence: it is never removed. All else is removed, but for a pool that was asked
-/// for.
+/// Removes what the campaign created. A pool that lost something is evidence and stays, and so does a pool
+/// that the user named.
 fn leave(plan: &Plan, directory: TempDir, summary: &Summary, quiet: bool) -> Outcome {
     if summary.tally.broken() > 0 {
         let pool = report::last_pool(plan, summary);
@@ -162,7 +161,7 @@ fn leave(plan: &Plan, directory: TempDir, summary: &Summary, quiet: bool) -> Out
     Outcome::Sound
 }
 
-/// A command is a line of its own, to be copied.
+/// Prints a command on a line of its own, ready to be copied.
 fn print_command(what: &str, command: &str) {
     eprintln!("{what}:\n  {command}");
 }

@@ -1,4 +1,4 @@
-//! `everdram crashtest`: is anything lost that was acknowledged? Each kind of test is a module; a flag
+//! `everdram crashtest`: does a crash lose an acknowledged write? Each kind of test is a module; a flag
 //! selects it.
 
 mod explore;

@@ -1,7 +1,7 @@
-//! A run from start to end: load, mixed load, SIGKILL, recovery, check, and again; then an orderly end. The
-//! first promise that a check finds broken ends it: what is there then is evidence.
+//! One run: first load, mixed load, SIGKILL, recovery, check, repeatedly, then an orderly end. The first
+//! broken promise ends the run, and its pool is kept as evidence.
 //!
-//! `demo` and the kill loop test are this with different plans.
+//! `demo` and the kill loop test both run it, each with its own plan.
 
 use super::corpus::Corpus;
 use super::keys::DemoKeys;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Requests under way while the corpus is loaded.
 const BULK_DEPTH: usize = 128;
-/// Bytes after which such requests are sent early.
+/// Requests of the first load are sent when this many bytes are queued, also before [`BULK_DEPTH`].
 const BULK_BYTES: usize = 1 << 20;
 
 /// What a run does.
@@ -40,11 +40,11 @@ pub struct Plan {
     pub connections: usize,
     /// SIGKILLs, those in recovery included.
     pub kills: usize,
-    /// How long each stretch of load lasts: one before each kill, one after the last. In milliseconds.
+    /// How long each stretch of load lasts, in milliseconds: one before each kill, one after the last.
     pub stretch_ms: RangeInclusive<u64>,
     /// Whether some of the kills hit a server that is still starting.
     pub kill_in_recovery: bool,
-    /// Everything random comes from it.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -53,11 +53,11 @@ pub struct Plan {
 pub struct Summary {
     /// Keys of the run.
     pub keys: u64,
-    /// Bytes loaded first.
+    /// Bytes of the first load.
     pub loaded_bytes: u64,
-    /// Requests that took.
+    /// Requests of the first load.
     pub loaded: u64,
-    /// Time that took.
+    /// Duration of the first load.
     pub load_time: Duration,
     /// SIGKILLs sent.
     pub kills: u64,
@@ -67,13 +67,13 @@ pub struct Summary {
     pub acknowledged: u64,
     /// Acknowledged writes accounted for at the last check.
     pub verified: u64,
-    /// Keys that did not hold what was promised: what is gone, back, or damaged.
+    /// Keys that did not hold what was promised: a value is gone, has returned, or is damaged.
     pub lost: u64,
     /// Reads under load that were judged.
     pub reads: u64,
     /// Answers under load that were older than what was promised, or wrong.
     pub inconsistent: u64,
-    /// Broken promises in words.
+    /// Broken promises, in words.
     pub told: Vec<String>,
     /// Time under mixed load.
     pub mix_time: Duration,
@@ -97,14 +97,14 @@ impl Summary {
     }
 }
 
-/// Is told what happens while it does: a stage, how far it is in percent, and a few words.
+/// Receives the progress: a stage, its percentage, and a few words.
 pub type Watch<'a> = &'a (dyn Fn(&str, u64, &str) + Sync);
 
 /// Runs the plan to its end.
 ///
 /// # Errors
-/// If something else than a broken promise goes wrong: the server does not start, refuses a request, or
-/// ends by itself. Broken promises are in the summary.
+/// If something other than a promise fails: the server does not start, refuses a request, or ends by itself.
+/// Broken promises are in the summary.
 pub fn run(plan: &Plan, watch: Watch<'_>) -> anyhow::Result<Summary> {
     let keys = DemoKeys::new(&plan.corpus, plan.connections);
     let mut campaign = Campaign {
@@ -180,7 +180,7 @@ impl Campaign<'_> {
         Shared::new(self.keys, &self.mix, self.ledger(), &self.tally)
     }
 
-    /// Puts the first values of all documents.
+    /// Writes the first values of all documents.
     fn load(&mut self, port: u16) -> anyhow::Result<()> {
         let begun = Instant::now();
         let documents = &self.plan.corpus.documents;
@@ -222,7 +222,7 @@ impl Campaign<'_> {
         Ok(self.tally.broken() == 0)
     }
 
-    /// One stretch of load, a SIGKILL in the middle of it, and the server started again.
+    /// Loads the server for one stretch, kills it with SIGKILL under load, and starts it again.
     fn mix_and_kill(&mut self, process: Process) -> anyhow::Result<Process> {
         self.stretch(process.port, Some(process))?;
         self.summary.kills += 1;
@@ -241,7 +241,7 @@ impl Campaign<'_> {
         Ok(process)
     }
 
-    /// Load from all connections for a random time; then `victim` is killed, or the load stops.
+    /// Loads the server from all connections for a random time; then kills `victim`, or stops the load.
     fn stretch(&mut self, port: u16, victim: Option<Process>) -> anyhow::Result<()> {
         let length = Duration::from_millis(self.random.random_range(self.plan.stretch_ms.clone()));
         let (seed, begun) = (self.random.random(), Instant::now());

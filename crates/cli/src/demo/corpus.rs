@@ -1,7 +1,7 @@
-//! What the demo loads: a directory tree (key = relative path, value = contents), a TSV file, or made-up
+//! What the demo loads: a directory tree (key = relative path, value = contents), a TSV file, or generated
 //! data.
 //!
-//! A corpus is bounded in files and bytes, and its order depends on names only, so that a seed replays.
+//! The corpus is bounded in files and bytes. Its order depends on names only, so that a seed replays.
 
 use crate::transfer::operation::Operation;
 use crate::transfer::tsv;
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 const FILES_MAX: usize = 20_000;
 /// Most bytes a corpus takes.
 const BYTES_MAX: u64 = 256 << 20;
-/// Files larger than this are passed over.
+/// Larger files are skipped.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Deepest directory that is entered.
 const DEPTH_MAX: usize = 32;
-/// Keys of made-up data.
+/// Keys of generated data.
 const GENERATED_KEYS: usize = 10_000;
 
 /// Keys and their first values.
@@ -41,11 +41,11 @@ impl Corpus {
             .sum()
     }
 
-    /// The tree or TSV file at `input`; without one, the sources of this project and of its dependencies,
-    /// or made-up data where these are not on this machine.
+    /// The tree or TSV file at `input`. Without `input`, the sources of this project and of its dependencies,
+    /// or generated data on a machine without them.
     ///
     /// # Errors
-    /// If `input` cannot be read, or holds nothing.
+    /// If `input` cannot be read, or has nothing to load.
     pub fn load(input: Option<&Path>, seed: u64) -> anyhow::Result<Corpus> {
         match input {
             Some(path) if path.is_dir() => {
@@ -94,7 +94,7 @@ impl Corpus {
         })
     }
 
-    /// Project first, then the dependencies as cargo keeps them.
+    /// The project first, then its dependencies from cargo's registry.
     fn sources() -> Option<Corpus> {
         let mut walk = Walk::default();
         let mut documents = Vec::new();
@@ -108,7 +108,7 @@ impl Corpus {
         (!documents.is_empty()).then_some(Corpus { source, documents })
     }
 
-    /// `keys` made-up documents of 100 bytes to 4 KiB.
+    /// `keys` generated documents of 100 bytes to 4 KiB.
     #[must_use]
     pub fn generated(keys: usize, seed: u64) -> Corpus {
         let mut random = StdRng::seed_from_u64(seed);
@@ -129,7 +129,7 @@ impl Corpus {
     }
 }
 
-/// The workspace this program was built from, looked for above the executable, then where it was built.
+/// The workspace of this program: above the executable, or where it was built.
 fn workspace() -> Option<PathBuf> {
     let is_ours = |path: &Path| path.join("crates/kv/Cargo.toml").is_file();
     let executable = std::env::current_exe().ok();
@@ -165,8 +165,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Takes the regular files under `directory`, in the order of their names. Links are not followed, build
-    /// results and version control not entered, and what cannot be read is passed over.
+    /// Adds the regular files under `directory`, ordered by name. Skips links, build results, version
+    /// control, and everything unreadable.
     fn enter(&mut self, directory: &Path, prefix: &[u8], into: &mut Vec<(Vec<u8>, Vec<u8>)>) {
         let Ok(entries) = std::fs::read_dir(directory) else {
             return;

@@ -19,7 +19,8 @@ pub(super) struct DemoKeys {
 }
 
 impl DemoKeys {
-    /// Keys for a corpus. Fewer documents than connections make fewer connections.
+    /// The keys for a corpus. With fewer documents than connections, there are only as many connections as
+    /// documents.
     pub(super) fn new(corpus: &Corpus, connections: usize) -> DemoKeys {
         let documents = &corpus.documents;
         let connections = connections.min(documents.len()).max(1);
@@ -43,7 +44,7 @@ impl DemoKeys {
         self.first.len()..self.names.len()
     }
 
-    /// The document that `connection` owns nearest to `key`.
+    /// The document nearest to `key` that `connection` owns.
     pub(super) fn owned_document(&self, key: usize, connection: usize) -> usize {
         let near = key - key % self.connections + connection;
         if near < self.documents() {
@@ -53,7 +54,7 @@ impl DemoKeys {
         }
     }
 
-    /// A counter that `connection` owns, by any number.
+    /// One of the counters that `connection` owns, chosen by `number`.
     pub(super) fn owned_counter(&self, number: usize, connection: usize) -> usize {
         let first = self.documents() + self.connections - 1;
         let aligned = first - first % self.connections + connection;
@@ -87,7 +88,7 @@ impl Keys for DemoKeys {
         Cow::Borrowed(&self.names[key])
     }
 
-    /// The first value of a document is the corpus's, which does not say so.
+    /// The first value of a document comes from the corpus and carries no number.
     fn write_of(&self, key: usize, found: &[u8]) -> Result<u64, String> {
         value::read(found, &self.names[key]).or_else(|what| {
             let is_first = xxh3_128(found) == self.first[key];

@@ -1,4 +1,4 @@
-//! What the connections of the demo ask for: half reads of anybody's keys, half writes of their own.
+//! The requests of the demo's connections: half of them read any key, half write a key of their own.
 
 use super::keys::DemoKeys;
 use crate::killing::keys::Kind;
@@ -11,7 +11,7 @@ use rand_distr::{Distribution, Zipf};
 
 /// Requests under way on one connection.
 const DEPTH: usize = 16;
-/// Skew of the popularity of keys, as YCSB has it.
+/// Skew of the keys' popularity, as in YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 pub(super) struct Mix<'a> {
@@ -26,7 +26,7 @@ impl load::Mix for Mix<'_> {
         }
     }
 
-    /// Mostly 40 bytes to 1 KiB; one in a hundred up to 64 KiB, so that every page kind is met.
+    /// Mostly 40 bytes to 1 KiB; one in a hundred has up to 64 KiB. So every kind of page is used.
     fn value_bytes(&self, _kind: Kind, random: &mut StdRng) -> usize {
         let most = if random.random_ratio(1, 100) {
             64 << 10
@@ -68,7 +68,8 @@ impl<'a> Mix<'a> {
         }
     }
 
-    /// A document by popularity. The popular ones are spread over the corpus, the same ones for everybody.
+    /// A document, chosen by popularity. The popular ones are spread over the corpus and the same for all
+    /// connections.
     fn document(&self, to: &mut Connection<'_>) -> usize {
         let documents = self.keys.documents();
         let rank = self.ranks.sample(&mut to.random) as u64;

@@ -161,7 +161,7 @@ fn watched(plan: &Plan, quiet: bool) -> anyhow::Result<Summary> {
     summary
 }
 
-/// A pool that lost something is evidence: it is never removed.
+/// A pool that lost something is evidence and is never removed.
 fn leave(arguments: &Arguments, directory: TempDir, summary: &Summary) {
     if arguments.keep || !summary.is_sound() {
         let kept = directory.keep();

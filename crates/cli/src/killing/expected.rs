@@ -1,70 +1,71 @@
-//! What the store owes: for each key the states that may be seen, before and after a kill. The judge.
+//! The judge: which states of each key a reader may see, before and after a kill.
 //!
-//! * Each key is written by one connection, so its writes have an order. A write makes a *state*: the number
-//!   of the write whose value is there (0 = none; for a counter, its value) and when it expires.
-//! * The *floor* is the newest state that must not be undone: acknowledged, or shown to a reader. States
-//!   after it were asked for and not acknowledged; after a kill any of them may be there, and then is the
-//!   only one.
-//! * A read shows any state from the floor at its sending on. A state counts as absent once it has expired,
-//!   by the wall clock that clients and server share.
+//! * One connection writes a key, so the key's writes have an order. Each write makes a *state*: the number
+//!   of the write whose value the key holds (0 = no value; for a counter, the counter's value), and its
+//!   expiry.
+//! * The *floor* is the newest state that must not be undone: it was acknowledged, or a reader saw it. The
+//!   states after it were requested and not acknowledged. After a kill the key may hold any of them, and from
+//!   then on only that one.
+//! * A read may show any state from the floor at its sending on. A state counts as absent once it has
+//!   expired, by the wall clock that clients and server share.
 //!
-//! Nothing here knows how the store works. All changes are [`Event`]s, the lines of an expected-state file;
-//! live connections and whoever reads such a file come to the same knowledge by the same function.
+//! The judge knows nothing of how the store works. Each change is an [`Event`], which is a line of the
+//! expected-state file. So live connections and a reader of the file apply the same function.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// States remembered below the floor. A read that has seen more of them go by is not judged.
+/// States kept below the floor. If the floor passed more states during a read, the read may go unjudged.
 const PAST_MAX: usize = 64;
 
-/// What a write makes of a key.
+/// The state of a key after a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// Number of the write.
     pub(crate) number: u64,
-    /// Number of the write whose value is there; 0 = none. Of a counter, its value.
+    /// Number of the write whose value the key holds; 0 = no value. For a counter, its value.
     pub(crate) value: u64,
-    /// When that expires, in Unix milliseconds; 0 = never.
+    /// When the value expires, in Unix milliseconds; 0 = never.
     pub(crate) expires_at_ms: u64,
-    /// When it was promised, in Unix milliseconds; 0 = not yet.
+    /// When the state was promised, in Unix milliseconds; 0 = not yet.
     pub(crate) promised_at_ms: u64,
 }
 
-/// What happened to a key, and a line of an expected-state file.
+/// An event of a key: one line of the expected-state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A write is about to be sent.
     Sent { key: usize, state: State },
-    /// The writer has its answer.
+    /// The writer has received its answer.
     Acknowledged { key: usize, number: u64, at_ms: u64 },
-    /// A reader was shown the state.
+    /// A reader saw the state.
     Shown { key: usize, number: u64, at_ms: u64 },
-    /// After a kill, this state was there: all others that were possible are not any more.
+    /// After a kill, the key held this state. None of the other states is possible any more.
     Found { key: usize, number: u64, at_ms: u64 },
 }
 
-/// What was seen under a key.
+/// What a read of a key showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Nothing.
+    /// No value.
     Absent,
     /// A value (or a counter's).
     Value { value: u64, expiry: Expiry },
-    /// Bytes that nobody wrote there.
+    /// Bytes that no client wrote there.
     Damaged(String),
-    /// Names of a batch that are not of one write.
+    /// The names of a batch show values of different writes.
     Torn(String),
 }
 
-/// What was seen of a value's expiry.
+/// What a read showed of a value's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// It was not asked for.
+    /// The reader did not ask for it.
     Unasked,
     /// Unix milliseconds; 0 = never.
     At(u64),
-    /// When it was asked for, a moment after the value had been there, the key had expired.
+    /// The value was there, and a moment later the request for its expiry found the key expired.
     Passed,
 }
 
@@ -77,28 +78,29 @@ impl Seen {
     }
 }
 
-/// When something was seen, in Unix milliseconds: not before the one, not after the other.
+/// When a read took place, in Unix milliseconds: not before `from_ms`, not after `to_ms`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
 }
 
-/// What a read may show: fixed when it is sent.
+/// The states a read may show, fixed when the read is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     oldest: u64,
     newest: Option<u64>,
 }
 
-/// In which way a promise was broken.
+/// How a promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// What was promised is gone, or an older state is there.
+    /// A promised state is gone, or the key holds an older one.
     Lost,
-    /// What was deleted, expired or undone by a kill is back.
+    /// A value has returned after its deletion, its expiry, or the kill that undid its write.
     Resurrected,
-    /// Half of a batch, bytes nobody wrote, a value before it was asked for, another expiry.
+    /// Half of a batch, bytes that no client wrote, a value that no client has requested yet, or a wrong
+    /// expiry.
     Damaged,
 }
 
@@ -106,9 +108,9 @@ pub(crate) enum Breach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) breach: Breach,
-    /// Oldest state that would have been right.
+    /// The oldest correct state.
     pub(crate) promised: State,
-    /// Newest state that would have been right.
+    /// The newest correct state.
     pub(crate) newest: u64,
     pub(crate) seen: Seen,
 }
@@ -157,20 +159,21 @@ impl fmt::Display for State {
 
 #[derive(Clone)]
 struct Entry {
-    /// From the oldest remembered to the newest asked for, ascending, never empty.
+    /// Ascending from the oldest one kept to the newest one requested; never empty.
     states: VecDeque<State>,
     floor: u64,
     /// Acknowledged writes.
     acknowledged: u64,
-    /// Whether states were forgotten.
+    /// Whether older states were dropped.
     forgot: bool,
     /// Ranges of writes that a kill undid.
     undone: Vec<(u64, u64)>,
-    /// Whether the last kill left nothing, and that may be a value that has expired.
+    /// Whether the key may hold a value that had expired when the last kill was judged and is not removed
+    /// yet.
     lingers: bool,
 }
 
-/// The states owed for a fixed set of keys, by number.
+/// The possible states of a fixed set of keys, by number.
 pub(crate) struct Expected {
     entries: Vec<Mutex<Entry>>,
 }
@@ -185,7 +188,7 @@ impl Clone for Expected {
 }
 
 impl Expected {
-    /// Nothing is owed for any of `keys` keys, and nothing is there.
+    /// For `keys` keys without a value.
     pub(crate) fn new(keys: usize) -> Expected {
         let entry = || {
             Mutex::new(Entry {
@@ -203,28 +206,28 @@ impl Expected {
     }
 
     fn entry(&self, key: usize) -> MutexGuard<'_, Entry> {
-        // A panic elsewhere fails the campaign anyway; an entry is whole after each step.
+        // A panic elsewhere fails the campaign anyway, and every step leaves the entry consistent.
         self.entries[key]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `key` is one of those this was made for.
+    /// Whether `key` is one of these keys.
     pub(crate) fn knows(&self, key: usize) -> bool {
         key < self.entries.len()
     }
 
-    /// The newest state asked for: what the key's own writer is shown next.
+    /// The newest requested state: the key's own writer sees it next.
     pub(crate) fn last(&self, key: usize) -> State {
         self.entry(key).last()
     }
 
-    /// How many writes of `key` were acknowledged.
+    /// The number of acknowledged writes of `key`.
     pub(crate) fn acknowledged(&self, key: usize) -> u64 {
         self.entry(key).acknowledged
     }
 
-    /// Takes note of what happened.
+    /// Applies an event.
     pub(crate) fn apply(&self, event: Event) {
         match event {
             Event::Sent { key, state } => self.entry(key).states.push_back(state),
@@ -238,7 +241,8 @@ impl Expected {
         }
     }
 
-    /// A read is about to be sent. A key's own writer sees exactly its last write; others anything promised.
+    /// Call it before a read is sent. A key's own writer sees exactly its last write; other readers may see
+    /// any state from the floor on.
     pub(crate) fn begin_read(&self, key: usize, by_writer: bool) -> Window {
         let entry = self.entry(key);
         if by_writer {
@@ -255,10 +259,10 @@ impl Expected {
         }
     }
 
-    /// The answer to a read has come: the state it showed, if that raises what is promised.
+    /// Judges the answer to a read. Returns the state that it showed if this raises the floor.
     ///
     /// # Errors
-    /// The promise it breaks.
+    /// The broken promise.
     pub(crate) fn judge(
         &self,
         key: usize,
@@ -272,10 +276,11 @@ impl Expected {
         Ok(number.filter(|&number| number > entry.floor))
     }
 
-    /// After a kill, with nobody writing: the state that is there, if it was not the only one possible.
+    /// Judges a read after a kill, while nothing is written. Returns the state of the key if others were
+    /// possible.
     ///
     /// # Errors
-    /// The promise it breaks.
+    /// The broken promise.
     pub(crate) fn settle(
         &self,
         key: usize,
@@ -287,14 +292,14 @@ impl Expected {
         Ok(number.filter(|_| entry.last().number > entry.floor))
     }
 
-    /// Whether there may be a value that has expired, and is not removed yet.
+    /// Whether the key may hold a value that has expired and is not removed yet.
     pub(crate) fn may_linger(&self, key: usize, at_ms: u64) -> bool {
         let entry = self.entry(key);
         entry.lingers || entry.may_have_expired(at_ms)
     }
 
-    /// Whether the writer can tell what its next deletion or change of expiry will answer, whenever within
-    /// the next minute the server gets to it: whether there is a value.
+    /// Whether the key has a value, which decides the answer to the writer's next deletion or change of
+    /// expiry. `None` if that depends on when, within the next minute, the server executes it.
     pub(crate) fn is_there(&self, key: usize, now_ms: u64) -> Option<bool> {
         let last = self.last(key);
         match (last.value, last.expires_at_ms) {
@@ -311,7 +316,7 @@ impl Entry {
         self.states.back().copied().unwrap_or_default()
     }
 
-    /// Whether one of the states that are possible is a value that has expired.
+    /// Whether one of the possible states is an expired value.
     fn may_have_expired(&self, at_ms: u64) -> bool {
         let mut possible = self.states.iter().filter(|s| s.number >= self.floor);
         possible.any(|state| state.has_expired(at_ms))
@@ -323,7 +328,7 @@ impl Entry {
         {
             state.promised_at_ms = at_ms;
         }
-        // What a write that happened leaves is its own.
+        // A newer write has replaced the expired value.
         self.lingers &= number <= self.floor;
         self.floor = self.floor.max(number);
         let past = self.states.partition_point(|s| s.number < self.floor);
@@ -333,7 +338,7 @@ impl Entry {
         }
     }
 
-    /// Numbers go on from the newest ever asked for, so that no number stands for two writes.
+    /// Numbers continue after the newest requested one, so that no two writes share a number.
     fn keep_only(&mut self, number: u64, at_ms: u64) {
         let newest = self.last().number;
         self.lingers |= self.may_have_expired(at_ms);
@@ -355,8 +360,8 @@ impl Entry {
         self.forgot = false;
     }
 
-    /// The oldest state of `oldest..=newest` that shows what was seen; `None` if too much was forgotten to
-    /// say.
+    /// The oldest state of `oldest..=newest` that shows `seen`; `None` if too many states were dropped to
+    /// decide.
     fn judge(
         &self,
         oldest: u64,
@@ -401,12 +406,12 @@ impl Entry {
             (state.number > value && state.value == 0) || state.has_expired(moment.from_ms)
         };
         if possible().any(|state| state.value == value && !state.has_expired(moment.from_ms)) {
-            // The value is right, so its expiry is not.
+            // The value is correct, so the expiry is wrong.
             Breach::Damaged
         } else if self.undone.iter().any(undone) || possible().any(|state| gone(&state)) {
             Breach::Resurrected
         } else if possible().all(|state| state.value < value) {
-            // Nobody asked for it yet.
+            // No client has requested this value yet.
             Breach::Damaged
         } else {
             Breach::Lost
@@ -419,7 +424,7 @@ impl State {
         self.value != 0 && self.expires_at_ms != 0 && self.expires_at_ms <= at_ms
     }
 
-    /// Whether a read at some moment between may show this state as `seen`.
+    /// Whether a read between the two times of `moment` may show this state as `seen`.
     fn may_show(&self, seen: &Seen, moment: Moment) -> bool {
         match *seen {
             Seen::Absent => self.value == 0 || self.has_expired(moment.to_ms),

@@ -1,4 +1,4 @@
-//! The judge convicts whoever deserves it, and nobody else.
+//! The judge reports every broken promise, and only these.
 
 use super::*;
 
@@ -48,7 +48,7 @@ impl Key {
         number
     }
 
-    /// After a kill: what is there becomes the state, as the verifier does it.
+    /// After a kill: the state found becomes the only one, as in the verifier.
     fn settle(&self, seen: &Seen) -> Result<(), Breach> {
         match self.0.settle(0, seen, NOW) {
             Ok(Some(number)) => {
@@ -163,8 +163,8 @@ fn expiry_is_to_the_millisecond() {
     assert_eq!(either.settle(&with_expiry(1005)), Ok(()));
 }
 
-/// A change of expiry leaves the value as it was: that the key had expired a moment later tells which of the
-/// two was there.
+/// A change of expiry keeps the value, so the value does not tell the two states apart. The expiry of the key
+/// a moment later does.
 #[test]
 fn a_value_that_expired_while_it_was_looked_at_had_an_expiry() {
     let key = Key::new();
@@ -177,14 +177,14 @@ fn a_value_that_expired_while_it_was_looked_at_had_an_expiry() {
     assert_eq!(key.settle(&passed), Ok(()));
     assert_eq!(key.0.last(0).expires_at_ms, 1005);
     assert_eq!(key.0.is_there(0, NOW.to_ms), Some(false));
-    // And a value without one cannot have gone.
+    // A value without an expiry cannot have expired.
     let lasting = Key::new();
     lasting.put();
     assert_eq!(lasting.settle(&passed), Err(Breach::Damaged));
 }
 
-/// A deletion, then a value that expires, then a kill before either answer: what was found is told apart from
-/// neither, so the value may still be counted until somebody writes the key again.
+/// After a deletion, a write of a value that expires, and a kill, a read shows nothing. The deletion and the
+/// expired value look the same, so the server may count the value until the next write of the key.
 #[test]
 fn an_expired_value_may_be_counted_until_the_next_write() {
     let key = Key::new();

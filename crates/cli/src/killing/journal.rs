@@ -1,10 +1,9 @@
-//! The ledger of a campaign, and its durable form: the expected-state file, which clients write outside the
-//! pool.
+//! The ledger of a campaign and its durable form, the expected-state file. Clients write this file outside
+//! the pool.
 //!
-//! The file is text, only ever appended to, one event a line: what clients are about to ask for, and what
-//! they were told. A request is here before it is sent, and an answer is here before anybody relies on it.
-//! So whoever reads the file knows what the store owes, also if the campaign itself was killed: a last line
-//! without its end is cut off.
+//! The file is text and append-only, one event a line: what clients are about to request, and which answers
+//! they received. A client records a request before it sends it, and an answer before it relies on it. So the
+//! file says what the store owes, even if the campaign itself was killed. An incomplete last line is cut off.
 
 use super::expected::{Event, Expected};
 use crate::settings::usage;
@@ -18,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) const FIRST_LINE: &str = "everdram expected state 1";
 
-/// The wall clock, which the server's expiry uses too.
+/// The wall clock; the server's expiry uses it too.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -37,7 +36,7 @@ pub(crate) fn not_ours(path: &Path) -> anyhow::Error {
     ))
 }
 
-/// Cuts off a last line that has no end.
+/// Cuts off an incomplete last line.
 fn cut_last_line(file: &mut File) -> io::Result<()> {
     file.rewind()?;
     let mut whole = 0;
@@ -50,18 +49,18 @@ fn cut_last_line(file: &mut File) -> io::Result<()> {
     file.set_len(whole)
 }
 
-/// The end of the file that is written.
+/// The end of an expected-state file, to which events are appended.
 pub(crate) struct Journal {
     file: Mutex<File>,
 }
 
 impl Journal {
-    /// Opens the file at `path`, or makes it, for one campaign at a time. What a killed campaign wrote half
-    /// is cut off.
+    /// Opens or creates the file at `path`, for one campaign at a time. Cuts off the incomplete last line of
+    /// a killed campaign.
     ///
     /// # Errors
-    /// If it cannot be written, another campaign is writing it, or it is something else, which then stays as
-    /// it is.
+    /// If the file cannot be written, another campaign is writing it, or it is no expected-state file. It
+    /// stays unchanged then.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Journal> {
         let file = OpenOptions::new()
             .create(true)
@@ -88,10 +87,10 @@ impl Journal {
         })
     }
 
-    /// Appends whole lines: they are in the file when this returns, whatever happens to this process.
+    /// Appends complete lines. The lines are in the file on return, even if this process dies then.
     ///
     /// # Errors
-    /// If the file cannot be written; the lines must then not be acted on.
+    /// If the file cannot be written. The caller must then not act on the lines.
     pub(crate) fn append(&self, lines: &str) -> anyhow::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(lines.as_bytes());
@@ -99,18 +98,18 @@ impl Journal {
     }
 }
 
-/// What clients asked for and were told.
+/// The requests of the clients and the answers they received.
 #[derive(Clone, Copy)]
 pub(crate) struct Ledger<'a> {
     pub(crate) expected: &'a Expected,
-    /// Where it is written down for whoever comes after this process; `None` keeps it in memory only.
+    /// The file for a later process; `None` keeps the ledger in memory only.
     pub(crate) journal: Option<&'a Journal>,
 }
 
-/// What one thread adds to a ledger.
+/// The entries that one thread adds to a ledger.
 pub(crate) struct Notes<'a> {
     ledger: Ledger<'a>,
-    /// Of the file, not written yet.
+    /// Lines not written to the file yet.
     lines: String,
 }
 
@@ -133,7 +132,7 @@ impl Notes<'_> {
         }
     }
 
-    /// To be called before anybody relies on what was added.
+    /// Writes the added entries. Call it before relying on them.
     ///
     /// # Errors
     /// As [`Journal::append`].

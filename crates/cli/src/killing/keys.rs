@@ -1,6 +1,7 @@
-//! The keys of a campaign: what each holds, who writes it, and how the bytes found under it are understood.
+//! The keys of a campaign: what each holds, which connection writes it, and how a reader interprets its
+//! bytes.
 //!
-//! A *batch* is several names that are always written together: one key here, several in the store.
+//! A *batch* is a group of names that are always written together: one key here, several in the store.
 
 use super::expected::Seen;
 use super::value;
@@ -15,11 +16,11 @@ pub(crate) const MEMBERS: u64 = 4;
 /// What a key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Values that say which write they are.
+    /// Values that name their write.
     Document,
-    /// The same, and some of them are large.
+    /// Documents, some of them large.
     Large,
-    /// A number that only INCR changes.
+    /// A number; only INCR changes it.
     Counter,
     /// Several names, written by MULTI/EXEC; some writes delete some of them.
     Exec,
@@ -36,16 +37,16 @@ pub(crate) trait Keys: Sync {
 
     fn kind(&self, key: usize) -> Kind;
 
-    /// The connection that writes `key`; nobody else does.
+    /// The only connection that writes `key`.
     fn writer(&self, key: usize) -> usize;
 
-    /// The name of a key that is no batch, and what stands before the member's number in the names of one.
+    /// The name of the key in the store. For a batch, the part before the member's number.
     fn name(&self, key: usize) -> Cow<'_, [u8]>;
 
-    /// The number of the write whose value, of a document, is `found`.
+    /// The number of the write whose value a document holds, read from the bytes `found`.
     ///
     /// # Errors
-    /// What does not verify.
+    /// Why the bytes do not verify.
     fn write_of(&self, key: usize, found: &[u8]) -> Result<u64, String> {
         value::read(found, &self.name(key))
     }
@@ -59,7 +60,7 @@ pub(crate) trait Keys: Sync {
         all.filter(|&key| self.writer(key) == connection).collect()
     }
 
-    /// A key's names in the store, in the order of their members.
+    /// The key's names in the store, in the order of its members.
     fn names(&self, key: usize) -> Vec<Vec<u8>> {
         let name = self.name(key).into_owned();
         if !self.is_batch(key) {
@@ -74,14 +75,14 @@ pub(crate) trait Keys: Sync {
         (0..self.len()).flat_map(|key| self.names(key)).collect()
     }
 
-    /// Whether write `number` of a batch puts a value under `member`, or deletes it. The first always has
-    /// one.
+    /// Whether write `number` of a batch puts a value under `member` or deletes it. The first member always
+    /// gets a value.
     fn is_put(&self, key: usize, number: u64, member: u64) -> bool {
         let mixed = (number.wrapping_mul(MEMBERS) + member).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.kind(key) == Kind::Mset || member == 0 || (mixed >> 61) != 0
     }
 
-    /// How many names have a value if `key` has the value `value`.
+    /// The number of names with a value while `key` has the value `value`.
     fn names_with_value(&self, key: usize, value: u64) -> u64 {
         if !self.is_batch(key) {
             return 1;
@@ -91,7 +92,7 @@ pub(crate) trait Keys: Sync {
             .sum()
     }
 
-    /// What the reply to GET says about a key that is no batch.
+    /// What the reply to GET shows of a key that is no batch.
     fn seen(&self, key: usize, reply: Reply) -> io::Result<Seen> {
         let found = match reply.accepted()? {
             Reply::Bulk(found) => found,
@@ -107,7 +108,8 @@ pub(crate) trait Keys: Sync {
         Ok(read.map_or_else(Seen::Damaged, Seen::value))
     }
 
-    /// What the values of a batch say, read together: which write they are, if they are all of one.
+    /// What the values of a batch show when read together: the number of their write, if it is the same for
+    /// all.
     fn seen_together(&self, key: usize, replies: Vec<Reply>) -> io::Result<Seen> {
         let mut found = Vec::new();
         for (name, reply) in self.names(key).into_iter().zip(replies) {

@@ -1,7 +1,7 @@
-//! The load of one connection: it writes its own keys, reads everybody's, and judges what it is shown.
+//! The load of one connection: it writes its own keys, reads all keys, and judges the answers.
 //!
-//! Every request is in the ledger before it is sent; every answer is there right after it was read. What is
-//! asked for is up to the campaign's [`Mix`].
+//! A request is in the ledger before it is sent, and an answer right after it was read. The campaign's
+//! [`Mix`] chooses the requests.
 
 use super::expected::{Event, Moment, Seen, State, Window};
 use super::journal::{Ledger, Notes, now_ms};
@@ -19,15 +19,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Request to answer, in nanoseconds.
+/// Times from request to answer, in nanoseconds.
 pub(crate) type Times = Histogram<u64>;
 
-/// What the connections of a campaign ask for.
+/// Chooses the requests of a campaign's connections.
 pub(crate) trait Mix: Sync {
     /// Queues the requests of one round.
     fn round(&self, to: &mut Connection<'_>);
 
-    /// How long the next value of a key of this kind is.
+    /// Length of the next value of a key of this kind.
     fn value_bytes(&self, kind: Kind, random: &mut StdRng) -> usize;
 }
 
@@ -37,16 +37,16 @@ pub(crate) struct Shared<'a> {
     pub(crate) mix: &'a dyn Mix,
     pub(crate) ledger: Ledger<'a>,
     pub(crate) tally: &'a Tally,
-    /// The key that each connection wrote last, for others to look at while nobody has been answered yet.
+    /// The key that each connection wrote last. Other connections read it while the write may be unanswered.
     pub(crate) latest: Box<[AtomicUsize]>,
     /// Ends the load in order.
     pub(crate) stop: AtomicBool,
-    /// Whether connections may break.
+    /// Whether the server was killed, so that connections may break.
     killed: AtomicBool,
 }
 
 impl<'a> Shared<'a> {
-    /// What connections begin with.
+    /// The state at the start of a stretch.
     pub(crate) fn new(
         keys: &'a dyn Keys,
         mix: &'a dyn Mix,
@@ -66,7 +66,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// SIGKILL for the server of these connections.
+    /// Sends SIGKILL to the server of these connections.
     ///
     /// # Errors
     /// As [`Process::kill`].
@@ -76,7 +76,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// From a nanosecond to the longest a client waits, to three digits; longer times count as the longest.
+/// Counts times from a nanosecond to a client's limit, to three digits; a longer time counts as the limit.
 pub(crate) fn empty_times() -> anyhow::Result<Times> {
     let longest = u64::try_from(SILENCE_MAX.as_nanos())?;
     Ok(Histogram::new_with_bounds(1, longest, 3)?)
@@ -96,17 +96,17 @@ enum Sent {
     },
 }
 
-/// What a write is answered.
+/// The correct answer to a write.
 enum Answer {
     Ok,
     Integer(u64),
-    /// The server's moment decides.
+    /// Depends on when the server executes the write.
     Unknown,
-    /// MULTI, commands that are answered so, EXEC.
+    /// MULTI, commands with these replies, EXEC.
     Transaction(Vec<Reply>),
 }
 
-/// The connection broke, which is as it should be if the server was killed.
+/// The connection broke. This is correct only if the server was killed.
 #[derive(Debug)]
 struct Cut(io::Error);
 
@@ -118,11 +118,11 @@ impl fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// The load of one connection, until it is told to stop or the server was killed.
+/// Loads the server from one connection until `stop` is set or the server was killed.
 ///
 /// # Errors
-/// If the server refuses a request, a connection breaks before that, or the expected-state file cannot be
-/// written; the load of all connections is stopped then.
+/// If the server refuses a request, a connection breaks before the kill, or the expected-state file cannot be
+/// written. An error stops the load of all connections.
 pub(super) fn run(
     shared: &Shared<'_>,
     number: usize,
@@ -166,7 +166,7 @@ pub(crate) struct Connection<'a> {
     pub(crate) number: usize,
     pub(crate) random: StdRng,
     client: Client,
-    /// Queued or sent, not answered yet.
+    /// Requests queued or sent, without an answer so far.
     sent: Vec<Sent>,
     notes: Notes<'a>,
     value: Vec<u8>,
@@ -174,7 +174,7 @@ pub(crate) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     /// # Errors
-    /// If there is no connection.
+    /// If the connection fails.
     pub(crate) fn open(
         shared: &'a Shared<'a>,
         number: usize,
@@ -192,12 +192,12 @@ impl<'a> Connection<'a> {
         })
     }
 
-    /// Requests queued, and their bytes.
+    /// The number of queued requests, and their bytes.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.sent.len(), self.client.queued_bytes())
     }
 
-    /// Sends what is queued and takes the answers.
+    /// Sends the queued requests and receives the answers.
     ///
     /// # Errors
     /// If the connection breaks, the server refuses a request, or the expected-state file cannot be written.
@@ -206,7 +206,7 @@ impl<'a> Connection<'a> {
         let begun = Instant::now();
         self.client.send().map_err(Cut)?;
         let taken = self.take_answers(begun, times);
-        // What was answered counts, also if the next answer was a refusal.
+        // The answers received so far count, even if the next one was a refusal.
         self.notes.flush()?;
         taken
     }
@@ -274,17 +274,17 @@ impl<'a> Connection<'a> {
         self.shared.keys.name(key).escape_ascii().to_string()
     }
 
-    /// What the writer of `key` will be shown next.
+    /// The state that the writer of `key` will see next.
     pub(crate) fn last(&self, key: usize) -> State {
         self.shared.ledger.expected.last(key)
     }
 
-    /// Whether there is a value, if the writer of `key` can tell.
+    /// Whether `key` has a value; `None` if its writer cannot tell.
     pub(crate) fn is_there(&self, key: usize) -> Option<bool> {
         self.shared.ledger.expected.is_there(key, now_ms())
     }
 
-    /// Takes note of a write that is about to be sent.
+    /// Records a write before it is sent.
     fn write(&mut self, key: usize, value: Option<u64>, expires_at_ms: u64) -> State {
         let number = self.last(key).number + 1;
         let state = State {
@@ -302,7 +302,7 @@ impl<'a> Connection<'a> {
         self.sent.push(Sent::Write { key, state, answer });
     }
 
-    /// A value of the mix's length; it expires at `expires_at_ms`, or never if that is 0.
+    /// Puts a value of the mix's length. It expires at `expires_at_ms`; 0 = never.
     pub(crate) fn put(&mut self, key: usize, expires_at_ms: u64) {
         let state = self.write(key, None, expires_at_ms);
         let (keys, mix) = (self.shared.keys, self.shared.mix);
@@ -319,7 +319,7 @@ impl<'a> Connection<'a> {
         self.is_sent(key, state, Answer::Ok);
     }
 
-    /// A value that does not say which write it is; the keys must know it.
+    /// Puts a value that does not name its write. [`Keys::write_of`] must recognise it.
     pub(crate) fn put_bytes(&mut self, key: usize, value: &[u8]) {
         let state = self.write(key, None, 0);
         self.client
@@ -335,7 +335,7 @@ impl<'a> Connection<'a> {
         self.is_sent(key, state, answer);
     }
 
-    /// Another expiry for the value that is there, or none at all if `expires_at_ms` is 0.
+    /// Gives the key's value another expiry, or none if `expires_at_ms` is 0. The key must have a value.
     pub(crate) fn change_expiry(&mut self, key: usize, expires_at_ms: u64) {
         let last = self.last(key);
         let state = self.write(key, Some(last.value), expires_at_ms);
@@ -356,7 +356,7 @@ impl<'a> Connection<'a> {
         self.is_sent(key, state, Answer::Integer(value));
     }
 
-    /// A batch: one MSET, or one MULTI/EXEC that puts most of its names and deletes the others.
+    /// Writes a batch: one MSET, or one MULTI/EXEC that puts most of its names and deletes the others.
     pub(crate) fn put_batch(&mut self, key: usize) {
         let (keys, mix) = (self.shared.keys, self.shared.mix);
         let before = self.last(key).value;
@@ -383,7 +383,7 @@ impl<'a> Connection<'a> {
         self.client.queue(&[b"MULTI"]);
         let mut answers = Vec::new();
         for (member, name, value) in &members {
-            // The empty value stands for a deletion: every real one has a header.
+            // An empty value stands for a deletion, as every value has a header.
             if value.is_empty() {
                 let was_there = before != 0 && keys.is_put(key, before, *member);
                 answers.push(Reply::Integer(i64::from(was_there)));
@@ -399,7 +399,7 @@ impl<'a> Connection<'a> {
 
     fn end_write(&mut self, key: usize, state: State, answer: &Answer) -> anyhow::Result<()> {
         if let Answer::Transaction(answers) = answer {
-            // MULTI's own answer and one "QUEUED" for each command: an error among them fails EXEC, too.
+            // The replies to MULTI and to each queued command. An error among them also makes EXEC fail.
             for _ in 0..=answers.len() {
                 self.client.receive().map_err(Cut)?;
             }
@@ -419,10 +419,10 @@ impl<'a> Connection<'a> {
 }
 
 impl Answer {
-    /// What is wrong with a reply, if it is none of the right ones.
+    /// Says what is wrong with a reply; `None` if it is correct.
     ///
     /// # Errors
-    /// If it is none that a write can have.
+    /// If no write can have such a reply.
     fn judge(&self, reply: Reply) -> anyhow::Result<Option<String>> {
         let is_right = match (self, &reply) {
             (Answer::Ok, Reply::Simple(text)) if text == "OK" => true,
@@ -451,7 +451,7 @@ impl Answer {
     }
 }
 
-/// Queues what reads a key: one GET, or one command that reads all names of a batch at one moment.
+/// Queues the read of a key: one GET, or for a batch one command that reads all names at one moment.
 pub(super) fn queue_read(keys: &dyn Keys, key: usize, client: &mut Client) {
     let names = keys.names(key);
     match keys.kind(key) {
@@ -469,10 +469,10 @@ pub(super) fn queue_read(keys: &dyn Keys, key: usize, client: &mut Client) {
     }
 }
 
-/// The answer to [`queue_read`].
+/// Receives the answer to [`queue_read`].
 ///
 /// # Errors
-/// The connection's, or the server's refusal ([`is_refusal`]).
+/// Those of the connection, or a refusal by the server ([`is_refusal`]).
 pub(super) fn receive_read(keys: &dyn Keys, key: usize, client: &mut Client) -> io::Result<Seen> {
     match keys.kind(key) {
         Kind::Exec => {
@@ -489,7 +489,7 @@ pub(super) fn receive_read(keys: &dyn Keys, key: usize, client: &mut Client) -> 
     }
 }
 
-/// Whether an error is the server's word and not the connection's end.
+/// Whether the server refused the request, so that the connection still works.
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other
 }

@@ -1,4 +1,4 @@
-//! Answers are compared with what they must be, and none that came is forgotten.
+//! The load compares each answer with the correct one, and records every answer that it received.
 
 use super::super::expected::Expected;
 use super::super::journal::Journal;
@@ -31,7 +31,7 @@ fn what_is_known_of_an_answer_is_demanded() {
     }
 }
 
-/// A server that answers any first request with OK and refuses all that follow.
+/// A server that answers the first request with OK and refuses all later ones.
 fn refusing_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -39,7 +39,7 @@ fn refusing_server() -> u16 {
         let (mut stream, _) = listener.accept().unwrap();
         let refusals = "-ERR no\r\n".repeat(100);
         write!(stream, "+OK\r\n{refusals}").unwrap();
-        // Until the client hangs up.
+        // Until the client closes the connection.
         let _ = io::copy(&mut stream, &mut io::sink());
     });
     port
@@ -70,7 +70,7 @@ impl Keys for Four {
     }
 }
 
-/// A round of a SET and one more request.
+/// Queues a SET and one more request in each round.
 struct SetAnd(fn(&mut Connection<'_>));
 
 impl Mix for SetAnd {
@@ -84,7 +84,7 @@ impl Mix for SetAnd {
     }
 }
 
-/// A refusal ended the round at once, and answers that had come before it never reached the expected-state
+/// A refusal once ended the round at once. Earlier answers of the round then never reached the expected-state
 /// file.
 #[test]
 fn answers_before_a_refusal_are_written_down() {

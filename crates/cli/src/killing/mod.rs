@@ -1,10 +1,10 @@
-//! What `demo` and `crashtest --kill` share: a server that clients load and SIGKILL ends, and the judge of
-//! what it owes.
+//! The common part of `demo` and `crashtest --kill`: clients load a server, SIGKILL ends it, and a judge
+//! compares what it holds with what it owes.
 //!
-//! The *load* (`load`) asks for what the campaign's own mix chooses and takes note of it in the *ledger*
-//! (`journal`), in memory or in a file besides; `expected` is what the ledger knows and the judge of
-//! whatever is shown, and `verify` reads every key after a start. `stretch` is one load and the kill that
-//! ends it, `process` the server.
+//! The load (`load`) sends the requests that the campaign's mix chooses. It records them in the *ledger*
+//! (`journal`), in memory and for `crashtest` also in a file. `expected` keeps the ledger's knowledge and
+//! judges every read. `verify` reads every key after a start. `stretch` is one load and the kill that ends
+//! it, `process` the server.
 
 pub(crate) mod expected;
 pub(crate) mod journal;

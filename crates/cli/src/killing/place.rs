@@ -1,4 +1,4 @@
-//! Where a run puts its pool: a temporary directory on the right kind of file system.
+//! Where a run puts its pool: a temporary directory on a suitable file system.
 
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use tempfile::TempDir;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// A new temporary directory for ordinary files. The system's temporary directory is taken unless it lives in
+/// A new temporary directory for ordinary files. It is in the system's temporary directory, unless this is in
 /// memory, where a sync proves nothing.
 ///
 /// # Errors
-/// If none can be made.
+/// If the directory cannot be made.
 pub fn for_files() -> anyhow::Result<TempDir> {
     let usual = std::env::temp_dir();
     let here = std::env::current_dir().unwrap_or_else(|_| usual.clone());
@@ -22,7 +22,7 @@ pub fn for_files() -> anyhow::Result<TempDir> {
     make(&parent)
 }
 
-/// A new temporary directory in memory that outlives a process.
+/// A new temporary directory in memory. It outlives a process.
 ///
 /// # Errors
 /// If `/dev/shm` is no tmpfs.
@@ -41,14 +41,14 @@ fn make(parent: &Path) -> anyhow::Result<TempDir> {
     made.with_context(|| format!("a temporary directory in {}", parent.display()))
 }
 
-/// Whether the mount that `path` lies on is a tmpfs, as the kernel lists it.
+/// Whether `path` is on a tmpfs, by the kernel's list of mounts.
 fn is_tmpfs(path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     type_of_mount(&mounts, &path) == Some("tmpfs")
 }
 
-/// Of the mounts above `path` the longest counts, and of equal ones the last.
+/// The type of the mount that holds `path`: the longest mount point above it, and of equal ones the last.
 fn type_of_mount<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mounts = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);

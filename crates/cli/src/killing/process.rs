@@ -1,8 +1,8 @@
-//! A real server process: started, waited for, killed without warning, started again.
+//! A real server process: it is started, awaited, killed without warning, and started again.
 //!
-//! The child holds one end of our pipe and closes in order if we vanish, so a demo never leaves a server. It
-//! is in a process group of its own: Ctrl-C in a terminal reaches us, and not the server behind our back.
-//! Whatever it is asked to do has a limit, [`PATIENCE`]: a server that hangs is a failure like one that dies.
+//! The child holds one end of a pipe and closes in order if this process ends, so no server stays behind. The
+//! child has a process group of its own, so that Ctrl-C in a terminal does not reach it. Each of its steps
+//! has a limit, [`TIMEOUT`]: a server that hangs has failed, as has one that dies.
 
 use crate::client::Client;
 use anyhow::Context;
@@ -16,17 +16,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come up, recovery included, and to close. Either is a matter of a second on
-/// the pools of a test; a machine that is busy with other things gets the rest.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a process is asked whether it has ended.
+/// Limit for a server to start, recovery included, and to close. On the pools of a test each takes about a
+/// second; the rest is for a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time between two checks whether a process has ended.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 /// The signal of [`Child::kill`].
 const SIGKILL: i32 = 9;
 
-/// A server that did what none may: it did not come up, ended by itself, did not close, or did not answer.
+/// A server's failure: it did not come up, ended by itself, did not close, or did not answer.
 ///
-/// Other errors are of the machine that the test runs on.
+/// All other errors come from the machine that runs the test.
 #[derive(Debug)]
 pub struct Misconduct(String);
 
@@ -38,12 +38,12 @@ impl fmt::Display for Misconduct {
 
 impl std::error::Error for Misconduct {}
 
-/// The server did what `words` say.
+/// The error that the server failed as `words` say.
 pub(crate) fn misconduct(words: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Misconduct(words.to_string()))
 }
 
-/// The same, with what the server wrote last.
+/// The same error, with the end of the server's log.
 fn misconduct_with_log(words: impl fmt::Display, log: &Path) -> anyhow::Error {
     misconduct(format_args!("{words}. Its log ends:\n{}", tail(log)))
 }
@@ -64,14 +64,14 @@ pub struct Launch {
 /// A running server. Dropping it kills it.
 pub struct Process {
     child: Child,
-    /// Closing it asks the server to end.
+    /// Closing it makes the server end.
     stdin: Option<ChildStdin>,
     log: PathBuf,
     /// TCP port on 127.0.0.1.
     pub port: u16,
-    /// What the server said when it was ready.
+    /// The server's announcement when it was ready.
     pub ready: Value,
-    /// From starting the process to its first reply.
+    /// Time from the start of the process to its first reply.
     pub to_first_reply: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Launch {
             .append(true)
             .open(&self.log)?;
         let mut command = Command::new(&self.program);
-        // The run must not depend on settings that somebody keeps in the environment.
+        // The run must not depend on settings in the environment.
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"EVERDRAM_") {
                 command.env_remove(name);
@@ -112,16 +112,16 @@ impl Launch {
     /// Starts a server and waits for its first reply.
     ///
     /// # Errors
-    /// [`Misconduct`] if it does not come up within [`PATIENCE`]; with what it wrote to its log.
+    /// [`Misconduct`], with the end of the server's log, if the server does not come up within [`TIMEOUT`].
     pub fn start(&self) -> anyhow::Result<Process> {
-        self.start_within(PATIENCE)
+        self.start_within(TIMEOUT)
     }
 
     fn start_within(&self, limit: Duration) -> anyhow::Result<Process> {
         let begun = Instant::now();
         let mut child = self.spawn()?;
         let (stdin, line) = (child.stdin.take(), first_line(&mut child));
-        // From here on the child is killed however this ends.
+        // From here on the child is killed on every return.
         let mut process = Process {
             child,
             stdin,
@@ -135,8 +135,8 @@ impl Launch {
             return Err(misconduct_with_log(words, &self.log));
         };
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
-            // Its output is over, or nonsense. If it is about to end, the signal comes too late to change its
-            // status.
+            // Its output has ended or makes no sense. If the child is already about to end, the signal comes
+            // too late to change its status.
             process.child.kill()?;
             let words = format!("the server did not start ({})", process.child.wait()?);
             return Err(misconduct_with_log(words, &self.log));
@@ -157,11 +157,11 @@ impl Launch {
         Ok(process)
     }
 
-    /// Starts a server and kills it after `delay`, wherever it is by then: most likely in recovery. Says
-    /// whether it had become ready.
+    /// Starts a server and kills it after `delay`, most likely during recovery. Returns whether it had become
+    /// ready.
     ///
     /// # Errors
-    /// [`Misconduct`] if it had ended by itself: recovery must come to its end, or be killed.
+    /// [`Misconduct`] if the server had ended by itself: only a kill may interrupt recovery.
     pub fn start_and_kill(&self, delay: Duration) -> anyhow::Result<bool> {
         let mut child = self.spawn()?;
         thread::sleep(delay);
@@ -174,23 +174,24 @@ impl Launch {
     }
 }
 
-/// The first line of what the child says, whenever it comes; nothing, once it cannot say anything any more.
+/// Receives the first line of the child's output once it arrives, or an empty line at the output's end.
 fn first_line(child: &mut Child) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let stdout = child.stdout.take();
     thread::spawn(move || {
         let mut line = String::new();
         if let Some(stdout) = stdout {
-            // What cannot be read is no announcement either.
+            // An unreadable line counts as no announcement.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        // Nobody may wait for it any more.
+        // The receiver may be gone.
         let _ = sender.send(line);
     });
     receiver
 }
 
-/// SIGKILL. Signals to a process that has ended already are no error, so its status has to say what ended it.
+/// Sends SIGKILL. The kernel also accepts a signal to a process that has ended, so the exit status must show
+/// what ended it.
 fn put_down(child: &mut Child, log: &Path) -> anyhow::Result<()> {
     child.kill()?;
     let status = child.wait()?;
@@ -202,7 +203,7 @@ fn put_down(child: &mut Child, log: &Path) -> anyhow::Result<()> {
 }
 
 impl Process {
-    /// SIGKILL, without warning.
+    /// Kills the server with SIGKILL, without warning.
     ///
     /// # Errors
     /// [`Misconduct`] if the process had ended by itself.
@@ -216,12 +217,12 @@ impl Process {
         self.ready.get(name).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Asks the server to end in order and waits until it has.
+    /// Asks the server to end in order, and waits for its end.
     ///
     /// # Errors
-    /// [`Misconduct`] if it does not within [`PATIENCE`], or ends with another exit code than 0.
+    /// [`Misconduct`] if it does not end within [`TIMEOUT`], or with another exit code than 0.
     pub fn close(self) -> anyhow::Result<()> {
-        self.close_within(PATIENCE)
+        self.close_within(TIMEOUT)
     }
 
     fn close_within(mut self, limit: Duration) -> anyhow::Result<()> {
@@ -234,7 +235,7 @@ impl Process {
         Err(misconduct_with_log(words, &self.log))
     }
 
-    /// How the process ended, if it does within `limit`.
+    /// The exit status, if the process ends within `limit`.
     fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let begun = Instant::now();
         loop {
@@ -249,7 +250,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if the process has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

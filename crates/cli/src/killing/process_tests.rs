@@ -1,19 +1,19 @@
-//! Servers that misbehave are convicted: those that die are not taken for killed, those that hang end in
-//! time.
+//! Failures of a server are detected: a server that died does not count as killed, and one that hangs is
+//! killed after the limit.
 //!
-//! They are shell scripts. One test runs them all, one after the other: a script that is written while
-//! another thread starts a process could not be started ("text file busy").
+//! The servers are shell scripts. One test runs all of them in sequence. Without this, another thread could
+//! start a process while a script is being written, and starting the script would fail ("text file busy").
 
 use super::*;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-/// Long enough for what comes at once; whoever hangs is not waited for longer.
+/// Limit for a server that hangs; long enough for everything that happens at once.
 const LIMIT: Duration = Duration::from_millis(300);
 const HANG: &str = "exec sleep 1000";
 
-/// A server that is a script, in `directory`; its log has a line already.
+/// Launches a script in `directory` as the server. Its log already has a line.
 fn launch(directory: &Path, script: &str) -> Launch {
     let program = directory.join("server");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -28,7 +28,7 @@ fn launch(directory: &Path, script: &str) -> Launch {
     }
 }
 
-/// A script that says it is ready, as a server whose port answers one PING; then it does what `then` says.
+/// A script that announces it is ready, with a port that answers one PING. Then it runs `then`.
 fn ready(then: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -75,12 +75,11 @@ fn servers_that_misbehave_are_convicted() {
     kill_at_the_end_of_output(&launch(&format!("exec >/dev/null; {HANG}"))).unwrap();
 }
 
-/// Who has ended is a zombie until somebody waits for it, and kill(2) of a zombie succeeds: recoveries that
-/// failed counted as kills, and were forgotten.
+/// A process that has ended is a zombie until its parent waits for it, and kill(2) of a zombie succeeds.
+/// Because of this, failed recoveries once counted as kills.
 fn kill_at_the_end_of_output(launch: &Launch) -> anyhow::Result<()> {
     let mut child = launch.spawn().unwrap();
-    // The output of one that ends is closed in the middle of that, when no signal changes its status any
-    // more.
+    // The kernel closes the output of an ending process when no signal can change its status any more.
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_to_end(&mut Vec::new()).unwrap();
     put_down(&mut child, &launch.log)

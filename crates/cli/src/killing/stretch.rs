@@ -1,15 +1,15 @@
-//! One stretch of load from all connections, with whatever ends it.
+//! One stretch of load from all connections, and the work that ends it.
 
 use super::load::{self, Shared, Times, empty_times};
 use std::sync::atomic::Ordering;
 use std::thread;
 
-/// Loads the server at `port` until `work` is done, which may kill it; with what that says, and the times of
-/// all requests.
+/// Loads the server at `port` until `work` is done; `work` may kill the server. Returns the result of `work`
+/// and the times of all requests.
 ///
 /// # Errors
-/// Those of `work`, which come first: a server that ended by itself is why the connections broke; then those
-/// of the load.
+/// Those of `work` first, since a server that ended by itself also breaks the connections. Then those of the
+/// load.
 pub(crate) fn stretch<T>(
     shared: &Shared<'_>,
     port: u16,
@@ -32,10 +32,10 @@ pub(crate) fn stretch<T>(
     })
 }
 
-/// Runs `work` once for each of so many connections, in parallel.
+/// Runs `work` once for each of `connections`, in parallel.
 ///
 /// # Errors
-/// The first of `work`.
+/// The first error of `work`.
 pub(crate) fn on_each<T: Send>(
     connections: usize,
     work: impl Fn(usize) -> anyhow::Result<T> + Sync,

@@ -1,10 +1,10 @@
-//! What a campaign counts, and the first broken promises in words.
+//! The counts of a campaign, and its first broken promises in words.
 
 use super::expected::Breach;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Broken promises that are told in words; all are counted.
+/// Broken promises kept in words. The counts include all.
 const TOLD_MAX: usize = 20;
 
 /// A counter that all connections share.
@@ -34,11 +34,11 @@ pub(crate) struct Tally {
     pub(crate) checked: Count,
     pub(crate) lost: Count,
     pub(crate) resurrected: Count,
-    /// Torn batches, bytes nobody wrote, other expiries.
+    /// Torn batches, bytes that no client wrote, wrong expiries.
     pub(crate) damaged: Count,
-    /// Answers under load that were older than what had been promised, or other than they had to be.
+    /// Answers under load that were older than what had been promised, or wrong.
     pub(crate) inconsistent: Count,
-    /// Damage that walks through whole pools found.
+    /// Damage found by complete checks of pools.
     pub(crate) in_pools: Count,
     /// Servers that did not come up, did not close, ended by themselves, or did not answer.
     pub(crate) failures: Count,
@@ -59,7 +59,7 @@ impl Tally {
         kinds.into_iter().map(Count::get).sum()
     }
 
-    /// A promise broken by what is there after a start.
+    /// Records a promise broken by what a key holds after a start.
     pub(crate) fn convict(&self, breach: Breach, words: String) {
         let kind = match breach {
             Breach::Lost => &self.lost,
@@ -69,8 +69,8 @@ impl Tally {
         self.convict_of(kind, words);
     }
 
-    /// A promise broken by what a reader was shown under load. Something older than what was promised may be
-    /// lost, or only hidden: it is called inconsistent.
+    /// Records a promise broken by a read under load. A value older than promised counts as inconsistent,
+    /// since the newer one may be lost or only hidden.
     pub(crate) fn convict_under_load(&self, breach: Breach, words: String) {
         match breach {
             Breach::Lost => self.convict_of(&self.inconsistent, words),
@@ -78,7 +78,7 @@ impl Tally {
         }
     }
 
-    /// A broken promise of one kind, which is one of this tally's.
+    /// Records a broken promise under `kind`, one of this tally's counters.
     pub(crate) fn convict_of(&self, kind: &Count, words: String) {
         kind.add(1);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Values that say what they are: which key, which write of that key, and a checksum over all of it.
+//! Values that name their key and write, with a checksum over all of it.
 //!
 //! ```text
 //!  0        8        16         24        32          40
@@ -14,10 +14,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"everdram");
 const HEADER_BYTES: usize = 40;
 const CHECKSUM_AT: usize = 32;
 
-/// Smallest value that can be made.
+/// Size of the smallest value.
 pub(crate) const VALUE_BYTES_MIN: usize = HEADER_BYTES;
 
-/// Writes into `into` (cleared first) the value of write number `sequence` of `key`, `bytes` long.
+/// Clears `into` and writes the value of write number `sequence` of `key`, `bytes` long.
 pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], sequence: u64, bytes: usize) {
     let length = bytes.max(VALUE_BYTES_MIN);
     into.clear();
@@ -39,10 +39,10 @@ pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], sequence: u64, bytes: usize)
     }
 }
 
-/// The sequence number of a value that was written for `key`.
+/// The sequence number of a value written for `key`.
 ///
 /// # Errors
-/// What does not verify.
+/// Why the value does not verify.
 pub(crate) fn read(value: &[u8], key: &[u8]) -> Result<u64, String> {
     let word = |at: usize| {
         let bytes = value.get(at..at + 8)?;
@@ -68,7 +68,7 @@ pub(crate) fn read(value: &[u8], key: &[u8]) -> Result<u64, String> {
     word(16).ok_or_else(short)
 }
 
-/// Over everything but the checksum itself.
+/// Checksum over everything except itself.
 fn checksum(value: &[u8]) -> u64 {
     let header = value.get(..CHECKSUM_AT).unwrap_or_default();
     let filler = value.get(HEADER_BYTES..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! After a restart: every key is read and judged by what the ledger says, and by nothing else.
+//! After a restart, reads every key and judges it by the ledger alone.
 
 use super::expected::{Breach, Event, Expiry, Moment, Seen};
 use super::journal::{Ledger, Notes, now_ms};
@@ -9,19 +9,19 @@ use super::stretch::on_each;
 use super::tally::Tally;
 use crate::client::{Client, Reply};
 
-/// Keys asked for at once.
+/// Keys read at once.
 const CHUNK: usize = 64;
 
-/// How many names have a value, as the keys that were read say.
+/// Counts the names with a value, by what the keys showed when read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Census {
     /// Names that showed a value.
     found: u64,
-    /// Of these, those whose value expires, soon maybe.
+    /// Of these, names whose value may expire soon.
     expiring: u64,
-    /// Names that showed nothing, and may have a value that has expired and is not removed yet.
+    /// Names that showed nothing and may hold an expired value that is not removed yet.
     lingering: u64,
-    /// Acknowledged writes of the keys that held what they should.
+    /// Acknowledged writes of the keys that passed.
     verified: u64,
 }
 
@@ -37,7 +37,7 @@ impl std::iter::Sum for Census {
 }
 
 impl Census {
-    /// What is wrong if the store says that it has `size` keys.
+    /// What is wrong if the store reports `size` keys.
     fn judge(self, size: u64) -> Option<Breach> {
         if size > self.found + self.lingering {
             Some(Breach::Resurrected)
@@ -54,18 +54,18 @@ pub(crate) struct Verifier<'a> {
     pub(crate) keys: &'a dyn Keys,
     pub(crate) ledger: Ledger<'a>,
     pub(crate) tally: &'a Tally,
-    /// Kills so far, for the words of a violation.
+    /// Kills so far, for a violation's text.
     pub(crate) kills: u64,
 }
 
 impl Verifier<'_> {
-    /// Reads and judges all keys; which of the possible states they hold goes to the ledger. Then counts
-    /// them, which shows keys that nobody would ask for. Returns the acknowledged writes that are accounted
-    /// for.
+    /// Reads and judges all keys, and records in the ledger which of the possible states each holds. Then
+    /// compares the number of keys, which reveals keys that no client would read. Returns the number of
+    /// acknowledged writes that passed.
     ///
     /// # Errors
-    /// [`Misconduct`](super::process::Misconduct) if the server refuses, or a connection breaks. Broken promises
-    /// are in the tally.
+    /// [`Misconduct`](super::process::Misconduct) if the server refuses a request or a connection breaks.
+    /// Broken promises are in the tally.
     pub(crate) fn run(&self, port: u16) -> anyhow::Result<u64> {
         let broken_before = self.tally.broken();
         let connections = self.keys.connections();
@@ -77,8 +77,9 @@ impl Verifier<'_> {
         Ok(census.verified)
     }
 
-    /// Names that no client uses are read by nobody. A name that is there twice, or is counted and cannot be
-    /// read, shows in the number of keys, which counts expired values until they are removed.
+    /// No connection reads a name that no client uses, so this looks for such names. The number of keys
+    /// reveals a name that is there twice, or is counted and cannot be read. This number includes expired
+    /// values until their removal.
     fn count(&self, port: u16, census: Census) -> anyhow::Result<()> {
         let asked = Client::connect(("127.0.0.1", port))
             .and_then(|mut client| Ok((client.call(&[b"KEYS", b"*"])?, client.count_keys()?)))
@@ -108,7 +109,7 @@ impl Verifier<'_> {
     fn connection(&self, connection: usize, port: u16) -> anyhow::Result<Census> {
         let mut notes = self.ledger.notes();
         let census = self.read_all(connection, port, &mut notes);
-        // What was found counts, also if the next answer was a refusal.
+        // The states found so far count, even if the next answer was a refusal.
         notes.flush()?;
         census
             .map_err(|error| misconduct(format_args!("reading the keys after a start: {error:#}")))
@@ -148,7 +149,7 @@ impl Verifier<'_> {
         match *seen {
             Seen::Value { value, expiry } => {
                 census.found += self.keys.names_with_value(key, value);
-                // It was there and gone a moment later, or it will be: neither is counted for certain.
+                // The value has just expired or may expire soon, so it is not certain to be counted.
                 let is_lasting = expiry == Expiry::At(0) || !self.expires(key);
                 census.expiring += u64::from(!is_lasting);
             }
@@ -167,7 +168,7 @@ impl Verifier<'_> {
         }
         let expiry = match client.receive()?.accepted()? {
             Reply::Integer(-1) => Expiry::At(0),
-            // It expired between the two commands if its value was still seen: nobody writes meanwhile.
+            // If GET still found the value, it expired between the two commands, since no client writes now.
             Reply::Integer(-2) => Expiry::Passed,
             Reply::Integer(at) => Expiry::At(u64::try_from(at)?),
             other => anyhow::bail!("PEXPIRETIME was answered {other:?}"),
@@ -181,7 +182,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Whether what was seen is what the ledger says.
+    /// Whether the read agrees with the ledger.
     fn judge(&self, key: usize, seen: &Seen, moment: Moment, notes: &mut Notes<'_>) -> bool {
         self.tally.checked.add(1);
         let at_ms = moment.to_ms;

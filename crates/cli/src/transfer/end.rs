@@ -1,4 +1,4 @@
-//! The two ends data can move between: a pool opened here, or a running server.
+//! The two ends of a transfer: a pool that this process opens, or a running server.
 
 use crate::client::{Client, Reply};
 use crate::pool;
@@ -10,9 +10,9 @@ use everdram::stats::Finding;
 use everdram::{Options, Session, Store};
 use std::path::{Path, PathBuf};
 
-/// Operations sent before their answers (or durability) are waited for.
+/// Operations sent before waiting for their answers (or durability).
 const WINDOW: usize = 256;
-/// Bytes after which a window is closed early.
+/// Bytes after which a window ends early.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// Where from or where to: exactly one of both.
@@ -32,17 +32,17 @@ pub(crate) struct EndArguments {
     pub(crate) password: Option<String>,
 }
 
-/// What a pool is opened for.
+/// Why a pool is opened.
 pub(crate) enum Purpose {
-    /// To write, with these options, and made if missing.
+    /// To write, with these options; created if missing.
     Write(Box<Options>),
     /// To read.
     Read,
-    /// To read what verifies.
+    /// To read everything that verifies.
     Salvage,
 }
 
-/// A place that holds keys.
+/// A pool or a server that a transfer reads or writes.
 pub(crate) enum End {
     Pool {
         store: Store,
@@ -57,7 +57,8 @@ pub(crate) enum End {
 }
 
 impl EndArguments {
-    /// With `--server` the one positional argument is the file; without, it takes a pool and then the file.
+    /// With `--server`, the only positional argument is the file; without, the pool comes first, then the
+    /// file.
     pub(crate) fn split<'a>(
         &self,
         places: &'a [PathBuf],
@@ -74,7 +75,7 @@ impl EndArguments {
         }
     }
 
-    /// Opens the end: the pool at `pool`.
+    /// Connects to the server if one is given; otherwise opens the pool at `pool`.
     pub(crate) fn open(
         &self,
         pool: Option<&Path>,
@@ -139,7 +140,7 @@ impl End {
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// Waits until everything applied is durable.
+    /// Waits until all applied operations are durable.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         match self {
             End::Pool {
@@ -148,7 +149,7 @@ impl End {
                 submitted_bytes,
                 ..
             } => {
-                // A pool that is only read has nothing to commit, and may not.
+                // A read-only pool has nothing to commit, and refuses a commit.
                 if *submitted == 0 {
                     return Ok(());
                 }
@@ -177,7 +178,7 @@ impl End {
         }
     }
 
-    /// About how many keys there are.
+    /// The approximate number of keys.
     pub(crate) fn len(&mut self) -> anyhow::Result<u64> {
         match self {
             End::Pool { store, .. } => Ok(store.len()),
@@ -185,7 +186,7 @@ impl End {
         }
     }
 
-    /// The next keys after `cursor` (0 = the start) into `keys`; returns where to go on, 0 = done.
+    /// Stores the next keys after `cursor` (0 = the start) in `keys`. Returns the next cursor; 0 = the end.
     pub(crate) fn scan(&mut self, cursor: u64, keys: &mut Vec<Vec<u8>>) -> anyhow::Result<u64> {
         keys.clear();
         match self {
@@ -196,8 +197,8 @@ impl End {
         }
     }
 
-    /// Calls `visit` with each of `keys` that is there: key, value, expiry (Unix ms, 0 = never). A key of a
-    /// pool that is damaged goes to `lose`, which may go on without it.
+    /// Calls `visit` with each existing key of `keys`: key, value, expiry (Unix ms, 0 = never). Calls `lose`
+    /// with a key of a pool that cannot be read; if `lose` returns `Ok`, reading goes on.
     pub(crate) fn read(
         &mut self,
         keys: &[Vec<u8>],
@@ -228,7 +229,7 @@ impl End {
                     let (Reply::Bulk(value), Reply::Integer(expiry)) = (value, expiry) else {
                         continue;
                     };
-                    // -2: the key expired between the two questions.
+                    // -2: the key expired between the two requests.
                     if expiry != -2 {
                         visit(key, &value, u64::try_from(expiry).unwrap_or(0))?;
                     }
@@ -238,7 +239,7 @@ impl End {
         Ok(())
     }
 
-    /// Ends the work in order.
+    /// Waits for durability and closes the pool.
     pub(crate) fn close(mut self) -> anyhow::Result<()> {
         self.flush()?;
         if let End::Pool { store, session, .. } = self {

@@ -1,4 +1,4 @@
-//! `everdram export`: a pool or a server into a file.
+//! `everdram export`: writes the keys of a pool or a server to a file.
 
 use crate::terminal::Progress;
 use crate::transfer::end::{End, EndArguments, Purpose};
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 struct Counts {
     keys: u64,
     bytes: u64,
-    /// Keys that are there and cannot be read.
+    /// Keys that exist and cannot be read.
     unread: Vec<Vec<u8>>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Keys that could not be read, and of which no finding says so.
+/// Unreadable keys that no finding mentions.
 fn unlisted<'a>(counts: &'a Counts, damage: &[Finding]) -> Vec<&'a Vec<u8>> {
     let listed: HashSet<&[u8]> = damage.iter().filter_map(|one| one.key.as_deref()).collect();
     let unread = counts.unread.iter();
@@ -185,7 +185,7 @@ fn write_all(
     }
 }
 
-/// A scan may meet a key twice; the file has it once. Of each key only two keyed 64-bit hashes are kept.
+/// A scan may return a key twice; the file must not. This keeps only two keyed 64-bit hashes of each key.
 #[derive(Default)]
 struct Met {
     hashers: (RandomState, RandomState),

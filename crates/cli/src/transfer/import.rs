@@ -1,4 +1,4 @@
-//! `everdram import`: a file into a pool or a server.
+//! `everdram import`: loads a file into a pool or a server.
 
 use crate::settings::engine;
 use crate::terminal::{Progress, row};
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
     };
     progress.finish();
-    // What stood before an error stays: it is closed and counted like the rest.
+    // The operations before an error stay applied: close the pool and count them.
     end.close()?;
     loaded.with_context(|| format!("{}, after {} operations", file.display(), counts.all()))?;
     print(arguments, &counts, read.get(), begun);
@@ -136,7 +136,7 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn Read>, u64)> {
     Ok((Box::new(opened), bytes))
 }
 
-/// Counts what was read, for the progress line.
+/// Counts the bytes read, for the progress line.
 struct Counted {
     input: Box<dyn Read>,
     read: Rc<Cell<u64>>,

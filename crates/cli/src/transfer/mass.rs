@@ -1,8 +1,8 @@
-//! The Redis mass-insertion protocol: a stream of commands as a client would send them.
+//! The Redis mass-insertion protocol: a stream of commands in the form that a client sends.
 //!
-//! Understood are the commands that state data: SET (with EX, PX, EXAT, PXAT), SETEX, PSETEX, MSET, EXPIREAT,
-//! PEXPIREAT, DEL, UNLINK and SELECT 0. Conditions and everything else are refused, by name and byte offset,
-//! rather than guessed at. Lengths are not trusted: memory grows with what has arrived.
+//! The reader accepts commands that state data: SET (with EX, PX, EXAT, PXAT), SETEX, PSETEX, MSET, EXPIREAT,
+//! PEXPIREAT, DEL, UNLINK and SELECT 0. It refuses conditions and all other commands, by name and byte
+//! offset, and guesses nothing. It trusts no length: memory grows only with the bytes that have arrived.
 
 use crate::client::request;
 use crate::transfer::operation::Operation;
@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Most arguments of one command.
 const ARGUMENTS_MAX: u64 = 1 << 20;
 
-/// Appends the SET of a key, value and expiry.
+/// Appends a SET of the key, value and expiry.
 pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms: u64) {
     if expires_at_ms == 0 {
         request(into, &[b"SET", key, value]);
@@ -37,7 +37,7 @@ pub(crate) fn write(into: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at_ms:
 pub(crate) struct Reader<R> {
     input: R,
     offset: u64,
-    /// What is left of a command that asks for several changes.
+    /// The remaining changes of a command with several.
     waiting: VecDeque<Operation>,
 }
 
@@ -50,7 +50,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next operation; `None` at the end. An error names the byte at which its command starts.
+    /// The next operation; `None` at the end. An error gives the byte offset of its command.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<Operation>> {
         loop {
             if let Some(operation) = self.waiting.pop_front() {
@@ -167,7 +167,7 @@ fn expire(key: &[u8], expires_at_ms: u64) -> Operation {
     }
 }
 
-/// The moment that an option such as `EX 10` or `PXAT 1700000000000` names, in Unix milliseconds.
+/// The moment of an option such as `EX 10` or `PXAT 1700000000000`, in Unix milliseconds.
 fn set_expiry(unit: &[u8], number: &[u8]) -> Result<u64, String> {
     let invalid = || format!("expiry `{} {}`", unit.escape_ascii(), number.escape_ascii());
     let number: u64 = std::str::from_utf8(number)

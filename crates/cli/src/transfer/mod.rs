@@ -1,4 +1,4 @@
-//! Moving data in and out: TSV and the Redis mass-insertion protocol, to and from a pool or a server.
+//! Moves data: TSV and the Redis mass-insertion protocol, to and from a pool or a server.
 
 mod end;
 pub(crate) mod export;

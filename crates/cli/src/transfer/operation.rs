@@ -1,4 +1,4 @@
-//! One change that a file asks for, whatever its format.
+//! One change from a file of any format.
 
 use everdram::engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -12,14 +12,14 @@ pub(crate) enum Operation {
         /// Unix milliseconds; 0 = never.
         expires_at_ms: u64,
     },
-    /// Give a key that is there an expiry.
+    /// Set the expiry of an existing key.
     Expire { key: Vec<u8>, expires_at_ms: u64 },
     /// Remove a key.
     Delete { key: Vec<u8> },
 }
 
 impl Operation {
-    /// Refuses keys and values that no store takes.
+    /// Refuses keys and values that a store cannot take.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (key, value_bytes) = match self {
             Operation::Put { key, value, .. } => (key, value.len()),

@@ -1,8 +1,8 @@
 //! TSV: one key a line; columns key, value and, if it expires, the expiry in Unix milliseconds.
 //!
 //! `\t` `\n` `\r` `\\` stand for a tab, a newline, a carriage return and a backslash, `\xHH` for any byte.
-//! Written files are UTF-8 with every other control character and invalid byte escaped, so that any key and
-//! value comes back byte for byte. A carriage return at the end of a line is taken for part of the line's
+//! The writer produces UTF-8 and escapes every other control character and invalid byte, so that any key and
+//! value returns byte for byte. The reader takes a carriage return at the end of a line as part of the line's
 //! end.
 
 use crate::transfer::operation::Operation;
@@ -10,7 +10,7 @@ use anyhow::Context;
 use everdram::engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::io::{BufRead, Read};
 
-/// Longest line: both columns escaped in full, and some room for the rest.
+/// Longest line: both columns fully escaped, and some room for the rest.
 const LINE_BYTES_MAX: u64 = 4 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) + 64;
 
 /// Appends one line.
@@ -94,7 +94,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next operation; `None` at the end. An error names the line.
+    /// The next operation; `None` at the end. An error gives the number of its line.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<Operation>> {
         self.buffer.clear();
         self.line += 1;

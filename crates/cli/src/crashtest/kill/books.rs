@@ -1,4 +1,4 @@
-//! The expected-state file as the one campaign that writes it has it: what it says, and its end.
+//! The expected-state file of a campaign: its contents and its end, to which only this campaign writes.
 
 use super::reader::{Pool, Reader};
 use crate::killing::journal::Journal;
@@ -11,7 +11,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// The file at `expected`, made if there is none.
+    /// Opens the file at `expected`, or creates it.
     ///
     /// # Errors
     /// As [`Journal::open`] and [`Reader::open`].
@@ -22,8 +22,8 @@ impl Books {
         })
     }
 
-    /// The file at `expected`, which must be about the pool at `path`, if it is about any. Nothing is made
-    /// before that is known.
+    /// Opens the file at `expected`. If it describes a pool, this must be the pool at `path`. Creates nothing
+    /// before this is certain.
     ///
     /// # Errors
     /// A usage error if file and pool do not belong together; and as [`Books::open`].
@@ -45,7 +45,7 @@ impl Books {
     }
 }
 
-/// A pool that no file knows holds what nobody expects.
+/// Refuses a pool without an expected-state file: nothing says what it should hold.
 fn refuse_a_pool(path: &Path) -> anyhow::Result<()> {
     let is_empty = path
         .read_dir()

@@ -1,14 +1,13 @@
-//! The keys of a campaign: which there are, what each holds, and who writes it.
+//! The keys of a campaign: their number, what each holds, and which connection writes it.
 //!
-//! All of it follows from the number of connections, so that an expected-state file needs to name keys by
-//! number only.
+//! All of this follows from the number of connections, so an expected-state file names keys by number only.
 
 use crate::killing::keys::{self, Kind};
 use std::borrow::Cow;
 
 /// Documents of each connection; the first [`HOT`] get most of the writes.
 const DOCUMENTS: usize = 120;
-/// Documents that are overwritten all the time, so that blocks fill with garbage.
+/// Documents that are overwritten often, so that blocks fill with garbage.
 const HOT: usize = 8;
 /// Documents of each connection whose values may be far larger than a block.
 const LARGE: usize = 2;

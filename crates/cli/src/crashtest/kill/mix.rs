@@ -1,5 +1,5 @@
-//! What the connections of a campaign ask for: every kind of write, keys that are overwritten all the time,
-//! and reads of what others have just written.
+//! The requests of a campaign's connections: every kind of write, frequent overwriting of the same keys, and
+//! reads of what other connections have just written.
 
 use super::keys::Keys;
 use crate::killing::journal::now_ms;
@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 
 /// Most requests under way on one connection.
 pub(super) const DEPTH_MAX: usize = 16;
-/// Expiry far in the future, so that nothing of it happens within a campaign.
+/// An expiry so far in the future that no key expires within a campaign.
 const FAR_MS: u64 = 86_400_000;
-/// One in so many reads, deletions and changes of expiry is of a key whose values may be large.
+/// One of this many reads, deletions and changes of expiry has a key whose values may be large.
 const LARGE_ONE_IN: usize = 24;
-/// One in so many rounds only looks at what others have just written; no answer of a write of its own holds
-/// those answers up.
+/// One of this many rounds only reads what other connections have just written. Without own writes, no slow
+/// answer delays those of the reads.
 const LOOK_ONE_IN: u32 = 3;
-/// Most requests of such a round.
+/// Most reads in such a round.
 const LOOKS_MAX: usize = 3;
 
 pub(super) struct Mix {
@@ -74,7 +74,7 @@ impl Mix {
         }
     }
 
-    /// A document as a rule, sometimes a large one.
+    /// Most often a document, sometimes a large one.
     fn value_key(&self, connection: usize, chosen: usize) -> usize {
         let (keys, rest) = (self.keys, chosen / LARGE_ONE_IN);
         match chosen % LARGE_ONE_IN {
@@ -84,7 +84,7 @@ impl Mix {
     }
 }
 
-/// Reads what some connection wrote last.
+/// Reads the key that a random connection wrote last.
 fn look(to: &mut Connection<'_>) {
     let latest = &to.shared.latest;
     let other = to.random.random_range(0..latest.len());
@@ -101,7 +101,7 @@ fn put(key: usize, to: &mut Connection<'_>) {
     to.put(key, expires_at_ms);
 }
 
-/// Another expiry for the value that is there, or none at all; a value if there is none for certain.
+/// Adds or removes the expiry of the key's value. Puts a value if the key may have none.
 fn expire(key: usize, to: &mut Connection<'_>) {
     if to.is_there(key) != Some(true) {
         put(key, to);

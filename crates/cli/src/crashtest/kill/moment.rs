@@ -1,9 +1,9 @@
-//! What a SIGKILL interrupted, as far as it shows from outside: compaction, growth, writing of the image.
+//! What a SIGKILL interrupted, as far as an observer can tell: compaction, growth, a write of the image.
 //!
-//! INFO is asked every few milliseconds while the load runs. If a counter moved between the last two answers,
-//! that work was going on at most [`NEAR`] before the kill. On files the image is written by checkpoints and
-//! by growth only, so its modification time tells the same of them. This says where kills land; no verdict
-//! depends on it, but that a server under load must answer.
+//! The observer asks for INFO every few milliseconds during the load. If a counter changed between its last
+//! two answers, that work took place at most [`NEAR`] before the kill. On files, only checkpoints and growth
+//! write the image, so its modification time says the same of them. These observations only describe the
+//! kills. The verdict does not depend on them, except that a server under load must answer.
 
 use crate::client::{Client, Reply};
 use crate::killing::process::misconduct;
@@ -11,12 +11,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long before the kill counts as "when it landed".
+/// Work this shortly before the kill counts as interrupted.
 const NEAR: Duration = Duration::from_millis(25);
-/// How often INFO is asked.
+/// Time between two requests of INFO.
 pub(crate) const EVERY: Duration = Duration::from_millis(10);
 
-/// Counters of the server that rise while the work in question is done.
+/// Counters of the server that rise while it does the work of that name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     blocks_reclaimed: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Observer {
     last_at: Instant,
 }
 
-/// What a kill interrupted, most likely.
+/// What the kill most likely interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Landing {
     pub(crate) compaction: bool,
@@ -56,7 +56,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Asks the server.
+    /// Asks the server for its counters.
     ///
     /// # Errors
     /// [`Misconduct`](crate::killing::process::Misconduct) if it does not answer: it hangs, or has ended.
@@ -71,7 +71,7 @@ impl Observer {
         Ok(())
     }
 
-    /// To be asked right after the kill, which was at `killed_at`.
+    /// What the kill at `killed_at` interrupted. Call it right after the kill.
     pub(crate) fn landing(&self, killed_at: (Instant, SystemTime), pool: &Path) -> Landing {
         let is_near = killed_at.0.saturating_duration_since(self.last_at) < NEAR;
         let moved = |of: fn(&Sample) -> u64| is_near && of(&self.last) > of(&self.before);

@@ -1,4 +1,4 @@
-//! What an expected-state file says, read from its beginning and on as it grows.
+//! Reads an expected-state file from its beginning, and goes on as it grows.
 //!
 //! One event a line ([`journal`](crate::killing::journal)); times are Unix milliseconds:
 //!
@@ -61,7 +61,7 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// `None` for a line that this program does not write.
+    /// `None` if this program does not write such a line.
     fn parse(text: &str) -> Option<Line> {
         let (letter, rest) = text.split_once(' ')?;
         if letter == "P" {
@@ -107,11 +107,11 @@ impl Line {
     }
 }
 
-/// What the file says, read from its beginning and on as it grows.
+/// An expected-state file, read from its beginning and on as it grows.
 pub(crate) struct Reader {
     path: PathBuf,
     file: BufReader<File>,
-    /// The pool that the last lines are about.
+    /// The pool that the latest lines describe.
     pub(crate) pool: Option<Pool>,
     /// What that pool owes.
     pub(crate) expected: Expected,
@@ -122,7 +122,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// # Errors
-    /// If the file cannot be read, or is something else.
+    /// If the file cannot be read, or is no expected-state file.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Reader> {
         let file = File::open(path).with_context(|| name(path))?;
         let mut reader = Reader {
@@ -142,17 +142,17 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Takes note of all lines that were added since.
+    /// Applies all lines that were added since the last call.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds a line that is none.
+    /// If the file cannot be read, or has a line that makes no sense.
     pub(crate) fn read_on(&mut self) -> anyhow::Result<()> {
         let mut line = String::new();
         loop {
             line.clear();
             let read = self.file.read_line(&mut line)?;
             let Some(text) = line.strip_suffix('\n') else {
-                // The end, or a line that is not whole yet: it is read again when it is.
+                // The end of the file, or an incomplete line: read it again once it is complete.
                 let back = i64::try_from(read)?;
                 self.file.seek(SeekFrom::Current(-back))?;
                 return Ok(());
@@ -251,8 +251,8 @@ mod tests {
         assert_eq!((again.kills, again.expected.last(3).number), (2, 2));
     }
 
-    /// Whatever `--expected` names was cut after its last line, and overwritten if there was none, before
-    /// anybody looked at what it is.
+    /// A campaign once changed whatever file `--expected` named before it looked at the content: it cut the
+    /// file after its last newline, or overwrote a file without one.
     #[test]
     fn other_files_are_refused_and_stay_as_they_are() {
         let directory = tempfile::tempdir().unwrap();

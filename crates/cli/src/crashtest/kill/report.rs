@@ -1,4 +1,4 @@
-//! What a campaign prints: a table at the end, one JSON object, and the commands that go on from there.
+//! What a campaign prints: a table at the end, one JSON object, and the commands to continue with.
 
 use super::campaign::{Plan, Summary};
 use crate::terminal::{Tone, paint, row};
@@ -29,7 +29,7 @@ pub(super) fn progress(plan: &Plan, summary: &Summary) -> String {
     )
 }
 
-/// The command that makes the same choices again. The moment of a kill is never the same twice.
+/// The command that makes the same random choices again. The exact moment of a kill cannot be repeated.
 pub(super) fn command(plan: &Plan) -> String {
     let mut command = format!(
         "everdram crashtest --kill {} --medium {} --engine {} --connections {} --seed {}",
@@ -41,7 +41,7 @@ pub(super) fn command(plan: &Plan) -> String {
     command
 }
 
-/// The command that only reads and judges what is in the last pool.
+/// The command that only reads the last pool and judges it.
 pub(super) fn judge_again(plan: &Plan, summary: &Summary) -> String {
     let (medium, engine) = (&plan.medium, &plan.engine);
     let about = about(&last_pool(plan, summary), &plan.expected);
