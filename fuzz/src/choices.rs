@@ -1,5 +1,5 @@
-//! Input bytes as choices: numbers, ranges and strings, taken from the front. When the bytes are used up
-//! every choice is 0, so a prefix of an input does the first part of what the input does.
+//! Input bytes as choices: numbers, ranges and strings, taken from the front. After the last byte every
+//! choice is 0, so a prefix of an input does the first part of what the input does.
 
 /// What is left of an input.
 pub struct Choices<'a> {
@@ -42,7 +42,7 @@ impl<'a> Choices<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// A number that is small, or near a border, or anything: whatever a length or version should not be.
+    /// A number that is small, near a border, or anything: values that a length or version should not have.
     pub fn number(&mut self) -> u64 {
         match self.byte() {
             kind @ 0..=199 => u64::from(kind),

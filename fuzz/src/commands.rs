@@ -1,8 +1,8 @@
-//! Requests made of choices: commands of the table with arguments that mean something, now and then not.
+//! Makes requests from choices: commands of the table, mostly with meaningful arguments.
 
 use crate::choices::Choices;
 
-/// Commands; those that answer with time or chance too.
+/// Commands, including those whose answers depend on time or random numbers.
 const NAMES: &[&str] = &[
     "get",
     "set",
@@ -95,7 +95,7 @@ const NAMES: &[&str] = &[
     "eval",
 ];
 
-/// Arguments that mean something.
+/// Meaningful arguments.
 const WORDS: &[&str] = &[
     "a",
     "b",
@@ -215,7 +215,7 @@ const WORDS: &[&str] = &[
     "pause",
 ];
 
-/// Makes requests until the choices are used up, and a few bytes that may be none between them.
+/// Makes requests until the choices are used up, sometimes with a few arbitrary bytes between them.
 #[must_use]
 pub fn requests(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut stream = Vec::new();

@@ -1,9 +1,9 @@
-//! What is done to a pool before it is opened, as an input chooses.
+//! Changes a pool before it is opened, as the input chooses.
 //!
-//! *Damage* flips bits, loses ranges and copies some over others: whatever a broken medium does. Then a key
-//! has one of its values or none, and no key is there that nobody wrote. *Forgery* makes checks hold over
-//! chosen bytes: whatever somebody with the pool's key does. Then any answer will do, but an answer it must
-//! be.
+//! *Damage* flips bits, loses ranges and copies some over others, as a broken medium does. Afterwards a key
+//! has one of its values or none, and no key exists that was never written. *Forgery* makes checks pass for
+//! chosen bytes, as an attacker with the pool's key can. Afterwards any answer is correct, but there must be
+//! one.
 
 use crate::choices::Choices;
 use crate::pools::{Base, KEYS, NOW_MS, key};
@@ -15,12 +15,13 @@ const FIELDS: [usize; 22] = [
     8, 12, 64, 68, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 176, 1688, 1696, 1704, 1712, 1720,
     1728, 4088,
 ];
-/// Most things done to one pool.
+/// Most changes of one pool.
 const STEPS_MAX: usize = 40;
-/// Most bits flipped by damage: so few that no check is met by chance.
+/// Most bits flipped by damage: few enough that no check passes by accident.
 const FLIPS_MAX: usize = 4;
 
-/// Damages `image`. A block never begins with zeros unless it did: that is a block that was never used.
+/// Damages `image`. A block begins with zeros only if it did before, since zeros mark a block that was never
+/// used.
 pub fn damage(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     hurt(image, base, choices);
     for block in &base.survey.blocks {
@@ -57,7 +58,7 @@ fn hurt(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     }
 }
 
-/// Lines or pages that come up elsewhere.
+/// Lines or pages copied to another place.
 fn copy(image: &mut [u8], from: usize, to: usize, choices: &mut Choices<'_>) {
     let unit = if choices.flag() { 4096 } else { 64 };
     let (from, to) = (from / unit * unit, to / unit * unit);
@@ -66,7 +67,7 @@ fn copy(image: &mut [u8], from: usize, to: usize, choices: &mut Choices<'_>) {
     }
 }
 
-/// A byte of the image, as a rule one that means something.
+/// A byte of the image, mostly one with a meaning.
 fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
     let survey = &base.survey;
     let places = match choices.byte() % 6 {
@@ -83,9 +84,9 @@ fn spot(base: &Base, choices: &mut Choices<'_>) -> usize {
     choices.of(places).at + choices.below(72)
 }
 
-/// Forges parts of `image`. Says whether the lives of its blocks are as they were: somebody who sets those
-/// back, or moves bytes, makes records of an earlier life count in the next one, and then no order can be
-/// asked for.
+/// Forges parts of `image`. Returns whether the lives of its blocks are unchanged. An attacker who sets lives
+/// back, or moves bytes, makes records of an earlier life count in the next one; the order of values is then
+/// undefined.
 pub fn forge(image: &mut [u8], base: &Base, choices: &mut Choices<'_>) -> bool {
     let mut lives = true;
     let Some(forger) = Forger::new(secret(image), base.geometry) else {
@@ -122,7 +123,7 @@ fn superblock(image: &mut [u8], choices: &mut Choices<'_>) {
     let at = *choices.of(&FIELDS);
     let value = choices.number().to_le_bytes();
     for copy in [0, 4096] {
-        // The copies may differ: one is written before the other.
+        // The two copies may differ, since one is written before the other.
         if choices.byte() % 4 != 3 {
             image[copy + at..copy + at + 8].copy_from_slice(&value);
         }
@@ -161,7 +162,7 @@ fn forge_marks(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Cho
     forger.marks(image, at, forger.epoch_of(image, page), bits);
 }
 
-/// A piece that leads anywhere, itself included.
+/// A piece that leads anywhere, also to itself.
 fn forge_piece(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     let Some(place) = pick(&base.survey.pieces, choices) else {
         return;
@@ -176,7 +177,7 @@ fn forge_piece(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Cho
     forger.piece(image, place.at, place.epoch, words);
 }
 
-/// Some bytes of a record, its head and what says where its value lies included.
+/// Some bytes of a record, including its head and the place of its value.
 fn edit_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     let Some(place) = pick(&base.survey.records, choices) else {
         return;
@@ -191,7 +192,7 @@ fn edit_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Cho
     forger.seal(image, place.at, place.epoch);
 }
 
-/// A whole record of the input's making, at the open end of a page or over another one.
+/// A whole record made from the input, at the open end of a page or over another record.
 fn forge_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Choices<'_>) {
     let over = choices.byte().is_multiple_of(3);
     let places = if over {
@@ -229,7 +230,7 @@ fn forge_record(forger: &Forger, image: &mut [u8], base: &Base, choices: &mut Ch
     }
 }
 
-/// Where a chained value is said to lie: bytes, first block and pieces, bytes of key, name.
+/// The place of a chained value: bytes, first block and pieces, bytes of key, name.
 fn chain(base: &Base, choices: &mut Choices<'_>) -> Vec<u8> {
     let block_bytes = base.geometry[0] * base.geometry[1];
     let piece = pick(&base.survey.pieces, choices);
@@ -259,7 +260,7 @@ fn chain(base: &Base, choices: &mut Choices<'_>) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Operations of a batch, sound as a rule.
+/// Operations of a batch, mostly valid.
 fn journal(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut payload = Vec::new();
     for _ in 0..=choices.byte() % 4 {

@@ -1,7 +1,7 @@
-//! What the fuzzing targets share: input bytes taken as choices, and a limit on memory.
+//! The common part of the fuzzing targets: input bytes as choices, and a limit on memory.
 //!
-//! A target turns any bytes into something to do, so that no input is wasted, and the same bytes always do
-//! the same. The targets are in `bin/`; what belongs to one of them alone is in the module of its name.
+//! A target turns any bytes into operations, so that no input is wasted. The same bytes always do the same.
+//! The targets are in `bin/`; a module with a target's name belongs to that target alone.
 #![forbid(unsafe_code)]
 
 // Tests are built as the targets are, with coverage, for which the engine has the counters.
@@ -15,6 +15,6 @@ pub mod pools;
 pub mod replies;
 pub mod visit;
 
-/// Bytes that a target may hold at once. The largest honest need is some megabytes; a length that was
-/// announced and believed is far more.
+/// Bytes that a target may hold at once. The largest legitimate need is some megabytes; a target that trusts
+/// an announced length needs far more.
 pub const MEMORY_BYTES_MAX: usize = 192 << 20;

@@ -1,4 +1,4 @@
-//! Pools to start from: small ones of every shape, written by the engine itself, in memory, the same at each
+//! Pools to start from: small ones of every shape, which the engine itself writes in memory, the same at each
 //! start.
 
 use everdram::engine::{BatchOp, Engine, EngineSession};
@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 /// Bytes that the image of a pool may grow to.
 pub const CAPACITY: u64 = 384 << 10;
-/// What the clock says, always.
+/// The fixed time of the clock.
 pub const NOW_MS: u64 = 1_000_000;
-/// Keys that are so long that they lie with the value.
+/// Keys so long that they are stored with the value.
 const LONG_KEY_BYTES: usize = 5000;
 
-/// A pool, and what was ever written to it.
+/// A pool, and everything ever written to it.
 pub struct Base {
     /// Its bytes.
     pub image: Vec<u8>,
     /// Geometry words.
     pub geometry: [u64; 8],
-    /// All values of each key, those included that are not there any more.
+    /// All values of each key, including the overwritten and removed ones.
     pub written: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
-    /// What verifies in it.
+    /// The bytes of the pool that verify.
     pub survey: Survey,
 }
 
-/// Pools of the engine `bullet`: killed with full logs, with half of it behind, and closed.
+/// Pools of the engine `bullet`: killed with full logs, killed with half of the data in the back, and closed.
 #[must_use]
 pub fn of_bullet() -> Vec<Base> {
     let mut options = options();
@@ -87,7 +87,7 @@ pub fn options() -> Options {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Killed,
-    /// Killed, after reclamation and some more.
+    /// Killed after reclamation and some further writes.
     Reclaimed,
     Closed,
 }
@@ -116,7 +116,7 @@ fn made(seed: Seed, options: &Options, end: End) -> Base {
     }
 }
 
-/// The bytes of a pool, as a crash at a quiet moment leaves them.
+/// The bytes of a pool after a crash while nothing is under way.
 #[must_use]
 pub fn image_of(pool: &everdram_pm::Pool) -> Vec<u8> {
     let mut image = vec![0; pool.region().len() as usize];
@@ -124,7 +124,7 @@ pub fn image_of(pool: &everdram_pm::Pool) -> Vec<u8> {
     image
 }
 
-/// The `number`th key; some are of the length that fixed-size pages take.
+/// The `number`th key. Some have the length that fixed-size pages accept.
 #[must_use]
 pub fn key(number: usize) -> Vec<u8> {
     match number {
@@ -134,7 +134,7 @@ pub fn key(number: usize) -> Vec<u8> {
     }
 }
 
-/// How many keys there are.
+/// Number of keys.
 pub const KEYS: usize = 21;
 
 fn value(number: usize, round: usize) -> Vec<u8> {

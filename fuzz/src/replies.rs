@@ -1,10 +1,10 @@
-//! Replies as a client has to be able to read them: RESP2 and RESP3, nothing left over, every length as
+//! Replies as a client must be able to read them: RESP2 and RESP3, without remaining bytes, every length as
 //! announced.
 
-/// How many replies these bytes are.
+/// The number of replies in these bytes.
 ///
 /// # Errors
-/// The offset of the first byte that belongs to none, and what is wrong there.
+/// The offset of the first byte that belongs to no reply, and what is wrong there.
 pub fn count(bytes: &[u8]) -> Result<usize, (usize, &'static str)> {
     let (mut at, mut replies) = (0, 0);
     while at < bytes.len() {

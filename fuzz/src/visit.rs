@@ -1,4 +1,4 @@
-//! One life of a damaged pool: opened, read, used. Whatever its bytes are, no call panics.
+//! One life of a damaged pool: opened, read, used. No call panics, for any bytes.
 
 use crate::pools::{self, Base, CAPACITY, KEYS, image_of, key};
 use everdram::engine::{BatchOp, EngineSession};
@@ -7,11 +7,11 @@ use everdram_pm::{Pool, lab as pm};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a key reads as: its value, nothing, or damage.
+/// What a read of a key returns: its value, nothing, or damage.
 pub type Contents = BTreeMap<Vec<u8>, Result<Option<Vec<u8>>, ()>>;
 
-/// Opens an image, reads everything, and (if asked) writes. Returns what it read last and the image a crash
-/// then leaves. With `base` only what was written there may be read.
+/// Opens an image, reads everything, and writes if asked. Returns what it read last, and the image after a
+/// crash. With `base`, a read may only return what was written there.
 ///
 /// # Errors
 /// The image was refused.
@@ -33,7 +33,7 @@ pub fn visit(image: &[u8], base: Option<&Base>) -> Result<(Contents, Vec<u8>), E
     Ok((contents, image_of(&pool)))
 }
 
-/// Opens what the crash left, and reads each key that was read before.
+/// Opens the image after the crash, and reads each of the earlier keys again.
 ///
 /// # Errors
 /// The image was refused.
@@ -53,7 +53,7 @@ fn open(image: &[u8]) -> Result<(lab::Opened, Arc<Pool>), Error> {
     Ok((lab::open(Arc::clone(&pool), &pools::options())?, pool))
 }
 
-/// Reads every key of the bases, and those that iteration leads to before it meets damage.
+/// Reads every key of the bases, and the keys that iteration finds before it meets damage.
 fn read_all(session: &mut dyn EngineSession) -> Contents {
     let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let mut cursor = 0;
@@ -100,7 +100,7 @@ fn only_what_was_written(base: &Base, contents: &Contents) {
     }
 }
 
-/// Some of everything; what was stored without an error must be there.
+/// Runs some of every operation. A value stored without an error must be there.
 fn exercise(session: &mut dyn EngineSession) {
     for (number, length) in [(0, 16), (1, 500), (12, 6000), (30, 8)] {
         let (key, value) = (key(number), vec![0x55; length]);
@@ -132,7 +132,7 @@ fn exercise(session: &mut dyn EngineSession) {
     let _: Result<Ticket, Error> = session.commit();
 }
 
-/// What a key was must be what it is, but where either is damage, which may be met earlier or later.
+/// A key must read as before. The exception is damage, which either read may meet.
 ///
 /// # Panics
 /// If it is not.

@@ -1,4 +1,4 @@
-//! Where the workspace is, where it is built, and which `cargo` builds it.
+//! The workspace's place, its build directory, and the `cargo` that builds it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// The directory where cargo puts its output.
 pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     root().join(target)
 }
 
-/// The `cargo` that runs this program, at the root. The fuzzing targets, a workspace of their own, are built
-/// in the same place, so that both share what they depend on.
+/// The `cargo` that runs this program, at the root. The fuzzing targets are a workspace of their own. They
+/// share the build directory, so that both use the same dependencies.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

@@ -1,9 +1,9 @@
-//! Child processes that end in time.
+//! Child processes with a time limit.
 //!
-//! A child has a limit, and CI as a whole has one ([`none_after`]). A child leads a process group, and what
-//! it starts ends with it: a [`Watcher`] kills the group when the limit is over, and also when this process
-//! is gone, however it ended. That matters because the keys that interrupt a program in a terminal reach its
-//! own group only.
+//! Each child has a limit, and so has CI as a whole ([`none_after`]). A child leads a process group, and the
+//! processes that it starts end with it. A [`Watcher`] kills the group after the limit, and also when this
+//! process has ended in any way. Without this, Ctrl-C in a terminal would leave the child running, since it
+//! reaches only the program's own group.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -14,12 +14,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After this long without output a line says that the child is still there.
+/// After this long without output, a line says that the child is still running.
 const SILENCE: Duration = Duration::from_secs(60);
 
 static END: OnceLock<Instant> = OnceLock::new();
 
-/// No child runs after this moment, whatever limit it is given.
+/// No child runs after this moment, whatever its limit.
 pub(crate) fn none_after(end: Instant) {
     END.get_or_init(|| end);
 }
@@ -29,7 +29,7 @@ pub(crate) fn none_after(end: Instant) {
 pub(crate) enum Trouble {
     NotRun(io::Error),
     OutOfTime(Duration),
-    /// CI's own time was over before.
+    /// CI's own time had already ended.
     NoTime,
 }
 
@@ -53,7 +53,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Runs a command to its end, handing on what it prints on standard output, as it comes.
+/// Runs a command to its end, and passes on its standard output as it arrives.
 pub(crate) fn follow(
     command: &mut Command,
     limit: Option<Duration>,
@@ -65,7 +65,7 @@ pub(crate) fn follow(
     let printed = child.stdout.take().map(pieces_of);
     let mut heard = begun;
     while let Some(printed) = &printed {
-        // Looked at first: one that hangs may print for ever.
+        // Checked first: a child that hangs may print forever.
         if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
             drop(watcher);
             child.wait()?;
@@ -86,8 +86,8 @@ pub(crate) fn follow(
     Ok(status)
 }
 
-/// Runs a command in silence, to its end or until `take` has heard enough of what it prints on standard
-/// output, line by line; `None`: it had.
+/// Runs a command without showing its output, to its end or until `take` returns that it has seen enough of
+/// the lines on standard output. `None` in the latter case.
 pub(crate) fn listen(
     command: &mut Command,
     limit: Duration,
@@ -134,7 +134,7 @@ pub(crate) fn output(command: &mut Command, limit: Duration) -> Result<Output, T
     }
 }
 
-/// The limit, cut to what is left of CI's time.
+/// The limit, but at most what remains of CI's time.
 fn bounded(limit: Option<Duration>) -> Result<Option<Duration>, Trouble> {
     let Some(end) = END.get() else {
         return Ok(limit);
@@ -152,14 +152,14 @@ fn start(command: &mut Command) -> io::Result<(Child, Watcher)> {
     Ok((child, watcher))
 }
 
-/// So that whoever watches sees that it is not the watching that hangs.
+/// Shows the user that the child hangs, and not this program.
 fn say_running(begun: Instant, heard: Instant, limit: Option<Duration>) {
     let most = limit.map_or(String::new(), |limit| format!(" of {}", limit.as_secs()));
     let (quiet, all) = (heard.elapsed().as_secs(), begun.elapsed().as_secs());
     println!("\n.. nothing printed for {quiet} s, running for {all} s{most}");
 }
 
-/// What a stream brings, from a thread of its own, so that waiting for it can have a limit.
+/// A stream's output, read by a thread of its own, so that waiting for it can have a limit.
 fn pieces_of(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -181,12 +181,13 @@ fn pieces_of(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> 
     receiver
 }
 
-/// A shell that waits for the end of its standard input, which this process holds open, and then kills a
-/// process group.
+/// A shell that waits for the end of its standard input and then kills a process group. This process holds
+/// that input open.
 struct Watcher(Child);
 
 impl Watcher {
-    /// Call it before the child can have been waited for: after that its number may be another's.
+    /// Call it before the child can have been waited for. Afterwards the child's number may belong to another
+    /// process.
     fn of(child: &Child) -> io::Result<Watcher> {
         let order = format!("read -r _; kill -s KILL -- -{}", child.id());
         let mut shell = Command::new("sh");
@@ -209,12 +210,12 @@ impl Drop for Watcher {
     }
 }
 
-/// Cuts what is printed into lines.
+/// Cuts output into lines.
 #[derive(Default)]
 pub(crate) struct Lines(Vec<u8>);
 
 impl Lines {
-    /// Takes more bytes; hands on the lines that are whole, without their ends.
+    /// Takes more bytes, and passes on the complete lines without their ends.
     pub(crate) fn take(&mut self, bytes: &[u8], line: &mut dyn FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.0.extend_from_slice(part);
@@ -224,7 +225,7 @@ impl Lines {
         }
     }
 
-    /// Hands on the last line, if it had no end.
+    /// Passes on the last line if it had no end.
     pub(crate) fn finish(&mut self, line: &mut dyn FnMut(&str)) {
         if !self.0.is_empty() {
             line(String::from_utf8_lossy(&self.0).trim_end());
@@ -296,7 +297,7 @@ mod tests {
         let printed = pieces_of(child.stdout.take().unwrap());
         assert_eq!(printed.recv().unwrap(), b"begun\n");
         drop(watcher);
-        // The end of the output is that of all who could print.
+        // The output ends when every process that could print has ended.
         let after: Vec<u8> = printed.iter().flatten().collect();
         assert_eq!(String::from_utf8_lossy(&after), "");
         assert!(!child.wait().unwrap().success());

@@ -1,10 +1,9 @@
 //! `cargo xtask fuzz`: builds the targets in `fuzz/` with coverage and runs them, as many at once as there
 //! are cores.
 //!
-//! Coverage comes from the compiler that everything else is built with; what is needed besides is a C++
-//! compiler, for the fuzzing engine. Inputs that reach something new stay in `target/fuzz/corpus`, those that
-//! fail in `target/fuzz/failures`; `fuzz/seeds` is where each run starts, and has every input that failed
-//! once.
+//! Coverage comes from the compiler that builds everything else. The fuzzing engine also needs a C++
+//! compiler. Inputs that reach new code stay in `target/fuzz/corpus`, those that fail in
+//! `target/fuzz/failures`. Each run starts from `fuzz/seeds`, which has every input that once failed.
 
 use crate::cargo::{cargo, root, target};
 use crate::child;
@@ -18,18 +17,18 @@ use std::time::Duration;
 const TARGETS: [&str; 5] = ["pool", "bullet", "log", "resp", "import"];
 /// Seconds for each target without `--seconds`.
 const SECONDS: u64 = 40;
-/// Longest input, in bytes; targets take inputs as choices, so short ones do much.
+/// Longest input, in bytes. Targets take inputs as choices, so short ones do much.
 const INPUT_BYTES_MAX: u32 = 4096;
 /// An input that takes longer than this, in seconds, hangs.
 const TIMEOUT_S: u32 = 10;
-/// A run that is not over so long after its seconds hangs in a way that the engine does not see.
+/// A run that is not over this long after its seconds hangs in a way that the engine does not detect.
 const GRACE: Duration = Duration::from_secs(300);
-/// For building the targets, or their tests.
+/// Limit for building the targets, or their tests.
 const BUILD_MAX: Duration = Duration::from_secs(900);
 /// Resident memory at which a run ends; the targets limit what they allocate themselves.
 const MEMORY_MIB_MAX: u32 = 1024;
 
-/// Edges get counters in memory, which the engine looks at between inputs.
+/// Coverage counts edges in memory, where the engine reads them between inputs.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table";
 
@@ -40,7 +39,7 @@ struct Plan {
     input: Option<PathBuf>,
 }
 
-/// What one target did.
+/// The result of one target.
 #[derive(Debug, Default)]
 struct Tally {
     executions: u64,
@@ -68,8 +67,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What CI runs: every target for a minute, and the tests of what they share. Says why if something failed,
-/// or could not be run.
+/// Runs in CI: every target for a minute, and the tests of their common part. Says why if something failed or
+/// could not be run.
 pub(crate) fn minute() -> Result<(), String> {
     let fuzzed = fuzz(&Plan {
         targets: TARGETS.to_vec(),
@@ -80,7 +79,7 @@ pub(crate) fn minute() -> Result<(), String> {
     fuzzed.and(tested)
 }
 
-/// Why this machine cannot fuzz, if it cannot.
+/// Why this machine cannot fuzz; `None` if it can.
 pub(crate) fn missing() -> Option<&'static str> {
     let there = Command::new("c++")
         .arg("--version")
@@ -161,14 +160,14 @@ fn fuzz(plan: &Plan) -> Result<(), String> {
     report(plan, done.into_inner().unwrap_or_default())
 }
 
-/// Builds all targets; returns where they are.
+/// Builds all targets and returns their places.
 fn build() -> Result<PathBuf, String> {
     let triple = host()?;
     run_cargo(&triple, ["build", "--bins"], "the build of the targets")?;
     Ok(place("build").join(triple).join("release"))
 }
 
-/// Runs the tests of what the targets share. Built as the targets are, they need nothing but themselves.
+/// Runs the tests of the common part, built in the same way as the targets.
 fn test() -> Result<(), String> {
     run_cargo(
         &host()?,
@@ -195,7 +194,7 @@ fn run_cargo(triple: &str, arguments: [&str; 2], what: &str) -> Result<(), Strin
     }
 }
 
-/// The platform that the compiler runs on: with an explicit target, coverage spares build scripts and macros.
+/// The compiler's own platform. With an explicit target, build scripts and macros get no coverage.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output();
@@ -206,7 +205,7 @@ fn host() -> Result<String, String> {
         .ok_or_else(|| "rustc does not say what it runs on".into())
 }
 
-/// A place for what fuzzing keeps between runs.
+/// A directory for what fuzzing keeps between runs.
 fn place(name: &str) -> PathBuf {
     target().join("fuzz").join(name)
 }
@@ -268,7 +267,7 @@ fn read_log(text: &str) -> Tally {
     tally
 }
 
-/// What a failing run said of its failure, and how to see it again.
+/// What a failing run said of its failure, and how to repeat it.
 fn evidence(text: &str, target: &str) -> String {
     const LINES: usize = 60;
     let lines: Vec<&str> = text.lines().collect();
@@ -299,7 +298,7 @@ fn report(plan: &Plan, done: Vec<(&'static str, Result<Tally, String>)>) -> Resu
                     "{target:<8}{:>12}{rate:>20}{reached:>17}{kept:>14}",
                     tally.executions
                 );
-                // One that executed nothing was not run, whatever its exit code says.
+                // A run that executed nothing has failed, whatever its exit code.
                 if tally.failed || tally.executions == 0 {
                     failed.push(target);
                 }

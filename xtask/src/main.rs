@@ -1,6 +1,6 @@
 //! `cargo xtask`: the project's own chores, without dependencies.
 //!
-//! CI runs `cargo xtask ci` and nothing else, so whatever CI says can be had at home with the same words.
+//! CI runs only `cargo xtask ci`, so the same command repeats at home whatever CI reports.
 #![forbid(unsafe_code)]
 
 mod cargo;

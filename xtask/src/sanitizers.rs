@@ -1,11 +1,11 @@
-//! `cargo xtask miri` and `cargo xtask tsan`: tests once more, under something that watches memory.
+//! `cargo xtask miri` and `cargo xtask tsan`: runs tests again under tools that check memory accesses.
 //!
-//! Miri interprets the code: it sees undefined behaviour, data races and leaks, at a thousandth of the speed.
-//! So it gets the code with `unsafe`, the structures that threads race on, and the engine over heap memory,
-//! each test with its rounds cut. ThreadSanitizer runs compiled code at a tenth of the speed and sees data
-//! races only; it gets the contract of the engines and the server. It does not understand fences; ours stand
-//! beside atomic accesses, so that no false report comes of them. Both need a nightly toolchain; what is
-//! missing is said, with the command that brings it.
+//! Miri interprets the code and detects undefined behaviour, data races and leaks, at a thousandth of the
+//! speed. So it runs the code with `unsafe`, the concurrent structures, and the engine over heap memory, each
+//! test with fewer rounds. ThreadSanitizer runs compiled code at a tenth of the speed and detects only data
+//! races. It runs the contract of the engines and the server. It does not understand fences; all fences here
+//! stand beside atomic accesses, so it reports nothing false. Both need a nightly toolchain. If something is
+//! missing, the chore prints the command that installs it.
 
 use crate::cargo::rustup_cargo;
 use crate::step::{Step, Under};

@@ -1,4 +1,4 @@
-//! Runs steps, and counts how they went.
+//! Runs steps and counts their results.
 
 use crate::child::{self, Lines};
 use crate::step::{Counts, Step};
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     failed_steps: Vec<&'static str>,
-    /// What was left out, and why.
+    /// Steps left out, and why.
     skipped: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// A tally whose steps have limits, and are not begun once `all` is over.
+    /// A tally whose steps have limits. Once `all` is over, no further step begins.
     pub(crate) fn bounded(all: Duration) -> Tally {
         let tally = Tally {
             bounded: true,
@@ -51,7 +51,7 @@ impl Tally {
         self.count_step("tidy", findings.is_empty(), begun);
     }
 
-    /// Runs steps that need something which may not be there; then this says how to get it and goes on.
+    /// Runs steps that need something which may be missing. If it is, prints how to get it and goes on.
     pub(crate) fn run_unless(&mut self, lacks: Option<&str>, steps: &[Step]) {
         for step in steps {
             match lacks {
@@ -61,13 +61,13 @@ impl Tally {
         }
     }
 
-    /// Notes what is left out, and says so.
+    /// Records what is left out, and prints it.
     pub(crate) fn skip(&mut self, what: &str, why: &str) {
         println!("== {what}: skipped: {why}");
         self.skipped.push(format!("{what} ({why})"));
     }
 
-    /// The tests of what the fuzzing targets share, and a minute for each target.
+    /// The tests of the fuzzing targets' common part, and a minute for each target.
     pub(crate) fn fuzz(&mut self, lacks: Option<String>) {
         if let Some(why) = lacks {
             return self.skip("fuzz", &why);
@@ -100,15 +100,14 @@ impl Tally {
         }
     }
 
-    /// Runs a step, passing its output on, and adds up the `test result:` lines in it.
+    /// Runs a step, passes its output on, and adds up the output's `test result:` lines.
     pub(crate) fn run(&mut self, step: &Step) {
         let begun = Instant::now();
         println!("== {}: cargo {}", step.name, step.words().join(" "));
         let limit = self.bounded.then(|| step.limit());
         let (mut passed, mut failed, mut lines) = (0, 0, Lines::default());
         let ended = child::follow(&mut step.command(), limit, &mut |bytes| {
-            // At once, the beginnings of lines, too: if it hangs, the name of the test is all there is to
-            // see.
+            // Pass beginnings of lines on at once. If a test hangs, its name is all that shows.
             let mut here = std::io::stdout();
             let _nobody_reads = here.write_all(bytes).and_then(|()| here.flush());
             lines.take(bytes, &mut |line| {
@@ -162,7 +161,7 @@ impl Tally {
         println!("-- {name}: {verdict}, {}", seconds(begun));
     }
 
-    /// Says how it all went. What was left out is no failure, but nobody has to look for it.
+    /// Prints the results. A step that was left out is no failure, but is listed.
     pub(crate) fn finish(self) -> ExitCode {
         println!("== {} in all", seconds(self.begun));
         if !self.skipped.is_empty() {

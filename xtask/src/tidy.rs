@@ -1,9 +1,9 @@
-//! Rules of the repository that the compiler does not know.
+//! Rules of the repository that the compiler does not check.
 //!
 //! * A source file opens with a `//!` header and has at most [`LINES_MAX`] lines.
 //! * A folder has at most [`FILES_MAX`] source files.
-//! * Comments have at most [`COLUMNS_MAX`] columns, but for pictures, tables and links.
-//! * Nothing is left to do: no marks of unfinished work.
+//! * Comments have at most [`COLUMNS_MAX`] columns, except pictures, tables and links.
+//! * No marks of unfinished work.
 //! * Each dependency of the workspace has its reason in a comment above it.
 
 use crate::cargo::root;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const LINES_MAX: usize = 900;
 const FILES_MAX: usize = 20;
 const COLUMNS_MAX: usize = 110;
-/// In pieces, so that this file does not find itself.
+/// In pieces, so that this file does not match itself.
 const MARKS: [&str; 4] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -22,7 +22,7 @@ const MARKS: [&str; 4] = [
     concat!("unimplement", "ed!"),
 ];
 
-/// Prints what breaks a rule.
+/// Prints every violation of a rule.
 pub(crate) fn run() -> ExitCode {
     let findings = check();
     findings.iter().for_each(|finding| println!("{finding}"));
@@ -34,7 +34,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// What breaks a rule, as `file:line: what`.
+/// The violations, as `file:line: what`.
 pub(crate) fn check() -> Vec<String> {
     let root = root();
     let mut files = Vec::new();
@@ -80,7 +80,7 @@ fn collect(directory: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Folders are ideas: what has too many files is more than one.
+/// A folder stands for one idea. One with too many files has several.
 fn check_folders(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
     let mut folders: BTreeMap<String, usize> = BTreeMap::new();
     for file in files
@@ -155,8 +155,8 @@ fn check_marks(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// A comment explains the dependencies below it, up to the next blank line or comment; those by `path`
-/// explain themselves.
+/// A comment explains the dependencies below it, up to the next blank line or comment. Dependencies by `path`
+/// need no reason.
 fn check_reasons(name: &str, text: &str, findings: &mut Vec<String>) {
     let mut in_dependencies = false;
     let mut has_reason = false;

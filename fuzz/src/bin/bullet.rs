@@ -1,6 +1,6 @@
-//! Fuzzing target: opening a damaged pool of the engine `bullet`, its recovery, and everything a store does
-//! after it. Whatever the bytes are, the answer is a typed error or a store that works; and nothing is read
-//! that was never written.
+//! Fuzzing target: opening a damaged pool of the engine `bullet`, its recovery, and every operation
+//! afterwards. For any bytes, the result is a typed error or a store that works. No read returns what was
+//! never written.
 #![no_main]
 
 use cap::Cap;

@@ -1,5 +1,5 @@
-//! Fuzzing target: what `everdram import` reads. However the input is buffered, the same changes and the same
-//! error come of it; and what export writes of them is read back as they were.
+//! Fuzzing target: the readers of `everdram import`. For every buffering of the input, they return the same
+//! changes and the same error. What export writes of these changes reads back unchanged.
 #![no_main]
 
 use cap::Cap;

@@ -1,6 +1,6 @@
-//! Fuzzing target: recovery of the redo log from arbitrary segment files. Logs that the log wrote are cut,
-//! copied over themselves, and forged; files of any bytes are tried, too. Recovery answers with a typed error
-//! or an image; looking and opening agree, and opening again gives the same.
+//! Fuzzing target: recovery of the redo log from arbitrary segment files. It cuts logs that the log wrote,
+//! copies parts of them over others, forges them, and also tries files of any bytes. Recovery returns a typed
+//! error or an image. Inspection and opening agree, and opening again gives the same.
 #![no_main]
 
 use cap::Cap;
@@ -19,7 +19,7 @@ static ALLOCATOR: Cap<System> = Cap::new(System, MEMORY_BYTES_MAX);
 
 const SEGMENT: usize = 8 << 10;
 const IMAGE: u64 = 32 << 10;
-/// Where the image's lines begin that the log may touch.
+/// Where the image's lines that the log may change begin.
 const ROOT_AT: u64 = 8192;
 /// Most files of one log.
 const FILES: usize = 4;
@@ -69,7 +69,7 @@ fn base(number: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Files that are nothing but input.
+/// Files taken from the input alone.
 fn any_files(choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
     let count = choices.byte() as usize % FILES;
     (0..count).map(|_| choices.string().to_vec()).collect()
@@ -118,7 +118,7 @@ fn flip(file: &mut [u8], choices: &mut Choices<'_>) {
     }
 }
 
-/// A block that comes up elsewhere: an old write that was lost, or one that went astray.
+/// Copies a block over another one, as after a lost or misdirected write.
 fn copy(files: &mut [Vec<u8>], to: usize, choices: &mut Choices<'_>) {
     let blocks = SEGMENT / 4096;
     let from = choices.below(files.len());
@@ -187,7 +187,7 @@ fn is_damage(error: &Error) {
     assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
 }
 
-/// A recovered log takes more, and what it took is there with all that was there before.
+/// A recovered log accepts more, and what it accepts is there together with all earlier data.
 fn continues(disk: &Arc<Disk>, shape: Shape, before: &[u8]) {
     let (at, byte) = (ROOT_AT + 4096, 0x5a);
     match fuzzing::write(disk, shape, &[(true, vec![(at, byte)])]) {
@@ -200,7 +200,7 @@ fn continues(disk: &Arc<Disk>, shape: Shape, before: &[u8]) {
                 "what was acknowledged is not there"
             );
         }
-        // The only other way out: there are more segments in use than the log may have.
+        // The only other result: more segments are in use than the log may have.
         Err(error) => assert!(matches!(error, Error::NoSpace { .. }), "{error}"),
     }
 }

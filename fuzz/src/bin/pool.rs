@@ -1,6 +1,5 @@
-//! Fuzzing target: opening a pool that was damaged or forged, viper's recovery, and everything a store does
-//! after it. Whatever the bytes are, the answer is a typed error or a store that works and recovers to the
-//! same again.
+//! Fuzzing target: opening a damaged or forged pool, viper's recovery, and every operation afterwards. For
+//! any bytes, the result is a typed error or a store that works and recovers to the same state again.
 #![no_main]
 
 use cap::Cap;

@@ -1,5 +1,5 @@
-//! One planted bug at a time: the crash lab, killed servers, or a workload of its own in the lab, against the
-//! program that has it.
+//! Hunts one planted bug at a time: the crash lab, killed servers, or a workload of its own in the lab run
+//! against the program with the bug.
 
 use super::plan::{By, Mutant};
 use super::tree;
@@ -9,29 +9,29 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Engines that there are.
+/// The engines.
 const ENGINES: [&str; 2] = ["viper", "bullet"];
-/// Workloads of its own hang if they take longer: half a minute is enough.
+/// Limit of a workload of its own; half a minute is enough for all of them.
 const TEETH_MAX: Duration = Duration::from_secs(300);
-/// What is not over so long after its time hangs.
+/// A run that is not over this long after its time hangs.
 const GRACE: Duration = Duration::from_secs(60);
-/// More than anybody kills in any time.
+/// More kills than fit into any time.
 const KILLS: &str = "1000000";
 
-/// Letters of a broken promise that are enough.
+/// Letters kept of a broken promise.
 const WORDS_MAX: usize = 80;
 
-/// What became of a mutant.
+/// The result of a mutant.
 pub(super) enum Verdict {
-    /// Found after so long, by this.
+    /// Found after this time, by this test.
     Caught(Duration, String),
-    /// All of its time is over.
+    /// Its time has ended.
     Survived,
-    /// The program could not be asked.
+    /// The program could not be run.
     Trouble(String),
 }
 
-/// What one run of the program is to do.
+/// What one run of the program has to do.
 struct Order<'a> {
     layer: usize,
     mutant: Option<&'a Mutant>,
@@ -41,18 +41,18 @@ struct Order<'a> {
     seed: u64,
 }
 
-/// Where the program runs, and leaves what it has found.
+/// Where the program runs and leaves its findings.
 fn place() -> PathBuf {
     tree::directory().join("runs")
 }
 
-/// Removes what earlier runs have left.
+/// Removes what earlier runs left.
 pub(super) fn clear() {
     let _nothing_was_left = std::fs::remove_dir_all(place());
 }
 
-/// The program without any mutant must be sound, or nothing that it says of others counts; in the lab, or as
-/// servers that are killed.
+/// Checks that the program without any mutant is sound, in the lab or as killed servers. Without this, its
+/// findings about mutants would prove nothing.
 pub(super) fn sound(layer: usize, by: By, time: Duration, seed: u64) -> Result<(), String> {
     for engine in ENGINES {
         let order = Order {
@@ -72,7 +72,7 @@ pub(super) fn sound(layer: usize, by: By, time: Duration, seed: u64) -> Result<(
     Ok(())
 }
 
-/// Looks for a mutant for so long at most.
+/// Looks for a mutant, at most for this time.
 pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> Verdict {
     if mutant.by == By::Teeth {
         return bite(layer, mutant);
@@ -103,7 +103,7 @@ pub(super) fn hunt(layer: usize, mutant: &Mutant, time: Duration, seed: u64) -> 
     Verdict::Survived
 }
 
-/// Runs the workloads that have to find a mutant, and nothing when it is off; says what they say.
+/// Runs the workloads that must find a mutant, and find nothing while it is off. Returns their output.
 fn bite(layer: usize, mutant: &Mutant) -> Verdict {
     let begun = Instant::now();
     let mut command = Command::new(tree::program(layer, By::Teeth));
@@ -121,7 +121,7 @@ fn bite(layer: usize, mutant: &Mutant) -> Verdict {
 }
 
 impl Order<'_> {
-    /// Where what the program says of its own accord goes.
+    /// The file for the program's own output.
     fn log(&self) -> PathBuf {
         let name = self.mutant.map_or("sound", |mutant| &mutant.name);
         tree::directory().join(format!("logs/{name}-{}.txt", self.engine))
@@ -138,7 +138,7 @@ impl Order<'_> {
             if first.is_none() {
                 first = violation(line);
             }
-            // It goes on to make it small, which takes a while.
+            // The program goes on to shrink its finding, which takes a while.
             first.is_some()
         });
         let caught = |by: &str| Verdict::Caught(begun.elapsed(), by.to_owned());
@@ -167,7 +167,7 @@ impl Order<'_> {
         let program = tree::program(self.layer, self.by);
         let mut command = match self.by == By::Kill {
             true => {
-                // Asked to stop, it ends its server first.
+                // Asked to stop, the program ends its server first.
                 let mut command = Command::new("timeout");
                 command.args(["--preserve-status", "--foreground", "--signal=INT"]);
                 command.args(["--kill-after=30", &seconds.to_string()]);
@@ -187,14 +187,14 @@ impl Order<'_> {
                 command.args(["--medium", medium]);
             }
         }
-        // What it finds it saves, and nobody wants that here.
+        // The program saves its findings, which are not needed here.
         command.current_dir(&runs).env("TMPDIR", &runs);
         command.stderr(Stdio::from(File::create(log)?));
         Ok(command)
     }
 }
 
-/// What a line of the program says that it has found: medium and profile, or a promise.
+/// The finding in a line of output: medium and profile, or a promise.
 fn violation(line: &str) -> Option<String> {
     if let Some((_, words)) = line.split_once("broken: ") {
         return Some(words.trim().chars().take(WORDS_MAX).collect());

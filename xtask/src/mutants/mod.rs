@@ -1,10 +1,10 @@
-//! `cargo xtask mutants`: the score that counts. Bugs are planted in a copy of the tree, one of them is on at
-//! a time, and the crash lab must find it within five minutes.
+//! `cargo xtask mutants`: the mutation score. Bugs are planted in a copy of the tree. One of them is on at a
+//! time, and the crash lab must find it within five minutes.
 //!
-//! They are described in `xtask/mutants` ([`plan`]), built into one program ([`tree`]) and hunted one after
-//! the other ([`hunt`]). The chore fails below [`SCORE`] percent, if the program is not sound without them,
-//! or if one no longer fits the tree. The holes of the published designs have workloads of their own, each of
-//! which has to find its hole.
+//! `xtask/mutants` describes them ([`plan`]). They are built into one program ([`tree`]) and hunted one after
+//! the other ([`hunt`]). The chore fails below [`SCORE`] percent, if the program without them is not sound,
+//! or if one no longer fits the tree. The holes of the published designs have workloads of their own, and
+//! each workload must find its hole.
 
 mod hunt;
 mod plan;
@@ -16,20 +16,20 @@ use plan::{By, Mutant};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Percent of the mutants that must be caught. One that is excused counts as not caught.
+/// Percent of the mutants that must be caught. An excused one counts as not caught.
 const SCORE: usize = 95;
-/// The same of a sample, which may have the hardest in it.
+/// The same for a sample, which may contain the hardest ones.
 const QUICK_SCORE: usize = 80;
 /// Seconds for each mutant.
 const SECONDS: u64 = 300;
-/// The same, and how many there are, of a sample.
+/// The same for a sample, and its size.
 const QUICK_SECONDS: u64 = 60;
 const QUICK: usize = 10;
-/// The program without mutants runs for so long at most.
+/// Longest run of the program without mutants.
 const SOUND_MAX: Duration = Duration::from_secs(30);
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// What was asked for.
+/// The options of this run.
 #[derive(Debug, Default)]
 struct Wish {
     is_quick: bool,
@@ -40,7 +40,7 @@ struct Wish {
     seed: Option<u64>,
 }
 
-/// What became of the mutants.
+/// The results of the mutants.
 #[derive(Default)]
 struct Score {
     caught: usize,
@@ -98,10 +98,10 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Wish, String> {
     Ok(wish)
 }
 
-/// `false`: the score is too low, or something could not be asked.
+/// `false` if the score is too low, or a mutant could not be tested.
 fn mutants(wish: &Wish) -> Result<bool, String> {
     let all = plan::all(&root().join("xtask/mutants"))?;
-    // Also if only some are wanted: what no longer fits is to be seen at once.
+    // Check all of them, so that a mutant that no longer fits shows at once.
     let layers = tree::layers(&all)?;
     let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = wish
@@ -145,7 +145,7 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
         }
         tree::build(&all, layer, number, &ways)?;
         println!("-- built, {}", seconds(begun.elapsed()));
-        // Workloads of their own look at it without the mutant themselves.
+        // A workload of its own also runs without the mutant.
         for by in ways.into_iter().filter(|&by| by != By::Teeth) {
             hunt::sound(number, by, time.min(SOUND_MAX), seed)?;
             println!("-- sound without a mutant");
@@ -157,7 +157,7 @@ fn mutants(wish: &Wish) -> Result<bool, String> {
     Ok(score.print(if wish.is_quick { QUICK_SCORE } else { SCORE }))
 }
 
-/// The numbers of the mutants that are wanted.
+/// The numbers of the selected mutants.
 fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> {
     let position = |name: &String| {
         let found = all.iter().position(|mutant| mutant.name == *name);
@@ -182,11 +182,11 @@ fn choose(all: &[Mutant], wish: &Wish, seed: u64) -> Result<Vec<usize>, String> 
         }
         numbers.truncate(QUICK);
     }
-    // Always all of these, which are soon found.
+    // Always all of these, since they are found soon.
     Ok([holes, numbers].concat())
 }
 
-/// The next of a row of random words.
+/// The next word of a random sequence.
 fn mixed(state: u64) -> u64 {
     let mut word = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -206,7 +206,7 @@ fn seconds(time: Duration) -> String {
 }
 
 impl Score {
-    /// Enters one, and says so.
+    /// Adds a result and prints it.
     fn enter(&mut self, mutant: &Mutant, verdict: Verdict) {
         let words = match &verdict {
             Verdict::Caught(after, by) => format!("caught after {} by {by}", seconds(*after)),
@@ -218,7 +218,7 @@ impl Score {
         let name = mutant.name.clone();
         match (verdict, &mutant.excused) {
             (Verdict::Trouble(_), _) => self.troubles.push(name),
-            // Nobody knows whether it is always caught if it is now.
+            // An excused mutant stays excused even if caught: the next run may miss it.
             (Verdict::Survived, _) if mutant.by == By::Teeth => self.unbitten.push(name),
             (Verdict::Caught(..), _) if mutant.by == By::Teeth => self.bitten += 1,
             (_, Some(reason)) => self.excused.push(format!("{name}: {reason}")),
@@ -227,8 +227,8 @@ impl Score {
         }
     }
 
-    /// Says how it all went; `false`: less than so many percent, one that has workloads of its own was not
-    /// caught, or one could not be asked.
+    /// Prints the results. `false` if less than this many percent were caught, a workload of its own missed
+    /// its mutant, or a mutant could not be tested.
     fn print(&self, least: usize) -> bool {
         println!("== all of them");
         self.table.iter().for_each(|line| println!("{line}"));

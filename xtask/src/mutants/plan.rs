@@ -9,11 +9,11 @@
 //! -        self.stamp(write, ordered);
 //! +        if !MUTANT { self.stamp(write, ordered); }
 //! ```
-//! Lines with `-` are found in the file, whole lines, whatever they are indented by, and exactly once; lines
-//! with `+` come in their place. `MUTANT` there is true when the mutant is on, so that the sound code stays.
-//! Another `file:` turns to another file; lines with `+` right behind one go to the end of the file.
-//! `engine:` and `medium:` are for `everdram crashtest`; `by: kill` asks for killed servers, where the lab
-//! has no say, `by: teeth` for the workloads of `crates/lab/examples/teeth.rs`, which have to find it;
+//! Lines with `-` must occur in the file exactly once, as whole lines with any indentation. Lines with `+`
+//! replace them. `MUTANT` is true there while the mutant is on, so the sound code stays. Another `file:`
+//! switches to another file; lines with `+` directly after it go to the end of that file. `engine:` and
+//! `medium:` are arguments of `everdram crashtest`. `by: kill` selects killed servers, where the lab cannot
+//! decide; `by: teeth` selects the workloads of `crates/lab/examples/teeth.rs`, which must find the bug.
 //! `excused:` says why it may survive.
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use std::path::Path;
 /// What looks for a planted bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum By {
-    /// The crash lab, as it is for everybody.
+    /// The ordinary crash lab.
     #[default]
     Lab,
     /// Killed servers.
@@ -38,16 +38,16 @@ pub(super) struct Mutant {
     pub(super) medium: Option<String>,
     pub(super) by: By,
     pub(super) excused: Option<String>,
-    /// What an acknowledged write would lose.
+    /// What the bug loses.
     pub(super) loses: String,
     pub(super) changes: Vec<Change>,
 }
 
-/// Lines of a file, and what comes in their place.
+/// Lines of a file, and their replacement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) file: String,
-    /// Without what they are indented by; none: the end of the file.
+    /// Without indentation; none: the end of the file.
     pub(super) find: Vec<String>,
     pub(super) replace: Vec<String>,
 }
@@ -63,8 +63,8 @@ impl Change {
     }
 }
 
-/// All mutants: those with workloads of their own, so that one build has all of them, and the others, file by
-/// file.
+/// All mutants: first those with workloads of their own, so that one build contains all of them, then the
+/// others file by file.
 pub(super) fn all(directory: &Path) -> Result<Vec<Mutant>, String> {
     let listed = std::fs::read_dir(directory);
     let listed = listed.map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -91,7 +91,7 @@ pub(super) fn all(directory: &Path) -> Result<Vec<Mutant>, String> {
 /// The mutants of one file.
 fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     let (mut mutants, mut file): (Vec<Mutant>, _) = (Vec::new(), String::new());
-    // The last line was one that is found; it turned to a file.
+    // The last line was a `-` line; this `file:` switches to another file.
     let (mut finds, mut begins) = (false, false);
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |what: &str| Err(format!("line {number}: {what}"));
@@ -153,7 +153,7 @@ fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Refuses what is not whole.
+/// Refuses an incomplete mutant.
 fn check(mutant: &Mutant) -> Result<(), String> {
     let name = &mutant.name;
     let is_kebab = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

@@ -1,8 +1,7 @@
-//! A copy of the source tree with mutants in it, all at once, and the programs built of it.
+//! A copy of the source tree with mutants in it, all at once, and the programs built from it.
 //!
-//! Mutants that change the same lines go into different *layers*, each a build of its own; as a rule there is
-//! one. What has not changed since the last time is not written again, so that cargo builds no more than it
-//! must.
+//! Mutants that change the same lines are in different *layers*, each a build of its own; mostly there is one
+//! layer. Unchanged files are not written again, so that cargo builds no more than it must.
 
 use super::plan::{By, Mutant};
 use crate::cargo::{cargo, root, target};
@@ -15,21 +14,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// For building the program, with everything that it depends on.
+/// Limit for building the program with all its dependencies.
 const BUILD_MAX: Duration = Duration::from_secs(3600);
 const LIST_MAX: Duration = Duration::from_secs(60);
 
-/// The variable of the environment that turns a mutant on, by its name. It does not begin with the project's
-/// name: the program keeps settings that do from the servers that it starts.
+/// The environment variable that turns a mutant on by its name. Its name does not begin with the project's
+/// name, since the program removes such variables from the environment of its servers.
 pub(super) const CHOICE: &str = "MUTANT_OF_EVERDRAM";
 
-/// Where a change goes: file, and lines of it.
+/// The place of a change: a file and its lines.
 type Place = (String, Range<usize>);
 
-/// Mutants that are in one program: their numbers.
+/// The mutants in one program, by number.
 pub(super) type Layer = Vec<usize>;
 
-/// Where all this lies.
+/// The directory of all copies.
 pub(super) fn directory() -> PathBuf {
     target().join("mutants")
 }
@@ -43,10 +42,10 @@ pub(super) fn program(layer: usize, by: By) -> PathBuf {
     directory().join(format!("{name}-{layer}"))
 }
 
-/// Which mutants go together.
+/// Groups the mutants into layers.
 ///
 /// # Errors
-/// A change that does not fit the tree: the mutant, and why.
+/// A change that does not fit the tree: the mutant, and the reason.
 pub(super) fn layers(mutants: &[Mutant]) -> Result<Vec<Layer>, String> {
     let mut layers: Vec<(Layer, Vec<Place>)> = Vec::new();
     let mut texts = BTreeMap::new();
@@ -70,7 +69,7 @@ pub(super) fn layers(mutants: &[Mutant]) -> Result<Vec<Layer>, String> {
     Ok(layers.into_iter().map(|(layer, _)| layer).collect())
 }
 
-/// Where the changes of a mutant go.
+/// The places of a mutant's changes.
 fn places(mutant: &Mutant, texts: &mut BTreeMap<String, String>) -> Result<Vec<Place>, String> {
     let mut places: Vec<Place> = Vec::new();
     for change in &mutant.changes {
@@ -97,8 +96,8 @@ fn places(mutant: &Mutant, texts: &mut BTreeMap<String, String>) -> Result<Vec<P
     Ok(places)
 }
 
-/// The lines of a text that are these, whatever they are indented by; how often they are there if that is not
-/// once.
+/// Finds these lines in a text, with any indentation. An error gives the number of occurrences if it is not
+/// one.
 fn find(text: &str, lines: &[String]) -> Result<Range<usize>, usize> {
     let all: Vec<&str> = text.lines().map(str::trim).collect();
     let is_here = |at: &usize| {
@@ -116,8 +115,8 @@ fn find(text: &str, lines: &[String]) -> Result<Range<usize>, usize> {
     }
 }
 
-/// Builds a layer's programs, of which those are wanted that look for mutants `by` these. Cargo warns of code
-/// that nobody is to read; what it says is shown if it fails.
+/// Builds the programs of a layer that look for mutants `by` these. Hides cargo's warnings about the
+/// generated code, unless the build fails.
 pub(super) fn build(
     mutants: &[Mutant],
     layer: &Layer,
@@ -152,7 +151,7 @@ pub(super) fn build(
     })
 }
 
-/// Copies the tree, with the mutants of a layer.
+/// Copies the tree with the mutants of a layer.
 fn lay_out(mutants: &[Mutant], layer: &Layer, tree: &Path) -> Result<(), String> {
     let mutated = mutated(mutants, layer)?;
     let of = |file: &String| file.split_once("/src/").map(|(of, _)| of.to_owned());
@@ -163,7 +162,7 @@ fn lay_out(mutants: &[Mutant], layer: &Layer, tree: &Path) -> Result<(), String>
             Some(text) => text.clone().into_bytes(),
             None => match fs::read(root().join(&file)) {
                 Ok(bytes) => bytes,
-                // Deleted, and git has not been told.
+                // Deleted without telling git.
                 Err(_) => continue,
             },
         };
@@ -196,7 +195,7 @@ fn remove_others(directory: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The files that have mutants of a layer in them.
+/// The files that contain mutants of a layer.
 fn mutated(mutants: &[Mutant], layer: &Layer) -> Result<BTreeMap<String, String>, String> {
     let mut texts = BTreeMap::new();
     let mut edits: Vec<(Place, String)> = Vec::new();
@@ -211,7 +210,7 @@ fn mutated(mutants: &[Mutant], layer: &Layer) -> Result<BTreeMap<String, String>
             edits.push((place, text));
         }
     }
-    // From the last line to the first, so that those before stay where they are.
+    // From the last line to the first, so that earlier line numbers stay valid.
     edits.sort_by_key(|((_, lines), _)| std::cmp::Reverse(lines.start));
     for ((file, place), new) in edits {
         let Some(text) = texts.get_mut(&file) else {
@@ -240,7 +239,7 @@ fn switch(mutants: &[Mutant]) -> String {
     )
 }
 
-/// What git knows or would be told of.
+/// Files that git tracks, or would add.
 fn sources() -> Result<Vec<String>, String> {
     let mut command = Command::new("git");
     command.current_dir(root());
@@ -255,7 +254,7 @@ fn sources() -> Result<Vec<String>, String> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
-/// Writes a file, unless it has these bytes.
+/// Writes a file unless it already has these bytes.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|found| found == bytes) {
         return Ok(());
@@ -296,8 +295,8 @@ mod tests {
         assert_eq!(find(text, &lines("d\ne")), Err(0));
     }
 
-    /// Code has changed, and a mutant no longer fits: find the place where its bug would be now, and change
-    /// the mutant.
+    /// If this fails, code has changed and a mutant no longer fits. Find where its bug would be now, and
+    /// change the mutant.
     #[test]
     fn every_mutant_fits_the_tree() {
         let mutants = plan::all(&root().join("xtask/mutants")).unwrap();

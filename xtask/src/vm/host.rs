@@ -1,4 +1,4 @@
-//! What the machine that runs the tests has to offer: programs, and a folder to keep things in.
+//! What the test machine needs from this one: programs, and a folder for its files.
 
 use crate::cargo::target;
 use crate::child;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Programs that must be there, and the Debian packages they come in.
+/// Required programs, and their Debian packages.
 const NEEDED: [(&str, &str); 7] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("ndctl", "ndctl"),
@@ -19,10 +19,10 @@ const NEEDED: [(&str, &str); 7] = [
     ("ldd", "libc-bin"),
 ];
 
-/// For a command that [`output_of`] runs; the longest downloads a kernel.
+/// Limit of a command that [`output_of`] runs; the longest downloads a kernel.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
 
-/// Why no test machine can run here, if so; and what to do about it.
+/// Why this machine cannot run a test machine, and what to do about it; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("the test machine is an x86-64 Linux, and so must this one be".into());
@@ -41,12 +41,12 @@ pub(crate) fn missing() -> Option<String> {
     ))
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 pub(crate) fn has(program: &str) -> bool {
     find(program).is_ok()
 }
 
-/// Where a program is. The folders for administrators are searched, too, which are not on everybody's path.
+/// The place of a program. Also searches the folders for administrators, which a user's path may lack.
 pub(crate) fn find(program: &str) -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -64,7 +64,7 @@ pub(crate) fn cache() -> Result<PathBuf, String> {
     Ok(cache)
 }
 
-/// Makes sure that no other run uses the cache until the file that is returned is closed.
+/// Makes sure that no other run uses the cache until the returned file is closed.
 pub(crate) fn alone() -> Result<File, String> {
     let path = cache()?.join("lock");
     let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -87,7 +87,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(path, bytes).map_err(|error| format!("writing {}: {error}", path.display()))
 }
 
-/// Runs a command to its end and returns what it printed; an error says what it complained about.
+/// Runs a command to its end and returns its output. An error contains the command's error output.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let output = child::output(command, COMMAND_MAX).map_err(|error| format!("{shown} {error}"))?;

@@ -2,8 +2,7 @@
 //!
 //! The format is the kernel's `newc` (see `Documentation/driver-api/early-userspace/buffer-format.rst`
 //! there): for each file a header of hexadecimal numbers, its name and its bytes, padded to four. Programs
-//! bring the shared libraries they name, at the same paths, so the machine does not depend on anything else
-//! of this one.
+//! bring their shared libraries, at the same paths, so the machine depends on nothing else of this one.
 
 use super::host;
 use std::collections::BTreeSet;
@@ -49,7 +48,7 @@ impl Image {
         self.bytes
     }
 
-    /// Adds a file and the directories above it; a name that is there already stays what it is.
+    /// Adds a file and the directories above it. An existing name keeps its file.
     fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) {
         let name = name.trim_start_matches('/');
         for (slash, _) in name.match_indices('/') {
@@ -99,7 +98,7 @@ impl Image {
     }
 }
 
-/// The shared libraries a program needs, the loader included; none if it is static.
+/// The shared libraries of a program, including the loader; none if it is static.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, String> {
     let output = Command::new("ldd")
         .arg(program)

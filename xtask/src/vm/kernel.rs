@@ -1,8 +1,8 @@
 //! The kernel of the test machine: Debian's own, unpacked into the cache. The kernel of this machine is
-//! neither used nor touched.
+//! neither used nor changed.
 //!
-//! Of the package only the kernel and the modules in [`WANTED`], with what they need, are kept, as
-//! `kernel/vmlinuz` and `kernel/modules/NN-name.ko` in the order in which they load.
+//! The cache keeps only the kernel and the modules in [`WANTED`], with their dependencies, as
+//! `kernel/vmlinuz` and `kernel/modules/NN-name.ko`, numbered in the order of loading.
 
 use super::host;
 use std::collections::BTreeMap;
@@ -10,12 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package that depends on the newest kernel there is.
+/// The package that depends on Debian's newest kernel.
 const NEWEST: &str = "linux-image-amd64";
 
-/// Modules by what they are for: NVDIMMs and DAX (virtio-pmem: what must not be taken for one), ext4 and its
-/// checksums, the channel `door`, the network. Those that a kernel has built in are no modules, and are
-/// passed over.
+/// Modules by purpose: NVDIMMs and DAX (virtio-pmem, which must not be taken for persistent memory), ext4 and
+/// its checksums, the channel `door`, the network. A module that is built into the kernel is skipped.
 const WANTED: [&str; 12] = [
     "nfit",
     "nd_pmem",
@@ -34,12 +33,12 @@ const WANTED: [&str; 12] = [
 /// A kernel in the cache.
 pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
-    /// In the order in which they load.
+    /// In the order of loading.
     pub(crate) modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// The cached one; without it, Debian's newest is downloaded.
+    /// The cached kernel; without one, downloads Debian's newest.
     pub(crate) fn get() -> Result<Kernel, String> {
         let folder = host::cache()?.join("kernel");
         let contents = folder.join("contents");
@@ -162,7 +161,7 @@ fn decompress(module: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The files of the wanted modules and of all they need, each after what it needs. `list` is a `modules.dep`.
+/// The files of the wanted modules and of their dependencies, each after its own. `list` is a `modules.dep`.
 fn in_order<'a>(list: &'a str, wanted: &[&str]) -> Vec<&'a str> {
     let needs: BTreeMap<&str, Vec<&str>> = list
         .lines()

@@ -1,8 +1,8 @@
-//! One test machine: QEMU with two NVDIMMs that are files here, and keep their bytes when the machine is
-//! gone.
+//! One test machine: QEMU with two NVDIMMs, which are files on this machine and keep their bytes after QEMU's
+//! end.
 //!
-//! Invariant: no machine outlives its time. Whoever starts one waits with a limit, and QEMU itself is ended
-//! by the kernel when the process that started it is.
+//! Invariant: no machine outlives its time. The process that starts one waits with a limit, and the kernel
+//! ends QEMU when that process ends.
 
 use super::host;
 use super::kernel::Kernel;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Bytes of each NVDIMM.
 const NVDIMM_BYTES: u64 = 256 << 20;
-/// What each machine has. A byte written to the port of `isa-debug-exit` ends QEMU with an exit code that is
-/// not 0.
+/// Arguments of every machine. A byte written to the port of `isa-debug-exit` ends QEMU with an exit code
+/// that is not 0.
 const ALWAYS: &str = "-cpu max -smp 2 -m 2G,slots=4,maxmem=4G -nodefaults -no-user-config -display none -no-reboot \
                       -device virtio-rng-pci -device isa-debug-exit,iobase=0xf4,iosize=0x01";
 
@@ -25,7 +25,7 @@ const ALWAYS: &str = "-cpu max -smp 2 -m 2G,slots=4,maxmem=4G -nodefaults -no-us
 pub(crate) enum Accelerator {
     /// This processor.
     Kvm,
-    /// QEMU, which is some twenty times slower.
+    /// QEMU, about twenty times slower.
     Software,
 }
 
@@ -37,7 +37,7 @@ impl Accelerator {
         }
     }
 
-    /// KVM if a machine that runs on it says hello. That `/dev/kvm` is there does not mean that it works: in
+    /// KVM, if a machine on it starts and prints its greeting. The presence of `/dev/kvm` is no proof: in
     /// some virtual machines it opens, and then hangs or crashes QEMU.
     pub(crate) fn find(kernel: &Kernel, archive: &Path) -> Result<Accelerator, String> {
         let kvm = File::options().read(true).write(true).open("/dev/kvm");
@@ -66,14 +66,14 @@ pub(crate) struct Machine {
     kernel: PathBuf,
     archive: PathBuf,
     accelerator: Accelerator,
-    /// The firmware says that the processor's caches persist, too.
+    /// The firmware reports that the processor's caches persist, too.
     pub(crate) caches_persist: bool,
     /// The first becomes fsdax, the second devdax; the third is virtio-pmem, which is no persistent memory.
     nvdimms: [PathBuf; 3],
 }
 
 impl Machine {
-    /// A machine with blank NVDIMMs; `name` tells its files from those of others.
+    /// A machine with blank NVDIMMs. `name` distinguishes its files from those of other machines.
     pub(crate) fn new(
         name: &str,
         kernel: &Kernel,
@@ -96,7 +96,7 @@ impl Machine {
         })
     }
 
-    /// Removes the NVDIMMs, unless they are `evidence`. Those stay until the next run.
+    /// Removes the NVDIMMs, unless they are `evidence`: those stay until the next run.
     pub(crate) fn discard(self, evidence: bool) {
         for nvdimm in &self.nvdimms {
             if evidence {
@@ -107,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// QEMU's arguments; `orders` are for the guest, on the kernel's command line.
+    /// QEMU's arguments. `orders` go to the guest on the kernel's command line.
     pub(crate) fn arguments(&self, orders: &str) -> Vec<String> {
         let mut all: Vec<String> = ALWAYS.split_whitespace().map(str::to_owned).collect();
         let mut board = "q35,nvdimm=on".to_owned();
@@ -140,7 +140,7 @@ impl Machine {
         all
     }
 
-    /// Runs the machine until it turns itself off, handing on what it prints, and ends it after `limit`.
+    /// Runs the machine until it turns itself off, passes its output on, and ends it after `limit`.
     pub(crate) fn run(
         &self,
         orders: &str,
@@ -154,7 +154,7 @@ impl Machine {
     }
 }
 
-/// Why something did not end well.
+/// Why a machine did not end normally.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Trouble(Trouble),
@@ -176,8 +176,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a command until it succeeds, handing on the lines it prints on standard output; it is ended after
-/// `limit`.
+/// Runs a command until it succeeds, and passes on the lines of its standard output. Ends it after `limit`.
 pub(crate) fn follow(
     command: &mut Command,
     limit: Duration,

@@ -1,10 +1,10 @@
 //! `cargo xtask vm`: the `pmem` medium on real DAX, in a machine of QEMU's with emulated NVDIMMs.
 //!
-//! The machine starts from an archive that holds a small system, the program and the test binaries, makes an
-//! ext4 with `dax=always` of one NVDIMM and a devdax device of the other, and does what `plan.rs` says on
-//! both. Then a machine that serves is ended under load, again and again, and what it had acknowledged is
-//! looked for (`power.rs`). `docs/testing.md` says what that shows and what it does not: an emulated NVDIMM
-//! has no caches that lose lines.
+//! The machine starts from an archive with a small system, the program and the test binaries. It makes an
+//! ext4 with `dax=always` on one NVDIMM and a devdax device of the other, and runs the steps of `plan.rs` on
+//! both. Then `power.rs` ends a machine that serves, under load, again and again, and looks for the
+//! acknowledged writes. `docs/testing.md` says what this proves and what it does not: an emulated NVDIMM has
+//! no caches that lose lines.
 
 mod host;
 mod image;
@@ -26,26 +26,26 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use steps::{Ended, Follower, Item, Step, Verdict};
 
-/// What the guest's first process is.
+/// The guest's first process.
 const INIT: &str = include_str!("../../vm/init.sh");
-/// How long a machine may need to start.
+/// Limit for a machine's start.
 const START_MAX: Duration = Duration::from_secs(60);
-/// What needs a machine is left out if there is less time than this.
+/// With less time than this, steps that need a machine are left out.
 const LEAST: Duration = Duration::from_secs(120);
 
-/// How a run ended.
+/// The result of a run.
 pub(crate) enum Outcome {
-    /// Items that passed and failed, and those for which there was no time, each with its reason.
+    /// Items that passed and failed, and items without time, each with its reason.
     Ran {
         passed: u64,
         failed: u64,
         left_out: Vec<(String, String)>,
     },
-    /// It cannot run here, and why.
+    /// It cannot run here, for this reason.
     Skipped(String),
 }
 
-/// The chore: prints what happens, and fails if something did, or nothing could.
+/// The chore: prints the progress. Fails if an item failed, or none could run.
 pub(crate) fn chore(scope: Scope) -> ExitCode {
     match run(scope) {
         Outcome::Ran { failed: 0, .. } => ExitCode::SUCCESS,
@@ -57,12 +57,12 @@ pub(crate) fn chore(scope: Scope) -> ExitCode {
     }
 }
 
-/// Builds, boots, runs, and prints a table of how it went.
+/// Builds, boots and runs, and prints a table of the results.
 pub(crate) fn run(scope: Scope) -> Outcome {
     if let Some(why) = host::missing() {
         return Outcome::Skipped(why);
     }
-    // Held to the end: two runs would overwrite each other's files.
+    // Held to the end. Without this, two runs would overwrite each other's files.
     let _alone = match host::alone() {
         Ok(lock) => lock,
         Err(error) => return print(&[Item::new("starting", Verdict::Failed, error, 0)]),
@@ -141,7 +141,7 @@ fn run_with(scope: Scope, kernel: &Kernel, items: &mut Vec<Item>) -> Result<(), 
     Ok(())
 }
 
-/// Boots a machine that does the steps, until `end` at most.
+/// Boots a machine that runs the steps, until `end` at most.
 fn run_steps(machine: &Machine, steps: &[Step], end: Instant) -> Vec<Item> {
     let mut follower = Follower::default();
     let all: Duration = steps.iter().map(|step| step.limit).sum();
@@ -166,7 +166,7 @@ fn run_steps(machine: &Machine, steps: &[Step], end: Instant) -> Vec<Item> {
     follower.finish(steps, ended)
 }
 
-/// The time until `end`; or that it is too little to start a machine.
+/// The time until `end`, or an error if it is too short to start a machine.
 fn time_left(end: Instant, scope: Scope) -> Result<Duration, String> {
     let left = end.saturating_duration_since(Instant::now());
     if left >= LEAST {
@@ -176,7 +176,7 @@ fn time_left(end: Instant, scope: Scope) -> Result<Duration, String> {
     Err(format!("{left} s were left of {all}"))
 }
 
-/// The archive that a machine starts from; with the test binaries if there are steps.
+/// The archive that a machine starts from. Contains the test binaries if there are steps.
 fn write_archive(
     name: &str,
     kernel: &Kernel,
@@ -199,7 +199,7 @@ fn write_archive(
     image.program("/usr/bin/everdram", &programs.everdram)?;
     if let Some(steps) = steps {
         image.file("/steps", steps::script(steps).as_bytes());
-        // The kill loop starts the program that was built with it; here it finds the one that is tested.
+        // The kill loop looks for the program that was built with it, and finds the tested one here.
         let expected = programs.everdram_of_tests.to_string_lossy();
         image.program(&expected, &programs.everdram)?;
         for test in plan::TESTS {

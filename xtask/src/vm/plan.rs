@@ -1,10 +1,10 @@
-//! What is run, and for how long at most.
+//! The steps, and their limits.
 
 use super::power::Campaign;
 use super::steps::Step;
 use std::time::Duration;
 
-/// Where the guest has the DAX file system, and the device.
+/// The paths of the DAX file system and the device in the guest.
 const DAX_DIRECTORY: &str = "/mnt/pmem";
 const DAX_DEVICE: &str = "/dev/dax1.0";
 
@@ -19,17 +19,17 @@ pub(crate) const TESTS: [&str; 7] = [
     "pmem",
 ];
 
-/// How much is run.
+/// How much to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// What CI has time for, with the program as the tests build it.
+    /// As much as fits into CI's time, with the program that the tests build.
     Quick,
     /// Everything, with the release build.
     Full,
 }
 
 impl Scope {
-    /// Time for all machines together. The build before is not counted: CI has built the tests already.
+    /// Time for all machines together, without the build: CI has built the tests already.
     pub(crate) fn time(self) -> Duration {
         Duration::from_secs(match self {
             Scope::Quick => 270,
@@ -45,7 +45,7 @@ impl Scope {
     }
 }
 
-/// One start of a machine with blank NVDIMMs, and what it does.
+/// One start of a machine with blank NVDIMMs, and its steps.
 pub(crate) struct Boot {
     pub(crate) name: &'static str,
     /// As with eADR: the firmware says that caches are inside the persistence domain.
@@ -128,7 +128,7 @@ fn steps_with_persistent_caches() -> Vec<Step> {
     steps
 }
 
-/// What doctor says about a path is shown, and has to contain `wanted`.
+/// Shows what doctor prints about a path; the output must contain `wanted`.
 fn doctor(name: &str, path: &str, wanted: &str) -> Step {
     Step::new(&format!("doctor, {name}"), 30, ask_doctor(path, wanted))
 }
@@ -139,7 +139,7 @@ fn ask_doctor(path: &str, wanted: &str) -> String {
     )
 }
 
-/// virtio-pmem has DAX, and needs a flush by the host that no instruction makes: it must not be taken for
+/// virtio-pmem has DAX, but needs a flush by the host, which no instruction causes. It must not be taken for
 /// persistent memory.
 fn virtio() -> Step {
     let (device, place) = ("/dev/pmem2", "/mnt/virtio");
@@ -159,8 +159,8 @@ fn test(scope: Scope, what: &str, binary: &str, name: &str, place: &str) -> Step
     Step::new(&name, step_max(scope), run_test(binary, place))
 }
 
-/// Seconds for a step that takes up to half a minute, or ten times as much in full. In CI few enough that one
-/// that hangs has failed before the time for all machines is over: then it would only be left out.
+/// Seconds for a step that takes up to half a minute, or ten times as much in full. In CI a step that hangs
+/// must reach this limit before the time for all machines ends: after that it would only count as left out.
 fn step_max(scope: Scope) -> u64 {
     scope.pick(180, 900)
 }

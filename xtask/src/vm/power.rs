@@ -1,10 +1,10 @@
 //! Power cuts: a machine that serves a pool on persistent memory is ended under load, and started again.
 //!
-//! The judge is the test `power` of the program, which runs here, outside the machine, and so does its ledger
-//! of acknowledged writes. It is given a script that looks like `everdram serve` and becomes QEMU: to kill
-//! that process is to cut the power of the machine. Everything the guest held in memory is gone then, the
-//! journal of its file system as far as it was not written, too. The NVDIMMs are files of this machine's page
-//! cache, so what the guest's stores reached is there.
+//! The judge is the program's test `power`. It runs here, outside the machine, and so does its ledger of
+//! acknowledged writes. A script that looks like `everdram serve` becomes QEMU, so the judge cuts the
+//! machine's power when it kills that process. Everything in the guest's memory is lost then, including the
+//! unwritten part of its file system's journal. The NVDIMMs are files in this machine's page cache, so they
+//! keep every byte that the guest's stores reached.
 
 use super::host;
 use super::machine::{Machine, follow};
@@ -21,21 +21,21 @@ const DOOR: &str = "-chardev stdio,id=door,signal=off -device virtio-serial-pci 
                     -chardev file,id=console,path=/dev/stderr,append=on -serial chardev:console \
                     -device virtio-net-pci,netdev=net -netdev";
 
-/// What is cut, and how often.
+/// The pool to cut, and the number of cuts.
 pub(crate) struct Campaign {
     pub(crate) name: &'static str,
-    /// The engine, as `everdram serve` names it.
+    /// The engine, by its name for `everdram serve`.
     pub(crate) engine: &'static str,
-    /// The pool, as the guest sees it.
+    /// The pool's path in the guest.
     pub(crate) pool: &'static str,
     pub(crate) cuts: u64,
-    /// The NVDIMMs are made anew at each start, so that everything is lost; the judge has to say so.
+    /// Makes the NVDIMMs anew at each start, so that everything is lost. The judge must report that.
     pub(crate) forgets: bool,
     pub(crate) limit: Duration,
 }
 
 impl Campaign {
-    /// Runs `judge` over `machine`, whose NVDIMMs are blank.
+    /// Runs `judge` against `machine`, whose NVDIMMs are blank.
     pub(crate) fn run(&self, machine: &Machine, judge: &Path) -> Item {
         let begun = Instant::now();
         let mut remark = String::new();
@@ -65,7 +65,8 @@ impl Campaign {
             keep_better(remark, line);
         });
         ended.map_err(|failure| format!("the judge {failure}"))?;
-        // A start of its own, and one after each cut: a judge that met no machine has judged nothing.
+        // One start at the beginning, and one after each cut. Without a machine, the judge has judged
+        // nothing.
         if starts <= self.cuts {
             let cuts = self.cuts;
             return Err(format!(
@@ -75,7 +76,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// The script that stands for `everdram serve`: standard input and output are the guest's channel `door`,
+    /// The script in place of `everdram serve`: standard input and output are the guest's channel `door`, and
     /// the console goes to standard error. The first start makes the NVDIMMs' namespaces, later ones find
     /// them.
     fn write_switch(&self, machine: &Machine) -> Result<PathBuf, String> {
@@ -115,8 +116,8 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A port that was free a moment ago. The guest listens on the same number, so that what it says is right
-/// here.
+/// A port that was free a moment ago. The guest listens on the same number, so the port that it announces is
+/// valid here.
 fn free_port() -> Result<u16, String> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The steps of CI that have the tests. Built with the same words, nothing is built twice.
+/// CI's steps with the tests. The same arguments reuse their builds.
 const STEPS: [&str; 2] = ["test", "kill loop"];
-/// For one build; CI has built the tests already.
+/// Limit of one build; CI has built the tests already.
 const BUILD_MAX: Duration = Duration::from_secs(1200);
 const RELEASE: [&str; 6] = [
     "build",
@@ -23,14 +23,14 @@ const RELEASE: [&str; 6] = [
 /// Executables, by the names of their targets.
 pub(crate) struct Programs {
     built: BTreeMap<String, PathBuf>,
-    /// The program that is tested: the release build, or the one of the tests.
+    /// The program under test: the release build, or the one of the tests.
     pub(crate) everdram: PathBuf,
-    /// Where the tests of the program look for it.
+    /// Where the program's tests look for it.
     pub(crate) everdram_of_tests: PathBuf,
 }
 
 impl Programs {
-    /// Builds all that is needed.
+    /// Builds everything needed.
     pub(crate) fn build(with_release: bool) -> Result<Programs, String> {
         let mut built = BTreeMap::new();
         for step in STEPS {
@@ -59,7 +59,7 @@ impl Programs {
     }
 }
 
-/// What builds the tests of a step of CI, and does not run them.
+/// The command that builds the tests of a step of CI without running them.
 fn words(step: &str) -> Result<Vec<&'static str>, String> {
     let found = ci::TESTS.iter().find(|found| found.name == step);
     let step = found.ok_or_else(|| format!("CI has no step `{step}`"))?;
@@ -84,8 +84,8 @@ fn executables(arguments: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> 
     }
 }
 
-/// Name and executable of an integration test or a program, from a line of cargo's messages. Their unit tests
-/// have the same names, and are not meant.
+/// Name and executable of an integration test or a program, from a line of cargo's messages. Skips their unit
+/// tests, which have the same names.
 fn executable(line: &str) -> Option<(String, PathBuf)> {
     let (_, target) = line.split_once("\"target\":{")?;
     let (target, rest) = target.split_once("\"profile\":{")?;
@@ -101,7 +101,7 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
     is_meant.then(|| (name.to_owned(), path.into()))
 }
 
-/// What stands between `before` and the next quotation mark. Paths with escapes in them are not understood.
+/// The text between `before` and the next quotation mark. Does not understand paths with escapes.
 fn text_after<'a>(line: &'a str, before: &str) -> Option<&'a str> {
     let (_, after) = line.split_once(before)?;
     after.split_once('"').map(|(text, _)| text)

@@ -1,4 +1,4 @@
-//! What runs inside the test machine in one boot, and how the guest's words about it are read.
+//! The steps inside the test machine in one boot, and the interpretation of the guest's output about them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Step {
     }
 }
 
-/// The steps as the guest reads them.
+/// The steps in the form that the guest reads.
 pub(crate) fn script(steps: &[Step]) -> String {
     steps
         .iter()
@@ -27,12 +27,12 @@ pub(crate) fn script(steps: &[Step]) -> String {
         .collect()
 }
 
-/// How something went.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
     Failed,
-    /// There was no time for it.
+    /// No time was left for it.
     LeftOut,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Item {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// A few words: what it counted, or what went wrong.
+    /// A few words: a count, or the failure.
     pub(crate) remark: String,
     pub(crate) seconds: u64,
 }
@@ -66,18 +66,18 @@ pub(crate) enum Ended {
     NoTime(String),
 }
 
-/// What the guest says when it has its NVDIMMs, after `@@ `.
+/// The guest's message that it has its NVDIMMs, after `@@ `.
 pub(crate) const UP: &str = "up ";
 
-/// Follows what the guest prints.
+/// Follows the guest's output.
 #[derive(Default)]
 pub(crate) struct Follower {
     items: Vec<Item>,
     /// The guest has its NVDIMMs.
     is_up: bool,
-    /// The step that is running, and the line of it that says most.
+    /// The running step, and its most telling line so far.
     running: Option<(String, String)>,
-    /// What the guest itself found wrong.
+    /// The guest's own errors.
     failed: Option<String>,
 }
 
@@ -121,8 +121,7 @@ impl Follower {
         self.items.push(Item::new(name, verdict, remark, seconds));
     }
 
-    /// The items of all steps. Those the guest did not get to, or not through, have failed, unless all that
-    /// they lacked was time.
+    /// The items of all steps. A step that the guest did not finish has failed, unless it lacked only time.
     pub(crate) fn finish(self, steps: &[Step], ended: Ended) -> Vec<Item> {
         let only_time = self.is_up && self.failed.is_none();
         let (verdict, why) = match &ended {
@@ -147,8 +146,7 @@ impl Follower {
     }
 }
 
-/// What is worth showing in the summary, from the least to the most telling. A later line wins over an equal
-/// one.
+/// Lines for the summary, from the least to the most telling. Of equal ones, the latest counts.
 const TELLING: [&str; 5] = [
     "medium ",
     "test result: ok",
@@ -157,7 +155,7 @@ const TELLING: [&str; 5] = [
     " acknowledged, ",
 ];
 
-/// Replaces `remark` by `line` if that tells as much or more.
+/// Replaces `remark` by `line` if `line` is at least as telling.
 pub(crate) fn keep_better(remark: &mut String, line: &str) {
     let rank = |text: &str| TELLING.iter().rposition(|mark| text.contains(mark));
     if rank(line).is_some() && rank(line) >= rank(remark) {
