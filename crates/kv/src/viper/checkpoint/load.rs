@@ -1,22 +1,20 @@
-//! Starting with an index checkpoint: the first answer comes before every record has been read.
+//! Starting with a checkpoint of the index: the store answers before it has read every record.
 //!
-//! 1. The newest checkpoint that verifies is found (`mod.rs`). It must be of the floor that is in force.
-//! 2. The page word of each block is compared with the checkpoint's. An equal page word means that the block
-//!    holds the same records; only marks and edits in place may differ. If it is covered wholly, it becomes
-//!    [`State::Unverified`]. If it is covered in part, or has to be read for another reason, it is *partial*.
-//!    Any other block has *changed*.
-//! 3. The copy of the index is loaded, without the entries that lead to other than stable blocks. Of those
-//!    that lead to what is covered of a partial block the places are kept ([`Roles::counts`]).
-//! 4. Recovery reads the partial and the changed blocks as it reads all of them otherwise
-//!    (`recovery/scan.rs`), into this index. What is covered there, and what the copy did not lead to, has
-//!    lost.
+//! 1. Find the newest checkpoint that verifies (`mod.rs`). Its floor must be the one in force.
+//! 2. Compare the page word of each block with the checkpoint's. An equal page word means that the block
+//!    holds the same records; only marks and edits in place may differ. If the block is covered wholly, it
+//!    becomes [`State::Unverified`]. If it is covered in part, or must be read for another reason, it is
+//!    *partial*. Any other block has *changed*.
+//! 3. Load the copy of the index, with only the entries that lead to stable blocks. Of entries that lead to
+//!    the covered part of a partial block, keep the places ([`Roles::counts`]).
+//! 4. Recovery reads the partial and the changed blocks into this index, as it otherwise reads all blocks
+//!    (`recovery/scan.rs`). A covered record there to which the copy did not lead is a loser.
 //!
-//! What is left is done while the store is in use (`verify.rs`): the unverified blocks are read, as recovery
-//! would have read them. Until then a record there is looked at with its mark, since what was removed after
-//! the checkpoint is still in the copy (`Viper::has_died`).
+//! The rest happens while the store is in use (`verify.rs`): verification reads the unverified blocks as
+//! recovery would have read them. Until then, readers check the mark of a record there, because the copy
+//! still has entries of records removed after the checkpoint (`Viper::has_died`).
 //!
-//! Whatever is wrong with a checkpoint, the answer is the same: it is forgotten, and recovery reads
-//! everything.
+//! Any damage of a checkpoint has the same answer: recovery drops it, and reads everything.
 
 use super::{Kept, Limit, Name, SUMMARY_BYTES, Summary};
 use crate::error::Error;
@@ -32,7 +30,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// A checkpoint whose end was read and verified; its entries were not looked at yet.
+/// A checkpoint whose end was read and verified, but not its entries.
 pub(in crate::viper) struct Found {
     name: Name,
     pub(in crate::viper) summary: Summary,
@@ -68,7 +66,7 @@ fn damaged(at: u64) -> Error {
     corrupt(at, "a checkpoint of the index does not verify")
 }
 
-/// The newest checkpoint with a sound end.
+/// The newest checkpoint whose end verifies.
 pub(in crate::viper) fn find(reader: &Reader<'_>) -> Option<Found> {
     let names = checkpoint::names(reader.pool.secret(), reader.pool.region());
     names.into_iter().find_map(|name| open(reader, name).ok())
@@ -79,7 +77,7 @@ fn open(reader: &Reader<'_>, name: Name) -> Result<Found, Error> {
     let mut walk = Pieces::new(reader, &name.chain);
     let room = reader.geometry.overflow_room();
     while let Some((head, at)) = walk.next_piece()? {
-        // All but the last one are full, so the place of every byte is known.
+        // All pieces but the last are full, so the place of every byte is known.
         let is_last = pieces.len() as u32 + 1 == name.chain.pieces;
         if head.bytes > room || head.bytes != room && !is_last {
             return Err(damaged(at));
@@ -114,7 +112,7 @@ struct Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    /// What is behind the entries.
+    /// Everything after the entries.
     fn tail(&self) -> Result<(Summary, [Vec<u64>; 3]), Error> {
         let place = self.pieces.first().map_or(0, |piece| piece.at);
         let wrong = || damaged(place);
@@ -123,7 +121,7 @@ impl Bytes<'_> {
         let end = end.filter(|_| found == self.bytes).ok_or_else(wrong)?;
         let summary = self.bytes_of(end, self.bytes)?;
         let summary = Summary::parse(&summary).ok_or_else(wrong)?;
-        // Whatever the numbers are, they must add up to the bytes that are there.
+        // The counts may be anything, but must add up to the length.
         let mut starts = [0; 5];
         let parts = [
             summary.entries,
@@ -181,13 +179,13 @@ impl Bytes<'_> {
     }
 }
 
-/// What a restart knows of each block.
+/// The role of each block in a restart.
 pub(in crate::viper) struct Roles {
     of: Vec<AtomicU8>,
     /// How far the partial blocks are covered.
     limits: HashMap<u32, u32>,
-    /// Offsets of the records that count in what is covered of partial blocks, in ascending order once the
-    /// copy is loaded.
+    /// Offsets of the records that count in the covered part of partial blocks; sorted once the copy is
+    /// loaded.
     counting: Vec<u64>,
 }
 
@@ -214,14 +212,14 @@ impl Roles {
         matches!(self.get(block), CHANGED | PARTIAL)
     }
 
-    /// The blocks that are as the checkpoint knows them, and that nobody has to read.
+    /// The blocks that are as the checkpoint knows them, so recovery skips them.
     pub(in crate::viper) fn stable(&self) -> Vec<u32> {
         let roles = (0..self.of.len() as u32).filter(|block| self.get(*block) == STABLE);
         roles.collect()
     }
 
-    /// Bytes of a block that the checkpoint covers, in the order in which its pages are filled; of the blocks
-    /// that recovery reads.
+    /// Bytes of a block that the checkpoint covers, in the order in which its pages are filled. Only for
+    /// blocks that recovery reads.
     pub(in crate::viper) fn covered(&self, block: u32) -> u64 {
         match self.get(block) {
             PARTIAL => self.limits.get(&block).map_or(0, |bytes| u64::from(*bytes)),
@@ -229,14 +227,13 @@ impl Roles {
         }
     }
 
-    /// Whether a record counts that is covered.
+    /// Whether a covered record counts.
     pub(in crate::viper) fn counts(&self, at: u64) -> bool {
         self.counting.binary_search(&at).is_ok()
     }
 }
 
-/// Loads a checkpoint into the empty index; `None` if it is of no use. Also returns how many entries there
-/// are.
+/// Loads a checkpoint into the empty index; `None` if it cannot be used. Also returns the number of entries.
 pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Option<(Roles, u64)> {
     let summary = &found.summary;
     if summary.floor != viper.floor.load(Ordering::Acquire) {
@@ -261,7 +258,7 @@ pub(in crate::viper) fn load(viper: &Viper, found: &Found, threads: usize) -> Op
     Some((roles, entries))
 }
 
-/// The blocks of a checkpoint, and the lives they are in.
+/// The blocks of a checkpoint, and their lives.
 fn pieces(space: &Space, found: &Found) -> Vec<(u32, u32)> {
     let block_of = |piece: &Piece| space.blocks.number(piece.at);
     let blocks = found.pieces.iter().map(block_of);
@@ -316,7 +313,7 @@ fn compare(viper: &Viper, block: u32, found: &Found, roles: &Roles) {
         return;
     }
     let secret = viper.pool.secret();
-    // Fixed-size records may have been opened for edits since; they lie where they lay.
+    // A block of fixed-size records may have been opened for edits since; its records keep their places.
     let is_edited = || {
         let (then, now) = (
             parse_page_word(secret, at, known),
@@ -335,7 +332,7 @@ fn compare(viper: &Viper, block: u32, found: &Found, roles: &Roles) {
     }
 }
 
-/// Enters a block into the block table as its page word says.
+/// Enters a block into the block table from its page word.
 fn set_state(viper: &Viper, block: u32, state: State) {
     let at = viper.space.blocks.at(block);
     let word = viper.pool.region().load_word(at);
@@ -347,11 +344,11 @@ fn set_state(viper: &Viper, block: u32, state: State) {
     }
 }
 
-/// Segments that a thread fills before it takes the next ones.
+/// Segments that a thread fills at a time.
 const SEGMENTS: usize = 64;
 
-/// Fills the copy of the index. Returns how many entries lead to stable blocks, and where those lead that
-/// lead to partial ones.
+/// Fills the index from the copy. Returns the number of entries that lead to stable blocks, and the places in
+/// partial blocks to which entries lead.
 fn fill(
     space: &Space,
     found: &Found,
@@ -365,7 +362,7 @@ fn fill(
         pieces: &found.pieces,
         bytes: found.name.chain.bytes,
     };
-    // Where the entries of each share of the segments begin.
+    // The first byte of the entries of each share of the segments.
     let mut starts = vec![0];
     for share in found.segments.chunks(SEGMENTS) {
         let words: u64 = share.iter().map(|segment| entries_of(*segment)).sum();
@@ -415,7 +412,7 @@ fn fill(
     (!has_failed.into_inner()).then(|| (entries.into_inner(), counting.into_inner()))
 }
 
-/// Runs `work` in so many threads at once.
+/// Runs `work` in `threads` threads.
 fn in_threads(threads: usize, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 1..threads {

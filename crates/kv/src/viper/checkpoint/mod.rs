@@ -1,37 +1,31 @@
-//! The index checkpoint: a copy of the index in the pool, with which the next start need not read every
-//! record.
+//! The checkpoint of the index: a copy in the pool, so that the next start need not read every record.
 //!
-//! A checkpoint *covers* everything that had been written when it was begun: a block that was full, or being
-//! compacted, wholly; one that was open, as far as it was filled. Of what it covers it says which records
-//! count: those that the copy of the index leads to. Every other one has been replaced or removed, or is the
-//! original of what compaction has moved, and it is dead wherever it lies, whether it is marked or not. So a
-//! restart never has to put together what makes a record dead from blocks that it reads and blocks that it
-//! does not.
+//! A checkpoint *covers* everything written before it was begun: full blocks and blocks in compaction wholly,
+//! open ones as far as they were filled. Of the covered records, those count to which the copy of the index
+//! leads. Every other one was replaced, removed or moved by compaction, and is dead, marked or not. So a
+//! restart never has to combine blocks that it reads and blocks that it skips to see that a record is dead.
 //!
-//! What has happened to a block since then is for the restart to find out (`load.rs`), and it can tell: the
-//! checkpoint has the page word of each block that it covers, and a block that is claimed or freed gets
-//! another one.
+//! The restart finds out what happened to a block since then (`load.rs`). The checkpoint has the page word of
+//! each covered block, and a claim or a free changes that word.
 //!
-//! # Why it is never wrong
-//! It is a chain in overflow blocks, like a large value, and every piece has its sums. Two lines of the root
-//! page name the last two checkpoints. A checkpoint that is cut, torn or half overwritten does not verify,
-//! and the restart does without; so no order of stores is needed to keep it from being wrong, only to have it
-//! when it is wanted.
+//! # Why it is never wrong A checkpoint is a chain in overflow blocks, like a large value, and every piece
+//! has checksums. Two lines of the root page name the last two checkpoints. A checkpoint that is cut, torn or
+//! half overwritten does not verify, and the restart does without. So the order of stores is not needed for
+//! correctness, only to have the checkpoint when it is wanted.
 //!
-//! For one that verifies, take the newest record of a key, and whatever is older. That takes four steps in
-//! this order:
-//! 1. the blocks are listed, and how far the open ones are filled with records that are fenced, while
-//!    compaction stands still: so of what it moves later the copy is not covered, and of what it has moved
-//!    the original is;
-//! 2. every stripe is locked once: whoever had fenced a record that is covered has published it by then, and
-//!    has marked or noted what it replaced;
-//! 3. all marks are fenced: no batch in what is covered is unfinished, and what a record that is covered has
-//!    replaced is marked dead for good, also where it is not covered itself;
-//! 4. the segments of the index are copied, each under its lock.
+//! For one that verifies, consider the newest record of a key, and the older ones. Writing takes four steps
+//! in this order:
+//! 1. List the blocks, and the fenced part of open ones, while compaction stands still. So the copy of a
+//!    record that moves later is not covered, and the original of one that moved before is.
+//! 2. Lock every stripe once. Afterwards, the writer of each covered record has published it, and has marked or
+//!    noted the record that it replaced.
+//! 3. Fence all marks. Now no covered batch is unfinished. The predecessor of a covered record is durably
+//!    marked dead, even if the predecessor is not covered.
+//! 4. Copy the segments of the index, each under its lock.
 //!
 //! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it,
-//! and it wins over whatever the copy leads to. What is older is covered, and the copy does not lead to it;
-//! or it is marked (3); or it is as young as the newest, and read with it.
+//! and it wins over the record to which the copy leads. An older record is covered, and the copy does not
+//! lead to it; or it is marked (3); or it is not covered either, and the restart reads it with the newest.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -51,15 +45,15 @@ use everdram_pm::{LINE, Lane, Ordered, ROOT_AT, Region, Secret};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Where the two lines are that name checkpoints; each has a line of its own.
+/// Offsets of the two lines that name checkpoints.
 const NAMES_AT: [u64; 2] = [ROOT_AT + 2 * LINE, ROOT_AT + 3 * LINE];
 /// Salt of the check of such a line.
 const SALT_NAME: u64 = 0x6a;
-/// A checkpoint is due when more than one of so many used blocks was claimed since the last one. What has
-/// been claimed is read at a restart, and each checkpoint writes the whole index.
+/// A checkpoint is due when more than one in this many used blocks was claimed since the last one. A restart
+/// reads the blocks claimed since, and each checkpoint writes the whole index.
 const USED_SHARE: u64 = 8;
 
-/// The last bytes of a checkpoint, which say what is before them.
+/// The last bytes of a checkpoint, which describe those before them.
 ///
 /// ```text
 /// +---------+---------------+-------------+-----------------+
@@ -73,18 +67,17 @@ const USED_SHARE: u64 = 8;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// Of the index's hashes.
+    /// The secret of the index's hashes.
     pub(super) secret: [u8; SECRET_BYTES],
     pub(super) entries: u64,
     pub(super) segments: u64,
-    /// Block words, by block number from 0 on; the page word of a block of which something is covered, 0 for
-    /// any other.
+    /// Block words, by block number from 0 on: the page word of a covered block, 0 for any other.
     pub(super) blocks: u64,
     /// Words of [`Limit`]s.
     pub(super) limits: u64,
-    /// The floor when the checkpoint was begun. Under another one it says nothing.
+    /// The floor when the checkpoint was begun. Under another floor the checkpoint is void.
     pub(super) floor: u64,
-    /// No record that is covered has a greater version.
+    /// No covered record has a greater version.
     pub(super) version: u64,
     /// Bit 0: some record may have an expiry.
     pub(super) flags: u64,
@@ -135,8 +128,8 @@ impl Summary {
     }
 }
 
-/// How far a block is covered whose records a restart reads in any case: because it was open, or because a
-/// removed record's key may be gone, so that the index could do nothing with it.
+/// How far a block is covered whose records a restart reads in any case. Such a block was open, or the keys
+/// of its removed records may be gone, so that the restart could not find their entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) block: u32,
@@ -159,11 +152,11 @@ impl Limit {
 }
 
 /// A line of the root page that names a checkpoint: bytes of the chain, its first block and pieces, its name,
-/// the number of the checkpoint, and a check of all that.
+/// the number of the checkpoint, and a check of them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) chain: Chain,
-    /// The higher one is the newer one; the lowest bit chooses the line.
+    /// The newer checkpoint has the higher number; the lowest bit chooses the line.
     number: u64,
 }
 
@@ -222,7 +215,7 @@ pub(super) fn names(secret: &Secret, region: &Region) -> Vec<Name> {
     names
 }
 
-/// Wipes the names, so that no later start looks at blocks that are about to be used for something else.
+/// Wipes the names, so that no later start reads checkpoint blocks after their reuse.
 pub(super) fn forget(viper: &Viper) -> Ordered {
     let mut lane = viper.pool.lane();
     let mut ordered = Ordered::when_found();
@@ -234,23 +227,23 @@ pub(super) fn forget(viper: &Viper) -> Ordered {
     ordered
 }
 
-/// The checkpoint that the pool has now.
+/// The current checkpoint of the pool.
 #[derive(Default)]
 pub(super) struct Kept {
     /// Number of the last one.
     number: u64,
-    /// Its blocks, and the lives they are in.
+    /// Its blocks, and their lives.
     blocks: Vec<(u32, u32)>,
-    /// The floor it was made under.
+    /// The floor under which it was made.
     floor: u64,
-    /// Blocks that had been claimed when it was begun.
+    /// Claims of blocks before it was begun.
     claims: u64,
     /// Blocks in use that it did not cover when the store was opened.
     uncovered: u64,
 }
 
 impl Kept {
-    /// What a restart has begun with.
+    /// The checkpoint with which a restart began.
     pub(super) fn restored(name: &Name, blocks: Vec<(u32, u32)>, floor: u64) -> Kept {
         Kept {
             number: name.number,
@@ -260,7 +253,7 @@ impl Kept {
         }
     }
 
-    /// Recovery is done: the checkpoint covers so many blocks.
+    /// Notes after recovery that the checkpoint covers `count` blocks.
     pub(super) fn covers(&mut self, blocks: &Blocks, count: usize) {
         let known = blocks.free_count() + (count + self.blocks.len()) as u64;
         self.uncovered = blocks.total().saturating_sub(known);
@@ -268,7 +261,7 @@ impl Kept {
     }
 }
 
-/// Writes a checkpoint if one is due: for the background thread.
+/// Writes a checkpoint if one is due; the background thread calls this.
 pub(super) fn write_if_due(viper: &Arc<Viper>) -> Result<(), Error> {
     match is_due(viper, USED_SHARE) {
         true => write(viper),
@@ -276,7 +269,7 @@ pub(super) fn write_if_due(viper: &Arc<Viper>) -> Result<(), Error> {
     }
 }
 
-/// Writes a checkpoint if a restart without it would read more than a little: for whoever closes the store.
+/// Writes a checkpoint at close, if a restart without it would read more than a little.
 pub(super) fn write_at_close(viper: &Arc<Viper>) -> Result<(), Error> {
     match is_due(viper, u64::MAX) {
         true => write(viper),
@@ -295,12 +288,12 @@ pub(super) fn give_way(viper: &Viper) -> bool {
     for (block, epoch) in std::mem::take(&mut kept.blocks) {
         viper.space.blocks.release(block, epoch, &ordered);
     }
-    // The next one is written when as much has changed as if this one were there.
+    // The next one is due after as many claims as if this one still existed.
     true
 }
 
-/// Whether more blocks were claimed since the last checkpoint than the options allow, and more than one of
-/// `share`.
+/// Whether the blocks claimed since the last checkpoint exceed what the options allow, and one in `share`
+/// used blocks.
 fn is_due(viper: &Viper, share: u64) -> bool {
     if viper.checkpoint_bytes == 0 {
         return false;
@@ -319,7 +312,7 @@ fn is_due(viper: &Viper, share: u64) -> bool {
 /// Writes a checkpoint. The caller holds no stripe.
 ///
 /// # Errors
-/// [`Error::NoSpace`]: the pool has the checkpoint that it had.
+/// [`Error::NoSpace`]: the pool keeps its previous checkpoint.
 pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     if viper.read_only || viper.verification.is_running() {
         return Ok(());
@@ -327,7 +320,7 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     let mut kept = lock(&viper.checkpoint);
     viper.healthy()?;
     let claims = viper.space.blocks.claims();
-    // Whatever becomes of it: one that fails is tried again after as many blocks, not at once.
+    // A checkpoint that fails is tried again after as many claims, not at once.
     (kept.claims, kept.uncovered) = (claims, 0);
     let floor = viper.floor.load(Ordering::Acquire);
     let mut session = ViperSession::new(Arc::clone(viper))?;
@@ -335,7 +328,7 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
     let version = pass_all_stripes(viper, &session)?;
     assert!(
         version >= floor,
-        "a checkpoint would say that nothing counts which it covers"
+        "every record that a checkpoint covers is below its floor"
     );
     viper.fence_all_marks(&mut session);
     let mut stream = Stream::new(&mut session, State::Checkpoint)?;
@@ -346,7 +339,7 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
             return Err(error);
         }
     };
-    // A batch that failed half-way may have left its journal in what is covered, or a commit a record that it
+    // A batch that failed half-way may have left its journal in a covered block, or a commit a record that it
     // has not published.
     viper.healthy()?;
     let number = kept.number + 1;
@@ -361,14 +354,14 @@ pub(super) fn write(viper: &Arc<Viper>) -> Result<(), Error> {
             uncovered: 0,
         },
     );
-    // Nobody reads them but a restart, and it finds the newer one first.
+    // Only a restart reads the old checkpoint, and it finds the newer one first.
     for (block, epoch) in before.blocks {
         viper.space.blocks.release(block, epoch, &ordered);
     }
     Ok(())
 }
 
-/// What there is in the pool when a checkpoint is begun.
+/// The covered part of the pool.
 struct Covered {
     /// Page words, by block number.
     words: Vec<u64>,
@@ -376,8 +369,8 @@ struct Covered {
 }
 
 impl Covered {
-    /// Nothing is compacted meanwhile: what has been moved from one block to another would be covered in
-    /// neither, or in one of them only.
+    /// Holds the compactor, so that no record moves meanwhile. Without this, a moved record could be covered
+    /// in neither of its blocks, or in only one.
     fn now(viper: &Viper) -> Covered {
         let _still = viper.compactor();
         let mut covered = Covered {
@@ -405,7 +398,7 @@ impl Covered {
     }
 }
 
-/// A block, and how far it is covered if that is not wholly, or if it has to be read at a restart.
+/// A block, and how far it is covered, if that is not wholly or if a restart must read the block.
 fn extent(entry: &Block) -> (Info, Option<u32>) {
     loop {
         let info = entry.info();
@@ -413,19 +406,19 @@ fn extent(entry: &Block) -> (Info, Option<u32>) {
             State::Sealed | State::Compacting => entry.has_long_keys().then_some(u32::MAX),
             State::Open => Some(entry.written()),
             State::Outside | State::Free | State::Overflow | State::Checkpoint => Some(0),
-            State::Unverified => unreachable!("no checkpoint is made before all is verified"),
+            State::Unverified => unreachable!("a checkpoint is made before verification is done"),
         };
-        // It may have become full meanwhile.
+        // A session may have sealed the block meanwhile.
         if entry.info() == info {
             return (info, limit);
         }
     }
 }
 
-/// Waits for everybody who is writing now. Returns the highest version given out.
+/// Waits for the sessions that are writing now. Returns the highest version given out.
 ///
 /// # Errors
-/// The engine takes no more writes: then who holds a key may never give it back.
+/// The engine takes no more writes: the holder of a stripe may never release it.
 fn pass_all_stripes(viper: &Viper, session: &ViperSession) -> Result<u64, Error> {
     let mut highest = 0;
     for stripe in viper.stripes.all() {
@@ -457,7 +450,7 @@ fn fill(
             .words
             .get(limit.block as usize)
             .is_some_and(|&word| word != 0)),
-        "a block is covered in part, and not known"
+        "a partly covered block has no page word"
     );
     stream.push(&limits)?;
     let summary = Summary {

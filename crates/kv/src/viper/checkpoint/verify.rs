@@ -1,24 +1,24 @@
-//! After a restart with an index checkpoint: what recovery has not read is read while the store is in use.
+//! Verification after a restart with a checkpoint of the index: while the store is in use, it reads the
+//! blocks that recovery skipped.
 //!
-//! A block at a time. Its records are verified, as recovery would have verified them, and compared with the
-//! index, each under its key's lock where the two differ:
+//! It verifies the records of one block at a time, as recovery would have, and compares them with the index.
+//! Where the two differ, it takes the key's lock:
 //!
-//! * a record that is marked dead, and that the index still points to, was removed after the checkpoint: its
-//!   entry goes;
-//! * a record that is not marked, and that the index does not point to, has lost to a newer one, and is
-//!   marked dead: what compaction has copied, say, out of a block that it did not come to free.
+//! * A record that is marked dead, but still in the index, was removed after the checkpoint: verification
+//!   removes its entry.
+//! * A record that is not marked, and not in the index, has lost to a newer one: verification marks it dead.
+//!   For example, compaction had copied it out of a block that it did not come to free.
 //!
-//! Then, when no reader is left from before, the block is [`State::Sealed`] like any other. Until all are,
-//! nothing is compacted, since a dead record may be all that keeps such a loser from coming back; and no
-//! checkpoint is written, so that after a crash the same one is still good. At the end, pieces of values that
+//! When no reader from before is left, the block becomes [`State::Sealed`] like any other. Until all blocks
+//! are sealed, none is compacted, because a dead record may be all that keeps such a loser from coming back.
+//! Nor is a checkpoint written, so that the same one is good after a crash. At the end, pieces of values that
 //! no record leads to are freed.
 //!
-//! Damage that recovery would have refused to open the store with halts the engine: reads go on.
+//! Damage with which recovery would have refused to open the store halts the engine: reads go on.
 //!
-//! # Until then
-//! A read that comes to an unverified block asks whether the record is marked dead ([`Viper::has_died`]).
-//! Whoever holds the key's lock takes the entry of such a record out of the index; a read without the lock
-//! makes sure that nobody is in the middle of replacing it.
+//! # Until then A reader of a record in an unverified block checks its mark ([`Viper::has_died`]). If the
+//! record is dead, a holder of the key's lock removes its entry. A reader without the lock makes sure that no
+//! writer is in the middle of replacing it.
 
 use crate::concurrency::epoch::Slot;
 use crate::concurrency::seam::few;
@@ -43,12 +43,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far verification has come.
+/// The progress of verification.
 #[derive(Default)]
 pub(in crate::viper) struct Verification {
-    /// Blocks there were to read.
+    /// Blocks to read at the start.
     total: AtomicU64,
-    /// Blocks that are left, and 1 for what comes after them.
+    /// Blocks left to read, plus 1 for freeing the unreached pieces.
     left: AtomicU64,
     work: Mutex<Work>,
 }
@@ -56,14 +56,14 @@ pub(in crate::viper) struct Verification {
 #[derive(Default)]
 struct Work {
     blocks: Vec<u32>,
-    /// Blocks that were overflow blocks when the store was opened, and their lives.
+    /// Overflow blocks at the open of the store, and their lives.
     overflow: Vec<(u32, u32)>,
-    /// Blocks that a current record leads to.
+    /// Overflow blocks to which a current record leads.
     reached: HashSet<u32>,
 }
 
 impl Verification {
-    /// Sets what there is to do; `reached` are the overflow blocks that recovery has found records for.
+    /// Sets the work; `reached` are the overflow blocks for which recovery has found records.
     pub(in crate::viper) fn begin(
         &self,
         blocks: Vec<u32>,
@@ -84,7 +84,7 @@ impl Verification {
         self.left.load(Ordering::Acquire) != 0
     }
 
-    /// Blocks read, of how many; `None` if there is nothing left to do.
+    /// Blocks read, and blocks to read; `None` once verification is done.
     pub(in crate::viper) fn progress(&self) -> Option<(u64, u64)> {
         let (left, total) = (
             self.left.load(Ordering::Acquire),
@@ -94,19 +94,20 @@ impl Verification {
     }
 }
 
-/// Verifies everything that is left. The caller holds no stripe.
+/// Verifies all remaining blocks. The caller holds no stripe.
 pub(in crate::viper) fn verify_all(viper: &Arc<Viper>) -> Result<(), Error> {
     while verify_some(viper, usize::MAX)? {}
     Ok(())
 }
 
-/// Blocks that are verified before their readers are waited for.
+/// Blocks that are verified before one wait for readers.
 const SHARE: usize = 64;
 
-/// Verifies up to `count` times a few blocks; `false` once nothing is left to do. The caller holds no stripe.
+/// Verifies up to `count` shares of blocks; `false` once nothing is left. The caller holds no stripe.
 ///
 /// # Errors
-/// [`Error::Corrupt`]: there is damage, and the engine has halted. [`Error::Halted`]: it had.
+/// [`Error::Corrupt`]: a block is damaged, and the engine has halted. [`Error::Halted`]: it had halted
+/// before.
 pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<bool, Error> {
     if !viper.verification.is_running() {
         return Ok(false);
@@ -125,8 +126,8 @@ pub(in crate::viper) fn verify_some(viper: &Arc<Viper>, count: usize) -> Result<
     };
     for _ in 0..count {
         let rest = work.blocks.len().saturating_sub(few!(SHARE));
-        // They stay in the list until they are verified: whoever goes on behind a thread that panicked meets
-        // them again.
+        // They stay in the list until they are verified. If this thread panics, the next one meets them
+        // again.
         let share = work.blocks.get(rest..).unwrap_or_default().to_vec();
         if share.is_empty() {
             free_unreached(viper, &mut work)?;
@@ -169,8 +170,8 @@ impl Verifier {
             self.block(block, reached)?;
         }
         let _ordered = self.session.settle_and_fence();
-        // Somebody may have come from the index to a removed record before its entry went, and looks at the
-        // block next: as long as he may, he has to ask for the mark.
+        // A reader may have followed an entry to a removed record before the entry went. As long as it may
+        // still look at the block, it must check the mark.
         self.viper.wait_for_readers(self.viper.epochs.advance());
         for entry in blocks
             .iter()
@@ -193,14 +194,14 @@ impl Verifier {
         if info.state != State::Unverified {
             return Ok(());
         }
-        // What is counted meanwhile is marked dead before it is counted, so the walk counts it, too.
+        // Writers mark a record before they count it, so the walk also counts what they count meanwhile.
         let counted = entry.garbage();
         let walked = self.walk(block, info)?;
         let (met, keys) = (
             std::mem::take(&mut self.met),
             std::mem::take(&mut self.keys),
         );
-        // Close together, so that the loads wait for memory together.
+        // In one loop, so that the loads wait for memory together.
         met.iter().for_each(|one| viper.index.prefetch(one.hash));
         let mut from = 0;
         for one in &met {
@@ -215,7 +216,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Makes the block certain, verifies it and collects its records.
+    /// Makes the block's bytes durable if they may not be, verifies the block and collects its records.
     fn walk(&mut self, block: u32, info: Info) -> Result<Walked, Error> {
         let Verifier {
             viper,
@@ -261,24 +262,24 @@ impl Verifier {
             viper.stripes.unlock(stripe);
             result?;
         }
-        // Current when it was looked at: whoever replaces it later lets go of its pieces.
+        // The record is current at this look; a later writer that replaces it retires its pieces.
         if one.is_chained && viper.points_to(&self.session.slot, one.hash, one.place) {
             self.reach(one.place, reached)?;
         }
         Ok(())
     }
 
-    /// Makes index and record agree. The caller holds the key's stripe.
+    /// Makes index and mark agree. The caller holds the key's stripe.
     fn reconcile(&mut self, one: &Met, key: &[u8]) -> Result<(), Error> {
         let Verifier { viper, session, .. } = self;
-        // Takes the entry out if it leads to a record that is marked dead.
+        // Removes the entry if it leads to a dead record.
         look_up(viper, &session.slot, one.hash, key, &mut session.scratch)?;
         let spot = viper.reader().spot(one.place.get() * UNIT)?;
         if viper.is_marked(&spot)? || viper.points_to(&session.slot, one.hash, one.place) {
             return Ok(());
         }
-        // Every record that was current when the checkpoint was made came into the index with it. Whatever
-        // took this one's place may have been removed by now, so nothing but the mark says that it has lost.
+        // Each record that was current at the checkpoint got its entry from it, so this one has lost. The
+        // record that replaced it may be removed by now, so only a mark keeps this one dead.
         let old = crate::viper::recovery::at_old(&viper.space, spot.at)?;
         session.mark(&old)?;
         session.count_garbage(&old);
@@ -288,7 +289,7 @@ impl Verifier {
     /// Notes the pieces of a current record's value.
     fn reach(&mut self, place: Location, reached: &mut HashSet<u32>) -> Result<(), Error> {
         let Verifier { viper, session, .. } = self;
-        // Pieces are let go with their record, and used again when no reader is left.
+        // The pin covers the pieces: they are retired with their record, and reused when no reader is left.
         let pin = session.slot.pin();
         let reader = viper.reader();
         let record = reader.load(&mut reader.spot(place.get() * UNIT)?, &mut session.scratch)?;
@@ -297,9 +298,9 @@ impl Verifier {
         drop(pin);
         match blocks {
             Ok(blocks) => reached.extend(blocks),
-            // Replaced meanwhile, and its pieces gone.
+            // The record was replaced meanwhile, and its pieces freed.
             Err(_) if viper.is_marked(&reader.spot(place.get() * UNIT)?)? => {}
-            // That concerns one key; see `unreadable.rs`.
+            // The damage concerns one key; see `unreadable.rs`.
             Err(Error::Corrupt { .. }) => viper.unreadable.note(),
             Err(error) => return Err(error),
         }
@@ -307,7 +308,7 @@ impl Verifier {
     }
 }
 
-/// Notes a record that counts.
+/// Collects a record that counts.
 fn meet(
     viper: &Viper,
     visited: &Visited<'_>,
@@ -328,7 +329,7 @@ fn meet(
         };
     }
     if record.stamp.version <= viper.floor.load(Ordering::Acquire) {
-        // Removed with everything else, before the checkpoint.
+        // A clear before the checkpoint removed it.
         if let Some(entry) = viper
             .space
             .blocks
@@ -342,7 +343,8 @@ fn meet(
     let mut buffer = Vec::new();
     let key = match viper.reader().key(record, visited.bytes, &mut buffer) {
         Ok(key) => key,
-        // The rest of a long key went with the value's pieces; the index knew that before the checkpoint.
+        // The rest of a long key went with the value's pieces. The index had no entry of it at the
+        // checkpoint.
         Err(_) if visited.dead => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -358,8 +360,7 @@ fn meet(
     Ok(())
 }
 
-/// Frees the overflow blocks that no record leads to. What was let go of meanwhile has been freed already, or
-/// is on its way.
+/// Frees the overflow blocks that no record leads to. Those retired meanwhile are freed or queued already.
 fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
     if viper.unreadable.is_any() {
         work.overflow.clear();
@@ -375,7 +376,7 @@ fn free_unreached(viper: &Arc<Viper>, work: &mut Work) -> Result<(), Error> {
 }
 
 impl Viper {
-    /// Whether memory may show what a crash would lose: a killed process leaves stores in caches.
+    /// Whether memory may show bytes that a crash would lose: a killed process leaves stores in caches.
     pub(in crate::viper) fn is_uncertain(&self) -> bool {
         !self.pool.was_clean() && self.durable_at_fence && !self.read_only
     }
@@ -387,9 +388,8 @@ impl Viper {
         Ok(reader.marks(mark.at, mark.epoch)? & mark.bit != 0)
     }
 
-    /// Whether a record that the index leads to has been marked dead, which can be in an unverified block
-    /// only. What is said of it here survives: a mark, and words that were changed in place, may have been in
-    /// caches only.
+    /// Whether a record to which the index leads is marked dead; only one in an unverified block can be.
+    /// Makes its answer durable: the mark, and words edited in place, may have been only in caches.
     #[cold]
     pub(in crate::viper) fn has_died(&self, spot: &Spot, record: &Record) -> Result<bool, Error> {
         let is_marked = self.is_marked(spot)?;
@@ -404,10 +404,10 @@ impl Viper {
         Ok(is_marked)
     }
 
-    /// Takes the entry of a record that is marked dead out of the index. The caller holds the key's stripe.
+    /// Removes the entry of a dead record from the index. The caller holds the key's stripe.
     #[cold]
     pub(in crate::viper) fn mark_found_dead(&self, slot: &Slot, hash: KeyHash, place: Location) {
-        // The mark was found, and fenced where that was not certain.
+        // The caller found the mark, and fenced it where it might not have been durable.
         if self.index.remove(hash, place, &Ordered::when_found())
             && let Some(counters) = self.counters.get(slot.number())
         {
@@ -435,7 +435,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// An engine over what a kill has left: keys 0 to 1999, with a checkpoint of all; then the even ones were
+    /// An engine over the remains of a kill: keys 0 to 1999, a checkpoint of all of them, then the even ones
     /// removed.
     fn restarted() -> Arc<Viper> {
         over(&|session| {
@@ -447,7 +447,7 @@ mod tests {
         })
     }
 
-    /// An engine over what a kill has left of keys 0 to 1999 after some more work.
+    /// An engine over the remains of a kill: keys 0 to 1999, then some more work.
     fn over(work: &dyn Fn(&mut ViperSession)) -> Arc<Viper> {
         let options = Options {
             initial_bytes: 1 << 20,
@@ -466,7 +466,7 @@ mod tests {
         }
         session.commit_pending().unwrap();
         work(&mut session);
-        // Nothing of it ends in order.
+        // Neither is closed.
         std::mem::forget((session, viper));
         open()
     }
@@ -482,8 +482,7 @@ mod tests {
             .count()
     }
 
-    /// A reader that came from the index to a removed record asks for its mark, also if the entry goes
-    /// meanwhile.
+    /// A reader that followed an entry to a removed record checks its mark, even if the entry goes meanwhile.
     #[test]
     fn a_block_stays_unverified_under_a_reader() {
         let viper = restarted();
@@ -508,8 +507,8 @@ mod tests {
         assert_eq!((unverified(&viper), viper.len()), (0, 1000));
     }
 
-    /// Whoever is not shown a key that is just being removed is told that it has gone, which must be durable
-    /// by then.
+    /// An iteration that skips a key tells its caller that the key has gone. The removal must be durable by
+    /// then.
     #[test]
     fn an_iteration_waits_for_the_removal_that_it_has_seen() {
         let viper = restarted();
@@ -539,8 +538,8 @@ mod tests {
         });
     }
 
-    /// A checkpoint that is made while compaction runs may know a record's copy, which lies outside of the
-    /// stable blocks, and the original is found without an entry. What had replaced the copy may be gone.
+    /// A checkpoint made during compaction may know a record's copy, which lies outside the stable blocks.
+    /// The original is then found without an entry, and the record that replaced the copy may be gone.
     #[test]
     fn a_record_without_an_entry_has_lost() {
         let viper = restarted();
@@ -562,7 +561,7 @@ mod tests {
         assert_eq!(viper.len(), 999);
     }
 
-    /// What was removed with everything else has no mark, and is garbage.
+    /// Records that a clear removed have no marks, and are garbage.
     #[test]
     fn what_the_floor_covers_is_garbage() {
         let viper = over(&|session| {

@@ -1,16 +1,16 @@
-//! Room for writers: kept ahead of them, by compaction while the pool has much garbage and by growth
-//! otherwise.
+//! Room for writers: the background thread keeps it ahead of them, by compaction while the pool has much
+//! garbage and by growth otherwise.
 //!
-//! Free blocks are kept in *reserve*. When writers have taken of it, the background thread fills it again. As
-//! long as garbage and free blocks are a small share of the pool
-//! ([`Options::reclaim_threshold`](crate::Options)), it grows the pool: to compact blocks that are nearly all
-//! live would cost many moves for each write. Beyond that share the pool is *tight*: it has room enough, if
-//! only it is compacted, and the blocks with the most garbage are.
+//! Free blocks are kept in *reserve*; when writers use it, the background thread refills it. As long as
+//! garbage and free blocks are a small share of the pool ([`Options::reclaim_threshold`](crate::Options)), it
+//! grows the pool: compacting blocks that are nearly all live would cost many moves for each write. Beyond
+//! that share the pool is *tight*: it has enough room once it is compacted, so the blocks with the most
+//! garbage are.
 //!
-//! Writers of a tight pool that are faster than the background thread are in *debt* for each block they take
-//! while the reserve is low. They pay before their next write, when they hold no lock: they compact a block
-//! themselves or, when there is hardly any room left, wait for whoever does. Nobody waits long: if compaction
-//! does not come on at all, the pool grows after all.
+//! A writer of a tight pool owes a *debt* for each block it takes while the reserve is low. It pays before
+//! its next write, when it holds no lock: it compacts a block itself or, when hardly any room is left, waits
+//! for the thread that compacts. The wait is bounded: if compaction makes no progress, the pool grows after
+//! all.
 
 use super::Step;
 use super::picker::{Goal, growth};
@@ -23,17 +23,17 @@ use crate::viper::session::ViperSession;
 use crate::viper::{Viper, record};
 use std::sync::atomic::Ordering;
 
-/// Blocks that the background thread empties between two looks at who waits for it.
+/// Blocks that the background thread empties before it looks again whether more room is wanted.
 const STRIDE: usize = 16;
 /// Steps after which the background thread looks at its other duties.
 const STEPS_MAX: usize = 64;
-/// Blocks a writer compacts at most for one that it took.
+/// Blocks that a writer compacts at most for one that it took.
 const HELP_MAX: usize = 8;
-/// Times that a writer waits at most for whoever compacts: some milliseconds.
+/// Waits of a writer for the thread that compacts, at most: some milliseconds.
 const WAITS_MAX: usize = 400;
 
 impl Viper {
-    /// Free blocks that there should be.
+    /// The number of free blocks to keep.
     fn reserve(&self) -> u64 {
         self.space.blocks.step() / 2
     }
@@ -42,7 +42,7 @@ impl Viper {
         self.space.blocks.free_count() < self.reserve()
     }
 
-    /// Fills the reserve: the background thread's part.
+    /// Refills the reserve; the background thread calls this.
     pub(in crate::viper) fn keep_room(&self) -> Result<(), Error> {
         let mut backoff = Backoff::new();
         for _ in 0..STEPS_MAX {
@@ -79,8 +79,7 @@ impl Viper {
         Ok(step)
     }
 
-    /// One step towards a pool with hardly any garbage and no more room than it needs, for times when nobody
-    /// writes.
+    /// One step towards a pool with hardly any garbage and no more room than it needs, for quiet times.
     pub(in crate::viper) fn make_dense(&self) -> Result<Step, Error> {
         let step = self.compactor().step(self, Goal::Dense, few!(STRIDE))?;
         if step == Step::Nothing {
@@ -90,7 +89,7 @@ impl Viper {
     }
 }
 
-/// What the crash lab compares the counters of blocks with.
+/// The space that the crash lab compares with the counters of blocks.
 #[cfg(feature = "lab")]
 pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
     use crate::viper::block_table::{OWNER, RESERVE};
@@ -103,18 +102,17 @@ pub(in crate::viper) fn space(viper: &Viper) -> crate::engine::jobs::Space {
     crate::engine::jobs::Space {
         block_bytes,
         blocks: whole.sum(),
-        // Those kept for compaction, and what a key takes that is longer than a block: three, and one for
-        // what points to them.
+        // The reserve of compaction, and the blocks of a key that is longer than a block: three, and one for
+        // the record that points to them.
         blocks_to_write: RESERVE as u64 + 3 + 1,
         is_scattered: false,
-        // One of each kind that was open when space was reclaimed, and the next one if what was written then
-        // did not fit into it.
+        // One open block of each kind, and the next one if the last write before the reclaim did not fit.
         blocks_left: 3 + 1,
     }
 }
 
 impl ViperSession {
-    /// The session took a block.
+    /// Notes that the session took a block.
     pub(in crate::viper) fn took_room(&mut self) {
         let engine = &self.engine;
         if self.compaction || !engine.wants_room() {
@@ -125,7 +123,7 @@ impl ViperSession {
             && engine.space.blocks.free_count() < engine.reserve() / 2;
     }
 
-    /// Pays for a block taken while there were few. Commits first: compaction needs key locks.
+    /// Pays for a block taken while few were free. Commits first: compaction needs key locks.
     #[cold]
     pub(in crate::viper) fn pay_for_room(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.owes) {
@@ -142,7 +140,7 @@ impl ViperSession {
                 break;
             }
             let step = match engine.compaction.compactor.try_lock() {
-                // What fails here meets whoever reads or compacts it.
+                // The next reader or compactor of the damaged block gets the error.
                 Some(mut compactor) => compactor
                     .step(engine, Goal::Room, 1)
                     .unwrap_or(Step::Nothing),
@@ -162,7 +160,7 @@ impl ViperSession {
     }
 }
 
-/// Blocks that puts of keys and values of so many bytes can need at most, and a journal of so many.
+/// Blocks that puts of keys and values of these lengths need at most, with a journal of `journal` bytes.
 pub(in crate::viper) fn blocks_at_most(
     geometry: &Geometry,
     puts: impl Iterator<Item = (usize, usize)>,
@@ -184,6 +182,6 @@ pub(in crate::viper) fn blocks_at_most(
             logged += bytes;
         }
     }
-    // A page may be left half empty when the next record does not fit; so may a block.
+    // A page or block may stay half empty if the next record does not fit.
     blocks + 2 * logged / room + journal / room + 2
 }

@@ -1,4 +1,4 @@
-//! Which blocks are hollow, and how many lives such blocks may have had; see [`super::punch`].
+//! The hollow blocks, and an upper bound of their lives; see [`super::punch`].
 
 use crate::error::{Error, corrupt};
 use crate::viper::layout::parse_lives_word;
@@ -6,27 +6,27 @@ use everdram_pm::{Pool, ROOT_AT};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Where the lives of hollow blocks are.
+/// Offset of the word with the lives of hollow blocks.
 pub(super) const LIVES_AT: u64 = ROOT_AT + 8;
 
-/// Hollow blocks, and what is known of them all.
+/// Hollow blocks, and what holds for all of them.
 #[derive(Default)]
 pub(in crate::viper) struct Hollow {
-    /// The lowest numbers last.
+    /// In descending order, so that the lowest numbers are taken first.
     pub(super) blocks: Mutex<Vec<u32>>,
     /// No hollow block had more lives.
     pub(super) lives: AtomicU32,
-    /// No room is given back.
+    /// Room is not given back.
     pub(super) is_kept: AtomicBool,
 }
 
 impl Hollow {
-    /// Lives that a block may have had that looks as if it had none.
+    /// The most lives that a block has had which looks never claimed.
     pub(in crate::viper) fn lives(&self) -> u32 {
         self.lives.load(Ordering::Relaxed)
     }
 
-    /// Reads what an earlier process left.
+    /// Reads the lives that an earlier process stored.
     pub(in crate::viper) fn recover(&self, pool: &Pool) -> Result<(), Error> {
         let word = pool.region().load_word(LIVES_AT);
         let lives = parse_lives_word(pool.secret(), LIVES_AT, word)
@@ -35,7 +35,7 @@ impl Hollow {
         Ok(())
     }
 
-    /// From now on all room is kept.
+    /// Stops giving room back.
     pub(in crate::viper) fn keep(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
     }

@@ -1,15 +1,15 @@
-//! Space reclamation (section 4.6): blocks with much garbage are compacted and freed; nobody stops.
+//! Space reclamation (section 4.6): blocks with much garbage are compacted and freed while the store is in
+//! use.
 //!
-//! For each block: take it (`Sealed` -> `Compacting`), copy what is live into the compactor's own blocks and
-//! repoint the index ([`relocate`]), wait until nobody can be at work in it, and free it ([`retired`]). Which
-//! blocks, and when, is decided in [`picker`] and [`backpressure`].
+//! For each block, the compactor takes it (`Sealed` -> `Compacting`), copies its live records into its own
+//! blocks and repoints the index ([`relocate`]). It waits until no session can be at work in the block, and
+//! frees it ([`retired`]). [`picker`] and [`backpressure`] decide which blocks, and when.
 //!
-//! There is one compactor, behind a lock. The background thread works it, and whoever cannot go on without
-//! room; so its work is done in small steps, and none of them waits for readers. Whoever asks for all the
-//! room that there is waits between two steps, and not for ever.
+//! There is one compactor, behind a lock. The background thread runs it, and so do sessions that need room.
+//! Its steps are small, and none of them waits for readers. Only a caller of `reclaim` waits between two
+//! steps, for a bounded time.
 //!
-//! A block with a journal that is still live belongs to a batch being applied; it waits for the next
-//! generation.
+//! A block with a live journal belongs to a batch being applied; it waits for the next generation.
 
 pub(super) mod backpressure;
 pub(super) mod hollow;
@@ -31,22 +31,23 @@ use retired::{RetireQueue, free_passed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Blocks that whoever wants all room compacts at a time.
+/// Blocks that `reclaim_all` compacts at a time.
 const ROUND: usize = 64;
-/// Times that whoever wants all room waits for readers at most, in a row: some seconds.
+/// Waits of `reclaim_all` for readers in a row, at most: some seconds.
 const WAITS_MAX: usize = 20_000;
 
-/// Compaction of a pool: when it is due, who does it, and what it has done.
+/// Compaction of a pool: its settings, its compactor, and its counters.
 pub(super) struct Compaction {
-    /// The share of garbage above which a block is compacted, and the pool's above which it does not grow.
+    /// The share of garbage above which a block is compacted; above the same share of the pool, it does not
+    /// grow.
     pub(super) threshold: f64,
-    /// Whether it happens in the background, without being asked for.
+    /// Whether compaction runs in the background without a request.
     pub(super) by_itself: bool,
     /// What waits for readers to leave before it is free.
     pub(super) retired: RetireQueue,
-    /// One at a time.
+    /// Held by the one thread that compacts.
     compactor: Mutex<Compactor>,
-    /// Room is to come from compaction, not from growth; see [`backpressure`].
+    /// New room comes from compaction, not from growth; see [`backpressure`].
     tight: AtomicBool,
     pub(super) blocks_reclaimed: AtomicU64,
     pub(super) bytes_moved: AtomicU64,
@@ -66,34 +67,35 @@ impl Compaction {
     }
 }
 
-/// What is being compacted.
+/// The state of compaction.
 #[derive(Default)]
 pub(super) struct Compactor {
-    /// What the victims were chosen for.
+    /// The goal for which the victims were chosen.
     goal: Option<Goal>,
     /// A generation: blocks to compact, the one with the most garbage last. All were full before the first of
-    /// them was taken, and after all that were emptied before had been freed; see [`self::retired`].
+    /// them was taken, and were chosen after every block emptied before had been freed; see
+    /// [`self::retired`].
     victims: Vec<u32>,
     /// Bytes freed since the pool was opened.
     freed: u64,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Something was emptied or freed.
+    /// The step emptied or freed something.
     Worked,
-    /// What was emptied waits for readers, and nothing else may be taken before.
+    /// Emptied blocks wait for readers, and the next blocks must wait for these.
     Waiting,
     /// No block is worth it.
     Nothing,
 }
 
 impl Compactor {
-    /// Empties up to `count` blocks, and frees what nobody is in any more.
+    /// Empties up to `count` blocks, and frees what no session can reach any more.
     ///
     /// # Errors
-    /// Damage in one of the blocks. The others were compacted, and the next step goes on behind it.
+    /// Damage in one of the blocks. The others were compacted, and the next step continues after it.
     pub(super) fn step(&mut self, viper: &Viper, goal: Goal, count: usize) -> Result<Step, Error> {
         let may_choose = self.victims.is_empty() || self.goal != Some(goal);
         if may_choose && !viper.compaction.retired.has_blocks() {
@@ -101,7 +103,7 @@ impl Compactor {
             self.victims = victims(&viper.space, goal, viper.compaction.threshold);
         }
         let is_done = self.victims.is_empty() && viper.compaction.retired.is_empty();
-        // A dead record may be all that keeps one dead that a restart has not read yet.
+        // During verification, a dead record may be all that keeps an unread record dead.
         if is_done || viper.healthy().is_err() || viper.verification.is_running() {
             return Ok(Step::Nothing);
         }
@@ -119,7 +121,7 @@ impl Compactor {
         }
     }
 
-    /// Frees what nobody is in any more. Returns how many bytes.
+    /// Frees what no session can reach any more. Returns the bytes freed.
     pub(super) fn free_passed(&mut self, viper: &Viper) -> Result<u64, Error> {
         if viper.compaction.retired.is_empty() {
             return Ok(0);
@@ -135,13 +137,14 @@ impl Compactor {
         freed
     }
 
-    /// Whether the next step chooses what to compact.
+    /// Whether the next step chooses new victims.
     fn is_between_generations(&self, viper: &Viper) -> bool {
         self.victims.is_empty() && !viper.compaction.retired.has_blocks()
     }
 
-    /// Empties up to `count` victims; returns how many were. Without room for copies it goes on with what
-    /// there will be when these are free, and gives up if there are none.
+    /// Empties up to `count` victims; returns how many it emptied. Without room for copies it stops, and a
+    /// later step continues with the room of the blocks that are freed. If none will be, it drops the
+    /// generation.
     fn empty_some(
         &mut self,
         viper: &Viper,
@@ -167,7 +170,7 @@ impl Compactor {
                     }
                     break;
                 }
-                // One damaged block does not keep the others from being compacted.
+                // A damaged block does not stop the compaction of the others.
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
@@ -185,12 +188,11 @@ fn compacting_session(viper: &Viper) -> Result<Option<ViperSession>, Error> {
     Ok(Some(session))
 }
 
-/// Compacts until no block is worth it, and frees everything that was let go of. Returns the bytes freed, by
-/// whomever. The caller holds no pin. If readers stay in the store it gives up waiting for them after a
-/// while.
+/// Compacts until no block is worth it, and frees everything retired. Returns the bytes that any thread freed
+/// meanwhile. The caller holds no pin. If readers stay pinned, it stops waiting for them after a while.
 pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     if let Some(viper) = viper.myself() {
-        // Blocks that were not verified since a restart cannot be compacted.
+        // Blocks that are unverified since a restart cannot be compacted.
         super::checkpoint::verify::verify_all(&viper)?;
     }
     let before = viper.compactor().freed;
@@ -199,7 +201,7 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
     let freed = loop {
         let mut compactor = viper.compactor();
         if compactor.is_between_generations(viper) {
-            // A generation that used as much room as it made found nothing worth doing.
+            // A generation that used as much room as it made was not worth it.
             let now = viper.space.blocks.free_count();
             let has_gained = free.is_none_or(|before| now > before);
             if !has_gained {
@@ -223,8 +225,8 @@ pub(super) fn reclaim_all(viper: &Viper) -> Result<u64, Error> {
 }
 
 impl Viper {
-    /// The compactor, waited for. Under the lab's scheduler its holder may have been stopped, so nobody
-    /// blocks.
+    /// Waits for the compactor and locks it. The wait must not block: under the lab's scheduler, the holder
+    /// may be suspended.
     pub(super) fn compactor(&self) -> MutexGuard<'_, Compactor> {
         let mut backoff = Backoff::new();
         loop {
@@ -289,8 +291,8 @@ mod tests {
         session.commit_pending().unwrap();
     }
 
-    /// A reader that found a location before compaction moved its record may still be reading there: the
-    /// block stays as it is until the reader has gone.
+    /// A reader that found a location before compaction moved its record may still read there: the block
+    /// stays as it is until the reader has gone.
     #[test]
     fn a_block_is_not_freed_under_a_reader() {
         let viper = viper();
@@ -300,8 +302,8 @@ mod tests {
         let before = viper.epochs.current();
         std::thread::scope(|scope| {
             let compaction = scope.spawn(|| reclaim_all(&viper).unwrap());
-            // Compaction gets as far as it can: everything is moved, and the epoch has begun in which the old
-            // copies cannot be found any more.
+            // Compaction gets as far as it can: all records are moved, and the epoch has begun in which no
+            // reader can find the old copies.
             while viper.epochs.current() == before && !compaction.is_finished() {
                 std::thread::yield_now();
             }

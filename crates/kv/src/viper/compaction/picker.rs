@@ -1,33 +1,32 @@
-//! Which blocks are worth compacting.
-//!
-//! What compaction costs is what it has to move, so the blocks with the most garbage come first.
+//! The choice of blocks to compact. Compaction costs what it has to move, so the blocks with the most garbage
+//! come first.
 
 use crate::concurrency::seam::few;
 use crate::viper::block_table::State;
 use crate::viper::space::Space;
 
-/// What compaction is after.
+/// The goal of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::viper) enum Goal {
     /// Every block whose own share of garbage is over the threshold.
     Threshold,
     /// Room for writers, as long as the pool as a whole has more garbage than the threshold allows.
     Room,
-    /// As little garbage as is worth the moving, while nobody writes.
+    /// As little garbage as is worth moving records for, in quiet times.
     Dense,
 }
 
-/// Share of a block that is garbage from which it is compacted while nobody writes.
+/// Share of garbage from which a block is compacted in quiet times.
 const DENSE: f64 = 1.0 / 16.0;
-/// One generation for [`Goal::Room`] has this share of the pool's blocks: garbage that is waited for gathers
-/// in fewer blocks.
+/// A generation for [`Goal::Room`] has this fraction of the pool's blocks. Blocks that wait meanwhile collect
+/// more garbage, so fewer of them need compaction.
 const GENERATION: usize = 64;
 
 /// Room of a pool, in bytes for records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::viper) struct Room {
     all: u64,
-    /// Of it, free or garbage.
+    /// The bytes of `all` that are free or garbage.
     unused: u64,
 }
 
@@ -37,13 +36,13 @@ impl Room {
         self.unused as f64 > self.all as f64 * share
     }
 
-    /// Bytes more with which `share` of all would be unused.
+    /// Bytes of growth until `share` of the pool is unused.
     fn until(self, share: f64) -> u64 {
         ((self.all as f64 * share - self.unused as f64) / (1.0 - share).max(0.01)).max(0.0) as u64
     }
 }
 
-/// What there is, and the sealed blocks with at least the share `least` of garbage: bytes of it, block.
+/// The pool's room, and its sealed blocks with at least the share `least` of garbage, as (garbage, block).
 fn survey(space: &Space, least: f64) -> (Room, Vec<(u32, u32)>) {
     let mut found: Vec<(u32, u32)> = Vec::new();
     let mut room = Room::default();
@@ -93,8 +92,8 @@ pub(in crate::viper) fn victims(space: &Space, goal: Goal, threshold: f64) -> Ve
     found.into_iter().map(|(_, block)| block).collect()
 }
 
-/// Blocks that the pool may grow by before it has more unused room than the threshold allows; at least a few,
-/// so that growth goes on where compaction cannot.
+/// Blocks by which the pool may grow before its unused room exceeds the threshold. At least a few, so that
+/// the pool still grows where compaction cannot make room.
 pub(in crate::viper) fn growth(space: &Space, threshold: f64) -> u64 {
     let step = space.blocks.step();
     let (room, _) = survey(space, 1.0);

@@ -1,14 +1,14 @@
-//! Hollow blocks: free, and without room on the medium, because the file system has it back.
+//! Hollow blocks: free ones whose room was returned to the file system.
 //!
-//! A pool that had much garbage once has more blocks than it needs. When it is dense and nobody writes, the
-//! room of free blocks is given back; before they are claimed again they get room, durably, as growth does
-//! (V17).
+//! A pool that once had much garbage has more blocks than it needs. In quiet times, when it is dense, the
+//! engine gives back the room of free blocks. Before hollow blocks are claimed again they get room, durably,
+//! as in growth (V17).
 //!
-//! A hollow block reads as zeros, as one that was never claimed, and its epoch is gone with the rest. A crash
-//! may also have kept some of it, such as pages of an earlier life behind a page word of zero. So the second
-//! word of the root page tells how many lives such blocks may have had: it is raised, durably, before room is
-//! given back, and whoever claims one goes on from there (V10). Opening a pool gives all of its image room,
-//! so no block is hollow at first.
+//! A hollow block reads as zeros, like one that was never claimed: its epoch is lost. A crash may also have
+//! kept part of it, such as pages of an earlier life behind a page word of zero. Without a record of lives, a
+//! new life could get an old number. So the second word of the root page holds an upper bound of the lives of
+//! such blocks. It is raised, durably, before room is given back, and the next claim continues from it (V10).
+//! Opening a pool gives room to all of its image, so no block is hollow at first.
 
 use super::hollow::LIVES_AT;
 use crate::error::Error;
@@ -19,9 +19,9 @@ use crate::viper::session::ViperSession;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Free blocks that are kept for whoever writes next, as a share of the step that the pool grows by.
+/// Free blocks to keep for the next writers, as a fraction of the step by which the pool grows.
 const KEPT: u64 = 16;
-/// Room is given back if this share of the pool, or more, is free.
+/// Room is given back only if more than this fraction of the pool is free.
 const WORTH: u64 = 256;
 
 impl Blocks {
@@ -36,7 +36,7 @@ impl Blocks {
         }
     }
 
-    /// Gives hollow blocks room again, and puts them into the free list; `false` if there are none.
+    /// Gives hollow blocks room again, and adds them to the free list; `false` if there are none.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: not even `least` of them get room.
@@ -80,7 +80,7 @@ impl Blocks {
     }
 }
 
-/// Neighbours among blocks in ascending order.
+/// Runs of neighbours among blocks in ascending order.
 fn runs(blocks: &[u32]) -> impl Iterator<Item = Range<u32>> {
     let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
     chunks.filter_map(|run| Some(*run.first()?..*run.last()? + 1))
@@ -120,7 +120,7 @@ impl Viper {
         for &block in &taken {
             blocks.set_outside(block, hollow.lives());
         }
-        // Only here may somebody claim them again.
+        // From here on, sessions may claim them again.
         hollow.add(&taken);
         outcome?;
         Ok(())
@@ -164,7 +164,7 @@ mod tests {
         session.commit_pending().unwrap();
     }
 
-    /// A store that had many keys, has none, and gave its room back; its image from before that, and bytes it
+    /// A store that had many keys, has none, and gave its room back; its image before that, and the bytes it
     /// had.
     fn emptied(dir: &Path) -> (Arc<Viper>, Vec<u8>, u64) {
         let viper = open(dir);
@@ -194,9 +194,8 @@ mod tests {
         assert_eq!(viper.check().unwrap().findings, []);
     }
 
-    /// A hole was cut short by a crash: of each block the first page was gone, and with it the epoch, and the
-    /// others were there. The next life began with the same number, and records of the earlier one were in
-    /// it.
+    /// A crash cut a hole short: the first page of each block was gone, and with it the epoch, and the other
+    /// pages were there. The next life got the same number, and records of the earlier one verified in it.
     #[test]
     fn an_earlier_life_of_a_hollow_block_stays_dead() {
         let dir = TempDir::new_in("/dev/shm").unwrap();
@@ -216,7 +215,7 @@ mod tests {
         let viper = open(dir.path());
         assert_eq!(viper.len(), 0);
         put(&viper, KEYS..KEYS + 60);
-        // As a kill leaves it: pages of the new life, and behind them what was there before.
+        // As after a kill: pages of the new life, and old bytes after them.
         let killed = TempDir::new_in("/dev/shm").unwrap();
         std::fs::create_dir(killed.path().join("pool")).unwrap();
         std::fs::copy(&path, killed.path().join("pool/image")).unwrap();

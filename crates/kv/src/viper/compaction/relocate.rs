@@ -1,14 +1,13 @@
-//! Moving what is live out of a block.
+//! Moving live records out of a block.
 //!
 //! A record is copied under its key's lock, from the private copy of the block that was just verified:
-//! records do not change once they are published. Where values may have been changed in place, it is read
-//! again under the lock.
+//! published records do not change. A block with edits in place is the exception: its records are read again
+//! under the lock.
 //!
-//! Dead records are left where they are, without a look at the index: whoever set a mark that is seen here is
-//! pinned until the index has followed, and the block is freed after that pin and after those of readers who
-//! came before it ended. They are tombstones of whatever is older than they are. Dropping them is safe: at
-//! most one copy of a key is unmarked, and [`Viper::fence_marks`] makes the marks of all others durable
-//! first.
+//! Dead records stay behind without a look at the index. The session that set such a mark is pinned until the
+//! index has followed. The block is freed after that pin ends, and after the pins of readers that came before
+//! its end. Dead records are tombstones of older ones. Dropping them is safe: at most one copy of a key is
+//! unmarked, and [`Viper::fence_marks`] first makes the marks of all others durable.
 
 use crate::concurrency::seam::few;
 use crate::concurrency::stripes::StripeId;
@@ -25,7 +24,7 @@ use crate::viper::space::Space;
 use crate::viper::{Viper, bump_shared};
 use std::sync::atomic::{Ordering, fence};
 
-/// Records that are moved under one fence. Their keys are locked meanwhile, and writers of them wait.
+/// Records that are moved under one fence. Their keys are locked meanwhile, so their writers wait.
 const GROUP: usize = 16;
 
 /// A record to be moved.
@@ -34,11 +33,11 @@ struct Live {
     at: u64,
     record: Record,
     hash: KeyHash,
-    /// Its key, if the record does not hold all of it.
+    /// Its key, if the record holds only part of it.
     long_key: Vec<u8>,
 }
 
-/// What moving one record takes.
+/// The parameters of one move.
 struct Move<'a> {
     block: Info,
     live: &'a Live,
@@ -48,7 +47,7 @@ struct Move<'a> {
     bytes: &'a [u8],
 }
 
-/// Moves what is live out of a block. `None`: the block is not ours to compact now.
+/// Moves the live records out of a block. `None`: the block cannot be compacted now.
 pub(in crate::viper) fn empty_block(
     viper: &Viper,
     session: &mut ViperSession,
@@ -85,7 +84,7 @@ pub(in crate::viper) fn empty_block(
     }
 }
 
-/// Whether there are as many marks as records: then the records themselves need no look.
+/// Whether the block has as many marks as records, so that no record needs a look.
 fn is_wholly_dead(space: &Space, block: u32, entry: &Block, info: Info) -> bool {
     if entry.live() > 0 || entry.records() == 0 {
         return false;
@@ -105,8 +104,8 @@ fn is_wholly_dead(space: &Space, block: u32, entry: &Block, info: Info) -> bool 
     marked == entry.records()
 }
 
-/// Copies what is live; on failure the originals of what was copied are marked dead, because the block
-/// stays and a key has at most one unmarked record. `false`: a batch is still being applied from here.
+/// Copies the live records. On failure it marks the originals of the copied ones dead: the block stays, and a
+/// key has at most one unmarked record. `false`: a batch with its journal in this block is being applied.
 fn move_records(
     viper: &Viper,
     session: &mut ViperSession,
@@ -121,7 +120,7 @@ fn move_records(
         viper.space.geometry.block_bytes,
         &mut image,
     );
-    // What those did who set the marks in the copy is seen from here on.
+    // Orders the copy's marks before later looks at what their writers did first.
     fence(Ordering::Acquire);
     let Some(live) = live_records(viper, block, info, &mut image)? else {
         return Ok(false);
@@ -130,7 +129,7 @@ fn move_records(
     let mut result = Ok(());
     for group in live.chunks(few!(GROUP)) {
         result = move_group(viper, session, info, (at, &image), group, &mut moved);
-        // Also what was submitted before a failure.
+        // A failure must not leave earlier moves of the group uncommitted.
         let committed = session.commit_pending();
         result = result.and(committed);
         if result.is_err() {
@@ -149,7 +148,7 @@ fn move_records(
     result.map(|()| true)
 }
 
-/// The records of a block's copy that count and are not marked; `None`: a live journal is among them.
+/// The unmarked records of a block's copy that count; `None` if a live journal is among them.
 fn live_records(
     viper: &Viper,
     block: u32,
@@ -177,7 +176,7 @@ fn live_records(
         } else if visited.record.stamp.version > floor {
             let mut long_key = Vec::new();
             let hash = viper.hash(reader.key(&visited.record, visited.bytes, &mut long_key)?);
-            // The index's line comes while the rest of the block is verified.
+            // The fetch of the index's line overlaps with the verification of the rest of the block.
             viper.index.prefetch(hash);
             live.push(Live {
                 at: visited.at,
@@ -191,7 +190,7 @@ fn live_records(
     Ok((!pinned).then_some(live))
 }
 
-/// Submits the moves of a few records; `image` is the block's copy and where the block begins.
+/// Submits the moves of a few records; `image` is the copy of the block that begins at `block_at`.
 fn move_group(
     viper: &Viper,
     session: &mut ViperSession,
@@ -224,7 +223,7 @@ fn move_group(
     Ok(())
 }
 
-/// Copies a record if the index points to it, under its key's lock (V2).
+/// Moves a record, under its key's lock, if the index points to it (V2).
 fn move_record(
     viper: &Viper,
     session: &mut ViperSession,
@@ -249,7 +248,7 @@ fn move_record(
     }
 }
 
-/// The write that takes the place of a record to which the index points: a copy, or a removal if it has
+/// The write that replaces a record to which the index points: a copy, or a removal if the record has
 /// expired.
 fn move_locked(
     viper: &Viper,
@@ -262,7 +261,7 @@ fn move_locked(
         let new = copy(session, this, this.bytes, next_stamp(viper, this, &old))?;
         return Ok(Some((this.pending(session, Some(new), old), old)));
     }
-    // As it is under the lock: an in-place update may have changed the value since the block was copied.
+    // Read again under the lock: an in-place update may have changed the value since the block was copied.
     let Some((old, _)) = session.find(this.live.hash, this.key)? else {
         return Ok(None);
     };
@@ -276,8 +275,8 @@ fn move_locked(
     Ok(Some((this.pending(session, Some(new?), old), old)))
 }
 
-/// The `Old` for replacing a record that has not changed since its block was copied. Pieces of a value stay
-/// with the copy.
+/// The [`Old`] of a record that has not changed since its block was copied. The copy keeps the pieces of the
+/// value.
 fn unchanged(space: &Space, this: &Move<'_>) -> Result<Old, Error> {
     let Live { at, record, .. } = this.live;
     Ok(Old {
@@ -292,16 +291,16 @@ fn unchanged(space: &Space, this: &Move<'_>) -> Result<Old, Error> {
     })
 }
 
-/// Version and moves of the copy: the same version once more.
+/// Version and moves of the copy: the same version, one move more.
 fn next_stamp(viper: &Viper, this: &Move<'_>, old: &Old) -> (u64, u16) {
     match old.stamp.moves.checked_add(1) {
-        // Where values were changed in place, the clock spoke for the version; now the record does again.
+        // After edits in place, the clock was shown as the version; the copy gets it as its own.
         Some(moves) if this.block.kind != Kind::FixedEdited => (old.stamp.version, moves),
         _ => (viper.stripes.next_version(this.stripe), 0),
     }
 }
 
-/// Writes a record again, from its bytes; a chained value keeps its pieces.
+/// Writes a record again from its bytes; a chained value keeps its pieces.
 fn copy(
     session: &mut ViperSession,
     this: &Move<'_>,

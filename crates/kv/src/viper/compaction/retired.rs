@@ -1,23 +1,21 @@
-//! What was taken out of the readers' sight, until it is free: blocks that compaction has emptied, and pieces
-//! of values.
+//! What is retired, until it is free: blocks that compaction has emptied, and pieces of values.
 //!
-//! There is one queue, and it is freed in its order. What comes first may be needed by a recovery that still
-//! finds what comes later, and the other way round not: a record that compaction has moved has no mark, so
-//! recovery reads it as long as its block is not free; and if its key is longer than a block it looks for the
-//! key in pieces that were let go of *after* the record had been moved. So a block is in the queue from the
-//! moment in which compaction begins to empty it.
+//! There is one queue, freed in its order, because recovery may need an earlier item as long as it finds a
+//! later one, but not the reverse. For example, a moved record has no mark, so recovery reads it until its
+//! block is free. If its key is longer than a block, recovery looks for the key in pieces, which may have
+//! been retired *after* the move. So a block enters the queue when compaction begins to empty it.
 //!
-//! Something is freed when nobody can be at work in it any more. For a block that is two graces, one after
-//! the other: first of writers that marked a record there and have still to change the index, which
-//! compaction does not wait for; then of readers that found a location in it, which they could until the last
-//! of these writers had gone. Both are pinned. Then every mark is made durable that keeps an older copy of
-//! one of its dead records dead, and the free page word is stored and fenced (V14). Pieces are let go of when
-//! the index has changed, so only readers are waited for. They need no page word: recovery never looks into
-//! an overflow block that no live record leads to; but the marks of the records that led to them are fenced
-//! first.
+//! An item is freed when no session can be at work in it. A block waits for two graces, one after the other.
+//! First come writers that marked a record in it and have yet to change the index; compaction does not wait
+//! for them. Then come readers that found a location in it, which they could until the last of these writers
+//! was done. Both are pinned. After the graces, every mark that keeps an older copy of a dead record dead is
+//! made durable, and the free page word is stored and fenced (V14). Pieces are retired after the index has
+//! changed, so they wait only for readers. They need no page word: recovery never looks into an overflow
+//! block that no live record leads to. But the marks of the records that led to them are fenced first.
 //!
-//! Blocks are not freed after blocks that were *filled* when they were emptied: of two copies that compaction
-//! made of a record, the older one has no mark. So all are freed before the next blocks are chosen.
+//! A block that was *filled* while others were emptied must not be freed before them: of two copies that
+//! compaction made of a record, the older one has no mark. So all emptied blocks are freed before the next
+//! ones are chosen.
 
 use crate::concurrency::epoch::Epochs;
 use crate::viper::block_table::{Info, State};
@@ -31,30 +29,30 @@ use everdram_pm::lock::lock;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Something that nothing leads to any more.
+/// Something that no index entry leads to any more.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::viper) enum Retired {
-    /// Its records have all been moved or are dead.
+    /// A block whose records have all been moved or are dead.
     Block(u32, Info),
-    /// A value that was replaced or removed.
+    /// The pieces of a value that was replaced or removed.
     Chain(Chain),
-    /// A block with a piece of one, in this life.
+    /// A block with one piece, in this life.
     Piece(u32, u32),
 }
 
-/// What has to end before something is free.
+/// The grace that an item waits for.
 #[derive(Clone, Copy, Debug)]
 enum Grace {
-    /// It is still being gathered.
+    /// Its blocks are still being emptied.
     Gathering,
-    /// Pins from before this epoch, of writers: until then the index may lead to records that they have
-    /// marked.
+    /// Pins of writers from before this epoch: until they end, the index may lead to records that these
+    /// writers have marked.
     Writers(u64),
-    /// Pins from before this epoch, of readers: nothing leads there any more.
+    /// Pins of readers from before this epoch: later ones find no location there.
     Readers(u64),
 }
 
-/// What was retired together.
+/// Items that were retired together.
 struct Lot {
     number: u64,
     grace: Grace,
@@ -71,7 +69,7 @@ struct Queue {
     next: u64,
 }
 
-/// A place in the queue for blocks that are being emptied. Nothing behind it is freed before it is dropped.
+/// A place in the queue for blocks that are being emptied. Until it is dropped, no later item is freed.
 pub(in crate::viper) struct Gathering<'a> {
     queue: &'a RetireQueue,
     epochs: &'a Epochs,
@@ -80,12 +78,12 @@ pub(in crate::viper) struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// A block has been emptied.
+    /// Adds an emptied block.
     pub(in crate::viper) fn push(&mut self, block: u32, info: Info) {
         self.blocks.push(Retired::Block(block, info));
     }
 
-    /// How many were.
+    /// The number of blocks added.
     pub(in crate::viper) fn count(&self) -> usize {
         self.blocks.len()
     }
@@ -96,7 +94,7 @@ impl Drop for Gathering<'_> {
         let mut queue = lock(&self.queue.0);
         let grace = self.epochs.advance();
         let lot = queue.lots.iter_mut().find(|lot| lot.number == self.number);
-        debug_assert!(lot.is_some(), "what is being gathered is not in the queue");
+        debug_assert!(lot.is_some(), "blocks being gathered are not in the queue");
         if let Some(lot) = lot {
             lot.content = std::mem::take(&mut self.blocks);
             lot.grace = Grace::Writers(grace);
@@ -124,15 +122,15 @@ impl Queue {
 }
 
 impl RetireQueue {
-    /// Retires something that has just been taken out of the readers' sight.
+    /// Retires items that readers have just lost the way to.
     pub(in crate::viper) fn push(&self, epochs: &Epochs, content: Vec<Retired>) {
         let mut queue = lock(&self.0);
-        // Under the lock, so that stamps are in the queue's order.
+        // The epoch advances under the lock, so stamps are in the queue's order.
         let grace = epochs.advance();
         queue.push(Grace::Readers(grace), content);
     }
 
-    /// Takes a place for blocks that are about to be emptied.
+    /// Takes a place in the queue for blocks that are about to be emptied.
     pub(in crate::viper) fn gather<'a>(&'a self, epochs: &'a Epochs) -> Gathering<'a> {
         Gathering {
             queue: self,
@@ -142,20 +140,20 @@ impl RetireQueue {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub(in crate::viper) fn is_empty(&self) -> bool {
         let is_over = |lot: &Lot| !lot.is_gathering() && lot.content.is_empty();
         lock(&self.0).lots.iter().all(is_over)
     }
 
-    /// Whether blocks wait that were emptied.
+    /// Whether emptied blocks, or blocks being emptied, are in the queue.
     pub(in crate::viper) fn has_blocks(&self) -> bool {
         let is_block = |retired: &Retired| matches!(retired, Retired::Block(..));
         let has_block = |lot: &Lot| lot.is_gathering() || lot.content.iter().any(is_block);
         lock(&self.0).lots.iter().any(has_block)
     }
 
-    /// Leaves nothing but blocks: everything else is retired in another way.
+    /// Drops everything but blocks; the caller retires the rest in another way.
     pub(in crate::viper) fn forget_values(&self) {
         let is_block = |retired: &Retired| matches!(retired, Retired::Block(..));
         for lot in &mut lock(&self.0).lots {
@@ -163,7 +161,7 @@ impl RetireQueue {
         }
     }
 
-    /// Takes what nobody is in any more, as far as everything before it is in the same case.
+    /// Takes the items at the head of the queue whose readers have gone.
     fn take_passed(&self, epochs: &Epochs) -> Vec<Retired> {
         self.ask(epochs);
         if self.begin_graces_of_readers(epochs) {
@@ -182,7 +180,7 @@ impl RetireQueue {
             .collect()
     }
 
-    /// Finds out which graces are over, of those that are next.
+    /// Asks the clock whether the graces at the head of the queue are over.
     fn ask(&self, epochs: &Epochs) {
         let newest = {
             let queue = lock(&self.0);
@@ -195,8 +193,7 @@ impl RetireQueue {
         epochs.ask(newest);
     }
 
-    /// Where no writer has to change the index any more, readers are waited for. Whether that begins for
-    /// anything.
+    /// Begins the grace of readers where that of writers is over. Returns whether it began any.
     fn begin_graces_of_readers(&self, epochs: &Epochs) -> bool {
         let mut queue = lock(&self.0);
         let mut has_begun = false;
@@ -212,7 +209,8 @@ impl RetireQueue {
     }
 }
 
-/// Frees what nobody can be in; returns how many bytes. One thread at a time: the one that has the compactor.
+/// Frees what no session can reach any more; returns the bytes freed. Only the holder of the compactor calls
+/// this.
 pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -> u64 {
     let ready = viper.compaction.retired.take_passed(&viper.epochs);
     if ready.is_empty() {
@@ -239,12 +237,12 @@ pub(in crate::viper) fn free_passed(viper: &Viper, session: &mut ViperSession) -
     (blocks + pieces) * viper.space.geometry.block_bytes
 }
 
-/// Blocks that are to be free.
+/// Blocks whose graces are over.
 #[derive(Default)]
 struct Ready {
     /// With records.
     blocks: Vec<(u32, Info)>,
-    /// With pieces, and the lives that these were retired in.
+    /// Overflow blocks, and the lives in which they were retired.
     pieces: Vec<(u32, u32)>,
 }
 
@@ -257,7 +255,7 @@ fn sort_out(space: &Space, ready: &[Retired]) -> Ready {
         match *retired {
             Retired::Block(block, info) => blocks.push((block, info)),
             Retired::Piece(block, life) => pieces.push((block, life)),
-            // Damaged pieces stay lost until the pool is opened again; `check` names them.
+            // Damaged pieces stay unusable until the next open; `check` lists them.
             Retired::Chain(chain) => {
                 let found = space.reader().chain_blocks(&chain).unwrap_or_default();
                 pieces.extend(found.into_iter().filter_map(|block| {
@@ -270,7 +268,7 @@ fn sort_out(space: &Space, ready: &[Retired]) -> Ready {
     Ready { blocks, pieces }
 }
 
-/// Releases pieces that are still in the lives they were retired in. Returns how many.
+/// Frees pieces that are still in the lives in which they were retired. Returns how many.
 fn release_pieces(space: &Space, pieces: &[(u32, u32)], ordered: &Ordered) -> u64 {
     let mut count = 0;
     for &(block, life) in pieces {
@@ -287,8 +285,8 @@ fn release_pieces(space: &Space, pieces: &[(u32, u32)], ordered: &Ordered) -> u6
 mod tests {
     use super::*;
 
-    /// A writer marks a record, and compaction, which sees the mark, empties the block. A reader comes before
-    /// the writer has changed the index: it finds the record there.
+    /// A writer marks a record; compaction sees the mark and empties the block. A reader then finds the
+    /// record before the writer has changed the index.
     #[test]
     fn whoever_comes_before_a_writer_has_changed_the_index_is_waited_for() {
         let epochs = Epochs::new(2);
