@@ -17,8 +17,8 @@
 //! in this order:
 //! 1. List the blocks, and the fenced part of open ones, while compaction stands still. So the copy of a
 //!    record that moves later is not covered, and the original of one that moved before is.
-//! 2. Lock every stripe once. Afterwards, the writer of each covered record has published it, and has marked or
-//!    noted the record that it replaced.
+//! 2. Lock every stripe once. Afterwards, the writer of each covered record has published it, and has marked
+//!    or noted the record that it replaced.
 //! 3. Fence all marks. Now no covered batch is unfinished. The predecessor of a covered record is durably
 //!    marked dead, even if the predecessor is not covered.
 //! 4. Copy the segments of the index, each under its lock.

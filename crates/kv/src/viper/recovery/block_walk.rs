@@ -1,13 +1,12 @@
-//! Walking the records of one block, in the order they were written.
+//! Walking the records of one block, in the order in which they were written.
 //!
-//! One walk serves recovery, compaction, `check` and `inspect`, so they agree on what is a record. It works
-//! on a private copy of the block and trusts nothing that does not verify.
+//! Recovery, compaction, `check` and `inspect` use the same walk, so they agree on what a record is. The walk
+//! uses a private copy of the block and trusts only what verifies.
 //!
-//! # Torn tail or damage
-//! A sealed page must verify up to its tail. An open page is read up to the first record that does not
-//! verify: that may be the tail a crash tore, none of it acknowledged. It is damage if anything *later* in
-//! the block verifies and says that it is the first of its fence group, because then everything before it
-//! had been fenced.
+//! # Torn tail or damage A sealed page must verify up to its tail. An open page is read up to the first
+//! record that does not verify: a crash may have torn it, and nothing from there on was acknowledged. It is
+//! damage if a *later* record of the block verifies and says that it is the first of its fence group: then
+//! everything before it had been fenced.
 
 use crate::error::Error;
 use crate::error::corrupt;
@@ -19,7 +18,7 @@ use crate::viper::layout::{
 use crate::viper::record::{self, Record, Stamp};
 use everdram_pm::Secret;
 
-/// A record met on the way.
+/// A record that the walk visits.
 pub(in crate::viper) struct Visited<'a> {
     /// Byte offset in the pool.
     pub(in crate::viper) at: u64,
@@ -32,14 +31,14 @@ pub(in crate::viper) struct Visited<'a> {
     pub(in crate::viper) bytes: &'a [u8],
 }
 
-/// What the walk saw besides records.
+/// The results of the walk, besides records.
 #[derive(Default, Debug)]
 pub(in crate::viper) struct Walked {
     /// Pages without a tail word: (offset of the page, end of its last good record).
     pub(in crate::viper) open_pages: Vec<(u64, u32)>,
     /// Bytes of records.
     pub(in crate::viper) filled: u64,
-    /// Bytes of dead ones.
+    /// Bytes of dead records.
     pub(in crate::viper) dead: u64,
     /// Room that counts as garbage; see [`Pages::slack`].
     pub(in crate::viper) slack: u64,
@@ -47,7 +46,7 @@ pub(in crate::viper) struct Walked {
     last_begun: (u64, u64),
 }
 
-/// What a walk needs.
+/// The block to walk.
 pub(in crate::viper) struct BlockWalk<'a> {
     pub(in crate::viper) secret: &'a Secret,
     pub(in crate::viper) geometry: &'a Geometry,
@@ -62,7 +61,7 @@ impl BlockWalk<'_> {
     /// Visits the records of the block whose bytes are in `image`. `image` is scratch afterwards.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at the first damage; what `visit` returns.
+    /// [`Error::Corrupt`] at the first damage; any error of `visit`.
     pub(in crate::viper) fn run(
         &self,
         image: &mut [u8],
@@ -147,7 +146,7 @@ impl BlockWalk<'_> {
             walked.last_begun = (turn, at);
         }
         if tail == 0 {
-            // Bytes that a crash tore are cut off here, for good: nothing after them counts.
+            // This cuts off the bytes that a crash tore, for good: nothing after them counts.
             self.nothing_fenced_after(page_at, at, pages, bytes, torn)?;
             walked.open_pages.push((page_at, at as u32));
         } else if let Some(torn_at) = *torn
@@ -161,7 +160,7 @@ impl BlockWalk<'_> {
         Ok(())
     }
 
-    /// Verifies the page's header; the tail, 0 if open.
+    /// Verifies the page's header. Returns the tail, 0 if the page is open.
     fn header(&self, pages: &Pages, page: u64, page_at: u64, bytes: &[u8]) -> Result<u32, Error> {
         let secret = self.secret;
         let sound =
@@ -224,14 +223,14 @@ impl BlockWalk<'_> {
         word >> (place % MARKS_PER_WORD) & 1 == 1
     }
 
-    /// Whether the bytes at `at` could be a record that says it is the first of its group: cheap, unlike
+    /// Whether the bytes at `at` could be a record that says it is the first of its group. Cheaper than
     /// verifying it.
     fn claims_first(&self, at: u64, bytes: &[u8]) -> bool {
         let stamp_at = if self.kind.is_fixed() { at } else { at + 8 };
         Stamp::from_word(word_at(bytes, stamp_at as usize)).first
     }
 
-    /// Looks behind byte `at` of an open page for a record that proves damage before it.
+    /// Searches an open page after byte `at` for a record that proves damage before it.
     fn nothing_fenced_after(
         &self,
         page_at: u64,
@@ -244,7 +243,8 @@ impl BlockWalk<'_> {
             (Some(shape), true) => shape.slot_bytes(),
             _ => GRAIN,
         };
-        // In the page where the log ends, its own end is no evidence; in later pages everything is.
+        // In the page where the log ends, the record at its end proves nothing; in later pages, any record
+        // does.
         let mut look = if torn.is_some() { at } else { at + step };
         let torn_at = *torn.get_or_insert(page_at + at);
         while look + GRAIN <= pages.bytes {
@@ -263,7 +263,7 @@ impl BlockWalk<'_> {
     }
 }
 
-/// The bytes of a block.
+/// Copies the bytes of a block.
 pub(in crate::viper) fn copy_block(
     region: &everdram_pm::Region,
     at: u64,

@@ -1,10 +1,10 @@
-//! The way of recovered records into the index, while recovery has it to itself.
+//! Filling the index with recovered records, while recovery has it to itself.
 //!
-//! Threads read blocks in parallel, and the record they meet next belongs anywhere in the index. So each puts
-//! records aside by the first bits of their keys' hashes, in *rows*, and enters a whole row at once: its part
-//! of the index has one lock instead of one for every key and one for every segment, and its lines lie close
-//! together and are fetched side by side. A row's keys are not kept: only where the index has a record of the
-//! same tag is the key read again.
+//! Threads read blocks in parallel, and the records of a block belong anywhere in the index. So each thread
+//! collects records in *rows*, by the first bits of their keys' hashes, and enters a whole row at once. One
+//! lock covers the row's part of the index, instead of one for every key and segment. The part's lines lie
+//! close together and are fetched side by side. Rows do not keep keys: a thread reads a key again only if the
+//! index has a record of the same tag.
 
 use super::block_walk::{BlockWalk, copy_block};
 use crate::concurrency::epoch::Slot;
@@ -19,19 +19,19 @@ use everdram_pm::Ordered;
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 
-/// Records of a row. 64 rows are 256 KiB, a part of a processor's nearer caches.
+/// Records of a row. 64 rows are 256 KiB, which fits a processor's nearer caches.
 const ROW: usize = 128;
-/// Bits of a hash that choose a part, as far as the index is that deep.
+/// Bits of a hash that choose a part, if the index is that deep.
 const PART_BITS: u32 = 6;
 
-/// The parts of the index, each with a lock for whoever enters records there.
+/// The parts of the index, each with a lock for the thread that enters records.
 pub(in crate::viper) struct Parts {
     bits: u32,
     locks: Vec<Mutex<()>>,
 }
 
 impl Parts {
-    /// No segment of the index as it is now belongs to two of them.
+    /// No segment of the present index belongs to two parts.
     pub(in crate::viper) fn of(viper: &Viper) -> Parts {
         let bits = viper.index.depth_shared().min(PART_BITS);
         Parts {
@@ -82,7 +82,7 @@ impl<'a> IndexBuilder<'a> {
         })
     }
 
-    /// Takes a live record; its block is known as one that has records.
+    /// Takes a live record. Its block is in the block table already, as one with records.
     #[inline]
     pub(in crate::viper) fn add(
         &mut self,
@@ -101,8 +101,8 @@ impl<'a> IndexBuilder<'a> {
         }
     }
 
-    /// Enters what is left. Returns how many keys came into the index, and the records that lost to a newer
-    /// one of their key: offsets.
+    /// Enters the remaining records. Returns the number of keys that came into the index, and the offsets of
+    /// the losers.
     pub(in crate::viper) fn finish(mut self) -> Result<(u64, Vec<u64>), Error> {
         for part in 0..self.rows.len() {
             self.enter(part)?;
@@ -116,8 +116,8 @@ impl<'a> IndexBuilder<'a> {
             return Ok(());
         };
         let _held = parts.locks.get(part).map(Mutex::lock);
-        // One right after the other: a load that misses the page tables lets nothing past it for long, but
-        // loads that are close together miss together.
+        // In one loop: a load that misses the page tables blocks the others for long, but loads close
+        // together miss together.
         row.iter().for_each(|one| viper.index.prefetch(one.hash));
         for one in row.drain(..) {
             self.settle(&one)?;
@@ -150,8 +150,8 @@ impl<'a> IndexBuilder<'a> {
         Ok(())
     }
 
-    /// Puts a record in the place of an older one of its key, or behind a newer one. `false` if the key is
-    /// not there.
+    /// Replaces an older record of the key, or drops this one if a newer is there. `false` if the index does
+    /// not have the key.
     #[cold]
     fn compete(&mut self, one: &Waiting) -> Result<bool, Error> {
         let (viper, new) = (self.viper, location(one.at)?);
@@ -159,7 +159,7 @@ impl<'a> IndexBuilder<'a> {
         let record = reader.load(&mut reader.spot(one.at)?, &mut self.scratch)?;
         let mut buffer = Vec::new();
         let key = reader.key(&record, &self.scratch, &mut buffer)?.to_vec();
-        // Nobody else has the key's stripe: nobody else has the part.
+        // The lock of the part excludes other threads, so the key's stripe need not be taken.
         let found = look_up(viper, &self.slot, one.hash, &key, &mut self.scratch)?;
         let Some((old, _, record)) = found else {
             return Ok(false);
@@ -176,12 +176,12 @@ impl<'a> IndexBuilder<'a> {
     }
 }
 
-/// About how many records of these blocks will come into the index, by a look at some of them; 0 if they are
-/// few. What is wrong with a block is for the scan to say.
+/// An estimate, from a sample, of the records in these blocks that count; 0 for few blocks. The scan reports
+/// any damage.
 pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
-    /// Blocks that are looked at.
+    /// Blocks in the sample.
     const SAMPLE: usize = 256;
-    /// Those that must have records, so that they say something about the others.
+    /// Blocks of the sample that must have records, so that it says something about the others.
     const TELLING: usize = 16;
     if blocks.len() < 16 * SAMPLE {
         return 0;
@@ -190,7 +190,7 @@ pub(in crate::viper) fn records_in(viper: &Viper, blocks: &[u32]) -> u64 {
     let (mut records, mut telling) = (0, 0);
     let mut image = Vec::new();
     for turn in 0..SAMPLE {
-        // In the middle of each part: the first blocks of a pool are filled before others.
+        // From the middle of each part: the first blocks of a pool are filled before others.
         let middle = (2 * turn + 1) * blocks.len() / (2 * SAMPLE);
         let Some(&block) = blocks.get(middle) else {
             continue;
@@ -308,8 +308,8 @@ mod tests {
         assert_eq!(all.len() as u32, 2 * KEYS);
         viper.index.clear(&Ordered::when_found()).unwrap();
         let parts = Parts::of(&viper);
-        // One thread has the newer records of the even ones among all, and the older ones of the odd: rows of
-        // both meet.
+        // One thread gets the newer records of the even keys and the older ones of the odd, so rows of both
+        // meet.
         let enter = |which: usize| {
             let mut builder = IndexBuilder::new(&viper, &parts).unwrap();
             for &(hash, at, stamp) in all.iter().skip(which).step_by(2) {

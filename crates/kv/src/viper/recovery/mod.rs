@@ -1,20 +1,20 @@
 //! Recovery (section 4.7): from the pool's bytes to a running store. The only way a store starts.
 //!
-//! 0. If there is an index checkpoint, the index begins with it, and *the blocks* below are those that have
-//!    changed since (`checkpoint/load.rs`); what that leaves undone is done while the store is in use
-//!    (`checkpoint/verify.rs`).
-//! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index; of two
-//!    records of one key the higher stamp stays, the other is a *loser* (V1).
-//! 2. Live journals are applied (in a full pool step 5 comes before that, `recover_room.rs`): a batch that
-//!    crashed after its journal's fence is finished.
-//! 3. Dead records are tombstones: an index entry that is not newer than one is a loser, too.
+//! 0. A checkpoint of the index, if there is one, fills the index first. Then *the blocks* below are only
+//!    those that have changed since (`checkpoint/load.rs`). Verification reads the others while the store is
+//!    in use (`checkpoint/verify.rs`).
+//! 1. Threads share the blocks. Every record that verifies and is not marked dead goes into the index. Of two
+//!    records of one key the higher stamp stays; the other is a *loser* (V1).
+//! 2. Live journals are applied (in a full pool after step 5, see `room.rs`). This finishes a batch that
+//!    crashed after its journal's fence.
+//! 3. Dead records are tombstones: a record in the index that is not newer than one is a loser, too.
 //! 4. Losers are marked dead, fence, journals are marked dead, open pages are sealed at the end of their last
-//!    good record, fence. Only then does anybody get an answer (I7).
-//! 5. Overflow blocks that no live record reaches are free, unless some value cannot be read
+//!    good record, fence. Only then does the store answer (I7).
+//! 5. Overflow blocks that no live record reaches are freed, unless some value cannot be read
 //!    (`unreadable.rs`).
 //!
-//! Every step reads what a crash before it left and writes nothing that a repetition would not write again,
-//! so a crash during recovery needs nothing but recovery.
+//! Every step reads only what a crash before it left, and a repetition writes the same again. So a crash
+//! during recovery needs nothing but another recovery.
 
 pub(super) mod block_walk;
 pub(super) mod index_builder;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What recovery did, for statistics.
+/// The results of recovery, for statistics.
 #[derive(Default)]
 pub(super) struct Summary {
     micros: u64,
@@ -72,7 +72,7 @@ pub(super) fn recover(
     let word = viper.pool.region().load_word(ROOT_AT);
     let floor = match parse_floor_word(viper.pool.secret(), ROOT_AT, word) {
         Some(floor) => floor,
-        // The crash came before a new pool's first word.
+        // The crash came before the first word of a new pool.
         None if word == 0 && viper.space.blocks.total() == 0 => 0,
         None => salvage::floor(viper, corrupt(ROOT_AT, "the root word does not verify"))?,
     };
@@ -90,7 +90,7 @@ pub(super) fn recover(
         })?;
     }
     if let Some(floor) = higher_floor(&viper.space, &found, floor)? {
-        // A batch that removed everything crashed after its journal: with the floor in place, start over.
+        // A batch that clears the store crashed after its journal: raise the floor, and start over.
         raise_floor(viper, floor)?;
         forget_records(viper)?;
         (found, roles) = find_records(viper, options, None)?;
@@ -101,7 +101,7 @@ pub(super) fn recover(
     let mut buried = Vec::new();
     if !room::is_enough(&viper.space, &found)? {
         if roles.is_some() {
-            // Which pieces nobody reaches is known when all records are.
+            // Only a scan of all records shows which pieces are unreachable.
             viper.space.blocks.forget_free();
             forget_records(viper)?;
             (found, roles) = find_records(viper, options, None)?;
@@ -111,7 +111,7 @@ pub(super) fn recover(
     }
     let applied = apply_journals(viper, &mut session, &mut found);
     applied.or_else(|error| unreadable::unfinished(viper, error))?;
-    // Only after the journals, which name versions: what comes later must be newer than any of them.
+    // The journals come first, because they name versions too: later writes must be newer than any of them.
     let version = found.version_max.max(viper.floor.load(Ordering::Acquire));
     viper
         .stripes
@@ -125,7 +125,7 @@ pub(super) fn recover(
     clean_up(viper, &mut session, &mut found)?;
     assert!(
         found.losers.is_empty() && found.free.is_empty(),
-        "recovery has left something undone"
+        "recovery ends with unmarked losers or unlisted free blocks"
     );
     let reached = reached_pieces(viper, &session, &found)?;
     let stable = roles.map_or(Vec::new(), |roles| roles.stable());
@@ -135,7 +135,7 @@ pub(super) fn recover(
         .covers(&viper.space.blocks, stable.len());
     match stable.is_empty() {
         true => free_unreached(viper, &found, &reached),
-        // Records that were not read may lead to the rest.
+        // Records in the skipped blocks may lead to the other pieces.
         false => viper.verification.begin(stable, found.overflow, reached),
     }
     session.count_key(found.inserted as i64);
@@ -158,7 +158,7 @@ fn free_found(space: &Space, found: &mut Found) {
     space.blocks.add_free(free.into_iter());
 }
 
-/// Fills the index: from the checkpoint and the blocks that have changed since, or from all blocks.
+/// Fills the index: from the checkpoint and the changed blocks, or from all blocks.
 fn find_records(
     viper: &Arc<Viper>,
     options: &Options,
@@ -173,7 +173,7 @@ fn find_records(
         if !found.big_keys.settle(&mut found.losers) {
             return Ok((found, Some(roles)));
         }
-        // What shows that such a record has lost may be in a block that was not read.
+        // The record that proves such a record a loser may be in a block that was not read.
         forget_records(viper)?;
     }
     let _ordered = checkpoint::forget(viper);
@@ -185,7 +185,7 @@ fn find_records(
     Ok((found, None))
 }
 
-/// Empties the index: what is to be in it is found once more.
+/// Empties the index, before it is filled anew.
 fn forget_records(viper: &Viper) -> Result<(), Error> {
     viper
         .index
@@ -236,15 +236,15 @@ fn raise_floor(viper: &Viper, floor: u64) -> Result<(), Error> {
     let dirty = lane.store_word(ROOT_AT, word);
     let flushed = lane.flush(dirty);
     let _ = lane.fence(flushed);
-    // In every durability class: extents are durable at once, and a pool with blocks has a root word.
+    // In every durability class: extents are durable at once, and a pool with blocks must have a root word.
     viper.pool.sync()?;
     viper.floor.store(floor, Ordering::Release);
     Ok(())
 }
 
-/// Applies all live journals. Several may name one key, and they come in no order; so all puts come first, of
-/// which the highest version stays, and then all removals, which take what is older than they are. A removal
-/// leaves no record behind that could stop an older put.
+/// Applies all live journals. Several may name one key, in any order. So all puts come first, of which the
+/// highest version stays. Then all removals take the older records. The reverse order would be wrong: a
+/// removal leaves no record behind that could stop an older put.
 fn apply_journals(
     viper: &Viper,
     session: &mut ViperSession,
@@ -300,7 +300,7 @@ fn put_again(
         return Ok(());
     }
     let new = session.write(RecordKind::Value, key, value, expires_at_ms, version, 0)?;
-    // Readers of the index go to the region: nothing may be left in the open line.
+    // Readers of the index read the region, so the open line must be streamed first.
     let ordered = session.settle_and_fence();
     match current {
         Some((old, _)) => {
@@ -324,7 +324,7 @@ fn put_again(
     Ok(())
 }
 
-/// The stamp of what a removal with this version takes.
+/// The stamp of a removal with this version: at least that of any record it removes.
 pub(super) fn removal(version: u64) -> Stamp {
     Stamp {
         version,
@@ -345,8 +345,8 @@ fn mark_outdone_dead(
         let reader = viper.reader();
         let record = reader.load(&mut reader.spot(at)?, &mut scratch)?;
         let mut buffer = Vec::new();
-        // A long key lay in pieces that are gone with the value; nothing older of it can be left, because
-        // pieces are let go only after the older copies' marks were fenced.
+        // A long key lay in pieces that are gone with the value. No older record of it is left, because
+        // pieces are freed only after the marks of older copies were fenced.
         let Ok(key) = reader.key(&record, &scratch, &mut buffer) else {
             continue;
         };
@@ -356,7 +356,7 @@ fn mark_outdone_dead(
     Ok(())
 }
 
-/// Takes `key` out of the index if its record is not newer than `stamp`.
+/// Removes `key` from the index if its record is not newer than `stamp`.
 pub(super) fn mark_removed_dead(
     viper: &Viper,
     session: &ViperSession,
@@ -380,7 +380,7 @@ pub(super) fn mark_removed_dead(
 
 // ---- steps 4 and 5: clean up --------------------------------------------------------------------------
 
-/// An `Old` that only marking needs.
+/// An [`Old`] that serves only for marking.
 pub(super) fn at_old(space: &Space, at: u64) -> Result<Old, Error> {
     let reader = space.reader();
     let mut scratch = Vec::new();
@@ -398,7 +398,7 @@ pub(super) fn at_old(space: &Space, at: u64) -> Result<Old, Error> {
     })
 }
 
-/// Marks what has lost, and forgets it.
+/// Marks the losers dead, and empties their list.
 pub(super) fn mark_losers(
     space: &Space,
     session: &mut ViperSession,
@@ -424,11 +424,11 @@ fn clean_up(viper: &Viper, session: &mut ViperSession, found: &mut Found) -> Res
         session.mark(&old)?;
         session.count_garbage(&old);
     }
-    // Later pages first: a record in one of them does not count because the page before is open, and it must
-    // not begin to count if a crash comes while they are sealed.
+    // Later pages come first: a record in one does not count, because an earlier page is open. Without this
+    // order, a crash between the seals could make it count.
     seal_pages(viper, session, &found.later_pages);
     let _ordered = session.settle_and_fence();
-    // Fenced when the session of recovery ends. A crash that loses them finds the pages as they were.
+    // The end of recovery's session fences these. A crash that loses them leaves the pages as they were.
     seal_pages(viper, session, &found.last_pages);
     Ok(())
 }
@@ -442,7 +442,7 @@ fn seal_pages(viper: &Viper, session: &mut ViperSession, pages: &[(u64, u32, u32
     }
 }
 
-/// Overflow blocks that a current record leads to, of those that were read.
+/// Overflow blocks to which a current record leads, among the records that were read.
 pub(super) fn reached_pieces(
     viper: &Viper,
     session: &ViperSession,
@@ -465,7 +465,7 @@ pub(super) fn reached_pieces(
             {
                 entry.set_filled((chain.bytes / u64::from(chain.pieces.max(1))) as u32);
             }
-            // Whoever of the two is overwritten first would take the other's value with it, or its key.
+            // If one of the two were overwritten, the other would lose its value, or its key.
             if !reached.insert(block) {
                 viper.tolerate(corrupt(at, "two values share a piece"))?;
             }
@@ -496,7 +496,7 @@ fn is_current(
     scratch: &[u8],
 ) -> Result<bool, Error> {
     let mut buffer = Vec::new();
-    // A loser's pieces may be gone, and with them the end of a long key: then it is not current.
+    // A loser's pieces may be gone, and with them the end of a long key. Then the record is not current.
     let Ok(key) = viper.reader().key(record, scratch, &mut buffer) else {
         return Ok(false);
     };

@@ -1,12 +1,13 @@
 //! Room for the batches that recovery finishes.
 //!
-//! A batch puts blocks aside before its journal is there, so that it can be finished. Recovery has the same
-//! blocks, but some of them look as if they were in use: pieces of values that a free list knew to be free,
-//! and what the batch itself had written when the crash came. As a rule nobody reaches them and they are
-//! freed last (step 5). In a full pool they are freed first; and because what has lost may lead to such
-//! pieces, it is marked before that. So are journals of batches that are finished, but whose marks the crash
-//! took: what shows that a key which one of them puts is gone again may be a dead record, whose own key lies
-//! in such pieces.
+//! A batch reserves blocks before it writes its journal, so that it can be finished. Recovery has the same
+//! blocks, but some look used: pieces of values that a free list knew to be free, and what the batch itself
+//! had written. Usually such pieces are unreachable, and recovery frees them last (step 5). In a full pool it
+//! frees them first.
+//!
+//! Losers may lead to such pieces, so recovery marks them dead before that. It also marks the journals of
+//! finished batches whose marks the crash lost. Without this, recovery could put a removed key again: the
+//! dead record that proves the removal may have its own key in such pieces.
 
 use super::scan::Found;
 use super::{
@@ -22,10 +23,10 @@ use crate::viper::session::ViperSession;
 use crate::viper::space::Space;
 use std::collections::HashMap;
 
-/// Whether there is room for what the journals put; the pool grows for it if it can.
+/// Whether the puts of the journals fit; the pool grows for them if it can.
 ///
 /// # Errors
-/// Damage; what keeps the pool from growing, but for a lack of room.
+/// Damage, or an error of growth other than a lack of room.
 pub(in crate::viper) fn is_enough(space: &Space, found: &Found) -> Result<bool, Error> {
     let mut puts = Vec::new();
     for &at in &found.journals {
@@ -52,9 +53,8 @@ pub(in crate::viper) fn is_enough(space: &Space, found: &Found) -> Result<bool, 
     }
 }
 
-/// Frees what nobody reaches, the journals included. All blocks have been read. Returns what is still to be
-/// buried when the journals are applied: removed keys that lie in pieces, which may be used for something
-/// else by then.
+/// Frees the unreachable pieces. All blocks must have been read. Returns the removals to repeat after the
+/// journals are applied: their keys lie in pieces, which may be reused by then.
 ///
 /// # Errors
 /// Damage.
@@ -79,8 +79,8 @@ pub(in crate::viper) fn free_first(
     Ok(buried)
 }
 
-/// Marks the journals of finished batches, for good, and forgets them: all that one puts has a record, alive
-/// or dead, that is as new. Returns what they remove.
+/// Marks the journals of finished batches dead, durably, and forgets them. In a finished batch, each put has
+/// a record, alive or dead, that is as new. Returns the removals of these batches.
 fn mark_finished(
     viper: &Viper,
     session: &mut ViperSession,
@@ -130,7 +130,7 @@ fn mark_finished(
     Ok(removed)
 }
 
-/// The newest version of each key that a dead record shows.
+/// The newest version of each key among dead records.
 fn newest_dead(space: &Space, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Error> {
     let (mut newest, mut scratch) = (HashMap::new(), Vec::new());
     for &at in &found.dead {
@@ -145,7 +145,7 @@ fn newest_dead(space: &Space, found: &Found) -> Result<HashMap<Vec<u8>, u64>, Er
     Ok(newest)
 }
 
-/// The keys of dead records that lie in pieces, as far as they are there.
+/// The keys in pieces of dead records, as far as they can be read.
 fn long_keys(space: &Space, found: &Found) -> Result<Vec<(Vec<u8>, Stamp)>, Error> {
     let (mut keys, mut scratch) = (Vec::new(), Vec::new());
     for &at in &found.dead {

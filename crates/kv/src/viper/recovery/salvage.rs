@@ -1,18 +1,17 @@
-//! Salvage: reading blocks that are damaged, as far as they can be read.
+//! Salvage: reading damaged blocks as far as possible.
 //!
-//! Checks are keyed by place and life of the block, so whatever verifies is a real record, however it was
-//! come upon. Behind a record that does not verify, whose length cannot be trusted, the next place that
-//! verifies is looked for. Words of page headers that do not verify are mended: by their own check if one
-//! byte is wrong, otherwise by what else there is; a store that is salvaged has its image in private memory,
-//! where mended words are stored for whoever looks next.
+//! Checks are keyed by place and life of the block, so any bytes that verify are a real record, however they
+//! were found. The length of a record that does not verify cannot be trusted, so salvage searches for the
+//! next place that verifies. It mends words of page headers: by their own check if one byte is wrong,
+//! otherwise from other words. A salvaged store has its image in private memory, so it stores the mended
+//! words there for later readers.
 //!
 //! Invariants:
-//! - Nothing is taken that does not verify. What is skipped is noted, with the key that the bytes seem to
-//!   hold.
-//! - A mark that cannot be read marks nothing: its record counts as live, and loses to a newer one as any
+//! - Salvage takes only what verifies. It notes what it skips, with the key that the bytes seem to hold.
+//! - A mark that cannot be read marks nothing: its record counts as live, and loses to a newer one like any
 //!   other.
-//! - Behind the last place that is known to have been fenced in a block, a record that does not verify is a
-//!   torn end, as it is to recovery.
+//! - After the last place in a block that is known to be fenced, a record that does not verify is a torn end,
+//!   as in recovery.
 
 use super::block_walk::{BlockWalk, Visited, Walked, copy_block};
 use crate::engine::damage::{Damage, Doubt};
@@ -28,11 +27,11 @@ use crate::viper::layout::{
 use crate::viper::read::chain_of;
 use crate::viper::record::{self, Record, RecordKind};
 
-/// What is noted: a finding, and the key whose state is in doubt for it.
+/// A finding, and the key whose state it puts in doubt.
 pub(in crate::viper) struct Flaw {
     pub(in crate::viper) finding: Finding,
     pub(in crate::viper) doubt: Option<(Vec<u8>, Doubt)>,
-    /// Of that key there is only the beginning; it has so many bytes.
+    /// Only the beginning of that key is known; it has this many bytes.
     key_bytes: Option<u64>,
 }
 
@@ -59,7 +58,7 @@ impl Flaw {
     }
 }
 
-/// Takes flaws as they are met.
+/// Takes the flaws.
 type Note<'a> = &'a mut dyn FnMut(Flaw);
 /// Takes records.
 type Visit<'a> = &'a mut dyn FnMut(Visited<'_>) -> Result<(), Error>;
@@ -76,7 +75,7 @@ impl Damage {
 }
 
 impl Viper {
-    /// Goes on behind damage if the pool is being salvaged.
+    /// Continues after damage if the pool is being salvaged.
     ///
     /// # Errors
     /// The error itself otherwise.
@@ -88,7 +87,7 @@ impl Viper {
     }
 }
 
-/// The word with one byte changed that verifies, if there is exactly one.
+/// The word that verifies after a change of one byte, if there is exactly one.
 fn mend(word: u64, verifies: impl Fn(u64) -> bool) -> Option<u64> {
     let bytes = (0..8).flat_map(|byte| (1..256_u64).map(move |flip| flip << (8 * byte)));
     let mut mended = bytes.map(|flip| word ^ flip).filter(|word| verifies(*word));
@@ -96,8 +95,7 @@ fn mend(word: u64, verifies: impl Fn(u64) -> bool) -> Option<u64> {
     mended.next().is_none().then_some(first)
 }
 
-/// The version up to which everything was removed, of a pool whose root word does not verify: as its
-/// checkpoint of the index knows it, if there is one.
+/// The floor of a pool whose root word does not verify: from its checkpoint of the index, if there is one.
 pub(in crate::viper) fn floor(viper: &Viper, error: Error) -> Result<u64, Error> {
     let (Some(damage), Error::Corrupt { offset, what, .. }) = (&viper.damage, &error) else {
         return Err(error);
@@ -114,11 +112,11 @@ pub(in crate::viper) fn floor(viper: &Viper, error: Error) -> Result<u64, Error>
     Ok(floor.unwrap_or(0))
 }
 
-/// Kind and life of a block whose page word is in doubt, for the reason in `error`; its word is mended.
-/// `None`: nothing says what the block was, and it is skipped.
+/// Kind and life of a block whose page word is damaged, as `error` says; mends the word. `None`: no other
+/// word says what the block was, and it is skipped.
 ///
 /// # Errors
-/// The one given, unless the pool is being salvaged.
+/// The given one, unless the pool is being salvaged.
 pub(in crate::viper) fn life(
     viper: &Viper,
     block: u32,
@@ -158,8 +156,8 @@ pub(in crate::viper) fn life(
     Ok(Some((kind, epoch)))
 }
 
-/// Notes a block that looks as if it had never been used, and is not empty. Writes that a kill interrupted
-/// leave such blocks, and so does a sector of zeros at the start of one that was in use.
+/// Notes a block that looks never claimed, but is not empty. A kill in the middle of writes leaves such a
+/// block; so does a zeroed sector at the start of one that was in use.
 pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
     let Some(damage) = &viper.damage else {
         return;
@@ -170,7 +168,7 @@ pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
     copy_block(viper.pool.region(), at, bytes, &mut image);
     let pages = viper.space.geometry.pages_of(Kind::Variable);
     let mut pages = image.chunks(pages.bytes as usize);
-    // What is in a header, a claim that was interrupted has left.
+    // An interrupted claim may have left bytes in a header.
     let is_empty = |page: &[u8]| page.iter().skip(64).all(|byte| *byte == 0);
     if !pages.all(is_empty) {
         let what = "it looks as if it had never been used, and has data in it: what an interrupted write left, or what was \
@@ -179,7 +177,7 @@ pub(in crate::viper) fn doubt_unused(viper: &Viper, block: u32) {
     }
 }
 
-/// What a block is, by its other words.
+/// Kind and life of a block, from its other words.
 fn life_by_others(viper: &Viper, at: u64) -> Option<(Kind, u32)> {
     let (secret, region) = (viper.pool.secret(), viper.pool.region());
     let pages = viper.space.geometry.pages_of(Kind::Variable);
@@ -190,17 +188,17 @@ fn life_by_others(viper: &Viper, at: u64) -> Option<(Kind, u32)> {
     });
     let of_pages = words
         .filter(|(kind, _)| matches!(kind, Kind::Variable | Kind::Fixed | Kind::FixedEdited))
-        // Pages that are left of an earlier life have a smaller number.
+        // Pages left from an earlier life have a smaller number.
         .max_by_key(|(_, epoch)| *epoch)
-        // Nor do they say anything if another life was begun behind them.
+        // They prove nothing if a later life was begun in the block.
         .filter(|(_, epoch)| begun_epoch(secret, at, *epoch, tail) == *epoch);
     of_pages.or_else(|| life_by_content(viper, at, tail))
 }
 
-/// What a block of one page is: of that there is only its tail word, which has half of the life's number, and
-/// what verifies.
+/// Kind and life of a block of one page. Its tail word has only half of the life's number, so the life is the
+/// one in which the content verifies.
 fn life_by_content(viper: &Viper, at: u64, tail: u64) -> Option<(Kind, u32)> {
-    /// Lives that are tried.
+    /// Lives to try.
     const LIVES: u32 = 16 << 16;
     let (secret, geometry) = (viper.pool.secret(), &viper.space.geometry);
     let low = u32::from((tail >> 24) as u16);
@@ -229,16 +227,16 @@ fn life_by_content(viper: &Viper, at: u64, tail: u64) -> Option<(Kind, u32)> {
     record.map(|_| (Kind::Large, epoch))
 }
 
-/// Stores into the private memory of a pool that is looked at.
+/// Stores into the private memory of a read-only pool.
 fn store(viper: &Viper, at: u64, word: u64) {
     let _stays_here = viper.pool.lane().store_word(at, word);
 }
 
-/// As [`BlockWalk::run`], of a pool that is being salvaged: damage is noted. The block's bytes are in
-/// `image`.
+/// As [`BlockWalk::run`], for a pool that is being salvaged: damage is noted. `image` holds the block's
+/// bytes.
 ///
 /// # Errors
-/// What `visit` returns.
+/// Any error of `visit`.
 pub(in crate::viper) fn walk(
     viper: &Viper,
     damage: &Damage,
@@ -257,11 +255,11 @@ pub(in crate::viper) fn walk(
     Ok(walked)
 }
 
-/// As [`BlockWalk::run`], of a block that may be damaged anywhere. Also returns the words that were mended in
-/// `image`, and where they are in the pool.
+/// As [`BlockWalk::run`], for a block that may be damaged anywhere. Also returns the words that were mended
+/// in `image`, with their offsets in the pool.
 ///
 /// # Errors
-/// What `visit` returns.
+/// Any error of `visit`.
 pub(in crate::viper) fn walk_damaged(
     walk: &BlockWalk<'_>,
     image: &mut [u8],
@@ -286,7 +284,7 @@ pub(in crate::viper) fn walk_damaged(
         page.mend_words(&mut mended, note);
         surveys.push(page.survey(&mut mended, note));
     }
-    // Up to here, and in this page, everything had been fenced.
+    // Everything before this place had been fenced.
     let fenced = surveys.iter().enumerate().rev();
     let fenced = fenced
         .filter_map(|(turn, survey)| Some((turn, survey.fenced_up_to?)))
@@ -342,7 +340,7 @@ pub(in crate::viper) fn walk_damaged(
     Ok((walked, mended))
 }
 
-/// A record of a page, or bytes between records that are none.
+/// A record of a page, or bytes between records.
 struct Part {
     /// First byte, in the page.
     at: u64,
@@ -354,11 +352,11 @@ struct Survey {
     parts: Vec<Part>,
     /// The page has no tail.
     is_open: bool,
-    /// Everything in front of this byte, in the page and in those before it, had been fenced.
+    /// Everything before this byte, in this page and earlier ones, had been fenced.
     fenced_up_to: Option<u64>,
 }
 
-/// A page, its bytes as they were read.
+/// A page and its bytes.
 struct Page<'a> {
     walk: &'a BlockWalk<'a>,
     pages: &'a Pages,
@@ -380,7 +378,7 @@ impl Page<'_> {
         }
     }
 
-    /// Makes page word and mark words verify.
+    /// Makes the page word and mark words verify.
     fn mend_words(&mut self, mended: &mut Vec<(u64, u64)>, note: Note<'_>) {
         let (secret, at) = (self.walk.secret, self.at);
         let (kind, epoch) = (self.walk.kind, self.walk.epoch);
@@ -409,7 +407,7 @@ impl Page<'_> {
         }
     }
 
-    /// Finds what verifies, up to the tail or, without one, anywhere in the page.
+    /// Finds the records that verify, up to the tail or, without one, in the whole page.
     fn survey(&mut self, mended: &mut Vec<(u64, u64)>, note: Note<'_>) -> Survey {
         let (secret, epoch, at) = (self.walk.secret, self.walk.epoch, self.at);
         let is_tail = |word| {
@@ -431,7 +429,7 @@ impl Page<'_> {
         };
         let mut parts = self.parts(end);
         if known.is_none() {
-            // Nothing says where it ended: behind the last record that verifies.
+            // The end is unknown; assume the last record that verifies.
             while parts.last().is_some_and(|part| part.record.is_none()) {
                 parts.pop();
             }
@@ -455,7 +453,7 @@ impl Page<'_> {
         let mut firsts = firsts.filter(|part| part.record.is_some_and(|one| one.stamp.first));
         let fenced_up_to = match end {
             0 => firsts.next().map(|part| part.at),
-            // Finished, but for nothing in it.
+            // A finished page without records proves nothing.
             end => (end > self.pages.header).then_some(end),
         };
         Survey {
@@ -465,14 +463,13 @@ impl Page<'_> {
         }
     }
 
-    /// Records and what is between them, up to byte `end`.
+    /// The records up to byte `end`, and the bytes between them.
     fn parts(&mut self, end: u64) -> Vec<Part> {
         let step = match (&self.walk.geometry.fixed, self.walk.kind.is_fixed()) {
             (Some(shape), true) => shape.slot_bytes(),
             _ => GRAIN,
         };
-        // What may be read to look for records: bytes of a damaged pool can look like long ones at every
-        // place.
+        // Bytes to read in search of records: in a damaged pool, any place may look like a long record.
         let mut budget = 64 * self.pages.bytes;
         let mut parts: Vec<Part> = Vec::new();
         let mut at = self.pages.header;
@@ -506,7 +503,7 @@ impl Page<'_> {
         parts
     }
 
-    /// What the bytes at `at` say they are, which may be wrong.
+    /// The record that the bytes at `at` claim to be.
     fn claimed(&self, at: u64, end: u64) -> Option<Record> {
         let rest = self.bytes.get(at as usize..end as usize)?;
         match (&self.walk.geometry.fixed, self.walk.kind.is_fixed()) {
@@ -526,7 +523,7 @@ impl Page<'_> {
         word >> (place % MARKS_PER_WORD) & 1 == 1
     }
 
-    /// Notes bytes that are no records, as the records that they say they are.
+    /// Notes bytes that do not verify, as the records that they claim to be.
     fn skip(&mut self, part: &Part, note: Note<'_>) {
         let end = part.at + part.length;
         let mut at = part.at;
@@ -546,7 +543,7 @@ impl Page<'_> {
         }
     }
 
-    /// What to note of a record that does not verify.
+    /// The flaw of a record that does not verify.
     fn skipped(&mut self, at: u64, record: &Record) -> Flaw {
         let bytes = u64::from(record.bytes);
         if self.is_dead(at) {
@@ -583,7 +580,7 @@ impl Page<'_> {
         flaw
     }
 
-    /// A slot's check is in two halves, and one is the key's.
+    /// Whether the key of a slot verifies. A slot's check has two halves, and one covers the key.
     fn is_key_sound(&mut self, at: u64, record: &Record) -> bool {
         let walk = self.walk;
         let (Some(shape), true) = (&walk.geometry.fixed, walk.kind.is_fixed()) else {

@@ -20,15 +20,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// No pool gets beyond this version in a thousand years; one that says so was forged.
+/// No pool reaches this version in a thousand years; a greater one was forged.
 pub(in crate::viper) const VERSION_SOUND: u64 = VERSION_MAX / 2;
 
-/// What the threads found.
+/// The results of the threads.
 #[derive(Default)]
 pub(in crate::viper) struct Found {
     /// Unmarked records that do not count: offsets.
     pub(in crate::viper) losers: Vec<u64>,
-    /// How many of them were marked dead.
+    /// How many losers were marked dead.
     pub(in crate::viper) marked: u64,
     /// Records marked dead: offsets.
     pub(in crate::viper) dead: Vec<u64>,
@@ -38,7 +38,7 @@ pub(in crate::viper) struct Found {
     pub(in crate::viper) chained: Vec<u64>,
     /// The first open page of each block, where its log of records ends: (offset, end, epoch).
     pub(in crate::viper) last_pages: Vec<(u64, u32, u32)>,
-    /// Open pages behind those, where nothing counts.
+    /// Open pages after those, where no record counts.
     pub(in crate::viper) later_pages: Vec<(u64, u32, u32)>,
     pub(in crate::viper) free: Vec<(u32, u32)>,
     pub(in crate::viper) overflow: Vec<(u32, u32)>,
@@ -63,12 +63,12 @@ impl Found {
     }
 }
 
-/// Threads that a store is recovered with.
+/// Threads that recover a store.
 pub(in crate::viper) fn threads(options: &Options) -> usize {
     options.recoverers().min(options.sessions_max)
 }
 
-/// Puts the records of every block into the index, in parallel; with `roles`, of those that have changed.
+/// Puts the records of every block into the index, in parallel; with `roles`, only of the blocks to be read.
 pub(in crate::viper) fn scan_all(
     viper: &Arc<Viper>,
     options: &Options,
@@ -78,8 +78,7 @@ pub(in crate::viper) fn scan_all(
     let blocks: Vec<u32> = viper.space.blocks.all().filter(is_read).collect();
     let threads = threads(options).min(blocks.len() / 64 + 1);
     if roles.is_none() {
-        // Without the room the index grows as records come. If there is no memory for that either, it will be
-        // said then.
+        // Without this room the index grows as records come, and reports then if memory is short.
         let _ = viper.index.make_room(records_in(viper, &blocks));
     }
     let next = AtomicUsize::new(0);
@@ -103,7 +102,7 @@ pub(in crate::viper) fn scan_all(
     let work = || match scan() {
         Ok(found) => all.lock().merge(found),
         Err(error) => {
-            // One is enough; the other threads stop at their next block.
+            // The first error is kept; the other threads stop at their next share.
             next.store(blocks.len(), Ordering::Relaxed);
             failure.lock().get_or_insert(error);
         }
@@ -154,8 +153,9 @@ fn scan_share(
     Ok(scan.found)
 }
 
-/// Makes durable what recovery relies on: a killed process leaves what only caches have. A record that is
-/// shown, or a mark that lets compaction drop the newer record, must not go with the power later.
+/// Makes the bytes that recovery reads durable, because a killed process leaves stores in caches. Without
+/// this, a power loss could take back a record that was shown, or a mark for which compaction dropped a newer
+/// record.
 fn certain(viper: &Viper) -> ReadFlusher {
     let mut certain = ReadFlusher::new(viper.pool.lane());
     certain.keep(ROOT_AT, 8);
@@ -167,12 +167,12 @@ struct Scan<'a> {
     viper: &'a Viper,
     builder: IndexBuilder<'a>,
     found: Found,
-    /// What the checkpoint says that the index has begun with.
+    /// The roles of blocks, if the index began with a checkpoint.
     roles: Option<&'a Roles>,
     certain: Option<ReadFlusher>,
 }
 
-/// Lives back from the last one of any hollow block in which one that was claimed again may be.
+/// How far below the bound of hollow blocks the life may be that the tail of a claimed-again one names.
 const HOLLOW_LIVES: u32 = 0xfffe;
 
 impl Scan<'_> {
@@ -188,8 +188,8 @@ impl Scan<'_> {
         let lives = viper.space.blocks.hollow.lives();
         let before = lives.saturating_sub(HOLLOW_LIVES);
         let (kind, epoch) = match word {
-            // Never claimed, or hollow; or claimed after that, and the crash kept the header but not the page
-            // word.
+            // Never claimed, or hollow. Or it was claimed afterwards, and the crash kept the header but not
+            // the page word.
             0 if tail == 0 || begun_epoch(secret, at, before, tail) != before => {
                 salvage::doubt_unused(viper, block);
                 (Kind::Free, lives)
@@ -206,7 +206,7 @@ impl Scan<'_> {
             },
         };
         if let Some(certain) = &mut self.certain {
-            // Of a free block only its first line says anything.
+            // A free block has only the words of its first line.
             let bytes = match kind {
                 Kind::Free => 16,
                 _ => viper.space.geometry.block_bytes,
@@ -228,8 +228,8 @@ impl Scan<'_> {
                     .push((block, begun_epoch(secret, at, epoch, tail)));
             }
             Kind::Overflow => {
-                // If nothing reaches it, it may have begun another life already. Its pieces say themselves of
-                // which life they are.
+                // An unreachable block may have begun another life already. The pieces themselves say in
+                // which life they were written.
                 let begun = begun_epoch(secret, at, epoch, tail);
                 entry.set(Info {
                     state: State::Overflow,
@@ -243,9 +243,9 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// A finished page of a later life shows that the page word of a block was durable once, so that a block
-    /// which looks free lost it (a zeroed sector, say). The page that such a life fills first is looked at,
-    /// or the second one if the first is the damaged one.
+    /// Detects a block that looks free because it lost its page word (to a zeroed sector, say). A finished
+    /// page of a later life proves that the page word was durable once. The check reads the page that such a
+    /// life fills first, or the second one if the first is the damaged one.
     fn really_free(&self, block: u32, at: u64, epoch: u32) -> Result<(), Error> {
         let viper = self.viper;
         let (secret, region) = (viper.pool.secret(), viper.pool.region());
@@ -281,7 +281,7 @@ impl Scan<'_> {
         let Some(entry) = viper.space.blocks.get(block) else {
             return Ok(());
         };
-        // Set before any of its records is in the index: others resolve locations through it.
+        // Set before its records enter the index, because other threads resolve locations through it.
         entry.set(Info {
             state: State::Sealed,
             kind,
@@ -323,7 +323,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Takes a record of a block of which the checkpoint covers so many bytes.
+    /// Takes a record of a block whose first `covered` bytes the checkpoint covers.
     fn record(&mut self, visited: &Visited<'_>, covered: u64) -> Result<(), Error> {
         let version = visited.record.stamp.version;
         if version > VERSION_SOUND {
@@ -331,13 +331,13 @@ impl Scan<'_> {
         }
         self.found.version_max = self.found.version_max.max(version);
         if visited.record.kind.is_journal() {
-            // After a clean shutdown all are dead, also those whose marks had to be mended.
+            // After a clean shutdown all are dead, even those whose marks had to be mended.
             let is_over = self.viper.damage.is_some() && self.viper.pool.was_clean();
             if !visited.dead && !is_over {
                 self.found.journals.push(visited.at);
             }
         } else if version <= self.viper.floor.load(Ordering::Acquire) {
-            // Removed with everything else.
+            // A clear removed it.
             if let Some(entry) = self
                 .viper
                 .space
@@ -351,7 +351,7 @@ impl Scan<'_> {
             self.found.big_keys.meet(visited);
             self.found.dead.push(visited.at);
         } else if visited.position < covered && !self.counts(visited.at) {
-            // Whatever took its place may be in a block that nobody reads now.
+            // The record that replaced it may be in a block that recovery skips.
             self.found.losers.push(visited.at);
         } else {
             self.found.big_keys.meet(visited);
@@ -360,7 +360,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Whether a record counts that the checkpoint covers.
+    /// Whether a covered record counts.
     fn counts(&self, at: u64) -> bool {
         self.roles.is_some_and(|roles| roles.counts(at))
     }

@@ -1,13 +1,13 @@
-//! Records that verify and cannot be read: the pieces of their values, or of their keys, do not.
+//! Records that verify, but whose values or keys lie in pieces that do not.
 //!
-//! Such damage concerns one key, and keeps nothing else from being used:
+//! Such damage concerns one key, and the rest of the store stays usable:
 //!
-//! * A record whose *value* cannot be read stays in the index. Reads of its key are errors, and it can be
-//!   replaced and removed. As long as it is there, overflow blocks that no record was seen to lead to may be
-//!   the rest of its value, and are not freed.
-//! * A record whose *key* lies in pieces and cannot be read has lost, if there is another one of the same
-//!   chain with more moves: a chain belongs to one version of one key, so that is the copy which compaction
-//!   made of it. It is marked dead. Without such a copy it may be all there is of some key, and is damage.
+//! * A record whose *value* cannot be read stays in the index. Reads of its key are errors; it can be
+//!   replaced and removed. While it is there, overflow blocks without a known record are not freed: they may
+//!   be the rest of its value.
+//! * A record whose *key* cannot be read is a loser if another record of the same chain has more moves. A
+//!   chain belongs to one version of one key, so that record is compaction's copy; this one is marked dead.
+//!   Without such a copy it may be the only record of some key, and is damage.
 
 use super::block_walk::Visited;
 use crate::engine::damage::Doubt;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(in crate::viper) struct Unreadable(AtomicBool);
 
 impl Unreadable {
-    /// There is such a value: no overflow block may be freed for want of a record.
+    /// Notes such a value: from now on, no overflow block is freed because no record reaches it.
     pub(in crate::viper) fn note(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -41,13 +41,13 @@ impl Unreadable {
 struct Unread {
     at: u64,
     chain: Chain,
-    /// How the key begins.
+    /// The beginning of the key.
     beginning: Vec<u8>,
     stamp: Stamp,
     error: Error,
 }
 
-/// Records with keys in pieces, as they are met.
+/// Records with keys in pieces.
 #[derive(Default)]
 pub(in crate::viper) struct BigKeys {
     /// The newest copy of each chain's record, dead or not.
@@ -56,7 +56,7 @@ pub(in crate::viper) struct BigKeys {
 }
 
 impl BigKeys {
-    /// Takes note of a record that counts, dead or not.
+    /// Notes a record that counts, dead or not.
     pub(in crate::viper) fn meet(&mut self, visited: &Visited<'_>) {
         if visited.record.kind != RecordKind::BigKey {
             return;
@@ -68,10 +68,10 @@ impl BigKeys {
         }
     }
 
-    /// Puts a live record aside whose key could not be read.
+    /// Sets a live record aside whose key could not be read.
     ///
     /// # Errors
-    /// The one given, if that is not what is wrong.
+    /// The given one, if it has another cause.
     pub(in crate::viper) fn put_aside(
         &mut self,
         visited: &Visited<'_>,
@@ -100,7 +100,7 @@ impl BigKeys {
         self.unread.extend(other.unread);
     }
 
-    /// Sorts the records that were put aside: those that have lost go to `losers`. `true`: there are others.
+    /// Sorts the records that were set aside: losers go to `losers`. Returns whether others remain.
     pub(in crate::viper) fn settle(&mut self, losers: &mut Vec<u64>) -> bool {
         let newest = &self.newest;
         self.unread.retain(|unread| {
@@ -115,7 +115,7 @@ impl BigKeys {
         !self.unread.is_empty()
     }
 
-    /// Refuses what is left; a pool that is salvaged goes on without.
+    /// Refuses the remaining records; a salvage notes them and continues without.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -146,11 +146,11 @@ impl BigKeys {
     }
 }
 
-/// Appends the overflow blocks of a current record's value, as far as they can be read: its key may lie in
-/// the first of them. `None`: that is not all of them, which concerns that key alone.
+/// Appends the overflow blocks of a current record's value, as far as they can be read: the value's first
+/// blocks may hold its key. `None`: some cannot be read, which concerns that key alone.
 ///
 /// # Errors
-/// What is no damage.
+/// Any error that is not damage.
 pub(in crate::viper) fn blocks_of(
     viper: &Viper,
     session: &ViperSession,
@@ -159,7 +159,7 @@ pub(in crate::viper) fn blocks_of(
     blocks: &mut Vec<u32>,
 ) -> Result<Option<Chain>, Error> {
     let reader = viper.reader();
-    // Who salvages says beforehand which values cannot be read; otherwise their reader learns of it.
+    // A salvage reports unreadable values in advance; otherwise their readers get the error.
     let read = |chain: &Chain| match viper.damage {
         Some(_) => read_all(&viper.space, session, chain),
         None => Ok(()),
@@ -202,7 +202,7 @@ fn read_all(space: &Space, session: &ViperSession, chain: &Chain) -> Result<(), 
     Ok(())
 }
 
-/// Journals that cannot be read, which nothing can be done about, are left out of a pool that is salvaged.
+/// Drops journals that cannot be read from a pool that is being salvaged.
 pub(in crate::viper) fn journals(
     viper: &Viper,
     journals: &mut Vec<u64>,
@@ -228,10 +228,10 @@ pub(in crate::viper) fn journals(
     Ok(())
 }
 
-/// Batches that cannot be finished are missing from a pool that is salvaged.
+/// Notes batches that cannot be finished as missing from a pool that is being salvaged.
 ///
 /// # Errors
-/// The one given, unless the pool is being salvaged.
+/// The given one, unless the pool is being salvaged.
 pub(in crate::viper) fn unfinished(viper: &Viper, error: Error) -> Result<(), Error> {
     let Some(damage) = &viper.damage else {
         return Err(error);
@@ -284,9 +284,9 @@ mod tests {
         let _dirty = viper.pool.lane().store_word(at, word ^ 1);
     }
 
-    /// A key longer than a block was moved by compaction, and the copy removed. The pieces were used for
-    /// something else before the original, whose block a reader kept from being freed, was marked: then a
-    /// kill, and the pool did not open any more.
+    /// Compaction moved a key longer than a block, and the copy was removed. A reader kept the original's
+    /// block from being freed, and the pieces were reused before the original was marked. After a kill the
+    /// pool did not open.
     #[test]
     fn a_long_key_that_cannot_be_read_has_lost_if_it_was_moved() {
         for (is_moved, is_dead) in [(true, true), (true, false), (false, false)] {
@@ -313,7 +313,7 @@ mod tests {
             damage(&viper, chain.first);
             std::mem::forget((session, viper));
             match over(&pool) {
-                // The copy cannot be read either, and may be what the key has.
+                // The copy cannot be read either, and may be the key's only record.
                 Err(Error::Corrupt { .. }) => assert!(!is_dead, "{is_moved}"),
                 Err(other) => panic!("{other}"),
                 Ok(viper) => {
@@ -352,7 +352,7 @@ mod tests {
             value.clear();
             assert!(session.get(b"two", &mut value).unwrap().is_some());
             assert!(value == long);
-            // What it fills is none of the blocks of the value.
+            // The new value reuses none of the damaged value's blocks.
             let _ticket = session.put_now(b"three", &long, 0).unwrap();
         }
         for &block in &blocks {
