@@ -1,8 +1,8 @@
-//! What an engine brings to a session.
+//! The interface that an engine implements for its sessions.
 //!
-//! The calls of [`EngineSession`](super::EngineSession) are written once, in `session.rs` and
-//! `transaction.rs`, over the trait [`Backend`]: locking a key, looking at what it has, deciding, submitting,
-//! and what is to be done if there is no room. An engine finds records and writes them.
+//! `session.rs` and `transaction.rs` implement the calls of [`EngineSession`](super::EngineSession) once,
+//! over the trait [`Backend`]: they lock a key, look it up, decide, submit, and make room if there is none.
+//! An engine finds records and writes them.
 
 use super::base::Base;
 use super::session_limit::Permit;
@@ -12,21 +12,21 @@ use crate::error::Error;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Keys among which a random one is picked, at least, if there are as many.
+/// Keys from which a random one is picked, if there are as many.
 const AMONG: usize = 16;
 
-/// What every session has for its calls.
+/// The state that every session has for its calls.
 #[derive(Default)]
 pub(crate) struct SessionCore {
-    /// Whether the write that was committed last made a key.
+    /// Whether the last committed write created a key.
     pub(crate) made: bool,
     pub(crate) last_read: Ticket,
-    /// Of keys that are read together: hash, and the word of the stripe before they are read.
+    /// For keys that are read together: the hash, and the stripe's word before the read.
     pub(super) hashes: Vec<(u64, u64)>,
     /// The value that a call reads, and the one that it writes.
     pub(super) current: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// Held by a user's session: there may be only so many of these.
+    /// Held by a user's session, because their number is limited.
     pub(super) _permit: Option<Permit>,
 }
 
@@ -37,28 +37,28 @@ pub(crate) struct Taken {
     pub(crate) stripe: StripeId,
 }
 
-/// What a key has, as whoever holds its stripe sees it.
+/// The state of a key, as seen by the holder of its stripe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen<At> {
-    /// Whether the key is there, if only because nobody has met it since it expired.
+    /// Whether the key is there, or has expired and was not removed yet.
     pub(crate) is_counted: bool,
     /// Whether the key is there for users.
     pub(crate) is_live: bool,
     pub(crate) version: u64,
-    /// 0 also where the engine was not asked for the value.
+    /// 0 also if the engine was not asked for the value.
     pub(crate) expires_at_ms: u64,
-    /// Where the engine has it.
+    /// The engine's place of the key.
     pub(crate) at: At,
 }
 
-/// What a write does to a key.
+/// A write's change of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<'a> {
-    /// The key gets this value.
+    /// Sets this value.
     Put { value: &'a [u8], expires_at_ms: u64 },
-    /// The key goes.
+    /// Removes the key.
     Remove,
-    /// As `Put`, of a key that is there, with how its value came about.
+    /// As `Put`, for an existing key, with the way its value was made.
     Edit {
         value: &'a [u8],
         expires_at_ms: u64,
@@ -66,19 +66,19 @@ pub(crate) enum Change<'a> {
     },
 }
 
-/// How a value came about from the one before, for engines that can log it in fewer bytes.
+/// How a value was made from the one before, for engines that can log it in fewer bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Edit<'a> {
-    /// These bytes were added at the end.
+    /// Appended these bytes.
     Append(&'a [u8]),
-    /// The word at this offset was set.
+    /// Set the word at this offset.
     SetWord { at: u64, word: u64 },
-    /// This was added, wrapping around, to the word at this offset.
+    /// Added this, wrapping around, to the word at this offset.
     AddToWord { at: u64, by: u64 },
 }
 
 impl<'a> Change<'a> {
-    /// The value that the key gets.
+    /// The new value of the key.
     #[inline]
     pub(crate) fn value(&self) -> &'a [u8] {
         match *self {
@@ -87,7 +87,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// When the key goes by itself, in Unix milliseconds; 0: never.
+    /// The key's expiry in Unix milliseconds; 0 = never.
     pub(crate) fn expires_at_ms(&self) -> u64 {
         match *self {
             Change::Put { expires_at_ms, .. } | Change::Edit { expires_at_ms, .. } => expires_at_ms,
@@ -96,11 +96,11 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Keys that an iteration has met, until they are shown: in a row, each with what is said of it.
+/// Keys that an iteration has met and not shown yet, in a row, each with its value's length and expiry.
 #[derive(Default)]
 pub(crate) struct Met {
     keys: Vec<u8>,
-    /// Where its key ends, bytes of its value, expiry in Unix milliseconds.
+    /// End of the key, bytes of its value, expiry in Unix milliseconds.
     entries: Vec<(usize, u64, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl Met {
             .push((self.keys.len(), value_bytes, expires_at_ms));
     }
 
-    /// Shows all, in the order in which they were met.
+    /// Shows all keys in the order in which they were met.
     pub(crate) fn show(&self, visit: Visit<'_>) {
         let mut from = 0;
         for &(end, value_bytes, expires_at_ms) in &self.entries {
@@ -123,12 +123,12 @@ impl Met {
 
 /// A session of an engine, below its calls.
 ///
-/// A write that was submitted and not committed holds its key's stripe. Nobody waits for a stripe while
-/// holding another, but for [`Backend::lock_all`], which takes them in ascending order.
+/// A submitted write holds its key's stripe until it is committed. A session that holds a stripe never waits
+/// for another one, except in [`Backend::lock_all`], which takes stripes in ascending order.
 pub(crate) trait Backend: Send + Sized {
-    /// What it is a session of.
+    /// The engine.
     type Engine: Engine + Deref<Target = Base>;
-    /// Where a key's state lies.
+    /// The place of a key's state.
     type At: Copy + Default;
 
     /// The engine, which outlives the borrow of the session.
@@ -137,28 +137,28 @@ pub(crate) trait Backend: Send + Sized {
     fn core_mut(&mut self) -> &mut SessionCore;
     /// The number of its epoch slot, by which it owns stripes.
     fn id(&self) -> u16;
-    /// Whether writes were submitted and not committed.
+    /// Whether there are submitted, uncommitted writes.
     fn is_pending(&self) -> bool;
-    /// The ticket of what was committed last.
+    /// The ticket of the last commit.
     fn ticket(&self) -> Ticket;
 
     fn hash(&self, key: &[u8]) -> u64;
     fn stripe(&self, hash: u64) -> StripeId;
-    /// Asks for the memory that a look-up of a key with this hash begins in.
+    /// Prefetches the memory in which a look-up of this hash begins.
     fn prefetch(&self, hash: u64);
 
-    /// As [`EngineSession::get`](super::EngineSession::get), of a key that can be one.
+    /// As [`EngineSession::get`](super::EngineSession::get), for a valid key.
     ///
     /// # Errors
     /// [`Error::Corrupt`]; as [`Backend::commit_pending`].
     fn read_value(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
-    /// As [`EngineSession::probe`](super::EngineSession::probe), of a key that can be one.
+    /// As [`EngineSession::probe`](super::EngineSession::probe), for a valid key.
     ///
     /// # Errors
     /// As [`Backend::read_value`].
     fn read_meta(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
-    /// Reads keys, one after the other; whether others wrote them meanwhile is for the caller to find out.
-    /// `hashes`: of each key, and the word of its stripe.
+    /// Reads keys one after the other; the caller checks whether others wrote them meanwhile. `hashes` has
+    /// the hash of each key, and its stripe's word.
     ///
     /// # Errors
     /// As [`Backend::read_value`].
@@ -171,8 +171,8 @@ pub(crate) trait Backend: Send + Sized {
     ) -> Result<(), Error> {
         read_one_by_one(self, keys, into, found)
     }
-    /// Meets the keys of at least `count` entries, if there are as many, from `cursor` on. Returns where to
-    /// go on, 0 at the end.
+    /// Meets the keys of at least `count` entries from `cursor` on, or of all that are left. Returns the
+    /// cursor to continue from, 0 at the end.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -185,32 +185,32 @@ pub(crate) trait Backend: Send + Sized {
         random_of_some(self, rand::random(), into)
     }
 
-    /// Takes a stripe for a write that stays pending, or is given back. What is pending may be committed.
+    /// Takes a stripe for a write that stays pending, or until it is released. May commit what is pending.
     ///
     /// # Errors
     /// As [`Backend::commit_pending`].
     fn acquire(&mut self, stripe: StripeId) -> Result<(), Error>;
-    /// As [`Backend::acquire`], if it can be had at once.
+    /// As [`Backend::acquire`], if the stripe is free; returns whether it was.
     ///
     /// # Errors
     /// As [`Backend::commit_pending`].
     fn try_acquire(&mut self, stripe: StripeId) -> Result<bool, Error>;
-    /// Gives back a stripe on which nothing was submitted.
+    /// Releases a stripe on which nothing was submitted.
     fn give_back(&mut self, stripe: StripeId);
     /// Commits what is pending and takes these stripes, which ascend.
     ///
     /// # Errors
     /// As [`Backend::commit_pending`]; no stripe is held then.
     fn lock_all(&mut self, stripes: &[StripeId]) -> Result<(), Error>;
-    /// What [`Backend::lock_all`] took is given back.
+    /// Called after the stripes of [`Backend::lock_all`] were released.
     fn unlocked(&mut self) {}
 
-    /// What a key has, for a write that does not ask for its value.
+    /// The state of a key, for a write that does not need its value.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
     fn locate(&mut self, taken: Taken, key: &[u8]) -> Result<Seen<Self::At>, Error>;
-    /// What a key has; its value goes to the end of `into` if it is there.
+    /// The state of a key; appends its value to `into` if it is there.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -221,28 +221,27 @@ pub(crate) trait Backend: Send + Sized {
         into: &mut Vec<u8>,
     ) -> Result<Seen<Self::At>, Error>;
 
-    /// Makes room before a write of so many bytes of key and value (`None`: nobody knows yet), where there
-    /// is little. The session may hold stripes of what is pending.
+    /// Makes room, where there is little, before a write of `bytes` bytes of key and value (`None`: unknown
+    /// yet). The session may hold stripes of pending writes.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; as [`Backend::commit_pending`].
     fn room_for(&mut self, _bytes: Option<usize>) -> Result<(), Error> {
         Ok(())
     }
-    /// Makes room after a write of so many bytes was refused for want of it, in ways that take longer with
-    /// each attempt, from 0 on. The session holds nothing. Whether it is worth another try.
+    /// Makes room after a write of `bytes` bytes found none. Each attempt, from 0 on, may take longer. The
+    /// session holds no stripe. Returns whether another try is worthwhile.
     ///
     /// # Errors
-    /// What the medium says.
+    /// The medium failed.
     fn make_room(&mut self, bytes: u64, attempt: u32) -> Result<bool, Error>;
 
-    /// Submits a put, of a key and a value that can be ones. It may be found out at the commit what it
-    /// replaces.
+    /// Submits a put of a valid key and value. The engine may look up the replaced record only at the commit.
     ///
     /// # Errors
     /// [`Error::NoSpace`], and nothing is submitted; as [`Base::healthy`] and [`Backend::commit_pending`].
     fn submit_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
-    /// Submits a change of a key. On an error the stripe is given back.
+    /// Submits a change of a key. On an error it releases the stripe.
     ///
     /// # Errors
     /// As [`Backend::submit_put`].
@@ -253,8 +252,8 @@ pub(crate) trait Backend: Send + Sized {
         seen: &Seen<Self::At>,
         change: Change<'_>,
     ) -> Result<(), Error>;
-    /// Changes the word at `at` bytes of a value where it lies, durably, and gives the stripe back. Returns
-    /// the word before and after. `None`: it has to be done another way, and the stripe is still held.
+    /// Changes the word at `at` bytes of a value in place, durably, and releases the stripe. Returns the word
+    /// before and after. `None`: the engine cannot do it in place, and the stripe is still held.
     ///
     /// # Errors
     /// [`Error::Corrupt`]; the stripe is still held then.
@@ -267,8 +266,8 @@ pub(crate) trait Backend: Send + Sized {
     ) -> Result<Option<[u64; 2]>, Error> {
         Ok(None)
     }
-    /// Applies operations on locked keys as one atomic batch; `clear` removes everything before, and all
-    /// stripes are held then. `stripes` are those held; they stay so.
+    /// Applies operations on locked keys as one atomic batch. `clear` removes everything first; the session
+    /// then holds all stripes. `stripes` are the held ones; they stay held.
     ///
     /// # Errors
     /// As [`EngineSession::batch`](super::EngineSession::batch).
@@ -278,10 +277,10 @@ pub(crate) trait Backend: Send + Sized {
         ops: &[BatchOp<'_>],
         stripes: &[StripeId],
     ) -> Result<Ticket, Error>;
-    /// One fence for everything submitted; then others see it, and the stripes are given back.
+    /// Fences everything submitted, makes it visible, and releases the stripes.
     ///
     /// # Errors
-    /// The medium has failed, or the engine has halted: nobody knows what became of what was submitted.
+    /// The medium failed, or the engine halted: the fate of the submitted writes is unknown.
     fn commit_pending(&mut self) -> Result<(), Error>;
 
     /// As [`EngineSession::turn`](super::EngineSession::turn).
@@ -291,18 +290,18 @@ pub(crate) trait Backend: Send + Sized {
     fn take_turn(&mut self) -> Result<bool, Error> {
         Ok(false)
     }
-    /// Commits what is pending and leaves nothing to do, before the session ends.
+    /// Commits what is pending and completes all deferred work, before the session ends.
     fn finish(&mut self);
 }
 
-/// Stripes that a session has locked, given back when this is dropped, also by a panic.
+/// Stripes that a session has locked. Dropping this releases them, even in a panic.
 pub(crate) struct Locked<'s, B: Backend> {
     pub(crate) session: &'s mut B,
     pub(crate) stripes: Vec<StripeId>,
 }
 
 impl<'s, B: Backend> Locked<'s, B> {
-    /// Locks these keys, all there are for `None`. Commits what is pending.
+    /// Locks these keys, or all for `None`. Commits what is pending.
     ///
     /// # Errors
     /// As [`Backend::commit_pending`]; no stripe is held then.
@@ -333,10 +332,10 @@ impl<B: Backend> Drop for Locked<'_, B> {
     }
 }
 
-/// Runs a write, and again after making room if there was none.
+/// Runs a write; if there was no room, makes some and runs it again.
 ///
 /// # Errors
-/// What it returns; as [`Backend::make_room`].
+/// Those of `write` and of [`Backend::make_room`].
 #[inline]
 pub(crate) fn with_room<B: Backend, T>(
     session: &mut B,
@@ -347,7 +346,7 @@ pub(crate) fn with_room<B: Backend, T>(
     loop {
         match write(session) {
             Err(full @ Error::NoSpace(_)) => {
-                // Room is made by whoever may lock any key: this session may hold none.
+                // Compaction may lock any key, so this session may hold none.
                 session.commit_pending()?;
                 if !session.make_room(bytes as u64, attempt)? {
                     return Err(full);
@@ -376,7 +375,8 @@ pub(crate) fn read_one_by_one<B: Backend>(
     Ok(())
 }
 
-/// A live key: one of the first few from `cursor` on, or if none are there, of all. `false`: there is none.
+/// Picks a live key among the first few from `cursor` on or, if there are none, from the start. `false`: the
+/// store is empty.
 pub(crate) fn random_of_some<B: Backend>(
     session: &mut B,
     cursor: u64,

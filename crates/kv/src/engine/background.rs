@@ -1,8 +1,8 @@
-//! A thread that looks after something of an engine from time to time, or when it is asked.
+//! A thread that does some work of an engine periodically, or on request.
 //!
-//! It holds no lock while it waits and keeps only a weak reference, so an engine that everybody dropped goes
-//! away. If it panics the engine takes no more writes, since nobody knows what it was in the middle of; and
-//! nobody waits for what it would have done.
+//! It holds no lock while it waits and keeps only a weak reference, so it does not keep an engine alive. If
+//! it panics, the engine takes no more writes, because its state is unknown; no session waits for the
+//! thread's work.
 
 use super::halt::Halt;
 use parking_lot::{Condvar, Mutex};
@@ -23,10 +23,10 @@ struct Signal {
     wake: Condvar,
 }
 
-/// Before the first look.
+/// Time before the first round.
 const FIRST: Duration = Duration::from_millis(10);
 
-/// A thread and how to talk to it.
+/// A thread and the means to signal it.
 #[derive(Default)]
 pub(crate) struct Background {
     signal: Arc<Signal>,
@@ -34,8 +34,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// `look` is told whether somebody asked for it, and says when the next one is due. If it panics, `halt`
-    /// is set.
+    /// Starts the thread. `look` runs a round: its argument says whether one was requested, its result when
+    /// the next is due. If it panics, `halt` is set.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: Weak<E>,
@@ -56,17 +56,17 @@ impl Background {
             }
         };
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
-        // Without a thread the store still works.
+        // If no thread can be started, the store still works.
         *self.thread.lock() = spawned.ok();
     }
 
-    /// Asks for a look now.
+    /// Requests a round now.
     pub(crate) fn wake(&self) {
         self.signal.state.lock().nudged = true;
         self.signal.wake.notify_one();
     }
 
-    /// Whether the thread is to end.
+    /// Whether the thread must end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.signal.state.lock().stop
     }
@@ -78,7 +78,7 @@ impl Background {
         if let Some(thread) = self.thread.lock().take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A panic of the thread was reported on standard error already.
+            // The thread has reported its panic on standard error already.
             let _ = thread.join();
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// It died with a line on standard error, and nobody noticed.
+    /// The thread died with a line on standard error, and the engine went on.
     #[test]
     fn a_thread_that_panics_halts_the_engine() {
         let (engine, halt, background) = (Arc::new(()), Halt::default(), Background::default());

@@ -1,5 +1,5 @@
-//! What every engine stands on: a pool, key locks, a clock, the counters of its sessions, and whether it
-//! still takes writes.
+//! The base of every engine: a pool, key locks, a clock, the counters of its sessions, and whether it still
+//! takes writes.
 
 use super::Ticket;
 use super::background::Background;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The part of an engine that is the same in all of them.
+/// The part that all engines share.
 pub(crate) struct Base {
     pub(crate) pool: Arc<Pool>,
     pub(crate) path: PathBuf,
@@ -28,26 +28,26 @@ pub(crate) struct Base {
     /// By the number of the session's epoch slot.
     pub(crate) counters: Box<[CachePadded<Counters>]>,
     clock: Clock,
-    /// The latest time any expiry was decided with: a clock that jumps back resurrects nothing.
+    /// The latest time by which any expiry was decided: a clock that jumps back resurrects nothing.
     clock_high: AtomicU64,
     /// Versions up to this one do not count (FLUSHALL).
     pub(crate) floor: AtomicU64,
-    /// Whether any key ever had an expiry: otherwise the sweep has nothing to do.
+    /// Whether any key ever had an expiry; without one, the sweep has no work.
     pub(crate) expiries: AtomicBool,
-    /// Sessions that users have now.
+    /// The present sessions of users.
     pub(crate) sessions: SessionLimit,
-    /// Why the engine takes no more writes, once something failed half-way.
+    /// Why the engine takes no more writes, after an operation failed half-way.
     pub(crate) halted: Halt,
-    /// What is missing, if the pool is being salvaged.
+    /// The missing data, if the pool is being salvaged.
     pub(crate) damage: Option<Arc<Damage>>,
     pub(crate) background: Background,
-    /// Persistent memory: what is fenced is durable. On files it is durable when its log is.
+    /// Persistent memory: fenced bytes are durable. On files they are durable once the log is.
     pub(crate) durable_at_fence: bool,
     pub(crate) read_only: bool,
 }
 
 impl Base {
-    /// `own`: sessions that the engine keeps for its own work, besides those of users.
+    /// `own`: sessions that the engine keeps for its own work, in addition to those of users.
     pub(crate) fn new(pool: Arc<Pool>, path: &Path, options: &Options, own: usize) -> Base {
         let slots = options.sessions_max + own;
         Base {
@@ -75,8 +75,8 @@ impl Base {
         self.halted.healthy(&self.pool)
     }
 
-    /// Takes no more writes: what is half done in the pool is finished or undone by the next recovery, as
-    /// long as nothing is built upon it.
+    /// Stops taking writes. The next recovery finishes or undoes what is half done in the pool, as long as
+    /// nothing is built upon it.
     #[cold]
     pub(crate) fn halt(&self, error: Error) -> Error {
         let error = self.at_path(error);
@@ -84,13 +84,13 @@ impl Base {
         error
     }
 
-    /// Puts the pool's path into an error of those that do not know it.
+    /// Adds the pool's path to an error.
     #[cold]
     pub(crate) fn at_path(&self, error: Error) -> Error {
         error.at_path(&self.path)
     }
 
-    /// Waits for batches that are being published: nobody is shown half of one.
+    /// Waits for batches that are being published, so that the caller shows no half of one.
     ///
     /// # Errors
     /// As [`Base::healthy`], while it waits.
@@ -136,13 +136,13 @@ impl Base {
         counts.fold(0, u64::wrapping_add)
     }
 
-    /// Keys that came less keys that went, in all sessions.
+    /// Keys inserted minus keys removed, over all sessions.
     pub(crate) fn keys(&self) -> i64 {
         let keys = |session: &CachePadded<Counters>| session.keys.load(Ordering::Relaxed);
         self.counters.iter().map(keys).sum()
     }
 
-    /// What all engines say of themselves; the rest is 0.
+    /// The statistics that all engines have; the others are 0.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             pool_bytes: self.pool.backed_bytes(),

@@ -1,11 +1,10 @@
-//! What a salvaged store is known to lack: places whose bytes do not verify, and keys that they may belong
-//! to.
+//! The known losses of a salvaged store: places whose bytes do not verify, and keys to which they may belong.
 //!
-//! A salvage ([`crate::Options::salvage`]) goes on behind every damage, and notes it here. What is noted has
-//! two uses. People are told what is missing ([`Finding`]). And a read of a key that damaged bytes may belong
-//! to is answered with an error ([`Damage::judge`]): never with "absent", and never with an older value that
-//! the damaged one had replaced. The key of a damaged record is what its bytes say, so it can be wrong; then
-//! an error answers for a key that was never there, and the listing says of the record that its key is not
+//! A salvage ([`crate::Options::salvage`]) continues after any damage, and notes it here. The notes have two
+//! uses. They list what is missing ([`Finding`]). And they turn a read of a key to which damaged bytes may
+//! belong into an error ([`Damage::judge`]). Without this, the read could answer "absent", or show an older
+//! value that the damaged one had replaced. The key of a damaged record is read from its bytes, so it can be
+//! wrong. Then a key that never existed gets an error, and the finding says that the record's key is not
 //! certain.
 
 use crate::error::{Error, corrupt};
@@ -17,15 +16,15 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// Findings that are kept word by word; of more there are only counts.
+/// Findings that are listed; further ones are only counted.
 const FINDINGS_MAX: usize = 100_000;
 
-/// Why a key's state is not certain.
+/// Why a key's state is uncertain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {
-    /// A newer state of the key than this one is certain.
+    /// A state of the key with a newer version than this is certain.
     pub(crate) version: u64,
-    /// Where the damage is.
+    /// Offset of the damage.
     pub(crate) offset: u64,
 }
 
@@ -50,7 +49,7 @@ struct Doubtful {
 }
 
 impl Damage {
-    /// Takes a finding into the list.
+    /// Adds a finding to the list.
     pub(crate) fn note(&self, finding: Finding) {
         let mut found = self.found.lock();
         found.stats.findings += 1;
@@ -61,7 +60,7 @@ impl Damage {
         }
     }
 
-    /// Takes an error for a finding if it tells of damage.
+    /// Adds an error to the list if it is damage.
     ///
     /// # Errors
     /// Any other one.
@@ -75,7 +74,7 @@ impl Damage {
         }
     }
 
-    /// Reads of `key` that find nothing newer fail from here on.
+    /// From here on, reads of `key` that find nothing newer fail.
     pub(crate) fn doubt(&self, key: Vec<u8>, doubt: Doubt) {
         match self.doubtful.write().keys.entry(key) {
             Entry::Occupied(mut old) if old.get().version < doubt.version => {
@@ -88,13 +87,13 @@ impl Damage {
         }
     }
 
-    /// As [`Damage::doubt`], of a key of so many bytes that begins like this.
+    /// As [`Damage::doubt`], for a key of `key_bytes` bytes of which only the beginning is known.
     pub(crate) fn doubt_beginning(&self, beginning: Vec<u8>, key_bytes: u64, doubt: Doubt) {
         let mut doubtful = self.doubtful.write();
         doubtful.beginnings.push((beginning, key_bytes, doubt));
     }
 
-    /// Whether what was found of a key, a version or nothing, is certain.
+    /// Whether the state found for a key (a version, or nothing) is certain.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
@@ -115,7 +114,7 @@ impl Damage {
         }
     }
 
-    /// What was noted, in the order of places.
+    /// All findings, in the order of places.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut findings = self.found.lock().findings.clone();
         findings.sort_by(|one, other| {
@@ -134,7 +133,7 @@ impl Damage {
     }
 }
 
-/// What is to be noted of a pool's damage by who salvages it, and what its medium has noted already.
+/// The damage list of a pool that is being salvaged, with what its medium has noted already.
 pub(crate) fn damage_of(pool: &Pool, options: &Options) -> Option<Arc<Damage>> {
     options.salvage.then(|| {
         let damage = Damage::default();
@@ -151,10 +150,10 @@ pub(crate) fn damage_of(pool: &Pool, options: &Options) -> Option<Arc<Damage>> {
     })
 }
 
-/// Goes on behind damage if the pool is being salvaged.
+/// Notes damage and continues if the pool is being salvaged.
 ///
 /// # Errors
-/// The one given otherwise.
+/// The given one otherwise.
 pub(crate) fn tolerate(damage: Option<&Arc<Damage>>, error: Error) -> Result<(), Error> {
     match damage {
         Some(damage) => damage.note_error(error),

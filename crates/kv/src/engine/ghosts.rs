@@ -1,13 +1,12 @@
-//! Ghosts: which keys a cache has evicted not long ago. A key that is asked for again so soon should have
-//! stayed (S3-FIFO).
+//! Ghosts: keys that a cache has evicted recently. A key that is read again so soon should have stayed
+//! (S3-FIFO).
 //!
-//! A table of marks, one for each hash that falls on its place; the next one that falls there takes it. So
-//! what is remembered is about as many keys as there are places, and nobody has to forget anything. A wrong
-//! guess costs nothing but room for one node.
+//! A table of marks: each evicted hash overwrites the mark at its place. So it remembers about as many keys
+//! as it has places, and needs no removal. A false hit costs only the room of one node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One place for so many bytes of budget.
+/// Bytes of budget for each place.
 const BYTES_A_PLACE: u64 = 256;
 const PLACES_MAX: u64 = 1 << 26;
 
@@ -15,7 +14,7 @@ const PLACES_MAX: u64 = 1 << 26;
 pub(crate) struct Ghosts(Box<[AtomicU32]>);
 
 impl Ghosts {
-    /// For a front with this budget; without one, nobody leaves.
+    /// For a front with this budget; without one, nothing is evicted.
     pub(crate) fn new(budget: Option<u64>) -> Ghosts {
         let places = budget.map_or(0, |bytes| {
             (bytes / BYTES_A_PLACE)
@@ -36,14 +35,14 @@ impl Ghosts {
         Some((self.0.get(place)?, (hash >> 32) as u32 | 1))
     }
 
-    /// The key of this hash has left.
+    /// Adds the hash of an evicted key.
     pub(crate) fn add(&self, hash: u64) {
         if let Some((place, mark)) = self.place(hash) {
             place.store(mark, Ordering::Relaxed);
         }
     }
 
-    /// Whether the key of this hash has left not long ago.
+    /// Whether the key of this hash was evicted recently.
     pub(crate) fn has(&self, hash: u64) -> bool {
         self.place(hash)
             .is_some_and(|(place, mark)| place.load(Ordering::Relaxed) == mark)

@@ -1,19 +1,19 @@
-//! Whether something takes writes. Once a write has failed half-way nothing may be built upon it; the next
+//! Whether an engine takes writes. After a write has failed half-way, nothing may be built upon it; the next
 //! recovery finishes or undoes it.
 
 use crate::error::Error;
 use everdram_pm::Pool;
 use std::sync::{Arc, OnceLock};
 
-/// Why an engine halts whose thread has gone.
+/// The reason after a thread panicked.
 pub(crate) const PANICKED: &str = "a thread panicked in the middle of a write";
 
-/// Says why an engine takes no more writes, once it does not. Clones are the same.
+/// Why an engine takes no more writes, once it has halted. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Halt(Arc<OnceLock<String>>);
 
 impl Halt {
-    /// No more writes from here on. What is said first stays.
+    /// Stops all further writes. The first reason stays.
     #[cold]
     pub(crate) fn set(&self, why: impl Into<String>) {
         let _ = self.0.set(why.into());
@@ -32,7 +32,7 @@ impl Halt {
         }
     }
 
-    /// Refuses writes also once the pool's medium has failed, and if it was opened to be read.
+    /// Also refuses writes if the pool's medium has failed, or the pool is read-only.
     ///
     /// # Errors
     /// [`Error::Pool`], [`Error::ReadOnly`], [`Error::Halted`].

@@ -1,29 +1,28 @@
-//! Feature `lab`: the store's own work, job by job, and its room, as the crash lab asks for them.
+//! Feature `lab`: the store's background work, job by job, and its space, for the crash lab.
 
 use crate::error::Error;
 
-/// How an engine uses the room of a pool, which it takes in blocks: what its [`crate::Stats`] have to agree
-/// with.
+/// How an engine uses the blocks of a pool; its [`crate::Stats`] must agree with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Blocks that the pool has room for.
+    /// Blocks in the pool.
     pub blocks: u64,
-    /// Free blocks with which a write of a few bytes finds room, whatever its key is.
+    /// Free blocks with which a write of a few bytes finds room, whatever its key.
     pub blocks_to_write: u64,
-    /// Whether what is free lies in so many places that a write may find no room all the same.
+    /// Whether free room may be so scattered that a write finds none all the same.
     pub is_scattered: bool,
-    /// Blocks that may be in use in a store without keys, after reclamation and one more write; those of a
+    /// Blocks that may be in use in a store without keys, after reclamation and one more write. Those of a
     /// checkpoint of the index do not count.
     pub blocks_left: u64,
 }
 
-/// Something that a thread of the store does over and over, a round at a time.
+/// Work that a thread of the store repeats, one round at a time.
 pub struct Job {
-    /// What it is called.
+    /// The job's name.
     pub name: &'static str,
-    /// One round; whether there was anything to do.
+    /// Runs one round; returns whether there was work.
     pub round: Box<dyn FnMut() -> Result<bool, Error> + Send>,
 }
 

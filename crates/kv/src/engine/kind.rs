@@ -1,9 +1,9 @@
-//! Which engines there are: their names for people, their numbers for superblocks.
+//! The engines: their names for people, their numbers for superblocks.
 
-/// The number that a journal's pool has in the place of an engine's.
+/// The engine number of a journal's pool.
 pub(crate) const JOURNAL: u32 = 64;
 
-/// Which design answers.
+/// The design of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum EngineKind {
@@ -28,7 +28,7 @@ impl EngineKind {
         }
     }
 
-    /// What it is, in a few words, as `--help` tells it.
+    /// A short description, as `--help` shows it.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl EngineKind {
         }
     }
 
-    /// The number in the superblock of a pool. 0 is no engine's.
+    /// The number in the superblock of a pool. 0 is unused.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -72,8 +72,7 @@ impl std::str::FromStr for EngineKind {
     }
 }
 
-/// Makes of each of these functions, which take an engine, a test of its own for each engine that a pool can
-/// have: `name::viper` and so on.
+/// Makes a test for each engine (`name::viper` and so on) from each of these functions, which take an engine.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! test_each_engine {
@@ -98,7 +97,7 @@ fn names() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Why a pool with the engine of this number cannot be opened where `asked` was asked for, and what to do.
+/// Why a pool with this engine number cannot be opened, given the engine asked for, and what to do.
 pub(crate) fn refusal(number: u32, asked: Option<EngineKind>) -> String {
     match (EngineKind::from_number(number), asked) {
         (None, _) if number == JOURNAL => {

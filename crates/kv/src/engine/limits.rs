@@ -1,4 +1,4 @@
-//! How long keys and values may be.
+//! Limits of keys and values.
 
 /// Largest key in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;

@@ -1,21 +1,21 @@
-//! What an engine is: the seam between the doors and the designs behind them.
+//! The interface between the doors and the engines behind them.
 //!
-//! An engine owns a pool and answers point operations on byte keys. Callers come in through a
-//! [`EngineSession`], one for each thread (Viper's *client*): it carries whatever the engine wants to
-//! keep per writer (an open block, a log, an epoch slot), so that two threads share nothing on the hot
-//! path. Doors do not know which engine answers; engines do not know who asks.
+//! An engine owns a pool and answers point operations on byte keys. Each thread calls it through an
+//! [`EngineSession`] of its own (Viper's *client*). The session holds the engine's state per writer (an open
+//! block, a log, an epoch slot), so that two threads share nothing on the hot path. Doors do not know which
+//! engine answers; engines do not know which door asks.
 //!
 //! # Submit, commit, wait
 //! A write runs in three steps, and callers choose how far to go:
 //!
-//! 1. **submit** ([`EngineSession::put`] and its kin): the record is written; nobody can read it yet,
-//!    except this session.
+//! 1. **submit** ([`EngineSession::put`] and its kin): the session writes the record; only this session can
+//!    read it.
 //! 2. **commit** ([`EngineSession::commit`]): one fence covers everything submitted since the last
 //!    commit; the writes become visible to others and get a [`Ticket`].
-//! 3. **wait** ([`EngineSession::wait`]): returns when the ticket is durable. On persistent memory that
-//!    is already so; on files it waits for the log writer's `fdatasync` (group commit).
+//! 3. **wait** ([`EngineSession::wait`]): returns when the ticket is durable. On persistent memory it is
+//!    durable already; on files the call waits for the log writer's `fdatasync` (group commit).
 //!
-//! A read says on which ticket it depends ([`Found::ticket`], [`EngineSession::last_read`]): showing its
+//! A read names the ticket on which it depends ([`Found::ticket`], [`EngineSession::last_read`]). Showing its
 //! result before that ticket is durable could show a value that a crash still undoes.
 
 pub(super) mod backend;
@@ -53,11 +53,11 @@ use std::sync::Arc;
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// Durable before anything happened.
+    /// Always durable.
     pub const NONE: Ticket = Ticket(0);
 }
 
-/// What a read found, besides the value bytes.
+/// The result of a read, besides the value bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Version of the key; every later write of the key has a greater one.
@@ -79,7 +79,7 @@ pub struct Current<'a> {
     pub expires_at_ms: u64,
 }
 
-/// What a closure of [`EngineSession::modify`] wants done.
+/// The decision of a closure of [`EngineSession::modify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Leave the key as it is.
@@ -93,8 +93,8 @@ pub enum Change {
     Delete,
 }
 
-/// Decides a read-modify-write: sees the current state (`None` = absent or expired), may fill the
-/// buffer (empty on entry) with a new value, says what to do. It runs under the key's lock: keep it
+/// Decides a read-modify-write. The closure sees the current state (`None` = absent or expired), may fill the
+/// buffer (empty on entry) with a new value, and returns its decision. It runs under the key's lock: keep it
 /// short, and never call the session from it.
 pub type Modify<'a> = &'a mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change;
 
@@ -110,7 +110,7 @@ pub enum BatchOp<'a> {
         /// Absolute expiry in Unix milliseconds; 0 = never.
         expires_at_ms: u64,
     },
-    /// Remove `key` if it is there.
+    /// Remove `key` if it exists.
     Delete {
         /// 1 byte to 64 KiB.
         key: &'a [u8],
@@ -118,7 +118,7 @@ pub enum BatchOp<'a> {
 }
 
 impl<'a> BatchOp<'a> {
-    /// The key the operation is about.
+    /// The key of the operation.
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
         match self {
@@ -127,7 +127,7 @@ impl<'a> BatchOp<'a> {
     }
 }
 
-/// The operations of a batch that count: the last one of each key, in their order.
+/// The effective operations of a batch: the last one of each key, in order.
 pub(crate) fn last_of_each_key<'o, 'a>(ops: &'o [BatchOp<'a>]) -> Vec<&'o BatchOp<'a>> {
     let mut last = HashMap::with_capacity(ops.len());
     for (index, op) in ops.iter().enumerate() {
@@ -143,7 +143,7 @@ pub(crate) fn last_of_each_key<'o, 'a>(ops: &'o [BatchOp<'a>]) -> Vec<&'o BatchO
 
 /// Reads and writes of one transaction; see [`EngineSession::transaction`].
 pub trait Transaction {
-    /// Reads `key` as the transaction has left it, appending the value to `into`.
+    /// Reads `key` with this transaction's changes, appending the value to `into`.
     ///
     /// # Errors
     /// [`Error::KeyNotLocked`] if the key was not declared; otherwise as [`EngineSession::get`].
@@ -153,18 +153,18 @@ pub trait Transaction {
     /// # Errors
     /// [`Error::KeyNotLocked`] if the key was not declared; limits as [`EngineSession::put`].
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
-    /// Stages a removal; says whether the key was there.
+    /// Stages a removal; returns whether the key existed.
     ///
     /// # Errors
     /// As [`Transaction::put`].
     fn delete(&mut self, key: &[u8]) -> Result<bool, Error>;
-    /// As [`EngineSession::watch`], for a declared key and before what this transaction staged.
+    /// As [`EngineSession::watch`], for a declared key, without this transaction's changes.
     ///
     /// # Errors
     /// As [`Transaction::get`].
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error>;
-    /// As [`EngineSession::scan`], over the keys as they were before this transaction. Only in a
-    /// transaction over [`Scope::All`], where nobody else changes them meanwhile.
+    /// As [`EngineSession::scan`], over the keys before this transaction. Only under [`Scope::All`], where no
+    /// other session changes keys meanwhile.
     ///
     /// # Errors
     /// [`Error::KeyNotLocked`] under [`Scope::Keys`]; otherwise as [`EngineSession::scan`].
@@ -182,10 +182,10 @@ pub trait Transaction {
     fn clear(&mut self) -> Result<(), Error>;
 }
 
-/// Which keys a transaction may touch.
+/// The keys that a transaction may touch.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
-    /// These keys, in any order, repeats allowed. Other keys go on meanwhile.
+    /// These keys, in any order, repeats allowed. Other keys stay writable.
     Keys(&'a [&'a [u8]]),
     /// Any key; every other writer waits.
     All,
@@ -195,37 +195,40 @@ pub enum Scope<'a> {
 pub type TransactionBody<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<(), Error>;
 
 /// Called by [`EngineSession::scan`] for each live key: key bytes, value length in bytes, expiry (ms, 0 =
-/// never). The store waits for nothing meanwhile: it may be used, also by this thread, with another session.
+/// never). It may use the store through another session, even on this thread: the scan holds nothing
+/// meanwhile.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], u64, u64);
 
-/// One thread's way into an engine. See the module text for submit, commit and wait.
+/// One thread's way into an engine. The module text explains submit, commit and wait.
 ///
 /// Keys: 1 byte to 64 KiB. Values: 0 bytes to 512 MiB. A key whose expiry has passed is absent.
 ///
-/// All methods can return [`Error::Pool`] (the medium failed; the pool then refuses every later write),
-/// and those that write [`Error::NoSpace`] (nothing changed, reads go on).
+/// All methods can return [`Error::Pool`] (the medium failed; the pool then refuses every later write).
+/// Methods that write can return [`Error::NoSpace`] (nothing changed, reads go on).
 pub trait EngineSession: Send {
-    /// Looks `key` up and appends its value to `into`. `None`: absent (or expired); the ticket on which
-    /// that absence depends is in [`EngineSession::last_read`].
+    /// Looks up `key` and appends its value to `into`. `None`: absent or expired;
+    /// [`EngineSession::last_read`] is the ticket on which that absence depends.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the record does not verify; `into` is then as it was.
+    /// [`Error::Corrupt`] if the record does not verify; `into` is unchanged then.
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<Option<Found>, Error>;
 
-    /// Whether `key` is there, its expiry and the length of its value in bytes, without reading the value.
+    /// The expiry of `key` and its value's length in bytes, without reading the value; `None` if the key is
+    /// absent.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
     fn probe(&mut self, key: &[u8]) -> Result<Option<(Found, u64)>, Error>;
 
-    /// Ticket that what the last operation of this session *saw* depends on: of `get`, `probe`, `get_many`
-    /// and `scan`, found or not; of `modify`, `delete`, `update_word`, `append` and `increment`, also if they
-    /// changed nothing; of a transaction, all its reads. After a `scan` it covers whatever was fenced by
-    /// then, since nothing tells since when a key that was left out is gone.
+    /// The ticket on which the state that this session's last operation *saw* depends. For `get`, `probe`,
+    /// `get_many` and `scan`, found or not. For `modify`, `delete`, `update_word`, `append` and `increment`,
+    /// even if they changed nothing. For a transaction, over all its reads. After a `scan` it covers
+    /// everything fenced by then, because a key that the scan left out may have been removed at any time
+    /// until then.
     fn last_read(&self) -> Ticket;
 
-    /// Reads several keys as of one moment: no transaction is seen in part. Appends to `into` and pushes to
-    /// `found`, for each key in order, its state and the end of its value in `into`.
+    /// Reads several keys as of one moment: no transaction is seen in part. Appends the values to `into`.
+    /// Pushes for each key, in order, its state and the end of its value in `into` to `found`.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
@@ -236,14 +239,13 @@ pub trait EngineSession: Send {
         found: &mut Vec<(Option<Found>, usize)>,
     ) -> Result<(), Error>;
 
-    /// Submits a put. Whether there was such a key is found out at the commit; a put also takes the place of
-    /// what is damaged.
+    /// Submits a put. The commit looks up whether it replaces a record; it also replaces a damaged one.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<(), Error>;
 
-    /// Submits a put and commits. Returns whether the key is new, and what to wait for.
+    /// Submits a put and commits. Returns whether the key is new, and the ticket to wait for.
     ///
     /// # Errors
     /// As [`EngineSession::put`] and [`EngineSession::commit`].
@@ -254,7 +256,7 @@ pub trait EngineSession: Send {
         expires_at_ms: u64,
     ) -> Result<(bool, Ticket), Error>;
 
-    /// As [`EngineSession::get`], and waits for what the answer depends on.
+    /// As [`EngineSession::get`], and waits until the answer is durable.
     ///
     /// # Errors
     /// As [`EngineSession::get`] and [`EngineSession::wait`].
@@ -264,7 +266,7 @@ pub trait EngineSession: Send {
         Ok(found)
     }
 
-    /// Submits a removal. Returns whether the key was there.
+    /// Submits a removal. Returns whether the key existed.
     ///
     /// # Errors
     /// [`Error::KeyLength`].
@@ -276,13 +278,13 @@ pub trait EngineSession: Send {
     /// As [`EngineSession::get`] and [`EngineSession::put`].
     fn modify(&mut self, key: &[u8], decide: Modify<'_>) -> Result<(), Error>;
 
-    /// Changes the aligned 8-byte little-endian word at `at` bytes of a value, atomically. In place
-    /// where the record has a fixed size (Viper section 4.4), by read-modify-write otherwise. Returns
-    /// the word before, or `None` if the key is absent. In place, the version stays as it is.
+    /// Changes the aligned 8-byte little-endian word at `at` bytes of a value, atomically. In place where the
+    /// record has a fixed size (Viper section 4.4), by read-modify-write otherwise. An in-place change keeps
+    /// the version. Returns the word before, or `None` if the key is absent.
     ///
     /// # Errors
-    /// [`Error::WordOutside`] if `at` is not a multiple of 8 or the word is not inside the value; it says how long that is, so it depends on
-    /// [`EngineSession::last_read`] as any answer does.
+    /// [`Error::WordOutside`] if `at` is not a multiple of 8, or the word does not lie inside the value. The
+    /// error names the value's length, so it depends on [`EngineSession::last_read`] like any answer.
     fn update_word(
         &mut self,
         key: &[u8],
@@ -290,8 +292,8 @@ pub trait EngineSession: Send {
         change: &mut dyn FnMut(u64) -> u64,
     ) -> Result<Option<u64>, Error>;
 
-    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key is as one
-    /// with an empty value that never expires. Returns the length of the value in bytes after that.
+    /// Submits `suffix` at the end of the value of `key`, which keeps its expiry. An absent key counts as one
+    /// with an empty value that never expires. Returns the new length of the value in bytes.
     ///
     /// # Errors
     /// As [`EngineSession::modify`]; [`Error::ValueLength`] if the value would be too long.
@@ -308,7 +310,7 @@ pub trait EngineSession: Send {
     }
 
     /// Adds `by`, wrapping around, to the aligned 8-byte little-endian word at `at` bytes of a value, as
-    /// [`EngineSession::update_word`] does. Returns the word after that, or `None` if the key is absent.
+    /// [`EngineSession::update_word`] does. Returns the word afterwards, or `None` if the key is absent.
     ///
     /// # Errors
     /// As [`EngineSession::update_word`].
@@ -317,27 +319,27 @@ pub trait EngineSession: Send {
         Ok(before.map(|word| word.wrapping_add(by)))
     }
 
-    /// Applies all operations or none, also across a crash; others see all or none. Commits by itself.
+    /// Applies all operations or none, also across a crash; other sessions see all or none. Commits.
     ///
     /// # Errors
     /// As the single operations; nothing is applied then.
     fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Ticket, Error>;
 
-    /// Locks the scope, runs `body`, applies what it staged as one atomic batch. Commits by itself.
+    /// Locks the scope, runs `body`, and applies what it staged as one atomic batch. Commits.
     ///
     /// # Errors
     /// What `body` returns, or as [`EngineSession::batch`]; nothing is applied then.
     fn transaction(&mut self, scope: Scope<'_>, body: TransactionBody<'_>)
     -> Result<Ticket, Error>;
 
-    /// Removes every key, atomically and across a crash. Commits by itself.
+    /// Removes every key, atomically, also across a crash. Commits.
     ///
     /// # Errors
     /// [`Error::Pool`].
     fn clear(&mut self) -> Result<Ticket, Error>;
 
     /// Does up to some 100 us of background work if the store's own threads have fallen behind. Returns
-    /// whether it did any. For the threads of a worker pool, between two requests. Commits what is submitted
+    /// whether it did any. Threads of a worker pool call it between two requests. It commits submitted writes
     /// first.
     ///
     /// # Errors
@@ -346,11 +348,11 @@ pub trait EngineSession: Send {
         Ok(false)
     }
 
-    /// Makes what was submitted visible under one fence. The ticket covers all of this session's writes.
+    /// Makes submitted writes visible under one fence. The ticket covers all of this session's writes.
     ///
     /// # Errors
-    /// [`Error::Pool`], [`Error::Halted`]: nobody knows what became of what was submitted, and the store takes no more writes.
-    /// There is no other: a write that was submitted is never refused by itself.
+    /// [`Error::Pool`], [`Error::Halted`]: the fate of the submitted writes is unknown, and the store takes
+    /// no more writes. There is no other error: a submitted write is never refused alone.
     fn commit(&mut self) -> Result<Ticket, Error>;
 
     /// Blocks until `ticket` is durable.
@@ -359,25 +361,24 @@ pub trait EngineSession: Send {
     /// [`Error::Pool`] if it never will be.
     fn wait(&mut self, ticket: Ticket) -> Result<(), Error>;
 
-    /// Visits live keys from `cursor` (0 = the start), at least `count` of them if there are as many.
-    /// Returns where to go on; 0 = done. A key that is there during the whole iteration is visited at
-    /// least once, however the store grows meanwhile; a cursor is good until the store is closed.
+    /// Visits at least `count` live keys from `cursor` (0 = the start) on, or all that are left. Returns the
+    /// cursor to continue from; 0 = done. A key that exists during the whole iteration is visited at least
+    /// once, however the store grows meanwhile. A cursor is valid until the store is closed.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
 
-    /// A live key picked at random into `into` (cleared first); `false` if there is none. It looks at one key
-    /// after the other, as iterations do: each was absent at some moment of the call.
+    /// Picks a live key at random into `into` (cleared first); `false` if it found none. It looks at one key
+    /// after another, as iterations do: `false` means that each key was absent at some moment of the call.
     ///
     /// # Errors
     /// As [`EngineSession::get`].
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error>;
 
-    /// A number that changes whenever `key` is written, also when it is deleted and made again. It may change
-    /// without such a write (rarely); it never stays the same across one, but for
-    /// [`EngineSession::update_word`] and [`EngineSession::increment`], which may leave the key's version as
-    /// it is.
+    /// A number that changes with every write of `key`, also if the key is deleted and put again. Rarely, it
+    /// changes without such a write. Only [`EngineSession::update_word`] and [`EngineSession::increment`] may
+    /// leave it unchanged, where they keep the key's version.
     fn watch(&mut self, key: &[u8]) -> u64;
 }
 
@@ -390,22 +391,22 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::TooManySessions`].
     fn session(self: Arc<Self>) -> Result<Box<dyn EngineSession>, Error>;
-    /// Up to where writes are durable now.
+    /// The ticket up to which writes are durable now.
     fn durable(&self) -> Ticket;
-    /// Asks for durability of `ticket` without waiting; `subscribe`d callbacks run when it is reached.
+    /// Requests durability of `ticket` without waiting; `subscribe`d callbacks run when it is reached.
     fn request(&self, ticket: Ticket);
-    /// Registers a callback that runs (on a thread of the engine) each time more has become durable,
-    /// or the pool has failed. It must be short and must not call the engine.
+    /// Registers a callback that runs, on a thread of the engine, each time more has become durable or the
+    /// pool has failed. It must be short and must not call the engine.
     fn subscribe(&self, advanced: Arc<dyn Fn() + Send + Sync>);
-    /// What an answer depends on that tells of all keys, like [`Engine::len`], asked for after it: everything
-    /// that any session has committed until now.
+    /// The ticket of everything that any session has committed until now. An answer about all keys, like
+    /// [`Engine::len`], depends on it; ask for it after the answer.
     fn committed(&self) -> Ticket;
-    /// Live keys (expired ones that nobody has met yet included). While a restart is being verified
-    /// ([`Engine::verification`]), keys that were removed shortly before it may be counted, too. Each session
-    /// has a count of its own, and these are added one after the other: of what is committed meanwhile, a
-    /// part may be counted.
+    /// The number of live keys, including expired ones that no session has met yet. During the verification
+    /// of a restart ([`Engine::verification`]) it may include keys removed shortly before the restart. The
+    /// counts of the sessions are added one after the other, so it may include part of what is committed
+    /// meanwhile.
     fn len(&self) -> u64;
-    /// Whether there is no key.
+    /// Whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -416,31 +417,31 @@ pub trait Engine: Send + Sync {
     fn sync(&self) -> Result<(), Error>;
     /// Counters and sizes.
     fn stats(&self) -> Stats;
-    /// How far the verification of a restart has come, which began with a checkpoint of the index: blocks
-    /// verified, of how many. `None`: everything has been verified, and [`Engine::len`] is exact.
+    /// The progress of verification after a restart with a checkpoint of the index: blocks verified, and
+    /// blocks to verify. `None`: everything is verified, and [`Engine::len`] is exact.
     fn verification(&self) -> Option<(u64, u64)> {
         None
     }
-    /// Finishes what a restart has left to verify, which otherwise happens in the background; returns at once
-    /// if there is nothing. The caller's sessions have no submitted writes.
+    /// Finishes the verification of a restart, which otherwise runs in the background. Returns at once if
+    /// there is nothing to verify. The caller's sessions must have no submitted writes.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: damage, and the engine takes no more writes.
+    /// [`Error::Corrupt`]: a block is damaged, and the engine takes no more writes.
     fn verify(&self) -> Result<(), Error> {
         Ok(())
     }
-    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. It also
-    /// happens by itself. The caller's sessions have no submitted writes.
+    /// Writes a checkpoint of the index, so that a restart reads only what is written from here on. The
+    /// engine also writes one when it is due. The caller's sessions must have no submitted writes.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Pool`]; the store goes on without.
+    /// [`Error::NoSpace`], [`Error::Pool`]; the store continues without.
     fn checkpoint(&self) -> Result<(), Error> {
         Ok(())
     }
     /// Walks the whole pool and verifies every checksum and invariant; read-only.
     ///
     /// # Errors
-    /// [`Error::Pool`] if the pool cannot be read; damage is in the report.
+    /// [`Error::Pool`] if the pool cannot be read; the report lists damage.
     fn check(&self) -> Result<CheckReport, Error>;
     /// Runs space reclamation to its end now (it also runs by itself). Returns the bytes freed.
     ///
@@ -454,24 +455,24 @@ pub trait Engine: Send + Sync {
     fn close(&self) -> Result<(), Error>;
 }
 
-/// An engine that was recovered, and whose background work waits to be started.
+/// A recovered engine whose background work has not started yet.
 pub(crate) trait Recovered: Engine {
-    /// Starts the threads that work in the background.
+    /// Starts the background threads.
     fn start(self: Arc<Self>);
-    /// What is missing, if it was salvaged.
+    /// The missing data, if the store was salvaged.
     fn damage(&self) -> Option<&Arc<Damage>>;
-    /// Tells people what only the engine knows of its pool: fields, blocks by kind, the map of space.
+    /// Adds what only the engine knows of its pool: fields, blocks by kind, the map of space.
     fn describe(&self, inspection: &mut Inspection);
-    /// One round of what those threads do; `cursor` says where the sweep of expired keys goes on.
+    /// Runs one round of the background threads' work; `cursor` is that of the sweep of expired keys.
     ///
     /// # Errors
-    /// What the threads would have met.
+    /// Those that the threads would meet.
     #[cfg(feature = "lab")]
     fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error>;
-    /// What those threads do, each kind of work by itself.
+    /// The work of the background threads, one job for each kind.
     #[cfg(feature = "lab")]
     fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job>;
-    /// Looks at the clock: what has expired by then stays expired, if the clock goes back or not.
+    /// Reads the clock: what has expired by then stays expired, even if the clock goes back.
     #[cfg(feature = "lab")]
     fn see_clock(&self);
     /// How the engine uses the pool's room.
@@ -479,7 +480,7 @@ pub(crate) trait Recovered: Engine {
     fn space(&self) -> crate::engine::jobs::Space;
 }
 
-/// Refuses what cannot be a key.
+/// Refuses an invalid key.
 ///
 /// # Errors
 /// [`Error::KeyLength`].
@@ -491,7 +492,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses what cannot be a value.
+/// Refuses an invalid value.
 ///
 /// # Errors
 /// [`Error::ValueLength`].

@@ -1,5 +1,4 @@
-//! From a path to a running engine. A pool that is there says itself which engine it has; options say it for
-//! a new one.
+//! From a path to a running engine. An existing pool names its engine; options name that of a new one.
 
 use super::damage::Damage;
 use super::kind::EngineKind;
@@ -18,14 +17,15 @@ use std::sync::Arc;
 pub(crate) struct Opened {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) report: Report,
-    /// What is missing, if it was salvaged.
+    /// The missing data, if the store was salvaged.
     pub(crate) damage: Option<Arc<Damage>>,
 }
 
-/// Opens or creates the pool at `path`, recovers its engine and starts what that does in the background.
+/// Opens or creates the pool at `path`, recovers its engine and starts its background threads.
 ///
 /// # Errors
-/// See [`Error`]; a pool that cannot be opened, or has an engine that was not asked for, is left untouched.
+/// See [`Error`]; a pool that cannot be opened, or has another engine than the options ask for, is left
+/// untouched.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let pool = pool(path, options)?;
     let engine = recovered(Arc::clone(&pool), path, options)?;
@@ -63,7 +63,7 @@ pub(crate) fn recovered(
     }
 }
 
-/// What the superblock of a new pool says of its engine: number and geometry words.
+/// The engine number and geometry words for the superblock of a new pool.
 ///
 /// # Errors
 /// [`Error::Options`]: the engine cannot have such a pool.

@@ -1,4 +1,4 @@
-//! What recovery finds in a pool: flushed when it is looked at, and fenced before anything is built on it.
+//! Makes what recovery reads durable: it flushes each read, and fences before it builds on the bytes.
 //!
 //! Bytes that recovery reads after a kill may exist only in the caches of the processor. If recovery acts on
 //! them and then power fails, they revert. So recovery flushes what it reads, and fences once before it
@@ -8,7 +8,7 @@ use everdram_pm::{Dirty, Lane, Unfenced};
 
 /// See the module text.
 pub(crate) struct ReadFlusher {
-    /// What recovery writes with. Each of its fences covers what was kept before it.
+    /// The lane with which recovery writes. Each of its fences covers everything kept before.
     pub(crate) lane: Lane,
     unfenced: Unfenced,
 }
@@ -21,19 +21,19 @@ impl ReadFlusher {
         }
     }
 
-    /// Keeps what is there: durable with the next [`ReadFlusher::settle`].
+    /// Flushes bytes of the pool: they are durable with the next [`ReadFlusher::settle`].
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn keep(&mut self, at: u64, bytes: u64) {
         self.unfenced.add(self.lane.flush_found(at, bytes));
     }
 
-    /// As [`ReadFlusher::keep`], of what was stored just now.
+    /// As [`ReadFlusher::keep`], for bytes that were just stored.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn keep_stored(&mut self, dirty: Dirty) {
         self.unfenced.add(self.lane.flush(dirty));
     }
 
-    /// What was kept is ordered before whatever is stored from here on.
+    /// Orders everything kept before all later stores.
     #[cfg_attr(feature = "lab", track_caller)]
     pub(crate) fn settle(&mut self) {
         let _ordered = self.unfenced.fence(&mut self.lane);

@@ -1,4 +1,4 @@
-//! The pool at a path: made or opened as the options say, and refused if it is another program's.
+//! The pool at a path: created or opened as the options say, and refused if it is another program's.
 
 use crate::error::Error;
 use crate::options::{Create, Options};
@@ -6,7 +6,7 @@ use everdram_pm::{Pool, PoolOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The pool at `path`: a new one of this number and geometry, or one that has one of these numbers.
+/// Opens the pool at `path`, if it has one of `engines`, or creates one with this number and geometry.
 ///
 /// # Errors
 /// As [`open`](super::open::open).

@@ -1,10 +1,10 @@
-//! Random words: the system's, or those of a seed, so that the crash lab can run something again.
+//! Random words: the system's, or those of a seed, with which the crash lab repeats a run.
 
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Where an engine's random words come from. Nothing that is drawn here is on a hot path.
+/// The source of an engine's random words. Nothing on a hot path uses it.
 #[derive(Default)]
 pub(crate) struct Random(Option<Mutex<StdRng>>);
 

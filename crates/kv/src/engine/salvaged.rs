@@ -1,7 +1,7 @@
-//! A salvaged store, as doors see it: an engine that is read, and never answers for more than is certain.
+//! A salvaged store, as doors see it: a read-only engine that answers only what is certain.
 //!
-//! The engine below has recovered what verifies ([`crate::engine::damage`]). Here every write is refused, and
-//! every read is judged: where damaged bytes may have belonged to the key, the answer is an error.
+//! The engine below has recovered what verifies ([`crate::engine::damage`]). This layer refuses every write,
+//! and turns a read into an error where damaged bytes may belong to its key.
 
 use super::damage::Damage;
 use super::{BatchOp, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};
@@ -16,7 +16,7 @@ pub(crate) struct Salvaged {
     judge: Judge,
 }
 
-/// Who knows which keys are not certain.
+/// Judges whether the state of a key is certain.
 #[derive(Clone)]
 struct Judge {
     damage: Arc<Damage>,
@@ -185,7 +185,7 @@ impl EngineSession for SalvagedSession {
         Err(Error::ReadOnly)
     }
 
-    /// Also one that would only read: what it is to write is not known before it has run.
+    /// Refuses every transaction, because its writes are not known before it has run.
     fn transaction(&mut self, _: Scope<'_>, _: TransactionBody<'_>) -> Result<Ticket, Error> {
         Err(Error::ReadOnly)
     }

@@ -1,4 +1,4 @@
-//! The calls of a session, over what an engine brings to it ([`Backend`]).
+//! The calls of a session, over an engine's [`Backend`].
 
 use super::backend::{Backend, Change, Edit, Locked, Met, Seen, SessionCore, Taken, with_room};
 use super::base::Base;
@@ -16,11 +16,11 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Attempts at a lock-free snapshot of several keys before their locks are taken.
 pub(crate) const SNAPSHOT_TRIES: usize = 8;
-/// Scratch memory above this is given back after use.
+/// Scratch memory above this size is freed after use.
 pub(crate) const SCRATCH_KEEP: usize = 1 << 20;
 
 impl SessionCore {
-    /// Of a user's session: there may be only so many.
+    /// The core of a user's session; their number is limited.
     ///
     /// # Errors
     /// [`Error::TooManySessions`].
@@ -32,7 +32,7 @@ impl SessionCore {
     }
 }
 
-/// Gives a stripe back if a caller's closure panics; to be forgotten when it has returned.
+/// Releases a stripe if a caller's closure panics; forgotten once the closure has returned.
 struct OnPanic<'s, B: Backend>(&'s mut B, StripeId);
 
 impl<B: Backend> Drop for OnPanic<'_, B> {
@@ -117,7 +117,7 @@ impl<B: Backend> EngineSession for B {
             self.give_back(taken.stripe);
             return Ok(false);
         }
-        // One that has expired goes, too.
+        // An expired key is removed, too.
         submit_or_again(self, taken, key, &seen, Change::Remove)?;
         Ok(seen.is_live)
     }
@@ -215,7 +215,8 @@ impl<B: Backend> EngineSession for B {
 
     fn commit(&mut self) -> Result<Ticket, Error> {
         self.commit_pending()?;
-        // Also with nothing to commit: whoever waits for this session learns here that the medium failed.
+        // Even with nothing to commit: a caller that waits for this session learns here that the medium
+        // failed.
         self.engine().healthy()?;
         Ok(self.ticket())
     }
@@ -231,12 +232,12 @@ impl<B: Backend> EngineSession for B {
         if self.is_pending() {
             self.commit_pending()?;
         }
-        // Shown when nobody is pinned any more: whoever is shown a key may write, and wait for room that
-        // comes when readers leave.
+        // Keys are shown after the pin ends: a caller may write from `visit`, and wait for room that comes
+        // only when readers leave.
         let mut met = Met::default();
         let next = loop {
-            // Looked at first: whoever has raised it meanwhile, and is waited for, may not have been all the
-            // time.
+            // The floor is read before the wait and the walk, so that the comparison below shows a clear
+            // during either.
             let floor = self.engine().floor();
             looks!();
             self.engine().pass_publications()?;
@@ -244,17 +245,17 @@ impl<B: Backend> EngineSession for B {
                 .walk(cursor, count, &mut met)
                 .map_err(|error| self.engine().at_path(error))?;
             self.engine().pass_publications()?;
-            // What was walked through is older than what is looked at now.
+            // Orders the walk before the look at the floor.
             fence(Ordering::Acquire);
-            // A transaction that removes everything may put keys again that were there before: they have been
-            // there all the time, and were not to be found for a moment.
+            // A transaction that removes everything may put the same keys again. They exist all the time, but
+            // the walk may have missed them.
             if self.engine().floor() == floor {
                 break next;
             }
             met = Met::default();
         };
         met.show(visit);
-        // Of a key that was not met, nothing tells since when it is gone.
+        // A key that the walk did not meet may have been removed at any time until now.
         self.core_mut().last_read = self.engine().committed();
         Ok(next)
     }
@@ -273,7 +274,7 @@ impl<B: Backend> EngineSession for B {
         }
         let stripe = self.stripe(self.hash(key));
         let last_read = self.core().last_read;
-        // What this session has yet to commit is no write of somebody else.
+        // This session's own pending write must not count as a later one.
         let committed = read_own(self, stripe);
         let before = self.engine().stripes.word(stripe);
         let found = committed.and_then(|()| self.read_meta(key));
@@ -284,7 +285,7 @@ impl<B: Backend> EngineSession for B {
     }
 }
 
-/// Takes the stripe of a key. What is read from here on, no other session changes.
+/// Takes the stripe of a key. From here on no other session changes the key.
 #[inline]
 fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
     let hash = session.hash(key);
@@ -296,7 +297,7 @@ fn take_key<B: Backend>(session: &mut B, key: &[u8]) -> Result<Taken, Error> {
     Ok(Taken { hash, stripe })
 }
 
-/// Gives a key back if it could not be looked at.
+/// Releases the stripe if the look at the key failed.
 #[inline]
 fn or_give_back<B: Backend>(
     session: &mut B,
@@ -309,7 +310,7 @@ fn or_give_back<B: Backend>(
     })
 }
 
-/// Submits what was decided of a key that is held, if it can be a value.
+/// Submits the decided change of a held key, if its value is valid.
 #[inline]
 fn submit<B: Backend>(
     session: &mut B,
@@ -326,8 +327,8 @@ fn submit<B: Backend>(
     submit_or_again(session, taken, key, seen, change)
 }
 
-/// Submits a change. If it is refused for want of room it is submitted once more when there is some, if the
-/// key is still what it was when that was decided.
+/// Submits a change. If there is no room it makes some and submits again, provided the key is still as it was
+/// at the decision.
 #[inline]
 fn submit_or_again<B: Backend>(
     session: &mut B,
@@ -372,7 +373,7 @@ fn submit_again<B: Backend>(
     Err(full)
 }
 
-/// Takes a key and runs `work` with two empty buffers, which are used again.
+/// Takes a key and runs `work` with two empty buffers, which are reused.
 fn with_values<B: Backend, T>(
     session: &mut B,
     key: &[u8],
@@ -392,7 +393,7 @@ fn with_values<B: Backend, T>(
     result
 }
 
-/// Changes an 8-byte word of a value; the words before and after, if the key is there.
+/// Changes an 8-byte word of a value. Returns the words before and after, or `None` if the key is absent.
 fn edit_word<'e, B: Backend>(
     session: &mut B,
     key: &[u8],
@@ -440,7 +441,7 @@ fn edit_word<'e, B: Backend>(
     })
 }
 
-/// Commits what a read of `stripe` would otherwise miss: a session reads what it has submitted.
+/// Commits this session's pending write of `stripe`, so that the next read sees it.
 #[inline(always)]
 pub(crate) fn read_own<B: Backend>(session: &mut B, stripe: StripeId) -> Result<(), Error> {
     if session.is_pending() && session.engine().stripes.held_by(stripe, session.id()) {
@@ -449,8 +450,8 @@ pub(crate) fn read_own<B: Backend>(session: &mut B, stripe: StripeId) -> Result<
     Ok(())
 }
 
-/// Reads several keys as of one moment: optimistically, then under their locks. `hashes`: of each key, and
-/// room for its stripe's word.
+/// Reads several keys as of one moment: optimistically, then under their locks. `hashes` has the hash of each
+/// key, and room for its stripe's word.
 fn read_at_once<B: Backend>(
     session: &mut B,
     keys: &[&[u8]],
@@ -464,7 +465,7 @@ fn read_at_once<B: Backend>(
             *word = session.engine().stripes.word(session.stripe(*hash));
         }
         let result = session.read_each(keys, hashes, into, found);
-        // What was read is older than what is looked at now.
+        // Orders the reads before the look at the stripes.
         fence(Ordering::Acquire);
         let locks = &session.engine().stripes;
         let is_quiet = hashes.iter().all(|&(hash, word)| {
@@ -480,8 +481,8 @@ fn read_at_once<B: Backend>(
     locked.session.read_each(keys, hashes, into, found)
 }
 
-/// Removes a key if its expiry has passed: a step of the sweep. Whether it has; a key that is being written
-/// is looked at again the next time round.
+/// Removes a key if its expiry has passed, and returns whether it did: a step of the sweep. A key whose
+/// stripe is held is left for the next round.
 ///
 /// # Errors
 /// As [`Backend::locate`] and [`Backend::submit`].
@@ -502,17 +503,18 @@ pub(crate) fn remove_expired<B: Backend>(session: &mut B, key: &[u8]) -> Result<
     Ok(true)
 }
 
-/// Ends a session: commits what it submitted, and leaves nobody waiting for it.
+/// Ends a session: commits what it submitted, and releases everything that others may wait for.
 pub(crate) fn end<B: Backend>(session: &mut B) {
-    // A failing medium has already told every waiter; nothing submitted here was acknowledged. A panic may
-    // have left half a write, which what is asserted meets here; a second one must not get out.
+    // A failing medium has already told every waiter, and nothing submitted here was acknowledged. A panic
+    // may have left half a write, on which an assertion fails here; without the catch, a second panic would
+    // abort.
     let finished = catch_unwind(AssertUnwindSafe(|| session.finish()));
     let engine = session.engine();
     let (stripes, id) = (&engine.stripes, session.id());
-    // A stripe that is still held is of a write that a panic has broken off, now or earlier.
+    // A stripe still held belongs to a write that a panic interrupted, now or earlier.
     let is_holding = stripes.all().any(|stripe| stripes.held_by(stripe, id));
     if finished.is_err() || is_holding {
-        // Before anybody else gets the stripes.
+        // Before other sessions get the stripes.
         engine.halted.set(PANICKED);
         stripes.unlock_all_of(id);
     }

@@ -1,16 +1,16 @@
-//! How many sessions users may have at once. What an engine needs for itself does not count.
+//! The limit of users' sessions. An engine's own sessions do not count.
 
 use crate::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Gives out [`Permit`]s, so many at once.
+/// Issues a limited number of [`Permit`]s.
 pub(crate) struct SessionLimit {
     most: usize,
     taken: Arc<AtomicUsize>,
 }
 
-/// One session of a user; given back when it is dropped.
+/// The permit of one user session; dropping it returns it.
 pub(crate) struct Permit(Arc<AtomicUsize>);
 
 impl SessionLimit {
@@ -31,7 +31,7 @@ impl SessionLimit {
         }
     }
 
-    /// Why there is no session.
+    /// The error when there is no permit left.
     #[cold]
     pub(crate) fn reached(&self) -> Error {
         Error::TooManySessions(self.most)
@@ -41,7 +41,7 @@ impl SessionLimit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let taken = self.0.fetch_sub(1, Ordering::AcqRel);
-        assert_ne!(taken, 0, "a session is given back that nobody took");
+        assert_ne!(taken, 0, "a permit is returned that was not issued");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Atomic batches, and transactions: reads and staged writes under the locks of the declared keys, applied as
 //! one batch.
 //!
-//! What was staged lies over what the engine has, as the transaction sees it; nobody else sees it before all
-//! of it is applied.
+//! A transaction sees its staged writes over the engine's state. Other sessions see them only when all are
+//! applied.
 
 use super::backend::{Backend, Locked, Taken, with_room};
 use super::{
@@ -12,21 +12,21 @@ use super::{
 use crate::error::Error;
 use std::collections::BTreeMap;
 
-/// Bytes that the record of an operation takes at most beside its key and value.
+/// Bytes that the record of an operation takes at most, in addition to key and value.
 const RECORD_OVERHEAD: usize = 64;
 
-/// What the transaction has done to a key: the value and expiry it staged, or a removal.
+/// A transaction's change of a key: the value and expiry it staged, or a removal.
 type Staged = Option<(Vec<u8>, u64)>;
 
-/// A transaction that runs.
+/// A running transaction.
 struct Overlay<'s, S> {
     session: &'s mut S,
     /// Declared keys, sorted; `None` = any.
     declared: Option<&'s [&'s [u8]]>,
-    /// Everything from before counts as removed.
+    /// All earlier keys count as removed.
     cleared: bool,
     staged: BTreeMap<Vec<u8>, Staged>,
-    /// What all that was read depends on.
+    /// The ticket on which all reads so far depend.
     seen: Ticket,
 }
 
@@ -53,7 +53,7 @@ impl<S: Backend> Overlay<'_, S> {
         Taken { hash, stripe }
     }
 
-    /// What the engine has is looked at: the answer depends on it.
+    /// Notes a read of the engine's state, on which the answer depends. Returns its ticket.
     fn depend_on(&mut self, taken: Taken) -> Ticket {
         let ticket = Ticket(self.session.engine().stripes.stamp(taken.stripe));
         self.seen = self.seen.max(ticket);
@@ -118,7 +118,7 @@ impl<S: Backend> Transaction for Overlay<'_, S> {
     fn watch(&mut self, key: &[u8]) -> Result<u64, Error> {
         self.check(key)?;
         let taken = self.taken(key);
-        // What this transaction depends on stays: nobody is shown the number.
+        // This look adds no dependency, because no caller shows the number.
         let seen = self.session.locate(taken, key)?;
         let stripes = &self.session.engine().stripes;
         let version = seen.is_live.then_some(seen.version);
@@ -148,11 +148,11 @@ impl<S: Backend> Transaction for Overlay<'_, S> {
     }
 }
 
-/// What a transaction wants to be done.
+/// The outcome of a transaction's body.
 struct Wanted {
     cleared: bool,
     staged: BTreeMap<Vec<u8>, Staged>,
-    /// What all that was read depends on.
+    /// The ticket on which all its reads depend.
     seen: Ticket,
 }
 
@@ -204,14 +204,14 @@ pub(super) fn run<B: Backend>(
             applied => return Ok(applied?.max(wanted.seen)),
         };
         let before = locked.clocks();
-        // Room is made by whoever may lock any key, so these are given back meanwhile.
+        // Compaction may lock any key, so the stripes are released meanwhile.
         drop(locked);
         if !session.make_room(room_of(&ops) as u64, attempt)? {
             return Err(full);
         }
         locked = Locked::take(session, declared)?;
         if locked.clocks() != before {
-            // Somebody has written meanwhile, and the body may have read what it was before.
+            // Another session has written meanwhile, so the body's reads may be outdated.
             return Err(full);
         }
         attempt += 1;
@@ -239,7 +239,7 @@ pub(super) fn batch<B: Backend>(session: &mut B, ops: &[BatchOp<'_>]) -> Result<
     })
 }
 
-/// Bytes that operations may need room for.
+/// Bytes that operations may need.
 pub(crate) fn room_of(ops: &[BatchOp<'_>]) -> usize {
     let of_one = |op: &BatchOp<'_>| match op {
         BatchOp::Put { key, value, .. } => key.len() + value.len() + RECORD_OVERHEAD,

@@ -1,5 +1,5 @@
-//! A forger, for fuzzing (feature `fuzzing`): it knows a pool's key and makes every check of viper's format
-//! hold over whatever bytes it is told to, so that what lies behind the checks is fuzzed, too.
+//! A forger, for fuzzing (feature `fuzzing`). It knows a pool's key and fixes every check of viper's format
+//! over given bytes, so that fuzzing also reaches the code behind the checks.
 
 use super::block_table::OWNER;
 use super::layout::{
@@ -13,7 +13,7 @@ use everdram_pm::{ROOT_AT, Secret};
 /// The owner of viper's extents.
 pub const EXTENT_OWNER: u32 = OWNER;
 
-/// A record or a piece of a value, where it lies.
+/// The place of a record, or of a piece of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Byte offset in the image.
@@ -24,14 +24,14 @@ pub struct Place {
     pub epoch: u32,
 }
 
-/// What a forged record says.
+/// The contents of a forged record.
 #[derive(Clone, Copy, Debug)]
 pub struct Forged<'a> {
     /// 1 value, 2 chained, 3 journal, 4 chained journal, 5 big key; anything else counts as 1.
     pub kind: u8,
     /// The key; at least one byte.
     pub key: &'a [u8],
-    /// The value, or what stands in its place.
+    /// The value, or its chain.
     pub value: &'a [u8],
     /// Unix milliseconds; 0 = never.
     pub expires_at_ms: u64,
@@ -39,7 +39,7 @@ pub struct Forged<'a> {
     pub version: u64,
     /// How often compaction has moved it.
     pub moves: u16,
-    /// Whether it says that all before it was fenced.
+    /// Whether the record says that everything before it was fenced.
     pub first: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// For images with this key and these geometry words. `None` if the words make no sense.
+    /// For images with this key and these geometry words. `None` if the words are invalid.
     #[must_use]
     pub fn new(secret: Secret, geometry: [u64; 8]) -> Option<Forger> {
         let geometry = Geometry::from_words(geometry)?;
@@ -63,7 +63,7 @@ impl Forger {
         self.geometry.block_bytes as usize
     }
 
-    /// Offset of the page that `at` lies in, as its block's page word has it.
+    /// Offset of the page of `at`, by its block's page word.
     #[must_use]
     pub fn page_of(&self, image: &[u8], at: usize) -> usize {
         let block = at / self.block_bytes() * self.block_bytes();
@@ -100,7 +100,7 @@ impl Forger {
         put(image, at, mark_word(&self.secret, at as u64, epoch, bits));
     }
 
-    /// The version up to which nothing counts.
+    /// The floor word: versions up to it do not count.
     pub fn floor(&self, image: &mut [u8], floor: u64) {
         let floor = floor & ((1 << 47) - 1);
         put(
@@ -110,7 +110,7 @@ impl Forger {
         );
     }
 
-    /// Makes the check of whatever lies at `at` hold, as a record of the length it states.
+    /// Fixes the check of the bytes at `at`, as a record of the length they state.
     pub fn seal(&self, image: &mut [u8], at: usize, epoch: u32) {
         let fixed = [Kind::Fixed as u64, Kind::FixedEdited as u64]
             .contains(&(word_at(image, self.page_of(image, at)) & 0xff));
@@ -131,7 +131,7 @@ impl Forger {
         }
     }
 
-    /// Lays a record at `at`; cut where the image ends.
+    /// Writes a record at `at`, cut at the end of the image.
     pub fn record(&self, image: &mut [u8], at: usize, epoch: u32, forged: &Forged<'_>) -> usize {
         let kind = match forged.kind {
             2 => RecordKind::Chained,
@@ -161,7 +161,8 @@ impl Forger {
         bytes.len()
     }
 
-    /// The header of a piece of a chained value: next, piece, bytes, name; the check of the data holds.
+    /// Writes the header of a piece of a chained value: next, piece, bytes, name. The check of the data
+    /// holds.
     pub fn piece(&self, image: &mut [u8], at: usize, epoch: u32, words: [u64; 4]) {
         let [next, piece, bytes, name] = words;
         let data = image.get(at + 64..).unwrap_or_default();
@@ -181,7 +182,7 @@ impl Forger {
         }
     }
 
-    /// Everything that verifies: records, open ends of pages (0 bytes), pieces.
+    /// Everything that verifies: records, ends of open pages (0 bytes), pieces.
     #[must_use]
     pub fn survey(&self, image: &[u8]) -> Survey {
         let mut survey = Survey::default();
@@ -245,14 +246,14 @@ impl Forger {
     }
 }
 
-/// What a [`Forger`] found in an image.
+/// The places that a [`Forger`] found in an image.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Blocks whose first page word verifies.
     pub blocks: Vec<Place>,
     /// Records, dead ones too.
     pub records: Vec<Place>,
-    /// Where open pages go on.
+    /// The ends of open pages.
     pub open_ends: Vec<Place>,
     /// Pieces of chained values.
     pub pieces: Vec<Place>,

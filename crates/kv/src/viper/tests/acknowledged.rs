@@ -1,6 +1,5 @@
-//! What was acknowledged stays: bugs that took it back, each where two features met, or where somebody waited
-//! for ever. C1 to C9 are the numbers under which they were found; C5 and C9 are tested in `everdram-pm`,
-//! too.
+//! Acknowledged writes survive: regressions that lost them where two features met, or that made a caller wait
+//! forever. C1 to C9 are the numbers of the bugs; `everdram-pm` tests C5 and C9, too.
 
 use crate::engine::backend::Backend;
 use crate::engine::kind::EngineKind;
@@ -21,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A pool may grow to so many bytes.
+/// Bytes up to which a pool may grow.
 const BYTES_MAX: u64 = 8 << 20;
 
 fn options() -> Options {
@@ -90,7 +89,7 @@ impl Files {
         Viper::over(pool, path, &Files::options())
     }
 
-    /// Copies what the files have now: what the next process finds if this one is killed.
+    /// Copies the present files: the next process finds them if this one is killed.
     fn copy(&self, name: &str) -> PathBuf {
         copy(&self.path, &self.dir.path().join(name))
     }
@@ -105,15 +104,14 @@ fn copy(from: &Path, to: &Path) -> PathBuf {
     to.into()
 }
 
-/// C1. On files, the older record of a key lay in a block that was open when a checkpoint of the index was
-/// written, and the mark of its death in the cache; the newer one in a block that was full, and the
-/// checkpoint knew only that one.
+/// C1, on files. The older record of a key lay in a block that was open at a checkpoint of the index, and its
+/// mark in the cache. The newer record lay in a full block, and the checkpoint knew only that one.
 fn removed_after_a_checkpoint_over_an_open_block(checkpoint: bool, alone: bool) {
     let files = Files::new();
     let viper = Files::open(&files.path).unwrap();
     let (mut slow, mut fast) = (session(&viper), session(&viper));
     match alone {
-        // The old record is in the same session's open block for large ones.
+        // The old record is in the open block for large records of the same session.
         true => fast.put(b"key", &[b'L'; 10_000], 0).unwrap(),
         false => slow.put(b"key", b"old value", 0).unwrap(),
     }
@@ -151,8 +149,8 @@ fn control_open_block_without_index_checkpoint() {
     removed_after_a_checkpoint_over_an_open_block(false, false);
 }
 
-/// C2. A block was emptied and waited for a reader when the checkpoint was written, which knew the copy of a
-/// record and not the original, which has no mark.
+/// C2. At the checkpoint, an emptied block waited for a reader. The checkpoint knew the copy of a record, but
+/// not the original, which had no mark.
 fn removed_after_a_checkpoint_over_an_emptied_block(checkpoint: bool) {
     let pool = heap();
     let viper = over(&pool, &options()).unwrap();
@@ -195,13 +193,13 @@ fn control_without_index_checkpoint() {
     removed_after_a_checkpoint_over_an_emptied_block(false);
 }
 
-/// C3. One thread had taken the notes of marks and not fenced them yet; another one found none, and dropped
-/// the tombstone before that fence.
+/// C3. One thread had taken the notes of marks and not fenced them. Another found none, and dropped the
+/// tombstone before that fence.
 fn removed_while_marks_are_being_fenced(pause: bool) {
     let files = Files::new();
     let viper = Files::open(&files.path).unwrap();
     let mut user = session(&viper);
-    // The first record of the key among live ones, the second among garbage.
+    // The first record of the key lies among live ones, the second among garbage.
     user.put(b"key", b"old value", 0).unwrap();
     put_many(&mut user, 100, &[1; 256]);
     user.put(b"key", b"newer value", 0).unwrap();
@@ -243,8 +241,8 @@ fn a_removed_key_stays_removed_without_checkpoint() {
     removed_while_marks_are_being_fenced(false);
 }
 
-/// C4. A record whose key lies in pieces was moved, then removed or replaced; its pieces were used again
-/// while the block with the original, which has no mark, still waited for a reader.
+/// C4. A record with its key in pieces was moved, then removed or replaced. Its pieces were reused while the
+/// block with the original, which has no mark, still waited for a reader.
 fn opens_after_a_long_key_was_moved(delete: bool, reading: bool) {
     let pool = heap();
     let viper = over(&pool, &options()).unwrap();
@@ -265,7 +263,7 @@ fn opens_after_a_long_key_was_moved(delete: bool, reading: bool) {
     }
     user.commit_pending().unwrap();
     drop(pin);
-    // What the background thread does first when it looks.
+    // The first step of a round of the background thread.
     viper.compactor().free_passed(&viper).unwrap();
     user.put(b"long", &[9; 100_000], 0).unwrap();
     user.commit_pending().unwrap();
@@ -295,9 +293,8 @@ fn control_without_a_reader() {
     opens_after_a_long_key_was_moved(true, false);
 }
 
-/// C5. A checkpoint of the redo log copied a page with a record that was not fenced yet; the sync of the
-/// image failed; another process found the record in the page cache, and sealed the page over it; power
-/// failed.
+/// C5. A checkpoint of the redo log copied a page with an unfenced record, and the sync of the image failed.
+/// Another process found the record in the page cache and sealed the page over it. Then power failed.
 fn around_a_failed_sync_of_the_image(seed: u64) -> (Option<u8>, Option<u8>) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("pool");
@@ -311,7 +308,7 @@ fn around_a_failed_sync_of_the_image(seed: u64) -> (Option<u8>, Option<u8>) {
         user.put(b"key", &[b'o'; 37], 0).unwrap();
         user.commit_pending().unwrap();
         viper.sync().unwrap();
-        // Submitted: on its way to memory, and in no log.
+        // Submitted: the record is on its way to memory, and not in the redo log.
         user.put(b"key", &[b'n'; 37], 0).unwrap();
         faults.fail_sync_after(0);
         assert!(viper.pool.checkpoint().is_err());
@@ -322,7 +319,7 @@ fn around_a_failed_sync_of_the_image(seed: u64) -> (Option<u8>, Option<u8>) {
         let viper = Files::open(&path).unwrap();
         let shown = first_byte(&viper);
         viper.sync().unwrap();
-        // Killed: nothing is closed.
+        // Killed: the store is not closed.
         std::mem::forget(viper);
         shown
     };
@@ -340,7 +337,7 @@ fn what_was_shown_after_a_failed_sync_survives() {
     }
 }
 
-/// What a key's record lies in, for damage.
+/// The block of a key's record, to be damaged.
 fn block_of(viper: &Arc<Viper>, key: &[u8]) -> u64 {
     let mut user = session(viper);
     let old = user.locate_old(viper.hash(key), key).unwrap().unwrap();
@@ -351,15 +348,15 @@ fn block_of(viper: &Arc<Viper>, key: &[u8]) -> u64 {
     viper.space.blocks.at(number)
 }
 
-/// C6. What a put replaced turned out to be damaged when some other call made the session commit. That call
-/// was told, and the commit of the put was not.
+/// C6. The record that a put replaced was damaged, and another call committed the put. That call got the
+/// error, and the commit of the put did not.
 #[test]
 fn a_refused_put_is_not_acknowledged() {
     let viper = over(&heap(), &options()).unwrap();
     let mut user = session(&viper);
     user.put(b"a", b"old", 0).unwrap();
     user.commit_pending().unwrap();
-    // The first mark words of all pages rot.
+    // Damages the first mark words of all pages.
     let at = block_of(&viper, b"a");
     let mut lane = viper.pool.lane();
     for page in 0..viper.space.geometry.pages {
@@ -372,7 +369,7 @@ fn a_refused_put_is_not_acknowledged() {
     }
     user.put(b"a", b"new", 0).unwrap();
     let mut value = Vec::new();
-    // Another connection's call, on the same event loop.
+    // A call of another connection on the same event loop.
     assert!(user.get(b"a", &mut value).unwrap().is_some());
     user.commit_pending().unwrap();
     let commit = user.commit();
@@ -380,7 +377,7 @@ fn a_refused_put_is_not_acknowledged() {
     assert_eq!(get(&viper, b"a").as_deref(), Some(&b"new"[..]));
 }
 
-/// As above, where the record that was replaced cannot be read at all.
+/// As above, where the replaced record cannot be read at all.
 #[test]
 fn a_put_takes_the_place_of_a_record_that_cannot_be_read() {
     let viper = over(&heap(), &options()).unwrap();
@@ -405,8 +402,8 @@ fn a_put_takes_the_place_of_a_record_that_cannot_be_read() {
     assert_eq!(get(&viper, b"a").as_deref(), Some(&b"newer"[..]));
 }
 
-/// C7. Who wrote from inside of an iteration waited for room that came only when readers had left, of which
-/// he was one.
+/// C7. A caller that wrote from inside an iteration waited for room. Room comes only when readers leave, and
+/// its own iteration was one of them.
 #[test]
 fn an_iteration_that_writes_comes_to_an_end() {
     let options = Options {
@@ -437,8 +434,7 @@ fn an_iteration_that_writes_comes_to_an_end() {
     assert_eq!(puts, Ok(500 * 20));
 }
 
-/// C7, too: a reader that stays in the store keeps room from being made, and whoever wants it is told so
-/// after a while.
+/// C7, too: a reader that stays pinned blocks reclamation. A writer without room gets an error after a while.
 #[test]
 fn a_reader_that_stays_is_not_waited_for_without_end() {
     let options = Options {
@@ -458,7 +454,7 @@ fn a_reader_that_stays_is_not_waited_for_without_end() {
     user.commit_pending().unwrap();
 }
 
-/// C8. One record whose head was damaged kept every expired key from being removed.
+/// C8. One record with a damaged head kept all expired keys from being removed.
 #[test]
 fn expired_keys_are_swept_around_damage() {
     let now = Arc::new(AtomicU64::new(1000));
@@ -486,16 +482,16 @@ fn expired_keys_are_swept_around_damage() {
     drop(user);
     let mut cursor = 0;
     for _ in 0..100 {
-        // What it says of the damage is not what this is about.
+        // The error about the damage does not matter here.
         let _ = Arc::clone(&viper).tend(&mut cursor);
     }
     assert_eq!(viper.len(), 1);
 }
 
-/// Bytes of a small pool of the lab.
+/// Bytes of a small pool in the lab.
 const LAB_BYTES: u64 = 256 << 10;
 
-/// Does something before the next fence.
+/// Runs some work before the next fence.
 #[derive(Default)]
 struct BeforeFence(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -536,9 +532,9 @@ fn over_image(image: &[u8], tap: Arc<BeforeFence>) -> Arc<Viper> {
     Viper::over(pool, Path::new("lab"), &options).unwrap()
 }
 
-/// Compaction left marked records where they were without a look at the index. A delete sets its mark before
-/// the fence and changes the index after it: meanwhile the block went, and readers were led into its next
-/// life.
+/// A delete sets its mark before the fence and changes the index after it. Compaction left marked records
+/// behind without a look at the index, and freed the block between the two. Readers then followed the entry
+/// into the block's next life.
 #[test]
 fn a_block_is_not_freed_under_a_delete() {
     let tap = Arc::new(BeforeFence::default());
@@ -577,7 +573,7 @@ fn a_block_is_not_freed_under_a_delete() {
     );
 }
 
-/// A thread that panicked in a commit left its keys locked, and whoever wanted one of them waited for ever.
+/// A thread that panicked in a commit left its keys locked, and later writers of them waited forever.
 #[test]
 fn a_panic_in_a_commit_halts_the_store_and_keeps_nobody_waiting() {
     let tap = Arc::new(BeforeFence::default());
@@ -598,8 +594,8 @@ fn a_panic_in_a_commit_halts_the_store_and_keeps_nobody_waiting() {
     assert!(!viper.stripes.is_locked(viper.stripe(viper.hash(b"key"))));
 }
 
-/// A session that a panic has left in the middle of a write panics once more when it is dropped. If that gets
-/// out of the drop while the first one unwinds, it takes the process with it.
+/// A session that a panic left in the middle of a write panics again when it is dropped. If the second panic
+/// leaves the drop during the first unwinding, the process aborts.
 #[test]
 #[cfg(debug_assertions)]
 fn a_session_that_cannot_be_finished_is_dropped_without_another_panic() {
@@ -608,7 +604,7 @@ fn a_session_that_cannot_be_finished_is_dropped_without_another_panic() {
     let panicked = std::thread::spawn(move || {
         let mut user = session(&doomed);
         user.put(b"key", b"value", 0).unwrap();
-        // As if another lane had to fence it: it cannot be published.
+        // The write looks as if another lane had to fence it, so it cannot be published.
         user.pending[0].written = doomed.pool.lane().written();
         panic!("on purpose");
     });
@@ -617,8 +613,8 @@ fn a_session_that_cannot_be_finished_is_dropped_without_another_panic() {
     assert!(matches!(put, Err(Error::Halted(_))), "{put:?}");
 }
 
-/// A thread that panicked while it verified blocks took them with it: whoever went on found nothing left to
-/// verify, and took them for verified.
+/// A thread that panicked during verification lost the blocks it had taken. The next thread found nothing
+/// left and took them for verified.
 #[test]
 fn blocks_whose_verification_panicked_are_verified_by_whoever_goes_on() {
     let before = over_lab(Arc::default());

@@ -1,4 +1,4 @@
-//! The engine over heap memory: no files, no mapping, no threads of its own; small enough for Miri, which
+//! The engine over heap memory: no files, no mapping, no background threads. Small enough for Miri, which
 //! looks for undefined behaviour and data races where the other tests look for wrong answers.
 
 #[cfg(all(test, feature = "lab"))]
@@ -21,11 +21,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Steps of random work in each part: what Miri does in a second takes nobody else a millisecond.
+/// Steps of random work in each part: few under Miri, where they take seconds instead of a millisecond.
 const STEPS: usize = if cfg!(miri) { 8 } else { 1000 };
-/// How often the pool is recovered.
+/// Recoveries of the pool.
 const PARTS: u64 = if cfg!(miri) { 2 } else { 4 };
-/// Times that each thread changes a counter.
+/// Changes of the counter by each thread.
 const ROUNDS: u64 = if cfg!(miri) { 3 } else { 2000 };
 
 fn options(fixed: Option<(u32, u32)>, clock: &Arc<AtomicU64>) -> Options {
@@ -63,7 +63,7 @@ fn value_of(session: &mut dyn EngineSession, key: &[u8]) -> Option<Vec<u8>> {
     session.get(key, &mut value).unwrap().map(|_| value)
 }
 
-/// One random step on a store; the same on the engine and on the model.
+/// One random step, the same on the engine and on the model.
 fn step(session: &mut dyn EngineSession, random: &mut StdRng) -> Result<Option<Vec<u8>>, Error> {
     let key = format!("key-{:04}", random.random_range(0..12)).into_bytes();
     let other = format!("key-{:04}", random.random_range(0..12)).into_bytes();
@@ -117,7 +117,7 @@ fn step(session: &mut dyn EngineSession, random: &mut StdRng) -> Result<Option<V
     Ok(session.get(&key, &mut found)?.map(|_| found))
 }
 
-/// The engine answers as the model does, before and after compaction and recovery.
+/// The engine answers like the model, before and after compaction and recovery.
 fn as_the_model(fixed: Option<(u32, u32)>) {
     let seed = std::env::var("EVERDRAM_SEED")
         .ok()
@@ -154,7 +154,7 @@ fn as_the_model(fixed: Option<(u32, u32)>) {
             );
         }
         assert_eq!(engine.check().unwrap().findings, []);
-        // Dropping the engine does not end the pool's memory: the next one recovers what is there.
+        // Dropping the engine keeps the pool's memory; the next engine recovers from it.
     }
 }
 
@@ -168,7 +168,7 @@ fn fixed_size_pages_answer_as_the_model_does() {
     as_the_model(Some((8, 16)));
 }
 
-/// Writers of one key, a reader, and compaction at the same time: each change counts once.
+/// Writers of one key, a reader, and compaction run at the same time: each change counts once.
 #[test]
 fn threads_meet_on_a_key() {
     let clock = Arc::new(AtomicU64::new(1000));
@@ -211,9 +211,9 @@ fn threads_meet_on_a_key() {
     assert_eq!(read(&mut *session), 2 * ROUNDS);
 }
 
-/// A journal that names a later version than its own record has, found by fuzzing: recovery did what it said,
-/// and then gave out versions from before it. What was written next looked older than what the journal had
-/// written, and the next recovery passed it over.
+/// Found by fuzzing: a journal named a later version than its own record had. Recovery applied it, and then
+/// gave out versions from before it. Later writes looked older than the journal's, so the next recovery
+/// skipped them.
 #[test]
 fn what_follows_a_journal_is_newer_than_what_it_names() {
     let options = options(None, &Arc::default());
@@ -239,8 +239,8 @@ fn what_follows_a_journal_is_newer_than_what_it_names() {
     assert_eq!(value_of(&mut *session, key).as_deref(), Some(&b"later"[..]));
 }
 
-/// Two records that lead to one chain of pieces, found by fuzzing: the pool opened, and overwriting one of
-/// the two took the other's value away.
+/// Found by fuzzing: two records led to one chain of pieces. The pool opened, and overwriting one of them
+/// destroyed the other's value.
 #[test]
 fn two_values_do_not_share_their_pieces() {
     let options = options(None, &Arc::default());
@@ -266,9 +266,9 @@ fn two_values_do_not_share_their_pieces() {
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
-/// Whoever finds damage where it should mark the record that it replaces has written its own already, and
-/// some other call may be the one that commits: the write counts all the same, since of two records of a key
-/// the newer one does.
+/// A writer that finds the mark word of the replaced record damaged has written its own record already, and
+/// the committing call may be another one. The write counts all the same: the newer of two records of a key
+/// wins.
 #[test]
 fn a_write_replaces_what_it_cannot_mark() {
     let options = options(None, &Arc::default());
@@ -295,7 +295,7 @@ fn a_write_replaces_what_it_cannot_mark() {
     for (key, value) in all {
         assert_eq!(value_of(&mut session, key).as_deref(), Some(value));
     }
-    // With its mark word mended the pool opens again.
+    // With the mark word mended, the pool opens again.
     let _ = session.lane.store_word(old.mark.at, sound);
     drop((session, viper));
     let engine: Arc<dyn Engine> = over(&pool, &options);
@@ -305,8 +305,8 @@ fn a_write_replaces_what_it_cannot_mark() {
     }
 }
 
-/// Records of all kinds of blocks, more of them at once than wait in DRAM for their fence, which replace each
-/// other; read together and one by one, before and after recovery.
+/// Records in all kinds of blocks, more at once than DRAM stages for a fence, with overwrites. Read together
+/// and one by one, before and after recovery.
 #[test]
 #[cfg_attr(miri, ignore = "needs more room than a heap has there")]
 fn many_writes_under_one_fence_are_all_there() {
@@ -358,7 +358,7 @@ fn many_writes_under_one_fence_are_all_there() {
     assert_eq!(engine.check().unwrap().findings, []);
 }
 
-/// What the index offers may be of another key with the same tag.
+/// The index may offer a record of another key with the same tag.
 #[test]
 fn a_record_of_another_key_is_not_taken_for_this_one() {
     let options = options(None, &Arc::default());
@@ -386,8 +386,8 @@ fn a_record_of_another_key_is_not_taken_for_this_one() {
     assert_eq!((is_there, values), (vec![false, true], b"2".to_vec()));
 }
 
-/// A write that found no room waited for the compaction of another thread, which freed all there was; it then
-/// freed nothing itself, and said that the pool was full although most of it was free.
+/// A write without room waited while another thread's compaction freed everything there was. Its own
+/// compaction then freed nothing, and it reported a full pool although most of it was free.
 #[test]
 fn room_that_another_thread_made_is_used() {
     let options = options(None, &Arc::default());
@@ -404,8 +404,7 @@ fn room_that_another_thread_made_is_used() {
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// A panic in the middle of a write was caught, and the session dropped later: its key stayed locked for
-/// ever.
+/// A panic in the middle of a write was caught, and the session dropped later: its key stayed locked forever.
 #[test]
 fn a_session_that_ends_with_a_key_halts_the_engine_and_gives_it_back() {
     let options = options(None, &Arc::default());
