@@ -1,18 +1,16 @@
-//! What a node remembers of the back: where its key's slot and object are, so that a gleaner need not look
-//! for them.
+//! A node's hint of the back: the slot and object of its key, which spare a gleaner the search.
 //!
-//! A read of persistent memory costs more than all else that a gleaner does for a key. So when it has applied
-//! a node it leaves there where, and a put that replaces an applied node takes that over. From an applied
-//! node: one that is not may be being applied, and what it remembers going out of date.
+//! A read of persistent memory costs a gleaner more than all its other work for a key. So a gleaner that has
+//! applied a node leaves the key's slot and object there, and a put that replaces the node copies them. A put
+//! copies only from an applied node: a gleaner may be applying any other, which makes its hint stale.
 //!
 //! ```text
-//! first word    0 applied | 1..7 depth of the array | 8..64 slot, in units of 8 bytes; 0: nothing is remembered
+//! first word    0 applied | 1..7 depth of the array | 8..64 slot, in units of 8 bytes; 0: no hint
 //! second word   0..22 lines of the object | 22..64 the object, in units of 64 bytes
 //! ```
 //!
-//! What is remembered is true as long as the key's bucket has not moved to another array, which the depth
-//! tells, and the key has not left the back: for that, a removal has to be applied first, and a put that
-//! replaces a removal remembers nothing.
+//! A hint is true until the key's bucket moves to another array, which the depth shows, or the key leaves the
+//! back. A key leaves the back when a removal is applied, and a put that replaces a removal copies no hint.
 
 use super::table::DEPTH_MAX;
 use super::table::LINE;
@@ -45,7 +43,7 @@ pub(in crate::bullet) struct BackHint {
 }
 
 impl BackHint {
-    /// `None`: it cannot be told in two words.
+    /// `None`: the object is too long for the hint's words.
     pub(in crate::bullet) fn new(
         depth: u32,
         slot: u64,
@@ -73,7 +71,7 @@ impl BackHint {
         [place, ((self.object / LINE) << LINES_BITS) | self.lines]
     }
 
-    /// What two words say. `None`: nothing is remembered.
+    /// The hint in two words; `None`: they hold none.
     #[inline]
     pub(in crate::bullet) fn of_words([place, object]: [u64; 2]) -> Option<BackHint> {
         let slot = (place >> SLOT_SHIFT) * 8;

@@ -1,9 +1,9 @@
 //! Atomic batches: several keys, all or none, also across a crash, and removing everything.
 //!
-//! A batch is one entry of one log, with an operation for each key; an entry is there whole or not at all, so
-//! there is nothing else to commit (B13). A batch that is too long for an entry is written to a parcel in the
-//! heap, and its entry names that. While the nodes are published one by one, their stripes say so and readers
-//! wait: nobody sees half a batch.
+//! A batch is one entry of one log, with an operation for each key. An entry is whole or absent, so a batch
+//! needs no other commit record (B13). A batch that is too long for an entry goes into an overflow record of
+//! the heap, which its entry names. While the session publishes the nodes one by one, readers of their
+//! stripes wait: no reader sees half a batch.
 
 use super::layout::{Opcode, Operation, RecordAt};
 use super::session::BulletSession;
@@ -16,8 +16,8 @@ use crate::engine::{BatchOp, Engine, Ticket, last_of_each_key};
 use crate::error::Error;
 
 impl BulletSession {
-    /// Applies operations whose stripes are held, and stay so; `clear` removes everything else first, and all
-    /// stripes are held then.
+    /// Applies operations whose stripes the caller holds and keeps. `clear` removes everything else first;
+    /// then the caller holds all stripes.
     pub(super) fn apply_locked(
         &mut self,
         clear: bool,
@@ -30,7 +30,7 @@ impl BulletSession {
             .healthy()
             .and_then(|()| self.engine.has_room(room))
             .and_then(|()| self.try_apply(clear, ops, stripes));
-        // It has a log, whatever happened.
+        // The session took a log before, and gives it back on an error, too.
         self.end_group();
         self.drop_spare_lines();
         result
@@ -130,12 +130,13 @@ impl BulletSession {
         self.forget_entry();
     }
 
-    /// Puts the operation that removes everything into the entry; returns the version up to which nothing
-    /// counts.
+    /// Adds the operation that removes everything to the entry; returns the new floor: versions up to it do
+    /// not count.
     fn clear_operation(&mut self, stripes: &[StripeId]) -> u64 {
         let locks = &self.engine.stripes;
         let versions = stripes.iter().map(|&stripe| locks.version(stripe));
-        // One more: the clock of every stripe moves, so whoever looks at it before and after knows.
+        // One more than the maximum, so that every stripe's clock moves: a reader that compares it before and
+        // after notices.
         let floor = versions.fold(self.engine.floor(), u64::max) + 1;
         for &stripe in stripes {
             locks.raise(stripe, floor);
@@ -153,7 +154,7 @@ impl BulletSession {
         floor
     }
 
-    /// Appends the entry, or one that names a parcel with its operations.
+    /// Appends the entry, or one that names an overflow record with its operations.
     fn append_all(&mut self) -> Result<RecordAt, Error> {
         if self.entry_bytes() > self.engine.logs.entry_most() {
             let operations = self.take_operations();
@@ -190,7 +191,8 @@ impl BulletSession {
             bump_signed(&self.counters().keys, -(self.engine.len() as i64));
         }
         for (pending, op) in prepared {
-            // Keys of a batch may be in one bucket, and take one vacant slot after another.
+            // Two keys of a batch may be in one bucket, and the first has used the vacant slot that both
+            // found.
             pending.place = self.engine.front.locate(pending.node.hash, op.key()).0;
             self.publish(pending)
                 .map_err(|error| self.engine.halt(error))?;

@@ -1,4 +1,4 @@
-//! Verifies everything: the back's objects and where they are, and what the logs hold.
+//! Verifies everything: the back's objects and their places, and the records of the logs.
 
 use super::Bullet;
 use super::layout::operations;
@@ -10,7 +10,7 @@ use crate::stats::{CheckReport, Finding};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// Walks the back table and the logs. Exact while nobody writes.
+/// Walks the back table and the logs. Exact while no session writes.
 pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
     let _at_rest = engine.gleaning.working.write();
     let mut report = CheckReport {
@@ -47,7 +47,7 @@ pub(super) fn check(engine: &Bullet) -> Result<CheckReport, Error> {
             }
             let before = places.range(..at + head.bytes()).next_back();
             if before.is_some_and(|(other, bytes)| other + bytes > at) {
-                let what = "two objects of the table lie over each other";
+                let what = "two objects of the table overlap";
                 report.findings.push(Finding::new(at, what));
             }
             places.insert(at, head.bytes());

@@ -1,4 +1,4 @@
-//! What the ledger says besides how far the logs are reclaimed, and what the records of a log change of it.
+//! The ledger's counters, and how the records of a log change them.
 
 use super::layout::{Keys, Opcode, Operation, word_at};
 use crate::concurrency::stripes::STORED_VERSION_MAX;
@@ -7,13 +7,13 @@ use crate::crl::Notes;
 /// See the module text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::bullet) struct LedgerCounters {
-    /// Keys that came less keys that went, of all records before the heads.
+    /// Keys added less keys removed, by all records before the heads.
     pub(in crate::bullet) keys: u64,
-    /// No version of a record before the heads is greater.
+    /// The greatest version of the records before the heads, or more.
     pub(in crate::bullet) version_max: u64,
     /// Versions up to this one do not count (FLUSHALL).
     pub(in crate::bullet) floor: u64,
-    /// Up to this version, what does not count is not in the back any more.
+    /// Keys of versions up to this one that do not count are no longer in the back.
     pub(in crate::bullet) swept: u64,
 }
 
@@ -33,7 +33,7 @@ impl LedgerCounters {
         }
     }
 
-    /// Whether an engine can have written them.
+    /// Whether an engine can have written these values.
     pub(in crate::bullet) fn is_sound(&self) -> bool {
         let versions = [self.version_max, self.floor, self.swept];
         versions
@@ -42,7 +42,7 @@ impl LedgerCounters {
     }
 }
 
-/// How a log's records up to some position change the books.
+/// How a run of log records changes the counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::bullet) struct Sum {
     pub(in crate::bullet) keys: i64,

@@ -6,7 +6,7 @@
 //! logs        +--------+--------+- - -+-------+-------+- - -
 //!             | area 0 | area 1 |     | log 0 | log 1 |             areas: records of transactions
 //!             +--------+--------+- - -+-------+-------+- - -
-//! heap        arrays and lines of the back table, objects, parcels
+//! heap        arrays and lines of the back table, objects, overflow records
 //!
 //! operation   +------+------+--------+---------+-----+---------+
 //!             | what | prev | expiry | lengths | key | payload |        key and payload are padded to whole words
@@ -23,7 +23,7 @@
 //! lentry      where the key's newest record is, in the systems `static` and `+lfr`; nothing relies on it
 //! ```
 //!
-//! Every check is keyed with the pool's secret and covers the place it is at.
+//! Every check is keyed with the pool's secret and covers its own offset.
 
 use crate::concurrency::stripes::STORED_VERSION_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, RecordAt, word_at};
@@ -34,7 +34,7 @@ use crate::heap::Redo;
 use crate::options::BulletOptions;
 use everdram_pm::{LINE, Secret};
 
-/// The longest value that lies in the front. Longer ones are read where they are.
+/// The longest value that the front holds. Longer ones are read from the pool.
 pub(super) const INLINE_MAX: usize = 64 << 10;
 /// Owner of the extent of redo areas and logs.
 pub(super) const LOGS_OWNER: u32 = 1;
@@ -42,7 +42,7 @@ pub(super) const LOGS_OWNER: u32 = 1;
 pub(super) const HEAP_OWNER: u32 = 2;
 /// The format these sources write.
 const FORMAT: u64 = 1;
-/// Areas for transactions there may be: threads that change the back at once.
+/// The most areas for transactions: one for each thread that changes the back at a time.
 pub(super) const AREAS_MAX: u32 = 16;
 
 const VERSION_MASK: u64 = (1 << 48) - 1;
@@ -53,7 +53,7 @@ pub(super) const OBJECT_HEAD: u64 = 40;
 const SALT_OBJECT: u64 = 0x6f;
 const SALT_HEAD: u64 = 0x68 << 56;
 
-/// What a pool's superblock says of its shape.
+/// A pool's shape, as its superblock has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) logs: u32,
@@ -62,13 +62,13 @@ pub(super) struct Geometry {
     pub(super) chunk_lines: u32,
     /// Depth of the first array of the back.
     pub(super) depth: u32,
-    /// Which of the systems that are opened only once it is; 0: none of them.
+    /// The number of a system whose pools are opened only once; 0: of any other.
     pub(super) bound: u32,
 }
 
 impl Geometry {
-    /// The shape of a pool of at most `bytes_max` bytes; a small one has smaller logs and tables than were
-    /// asked for.
+    /// The shape of a pool of at most `bytes_max` bytes; a small one has smaller logs and tables than the
+    /// options ask for.
     ///
     /// # Errors
     /// [`Error::Options`].
@@ -146,7 +146,7 @@ impl Geometry {
     }
 
     /// Words that a transaction changes for one key, at most: the slot, or a line and the link to it, and the
-    /// bits of the object that comes and of the one that goes.
+    /// bits of the new and the old object.
     pub(super) fn words_a_key(&self) -> usize {
         2 * (self.chunk_lines as usize / 64 + 1) + 4
     }
@@ -161,8 +161,8 @@ impl Geometry {
         (self.areas_bytes() + u64::from(self.logs) * self.log_bytes).next_multiple_of(4096)
     }
 
-    /// The logs of an extent that begins here. What would be longer than an entry may be lies in the heap,
-    /// and its entry names it.
+    /// The logs of an extent that begins at `extent`. Operations too long for an entry go into the heap, and
+    /// their entry names them.
     pub(super) fn logs_from(&self, extent: u64) -> Shape {
         Shape {
             at: extent + self.areas_bytes(),
@@ -180,9 +180,9 @@ impl Geometry {
 pub(super) enum Opcode {
     /// The payload is the value.
     Put = 1,
-    /// The key goes.
+    /// Removes the key.
     Remove = 2,
-    /// The payload goes behind the value.
+    /// Appends the payload to the value.
     Append = 3,
     /// The payload: a place in the value, and what is added to the 8-byte word there.
     Increment = 4,
@@ -190,9 +190,9 @@ pub(super) enum Opcode {
     SetField = 5,
     /// The payload: an object in the heap ([`Named`]), which is the key's state. There is no key here.
     Link = 6,
-    /// The payload: a parcel in the heap ([`Named`]) that holds operations. There is no key here.
+    /// The payload: an overflow record in the heap ([`Named`]) that holds operations. There is no key here.
     Parcel = 7,
-    /// Nothing up to this version counts. There is no key. The payload: how many keys go.
+    /// Versions up to this one do not count. There is no key. The payload: the number of keys removed.
     Clear = 8,
 }
 
@@ -206,14 +206,14 @@ impl Opcode {
         .find(|opcode| *opcode as u8 == byte)
     }
 
-    /// Whether it says only what changed, and builds on what the key had.
+    /// Whether the operation is an edit: it holds only a change of the key's value.
     #[inline]
     pub(super) fn is_edit(self) -> bool {
         matches!(self, Opcode::Append | Opcode::Increment | Opcode::SetField)
     }
 }
 
-/// How many keys there are more, or less, because of an operation.
+/// How an operation changes the number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Keys {
     /// As many as before.
@@ -268,12 +268,12 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Whether a writer can have asked for it.
+    /// Whether a writer can have logged it.
     pub(super) fn is_sound(&self) -> bool {
         self.has_fit_payload() && self.version <= STORED_VERSION_MAX
     }
 
-    /// Whether the payload is one of its opcode.
+    /// Whether the payload fits the opcode.
     pub(super) fn has_fit_payload(&self) -> bool {
         let bytes = self.payload.len();
         match self.opcode {
@@ -323,13 +323,13 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Whether a writer can have put these operations together: so many of them, or in a parcel as many as there
-/// are, and nothing behind them but padding.
+/// Whether a writer can have written these operations, with only padding after them: `count`, or in an
+/// overflow record (`None`) any number.
 pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
     let mut left = count.unwrap_or(u32::MAX);
     while left > 0 && (count.is_some() || !bytes.is_empty()) {
         match Operation::parse(bytes) {
-            // A parcel in a parcel could be itself.
+            // An overflow record that names another could name itself.
             Some((operation, _)) if count.is_none() && operation.opcode == Opcode::Parcel => {
                 return false;
             }
@@ -341,8 +341,8 @@ pub(super) fn are_sound(mut bytes: &[u8], count: Option<u32>) -> bool {
     bytes.len() < LINE as usize
 }
 
-/// The operations of an entry, in order. Ends early if they do not parse, which they do if the entry
-/// verifies.
+/// The operations of an entry, in order. Ends at the first that does not parse; in a verified entry, all
+/// parse.
 pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = Operation<'_>> {
     (0..count).map_while(move |_| {
         let (operation, rest) = Operation::parse(bytes)?;
@@ -351,7 +351,7 @@ pub(super) fn operations(mut bytes: &[u8], count: u32) -> impl Iterator<Item = O
     })
 }
 
-/// What an object says of itself.
+/// The head of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct ObjectHead {
     pub(super) check: u64,
@@ -367,7 +367,7 @@ pub(super) struct ObjectHead {
 }
 
 const OBJECT_VERSION_MASK: u64 = (1 << 47) - 1;
-/// In the lengths.
+/// A flag in the word of the lengths.
 const OBJECT_LENTRY: u64 = 1 << 31;
 const OBJECT_TOMBSTONE: u64 = 1 << 47;
 /// Bytes of the `lentry` at the end of an object that has one.
@@ -392,7 +392,7 @@ const _: () = {
 };
 
 impl ObjectHead {
-    /// The head in these bytes, which are at `at`, if it verifies. Says nothing of key and value.
+    /// The head in `bytes`, which are at `at`, if it verifies. Key and value are not verified.
     #[inline]
     pub(super) fn read(secret: &Secret, at: u64, bytes: &[u8]) -> Option<ObjectHead> {
         let [check, hash, version, expires_at_ms, lengths] =
@@ -468,8 +468,8 @@ impl ObjectHead {
         into.resize((self.bytes() as usize).next_multiple_of(LINE as usize), 0);
     }
 
-    /// The check of a head by itself, where it is in the word of the version: whoever only wants to know what
-    /// there is need not read all of it.
+    /// The check of the head alone, in its bits of the word of the version. With it, a reader of the head
+    /// need not read the whole object.
     fn head_check(secret: &Secret, at: u64, [hash, version, expiry, lengths]: [u64; 4]) -> u64 {
         let words: [u8; 40] = words_payload([hash, version, expiry, lengths, at ^ SALT_HEAD]);
         secret.sum(&words) >> 48 << 48
@@ -482,8 +482,8 @@ impl ObjectHead {
     }
 }
 
-/// What a record in a log names in the heap: its place, its length in bytes, and the check in it. An object
-/// of another content that comes to lie there is another one, however sound.
+/// A log record's reference into the heap: offset, length in bytes, and check. The check tells the named
+/// object from a later, sound one at the same offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) at: u64,
@@ -514,7 +514,7 @@ pub(super) fn words_payload<const BYTES: usize, const WORDS: usize>(
     payload
 }
 
-/// Bytes that a length takes in a node or an object.
+/// Bytes that a key or value of this length takes in a node or an object.
 #[inline]
 pub(super) fn padded(bytes: u32) -> u64 {
     u64::from(bytes).next_multiple_of(8)

@@ -1,8 +1,7 @@
-//! What is to be done besides answering: gleaning, growing both tables, removing what has expired or was
-//! cleared.
+//! Background work: gleaning, growth of both tables, removal of expired and cleared keys.
 //!
-//! A thread in the background does it, and so do sessions that wait for room in the logs. In the crash lab,
-//! where nothing runs by itself, it is done when it is asked for.
+//! A background thread does it, and so do sessions that wait for log room. The crash lab runs no such thread
+//! and asks for each step.
 
 use super::Bullet;
 use super::WAITS_MAX;
@@ -26,16 +25,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Between two looks when nobody asks for one.
+/// Time between two rounds of the background thread, unless a session wakes it.
 const PERIOD: Duration = Duration::from_millis(5);
-/// Looks after which nobody writes any more, and everything can be gleaned.
+/// Rounds without a write after which everything is gleaned.
 const QUIET: u32 = 20;
 /// Pieces of the tables in which one round looks for expired keys.
 const EXPIRY_PIECES: usize = 64;
-/// Buckets that are moved at once.
+/// Buckets that one round moves.
 const BUCKETS: usize = 256;
 
-/// Held by who moves buckets of a table that grows.
+/// Held while a thread moves buckets of a growing table.
 #[derive(Default)]
 pub(super) struct Growing {
     pub(super) front: Mutex<FrontGrowth>,
@@ -46,12 +45,12 @@ pub(super) struct Growing {
 #[derive(Default)]
 pub(super) struct FrontGrowth {
     claim: Option<Claim>,
-    /// Arrays that readers may still be looking at, with the stamp after which they are not.
+    /// Arrays that readers may still access, with the stamp after which none does.
     arrays: Vec<(u64, Array)>,
 }
 
 impl Bullet {
-    /// Lets somebody who waits take a step of gleaning.
+    /// Takes a step of gleaning, for a caller that waits.
     ///
     /// # Errors
     /// As [`Bullet::step`].
@@ -62,8 +61,8 @@ impl Bullet {
             return Ok(Work::ForOthers);
         };
         let step = self.step(&mut gleaner, urgent);
-        // Whoever adds to the back sees to it that no chain gets long, as far as there is room. To begin with
-        // that may grow the pool.
+        // Gleaning fills the back, so it also grows the table, as far as room allows: chains stay short. Only
+        // to start a growth may grow the pool, which workers leave to the background.
         let is_for_others = self.leaves_growing(urgent) && self.back.table.moving().is_none();
         let grown = match is_for_others {
             true => Ok(false),
@@ -79,11 +78,11 @@ impl Bullet {
         })
     }
 
-    /// Keeps a gleaner for later. Where room is short it keeps none for itself.
+    /// Returns a gleaner for reuse. In a tight pool it gives back its chunk, too.
     pub(super) fn put_back(&self, mut gleaner: Gleaner) {
         assert!(
             gleaner.is_at_rest(),
-            "a gleaner is given back in the middle of something"
+            "a gleaner is returned with uncommitted changes"
         );
         if self.is_tight() {
             self.back.heap.let_go(&mut gleaner.claim);
@@ -96,14 +95,13 @@ impl Bullet {
         idle.or_else(|| Gleaner::new(self))
     }
 
-    /// Gleans and reclaims all that is in the logs now, and gives back what that frees. The caller holds no
-    /// log. Goes on for as long as somebody else has submitted writes and does not commit them, but a while
-    /// at most.
+    /// Gleans and reclaims everything in the logs, and gives back what that frees. The caller holds no log.
+    /// Uncommitted writes of other sessions delay it; it waits for them only a while.
     ///
     /// # Errors
     /// As [`Bullet::step`].
     pub(super) fn glean_all(&self) -> Result<(), Error> {
-        // What a pass replaces is freed by the next one.
+        // One epoch more: the next pass frees what this one replaces.
         let wanted = self.logs.epoch() + 1;
         let (mut backoff, mut waits) = (Backoff::new(), 0);
         while self.logs.reclaimed() < wanted && waits < WAITS_MAX {
@@ -119,12 +117,12 @@ impl Bullet {
         Ok(())
     }
 
-    /// Whether nothing is left to be gleaned, or to be freed by a pass.
+    /// Whether a pass has nothing to glean and nothing to free.
     pub(super) fn is_tidy(&self) -> bool {
         self.logs.are_empty() && self.gleaning.later.lock().is_empty()
     }
 
-    /// Gives back what waited until now for no reader to be looking at it.
+    /// Gives back retired memory that no reader can access any more.
     pub(super) fn give_back_all(&self) {
         for mut gleaner in self.gleaners_at_rest() {
             gleaner.give_back_all(self);
@@ -136,8 +134,7 @@ impl Bullet {
         self.free_evicted(true);
     }
 
-    /// All gleaners, if there is a moment in which nobody works with one, and soon; those that are idle
-    /// otherwise.
+    /// All gleaners, if soon no thread uses one; otherwise the idle ones.
     fn gleaners_at_rest(&self) -> Vec<Gleaner> {
         let mut backoff = Backoff::new();
         for _ in 0..WAITS_MAX {
@@ -149,7 +146,7 @@ impl Bullet {
         std::mem::take(&mut *self.gleaning.gleaners.lock())
     }
 
-    /// Gives back the nodes that ended sessions left, as far as nobody can be looking at them.
+    /// Gives back nodes of ended sessions that no reader can access any more.
     fn free_retired_nodes(&self) {
         let mut retired = lock(&self.retired_nodes);
         retired.take(&self.epochs, |(at, bytes)| self.front.give_back(at, bytes));
@@ -172,7 +169,7 @@ impl Bullet {
         let table = &self.front.table;
         let Some((old, mut number)) = table.moving() else {
             let (nodes, depth) = (self.nodes(), table.current().depth());
-            // Somewhat longer chains are better than to evict for the array; long ones are not.
+            // Somewhat longer chains are better than evicting nodes for the array; long chains are worse.
             let may_be_crowded = !self.front.budget.has_room(Array::bytes_of(depth + 1));
             if nodes <= 5 << depth || may_be_crowded && nodes <= 20 << depth {
                 return Ok(false);
@@ -206,7 +203,7 @@ impl Bullet {
         moved.map(|()| true)
     }
 
-    /// Grows the front to what so many nodes need, while nobody else uses it.
+    /// Grows the front for `nodes` nodes. The caller uses it alone.
     pub(super) fn grow_front_now(
         &self,
         nodes: i64,
@@ -231,8 +228,7 @@ impl Bullet {
         Ok(())
     }
 
-    /// Gleans, as long as no worker pool does that as it sees fit, and unless only those are to glean who
-    /// need room.
+    /// Gleans, unless a worker pool does or background reclamation is off; if `urgent`, in any case.
     fn step_by_itself(&self, gleaner: &mut Gleaner, urgent: bool) -> Result<bool, Error> {
         if !urgent && (!self.gleaning.by_itself || self.gleaning.roles.has_workers()) {
             return Ok(false);
@@ -243,7 +239,7 @@ impl Bullet {
         ))
     }
 
-    /// One round of everything. `false`: there was nothing to do.
+    /// One round of background work. `false`: there was nothing to do.
     fn tend_some(self: &Arc<Self>, cursor: &mut u64, urgent: bool) -> Result<bool, Error> {
         if self.healthy().is_err() {
             return Ok(false);
@@ -252,10 +248,9 @@ impl Bullet {
         let Some(mut gleaner) = self.take_gleaner() else {
             return Ok(false);
         };
-        // One after the other, whatever becomes of those before: what is removed may be the room that they
-        // lack.
+        // Each job runs even if an earlier one failed: it may free the room that the earlier one lacked.
         let evicted = self.keep_budget(&gleaner.slot);
-        // What may not leave, gleaners can change.
+        // If no node may leave the front, gleaning helps: applied nodes may leave.
         let is_pinned = self.front.budget.excess() > 0 && !evicted && self.gleaning.by_itself;
         let results = [
             Ok(evicted),
@@ -319,7 +314,8 @@ impl Recovered for Bullet {
                 let now = bullet.logs.written();
                 quiet = if now == written { quiet + 1 } else { 0 };
                 written = now;
-                // What fails here (a full pool, a failed medium, damage) meets the next caller, who is told.
+                // An error here (full pool, failed medium, damage) meets the next caller again, which returns
+                // it.
                 let urgent = quiet >= QUIET && bullet.gleaning.by_itself;
                 match bullet.tend_some(&mut cursor, urgent) {
                     Ok(true) => Duration::ZERO,
@@ -377,7 +373,7 @@ impl Recovered for Bullet {
         let array = self.back.table.current();
         let old = self.back.table.moving().map_or(0, |(old, _)| old.bytes());
         let lines = (array.bytes() + old) / everdram_pm::LINE;
-        // What records in the logs name goes with them.
+        // Objects that log records name are freed with the records.
         let linked: u64 = self
             .reserve
             .linked

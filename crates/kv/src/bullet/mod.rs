@@ -2,23 +2,22 @@
 //! logs between them.
 //!
 //! # The story of one put
-//! 1. The session takes a log, if it has none: one that has room, so that it never waits for room while it
-//!    holds anything ([`crate::crl`]).
-//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]), which is the lock of a row of buckets and
-//!    the clock that versions come from, and finds the key's node in the front ([`front`]).
-//! 3. It appends a record to the log: what is done, to which key, and where the key's previous record is. It
-//!    writes the key's new node, which nobody can see yet.
+//! 1. The session takes a log with room, if it has none. So it never waits for room while it holds anything
+//!    ([`crate::crl`]).
+//! 2. It takes its key's stripe ([`crate::concurrency::stripes`]): the lock of a row of buckets, and the
+//!    clock of their versions. It finds the key's node in the front ([`front`]).
+//! 3. It appends a record to the log: the operation, the key, and the place of the key's previous record. It
+//!    writes the key's new node, which no reader can find yet.
 //! 4. One fence covers the record. A torn record does not verify, so there is no tail to write and no second
 //!    fence.
-//! 5. The new node takes the old one's place in the table; only now can others read it. The stripe is given
-//!    back, and the log.
-//! 6. Later a gleaner meets the record in the log and brings the back's object of the key to the state that
-//!    the front has, in a transaction ([`gleaner`]). When that is done for everything up to the end of an
-//!    epoch, one record in the pool says so ([`pass`](gleaner::pass)), and the logs have room again.
+//! 5. The new node replaces the old one in the table; only now can others read it. The session gives back the
+//!    stripe and the log.
+//! 6. Later a gleaner reads the record and brings the key's object in the back to the front's state, in a
+//!    transaction ([`gleaner`]). Once an epoch's records are all applied, the ledger says so
+//!    ([`pass`](gleaner::pass)), and the logs have room again.
 //!
-//! A get looks into the front: one word that writers of its row write, a bucket, a node. It goes to the back
-//! only if the front is not all there is: after a restart, or since something was evicted from it
-//! ([`front::eviction`]).
+//! A get reads the front: one word that writers of its row write, a bucket, a node. It reads the back only if
+//! the front is incomplete: after a restart, or after an eviction ([`front::eviction`]).
 //!
 //! `docs/engines.md` tells where and why this differs from the paper.
 
@@ -67,7 +66,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Times that others are waited for, by who wants to have room back: some milliseconds.
+/// How often a thread that needs room waits for others: some milliseconds in all.
 const WAITS_MAX: usize = 400;
 /// Sessions the engine keeps for itself: gleaners, and the sweep of expired keys.
 const OWN_SESSIONS: usize = AREAS_MAX as usize + 4;
@@ -81,13 +80,13 @@ pub(crate) struct Bullet {
     redo: Arc<Redo>,
     logs: Logs,
     system: BulletSystem,
-    /// Locks that gets take, in the one system in which they do.
+    /// Locks that gets take, in the system `static` alone.
     reader_locks: Option<ReaderLocks>,
-    /// Bits of a hash that say which stripe it has.
+    /// Top bits of a hash that number its stripe.
     row_bits: u32,
-    /// What sessions count of the front, by the number of their slot.
+    /// Each session's counters of the front, by slot number.
     front_counters: Box<[CachePadded<FrontCounters>]>,
-    /// Keys that recovery counted.
+    /// Keys at the end of recovery.
     keys_before: i64,
     /// The front has every key.
     complete: AtomicBool,
@@ -148,7 +147,7 @@ impl Bullet {
         )
         .map_err(at_path)?;
         back.has_books = system != BulletSystem::HikvHt;
-        // Objects of the back may have an expiry.
+        // Objects of the back may expire, and no counter says whether any does.
         base.expiries = AtomicBool::new(!back.is_new);
         base.floor = AtomicU64::new(books.floor);
         base.halted = back.halted.clone();
@@ -185,9 +184,9 @@ impl Bullet {
                 progress(done, all);
             }
         };
-        // Each key that counts there has an object.
+        // Each key of the ledger's count has an object.
         if books.keys as i64 > (bullet.back.heap.bytes().0 / everdram_pm::LINE) as i64 {
-            let what = "the ledger counts more keys than there is room for";
+            let what = "the ledger counts more keys than the heap has room for";
             bullet
                 .tolerate(corrupt(everdram_pm::ROOT_AT, what))
                 .map_err(at_path)?;
@@ -198,7 +197,7 @@ impl Bullet {
         if !bullet.read_only {
             bullet.back.heap.sweep(&mut found.lane);
             if bullet.back.is_new {
-                // Without as much, it begins smaller.
+                // If the pool cannot grow that far, the heap starts smaller.
                 let _ = bullet.back.heap.grow_to(options.initial_bytes);
             }
             bullet.keep_room();
@@ -224,31 +223,31 @@ impl Bullet {
             .numbered((hash >> (64 - self.row_bits)) as usize)
     }
 
-    /// Lifts the clock of every stripe: before anything runs, or while all are held.
+    /// Raises the clock of every stripe: before sessions run, or while all stripes are held.
     fn raise_clocks(&self, version: u64) {
         self.stripes
             .all()
             .for_each(|stripe| self.stripes.raise(stripe, version));
     }
 
-    /// Whether a key that is not in the front is in the back neither.
+    /// Whether a key that is absent from the front is absent from the back, too.
     #[inline]
     fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Relaxed)
     }
 
-    /// Nothing up to this version counts from now on.
+    /// From now on, versions up to `floor` do not count.
     fn clear_up_to(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::AcqRel);
     }
 
-    /// Whether a node is of a key, not of one that is gone.
+    /// Whether a node's key exists; it may have expired.
     #[inline]
     fn counts(&self, node: &Node) -> bool {
         !node.is_tombstone && node.version > self.floor()
     }
 
-    /// Whether a node's key is there for users.
+    /// Whether users see the node's key.
     #[inline]
     fn is_live(&self, node: &Node) -> bool {
         self.counts(node) && !self.is_expired(node.expires_at_ms)
@@ -259,7 +258,7 @@ impl Bullet {
         head.version > self.floor() && !self.is_expired(head.expires_at_ms)
     }
 
-    /// Appends the value of a node, wherever it is; under a pin, or with the stripe held.
+    /// Appends the value of a node, from the front or the back; under a pin, or with the stripe held.
     #[inline]
     fn value_of(
         &self,
@@ -276,7 +275,7 @@ impl Bullet {
         }
     }
 
-    /// A counter of the front, of all sessions.
+    /// The sum of a front counter over all sessions.
     fn front_sum(&self, field: impl Fn(&FrontCounters) -> &AtomicU64) -> u64 {
         let counts = self
             .front_counters
@@ -331,7 +330,7 @@ impl Bullet {
     }
 }
 
-/// Where the areas and logs are; makes room for them in a new pool.
+/// The offset of the areas and logs; allocates their extent in a new pool.
 fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
     let extents = pool.extents(LOGS_OWNER);
     match extents.first() {
@@ -340,7 +339,7 @@ fn logs_extent(pool: &Pool, geometry: &Geometry) -> Result<u64, Error> {
         }
         Some(extent) => Err(corrupt(
             extent.at,
-            "the extent of the logs has another size than they",
+            "the extent of the logs does not have their size",
         )),
         None => Ok(pool.allocate(LOGS_OWNER, geometry.logs_extent(), 4096)?.at),
     }
@@ -432,8 +431,8 @@ impl Engine for Bullet {
         if self.read_only || self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // What is in the back when the pool is opened again is there at once, and cannot be taken for a torn
-        // end of a log. What cannot be gleaned now will be then.
+        // Records that are gleaned now need no replay at the next open, and cannot look like a torn end of a
+        // log. The next open gleans the others.
         let _ = self.glean_all();
         self.gleaning.gleaners.lock().clear();
         self.pool.close()?;
@@ -443,7 +442,7 @@ impl Engine for Bullet {
 
 impl Drop for Bullet {
     fn drop(&mut self) {
-        // Nobody is left to tell; the next open recovers whatever was not finished here.
+        // A destructor cannot return the error; the next open recovers unfinished work.
         let _ = self.close();
     }
 }

@@ -1,5 +1,4 @@
-//! Overflow records: operations that are too long for a log entry, in an object of the heap that the entry
-//! names.
+//! Overflow records: operations too long for a log entry, in an object of the heap that the entry names.
 //!
 //! ```text
 //! +-------+-----------+-----------+- - -
@@ -40,7 +39,7 @@ pub(super) fn write_overflow_record(
     Ok((parcel, flushed))
 }
 
-/// The operations of the parcel that a log record names.
+/// The operations of the overflow record that a log record names.
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path.

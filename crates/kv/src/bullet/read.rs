@@ -1,4 +1,4 @@
-//! Looking keys up: in the front, and behind it if it is not all there is.
+//! Lookup of keys: in the front, and in the back if the front is incomplete.
 
 use super::layout::INLINE_MAX;
 use super::session::BulletSession;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use std::sync::atomic::{Ordering, fence};
 
 impl BulletSession {
-    /// Looks a key up: what it has, and the length of its value.
+    /// Looks a key up: its state, and the length of its value. Appends the value to `into`, if given.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -25,8 +25,8 @@ impl BulletSession {
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
             looks!();
-            // What was read is older than what is looked at now. A batch may have begun to be published
-            // meanwhile, and others see it when all of it can be seen.
+            // Without this check, a reader could see half a batch. It reads the stripe's state after the
+            // value: a batch that began in between makes it wait and read again.
             fence(Ordering::Acquire);
             if !self.is_being_published(stripe) {
                 return found;
@@ -41,7 +41,7 @@ impl BulletSession {
         }
     }
 
-    /// Whether somebody else is publishing a batch with keys of the stripe.
+    /// Whether another session is publishing a batch with keys of the stripe.
     #[inline]
     fn is_being_published(&self, stripe: StripeId) -> bool {
         let stripes = &self.engine.stripes;
@@ -97,7 +97,7 @@ impl BulletSession {
                 looked_behind = true;
                 match engine.back.find(hash, key, scratch) {
                     Ok(Some((at, head))) if engine.is_live_object(&head) => {
-                        // The front keeps a copy only of what is short, and if there is room.
+                        // The front copies only short values, and only while it has room.
                         let is_long = head.value_bytes as usize > INLINE_MAX;
                         let is_asked =
                             into.is_some() || !is_long && !engine.front.budget.is_exceeded();
@@ -109,7 +109,7 @@ impl BulletSession {
                             false => Ok(()),
                         };
                         copied.map(|()| {
-                            // A clock that was seen under a lock may count a write that nobody sees yet.
+                            // The clock of a locked stripe may count a write that is not visible yet.
                             if !Stripes::is_word_locked(word) && engine.system.has_front() {
                                 let clock = Stripes::version_of(word);
                                 let value = is_asked.then_some(&into[from..]);

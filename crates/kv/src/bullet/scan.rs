@@ -1,8 +1,8 @@
-//! Walking over all keys: by hash, a piece of both tables at a time.
+//! The walk over all keys: in the order of hashes, a piece of both tables at a time.
 //!
-//! A piece is a range of hashes that is a whole bucket of the table with the shorter array, so it is whole
-//! buckets of both. A cursor is the first hash of a piece; buckets are halved when a table grows, and never
-//! anything else, so a cursor stays good.
+//! A piece is the range of hashes of one bucket of the shorter array, so it covers whole buckets of both
+//! tables. A cursor is the first hash of a piece. Tables grow only by halving buckets, so a cursor stays
+//! valid.
 
 use super::Bullet;
 use super::front::Node;
@@ -19,13 +19,13 @@ pub(super) struct Shown<'a> {
     pub(super) expires_at_ms: u64,
 }
 
-/// The last hash before `end`, where a piece ends: the end of all is 0.
+/// The last hash of a piece that ends before `end`; `end` 0 stands for 2^64.
 fn last(end: u64) -> u64 {
     end.wrapping_sub(1)
 }
 
 impl Bullet {
-    /// Where the piece at `cursor` ends: the first hash of the next one; 0 = there is none.
+    /// The first hash after the piece at `cursor`; 0: it is the last piece.
     pub(super) fn piece_end(&self, cursor: u64) -> u64 {
         let (front, back) = (self.front.table.next(cursor), self.back.table.next(cursor));
         last(front).max(last(back)).wrapping_add(1)
@@ -96,7 +96,7 @@ impl Bullet {
                 value_bytes: node.value_bytes,
                 expires_at_ms: node.expires_at_ms,
             });
-            // What is complete now need not be so any more when the back is to be looked at.
+            // The front may stop being complete before the walk reads the back.
             if !self.is_complete() || self.front.budget.is_set() {
                 seen.insert(key.clone());
             }
@@ -119,8 +119,7 @@ impl Bullet {
             if seen.contains(&key) || !is_inside(head.hash) {
                 continue;
             }
-            // The front first, as everybody who looks a key up: it may have come there meanwhile, or have
-            // been removed.
+            // The front first, as in every lookup: meanwhile the key may have come there, or was removed.
             let found = match self.front.find(head.hash, &key) {
                 Some(node) => is_wanted(&node).then_some((node.value_bytes, node.expires_at_ms)),
                 None => self
@@ -145,7 +144,7 @@ impl Bullet {
 }
 
 impl BulletSession {
-    /// Meets the keys of pieces from `cursor` on, until they are at least `count`.
+    /// Shows the keys of pieces from `cursor` on, until they are at least `count`.
     pub(super) fn walk_tables(
         &mut self,
         cursor: u64,

@@ -1,11 +1,11 @@
-//! A session: from key to node, from node to log, from fence to table.
+//! A session finds a key's node, appends a record to a log, fences it, and publishes the new node.
 //!
 //! Invariants:
-//! - A write that was submitted and not committed holds its key's stripe, and its session holds the log that
-//!   its record is in. Nobody waits for a stripe or for room in a log while holding either (B11); batches
-//!   take stripes in ascending order.
-//! - A session that submits and does not commit keeps its log, and the epoch in which it took it: nothing
-//!   that was written since is reclaimed. When others find no log for that, they wait a while, and fail
+//! - A write that is submitted and not committed holds its key's stripe, and its session holds the log of its
+//!   record. A session never waits for a stripe or for log room while it holds either (B11). Only batches
+//!   hold stripes while they wait for more, and take them in ascending order.
+//! - A session that submits and does not commit keeps its log, and its epoch from ending: nothing written
+//!   since is reclaimed. Sessions that find no log because of it wait a while, then fail
 //!   ([`Error::Uncommitted`]).
 //! - A node is published after the fence that covers its record (B6).
 
@@ -33,15 +33,15 @@ use std::time::{Duration, Instant};
 
 /// Submitted writes after which a session commits by itself.
 pub(super) const PENDING_MAX: usize = 256;
-/// For so long a session waits for a log while nothing goes on in any.
+/// How long a session waits for a log while no log makes progress.
 const STILL_MAX: Duration = Duration::from_secs(5);
-/// What one session counts of the front: only it writes, others read.
+/// One session's counters of the front: only it writes them.
 #[derive(Default)]
 pub(super) struct FrontCounters {
     pub(super) nodes: AtomicI64,
     /// Look-ups that went to the back.
     pub(super) behind: AtomicU64,
-    /// Nodes that came from there, and that were evicted.
+    /// Nodes filled from the back; nodes evicted.
     pub(super) filled: AtomicU64,
     pub(super) evicted: AtomicU64,
 }
@@ -50,7 +50,7 @@ pub(super) struct FrontCounters {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct At {
     pub(super) place: Place,
-    /// Its node in the front, dead ones as well.
+    /// Its node in the front, even a dead one.
     pub(super) node: Option<Node>,
     /// Its object in the back, if there is no node.
     pub(super) behind: Option<(u64, ObjectHead)>,
@@ -65,7 +65,7 @@ pub(super) struct Pending {
     pub(super) keys: Keys,
     /// The key was absent for users.
     pub(super) is_new: bool,
-    /// When its record had been appended; `None`: it has none.
+    /// The point after its record was appended; `None`: it has no record.
     pub(super) written: Option<Written>,
 }
 
@@ -80,10 +80,10 @@ pub(crate) struct BulletSession {
     pub(super) wanted: usize,
     pub(super) flushed: Option<Flushed>,
     pub(super) pending: Vec<Pending>,
-    /// The entry that is being put together, and how many operations it has.
+    /// The entry under construction, and its number of operations.
     pub(super) entry: Vec<u8>,
     pub(super) operations: u32,
-    /// Chunks of the front, and of the heap.
+    /// Its chunk of the front; `heap_claim`: of the heap.
     pub(super) claim: Option<Claim>,
     /// Lines of the front, for buckets that have no vacant slot.
     pub(super) spare: Vec<u64>,
@@ -92,7 +92,7 @@ pub(crate) struct BulletSession {
     pub(super) scratch: Vec<u8>,
     /// The last fence, which covers everything before it.
     pub(super) ordered: Ordered,
-    /// Of a worker pool's thread: what it does.
+    /// The role of a worker pool's thread.
     pub(super) role: Role,
     pub(super) core: SessionCore,
 }
@@ -126,7 +126,7 @@ impl BulletSession {
         })
     }
 
-    /// A session for a user: there may be only so many.
+    /// A session for a user; their number is limited.
     pub(super) fn of_user(engine: Arc<Bullet>) -> Result<BulletSession, Error> {
         let core = SessionCore::of_user(&engine)?;
         let mut session = BulletSession::new(engine)?;
@@ -138,8 +138,8 @@ impl BulletSession {
         &self.engine.counters[usize::from(self.id)]
     }
 
-    /// Makes sure that the session has a log with room for any entry. It may commit what is pending, and may
-    /// wait then.
+    /// Takes a log with room for any entry, unless the session has one. It may commit pending writes, and
+    /// then wait.
     #[inline]
     fn take_log(&mut self) -> Result<(), Error> {
         if let Some(group) = &self.group {
@@ -159,8 +159,8 @@ impl BulletSession {
         Ok(())
     }
 
-    /// Waits while every log is full, or taken by somebody who will give it back: for as long as anything
-    /// goes on, and a while longer.
+    /// Waits for a log with room that no session holds. Gives up when no log has made progress for
+    /// [`STILL_MAX`].
     ///
     /// # Errors
     /// [`Error::Uncommitted`]; as [`Bullet::assist`].
@@ -168,7 +168,7 @@ impl BulletSession {
     fn wait_for_log(&self) -> Result<Group, Error> {
         assert!(
             self.holds_nothing(),
-            "a session waits for a log and holds something"
+            "a session waits for a log and holds a log or a write"
         );
         let (mut backoff, mut since) = (Backoff::new(), Instant::now());
         let mut marks = self.engine.logs.marks();
@@ -189,15 +189,15 @@ impl BulletSession {
         }
     }
 
-    /// Before it takes a log: what was put together for an earlier one is appended, and fenced.
+    /// Before a session takes a log, it has appended and fenced the entry of the log before.
     fn assert_left_nothing(&self) {
         assert!(
             self.group.is_none() && self.entry.is_empty() && self.flushed.is_none(),
-            "a session takes a log and has not done with the one before"
+            "a session takes a log before it has finished with the last one"
         );
     }
 
-    /// Whether others can go on whatever this session does: it has no log, and no write is pending.
+    /// Whether other sessions can proceed without this one: it has no log and no pending write.
     fn holds_nothing(&self) -> bool {
         self.group.is_none() && self.pending.is_empty()
     }
@@ -207,8 +207,7 @@ impl BulletSession {
         self.engine.stripes.held_by(stripe, self.id)
     }
 
-    /// Takes a log that has room, if there is one; `false`: there is none. Where nothing is logged, none is
-    /// needed.
+    /// Takes a log with room; `false`: there is none. Systems without logs need none.
     fn begin_group(&mut self) -> bool {
         if self.engine.system.is_logged() {
             self.assert_left_nothing();
@@ -217,14 +216,14 @@ impl BulletSession {
         self.group.is_some() || !self.engine.system.is_logged()
     }
 
-    /// A place for a line of a bucket of the front, taken before the fence: behind it, nothing may fail.
+    /// Reserves a line for a bucket of the front, before the fence: after it, nothing may fail.
     pub(super) fn spare_line(&mut self) -> Result<(), Error> {
         let line = self.engine.front.take(&mut self.claim, LINE)?;
         self.spare.push(line);
         Ok(())
     }
 
-    /// Gives back lines that nobody needed.
+    /// Gives back reserved lines that were not used.
     pub(super) fn drop_spare_lines(&mut self) {
         for line in self.spare.drain(..) {
             self.engine.front.give_back(line, LINE);
@@ -355,7 +354,7 @@ impl Backend for BulletSession {
         self.walk_tables(cursor, count, met)
     }
 
-    /// And a log.
+    /// Also takes a log.
     #[inline]
     fn acquire(&mut self, stripe: StripeId) -> Result<(), Error> {
         loop {
@@ -363,8 +362,8 @@ impl Backend for BulletSession {
             if self.engine.stripes.try_lock(stripe, self.id) {
                 return Ok(());
             }
-            // Held by this session's own pending write, or by somebody else: nothing may be held while
-            // waiting.
+            // This session's own pending write holds the stripe, or another session does. It must hold
+            // nothing while it waits.
             self.commit_pending()?;
             assert!(
                 self.holds_nothing() && !self.holds(stripe),
@@ -378,7 +377,7 @@ impl Backend for BulletSession {
         }
     }
 
-    /// And a log.
+    /// Also takes a log.
     fn try_acquire(&mut self, stripe: StripeId) -> Result<bool, Error> {
         let is_own = self.engine.stripes.held_by(stripe, self.id);
         let group = self.group.as_ref();
@@ -393,7 +392,7 @@ impl Backend for BulletSession {
         Ok(taken)
     }
 
-    /// And the log, if nothing is pending in it.
+    /// Also gives back the log, unless a write is pending in it.
     fn give_back(&mut self, stripe: StripeId) {
         debug_assert!(
             self.holds(stripe),
@@ -405,7 +404,7 @@ impl Backend for BulletSession {
         }
     }
 
-    /// And takes a log.
+    /// Also takes a log.
     fn lock_all(&mut self, stripes: &[StripeId]) -> Result<(), Error> {
         self.commit_pending()?;
         loop {

@@ -1,5 +1,4 @@
-//! The shape that both hash tables have: the volatile one in front and the persistent one behind (sections
-//! 2.1 and 2.2).
+//! The shape of both hash tables: the volatile front and the persistent back (sections 2.1 and 2.2).
 //!
 //! A table is an array of buckets, and a bucket is a chain of lines:
 //!
@@ -15,15 +14,14 @@
 //! large the array is. It grows by doubling, a bucket at a time: bucket `b` becomes `2b` and `2b + 1`, in
 //! order, and those below `done` have moved.
 //!
-//! The array lies in memory that this file does not know: DRAM, or a pool. It reads through [`Memory`], and
-//! what is to change it says to an [`Editor`], which changes DRAM at once and a pool in a transaction.
+//! The table reads DRAM or a pool through [`Memory`] and changes it through an [`Editor`]: DRAM at once, a
+//! pool in a transaction.
 //!
 //! Invariants:
-//! - Whoever changes a bucket holds the lock of its row, and a row is so many whole buckets. Moving a bucket
-//!   is a change of it.
-//! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, what they find stays
-//!   what it is.
-//! - A bucket that has moved is not changed any more where it was.
+//! - A thread that changes or moves a bucket holds the lock of its row. A row is a number of whole buckets.
+//! - A change is one word: a slot, a link, `done`. So readers take no lock: under a pin, an object that they
+//!   find stays what it is.
+//! - Once a bucket has moved, its old lines do not change any more.
 
 use crate::concurrency::seam::publishes;
 use everdram_pm::Secret;
@@ -33,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SLOTS: usize = 7;
 /// Where the link is in a line, in bytes.
 pub(crate) const LINK_AT: u64 = SLOTS as u64 * 8;
-/// What of the last word is the link.
+/// The bits of the last word that are the link.
 const LINK_MASK: u64 = (1 << 48) - LINE;
 const SALT_LINE: u64 = 0x62;
 /// Bytes of a line.
@@ -54,13 +52,13 @@ const _: () = {
 
 /// Memory that a table lies in.
 pub(crate) trait Memory {
-    /// What is wrong with a line. The bytes of a pool can say anything.
+    /// The error of a damaged line. A pool can hold any bytes.
     type Damage;
     /// The words of a line, each at least as new as when the call began; of the last one only the link.
     fn line(&self, at: u64) -> Result<[u64; 8], Self::Damage>;
     /// Whether a link may be followed.
     fn follow(&self, link: u64) -> Result<(), Self::Damage>;
-    /// What it is if a chain comes back to a line.
+    /// The error of a chain that comes back to a line.
     fn circle(&self, at: u64) -> Self::Damage;
     /// Starts fetching a line.
     fn prefetch(&self, at: u64);
@@ -71,15 +69,15 @@ pub(crate) trait Editor {
     type Error;
     /// Changes a slot or a link that others can see.
     fn set(&mut self, at: u64, word: u64);
-    /// A new line with these words, which nobody can see yet.
+    /// A new line with these words, which no reader can see yet.
     fn line(&mut self, words: [u64; 8]) -> Result<u64, Self::Error>;
-    /// Takes back a line that nobody is going to see.
+    /// Takes back a line that no reader will see.
     fn drop_line(&mut self, at: u64);
-    /// Fills a line of the array that nobody can see yet.
+    /// Fills a line of the array that no reader can see yet.
     fn fill(&mut self, at: u64, words: [u64; 8]);
 }
 
-/// Where an array is and how long: a multiple of 64, and in the low bits the depth.
+/// An array: its offset, a multiple of 64, with its depth in the low bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Array(pub(crate) u64);
 
@@ -92,7 +90,7 @@ impl Array {
         Array(at | u64::from(depth))
     }
 
-    /// The array that a word stands for, if it can.
+    /// The array that a word encodes, if it is one.
     pub(crate) fn parse(word: u64) -> Option<Array> {
         let depth = (word % LINE) as u32;
         (word == 0 || (1..=DEPTH_MAX).contains(&depth)).then_some(Array(word))
@@ -145,8 +143,8 @@ pub(crate) fn object_of(slot: u64) -> u64 {
     (slot & ((1 << TAG_SHIFT) - 1)) * LINE
 }
 
-/// A line of a pool with the check in its last word, of which only the link is looked at. Whole lines are
-/// checked, not slots: so a slot that was made vacant, or says what it said before, is noticed as well.
+/// A line of a pool with the check in its last word, of which only the link is read. The check covers the
+/// whole line, so it also detects a slot that was zeroed or has its old word again.
 pub(crate) fn sealed(secret: &Secret, at: u64, mut words: [u64; 8]) -> [u64; 8] {
     words[SLOTS] &= LINK_MASK;
     let mut bytes = [0; LINE as usize + 8];
@@ -166,7 +164,7 @@ pub(crate) fn unsealed(secret: &Secret, at: u64, words: [u64; 8]) -> Option<[u64
     (sealed(secret, at, words) == words).then_some(line)
 }
 
-/// Goes through the lines of a bucket.
+/// A walk through the lines of a bucket.
 struct Chain {
     at: u64,
     lines: u64,
@@ -219,10 +217,10 @@ pub(crate) struct Place {
     link: u64,
 }
 
-/// Which arrays there are. See the module text.
+/// The arrays of a table. See the module text.
 pub(crate) struct Table {
     current: AtomicU64,
-    /// What is being moved from; 0: nothing.
+    /// The array that buckets move from; 0: none.
     old: AtomicU64,
     /// How many buckets have moved, under the depth of the array they moved to.
     done: AtomicU64,
@@ -254,13 +252,13 @@ impl Table {
         (old != Array::NONE).then_some((old, done))
     }
 
-    /// From here on buckets move to `array`, which is twice as long and all zeros. Nothing is moving yet.
+    /// Begins a growth: from here on buckets move to `array`, which is twice as long. No growth is under way.
     pub(crate) fn start(&self, array: Array) {
         let old = self.current();
         assert_eq!(array.depth(), old.depth() + 1);
         assert!(
             self.moving().is_none(),
-            "a table is to grow that is growing already"
+            "a table begins to grow while it is growing"
         );
         self.done
             .store(u64::from(array.depth()) << DEPTH_SHIFT, Ordering::Release);
@@ -286,13 +284,13 @@ impl Table {
         assert!(
             self.moving()
                 .is_some_and(|(old, done)| done == 1 << old.depth()),
-            "a table has grown, and some buckets have not moved"
+            "a growth ends before all buckets have moved"
         );
         publishes!();
         self.old.store(0, Ordering::Release);
     }
 
-    /// The array and the bucket in which a hash is.
+    /// The array and the bucket of a hash.
     #[inline]
     fn home(&self, hash: u64) -> (Array, u64) {
         loop {
@@ -353,7 +351,7 @@ impl Table {
         Ok(None)
     }
 
-    /// As [`Table::find`], for whoever will change the bucket and holds its row.
+    /// As [`Table::find`], for a thread that holds the row to change the bucket.
     #[inline]
     pub(crate) fn locate<M: Memory>(
         &self,
@@ -411,15 +409,15 @@ impl Table {
         Ok(chain.lines as usize)
     }
 
-    /// Where the bucket at `cursor`, a hash, ends: the hash at which the next one begins; 0 = there is none.
+    /// The hash at which the bucket after the one at `cursor` begins; 0 = there is none.
     pub(crate) fn next(&self, cursor: u64) -> u64 {
         let (array, number) = self.home(cursor);
         (number + 1) << (64 - array.depth())
     }
 
-    /// Moves bucket `number` of the array that is being moved from: writes its two halves where they will be.
-    /// The caller holds the row, and makes it so that the bucket has moved ([`Table::moved`]). Lines of the
-    /// chain that readers may still be looking at go to `dropped`; on an error it is as it was.
+    /// Writes the two halves of bucket `number` of the old array into the new one. The caller holds the row,
+    /// and then makes the move visible ([`Table::moved`]). Lines of the old chain, which readers may still
+    /// access, go to `dropped`; on an error it is unchanged.
     pub(crate) fn split<M: Memory, E: Editor<Error: From<M::Damage>>>(
         &self,
         memory: &M,
@@ -440,11 +438,7 @@ impl Table {
         while let Some((at, line)) = chain.next(memory)? {
             for slot in line[..SLOTS].iter().filter(|slot| **slot != 0) {
                 let bucket = new.number(hash_of(object_of(*slot))?);
-                assert_eq!(
-                    bucket / 2,
-                    number,
-                    "an object is in another bucket than its own"
-                );
+                assert_eq!(bucket / 2, number, "an object is in the wrong bucket");
                 let half = bucket % 2;
                 halves[half as usize].push(*slot);
             }
@@ -463,7 +457,7 @@ impl Table {
     }
 }
 
-/// Fills a bucket that nobody can see yet with these slots. Lines of its chain go to `taken`.
+/// Fills a bucket that no reader can see yet with these slots. Lines of its chain go to `taken`.
 fn lay_bucket<E: Editor>(
     editor: &mut E,
     bucket: u64,
@@ -492,13 +486,13 @@ fn lay_bucket<E: Editor>(
 }
 
 impl Place {
-    /// Whether a line is needed to put something there.
+    /// Whether a put there needs a line.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.slot == 0 && self.vacant == 0
     }
 
-    /// The slot of a key, known from before.
+    /// The place of a key whose slot is known.
     #[inline]
     pub(crate) fn known(slot: u64, object: u64) -> Place {
         Place {
@@ -527,7 +521,7 @@ impl Place {
         }
         assert!(
             self.link != 0,
-            "a key is put where nobody has looked for it"
+            "a key is put into a place that was not located"
         );
         let line = editor.line([word, 0, 0, 0, 0, 0, 0, 0])?;
         editor.set(self.link, line);

@@ -1,4 +1,4 @@
-//! From a change to a record in a log, and from the fence to the front: a session's path of writing.
+//! The write path of a session: from a change to a log record, and from the fence to the front.
 
 use super::back_hint::BackHint;
 use super::front::{Node, TOUCHED};
@@ -13,12 +13,12 @@ use crate::error::Error;
 use everdram_pm::Flushed;
 use std::sync::atomic::Ordering;
 
-/// New nodes of one session after which the front may need more buckets.
+/// A session wakes the background thread after this many new nodes: the front may need more buckets.
 const NODES_A_LOOK: i64 = 1024;
 
 impl BulletSession {
     /// Submits a write of a key whose stripe the caller holds; the session has a log with room. On an error
-    /// the stripe is given back.
+    /// it gives the stripe back.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -37,7 +37,7 @@ impl BulletSession {
                 self.write_node(&mut pending, record, key, change.value());
                 if self.engine.system.has_transaction() {
                     self.fence();
-                    // Who looks behind may see it from here on.
+                    // From here on, readers of the back may see the record.
                     if !self.engine.durable_at_fence {
                         self.engine.stripes.set_stamp(stripe, &self.ordered);
                     }
@@ -60,13 +60,14 @@ impl BulletSession {
         }
     }
 
-    /// Drops what was put together and not appended.
+    /// Drops the entry under construction.
     pub(super) fn forget_entry(&mut self) {
         self.entry.clear();
         self.operations = 0;
     }
 
-    /// Puts the operation of a write into the entry, and takes room for its node. Nothing has happened yet.
+    /// Adds the operation of a write to the entry, and takes room for its node. Nothing is persistent or
+    /// visible yet.
     #[inline]
     pub(super) fn prepare(
         &mut self,
@@ -82,7 +83,7 @@ impl BulletSession {
         );
         assert!(
             seen.is_live || !matches!(change, Change::Edit { .. }),
-            "a change of a value that is not there"
+            "an edit of a value that does not exist"
         );
         if seen.at.place.is_full() {
             self.spare_line()?;
@@ -134,13 +135,14 @@ impl BulletSession {
             is_edit: false,
             object: 0,
             hint: self.hint_of(seen),
-            // A key that is written again is asked for again.
+            // A write counts as a use of the key.
             marks: match &seen.at.node {
                 Some(old) => old.marks | TOUCHED,
                 None => self.engine.front.marks_of(hash),
             },
         };
-        // An edit builds on what the front has; otherwise the log says what came out of it.
+        // An edit is logged as such if the front has the value and the debt allows it. Otherwise the record
+        // holds the whole value.
         if opcode.is_edit()
             && (self.engine.is_tight()
                 || seen.at.node.is_none_or(|node| node.object != 0)
@@ -150,8 +152,8 @@ impl BulletSession {
         {
             (operation.opcode, operation.payload) = (Opcode::Put, value);
         }
-        // What the log or the front has no room for lies in the heap, and the record names it.
-        // Where room is short, everything takes its own at once.
+        // A state that is too long for the log or the front goes into the heap, and its record names it. In a
+        // tight pool every put allocates its object now.
         let fits = (is_tombstone || !self.engine.is_tight())
             && value.len() <= INLINE_MAX
             && ENTRY_HEAD + operation.bytes() <= self.engine.logs.entry_most()
@@ -173,7 +175,7 @@ impl BulletSession {
                 return Err(error);
             }
         }
-        // It was given back long ago, and is written once the record is on its way.
+        // The node's memory may have left the caches. It is written after the record.
         self.engine.front.prefetch_to_write(&node);
         self.add_operation(&operation);
         Ok(Pending {
@@ -187,7 +189,7 @@ impl BulletSession {
         })
     }
 
-    /// What the node that replaces what was seen knows of the back.
+    /// The hint for the node that replaces what was seen.
     #[inline]
     fn hint_of(&self, seen: &Seen<At>) -> Option<BackHint> {
         let front = &self.engine.front;
@@ -195,7 +197,7 @@ impl BulletSession {
         front.is_applied(old.at).then(|| front.hint(old.at))?
     }
 
-    /// Writes the node of a prepared write, which nobody can see yet.
+    /// Writes the node of a prepared write, which no reader can find yet.
     #[inline]
     pub(super) fn write_node(
         &self,
@@ -209,7 +211,7 @@ impl BulletSession {
         self.engine.front.write(&pending.node, key, value);
     }
 
-    /// Takes room in the front for a write of a batch, whose other writes may take the vacant slot.
+    /// Reserves a line for a write of a batch: another write of the batch may take the vacant slot.
     pub(super) fn spare_line_for(&mut self, pending: &Pending) -> Result<(), Error> {
         match pending.old.is_none() && !pending.place.is_full() {
             true => self.spare_line(),
@@ -217,7 +219,7 @@ impl BulletSession {
         }
     }
 
-    /// Gives back what a prepared write took that is not going to happen.
+    /// Gives back the room of a prepared write that will not happen.
     #[cold]
     pub(super) fn abandon(&mut self, pending: &Pending) {
         self.engine
@@ -229,8 +231,8 @@ impl BulletSession {
     fn drop_object(&mut self, node: &Node) {
         let named = self.engine.reserve.linked.lock().remove(&node.object);
         if let Some(bytes) = named {
-            // On files its lines would come to the log with this session's next fence, and replay would lay
-            // them over what somebody else has written there by then.
+            // Without this fence, on files, the session's next fence would log the object's lines. Replay
+            // would lay them over what another session has written there since.
             self.fence();
             self.engine
                 .back
@@ -247,7 +249,7 @@ impl BulletSession {
         let mut bytes = Vec::new();
         let (back, lane) = (&self.engine.back, &mut self.lane);
         let written = back.write(&head, key, value, lane, &mut self.heap_claim, &mut bytes);
-        // What an idle session has claimed, nobody else finds.
+        // Free lines of a chunk that an idle session claims are lost to other sessions.
         back.heap.let_go(&mut self.heap_claim);
         let (at, flushed) = written?;
         self.fence_with(flushed);
@@ -255,7 +257,7 @@ impl BulletSession {
         let named = self.engine.reserve.linked.lock().insert(at, head.bytes());
         assert!(
             named.is_none(),
-            "an object is written where one is that a log record names"
+            "an object is written over one that a log record names"
         );
         Ok(Named {
             at,
@@ -276,7 +278,7 @@ impl BulletSession {
         }
         assert!(
             operation.has_fit_payload(),
-            "an operation is logged that recovery would refuse"
+            "a logged operation is one that recovery would refuse"
         );
         if self.entry.is_empty() {
             self.entry.extend_from_slice(&[0; ENTRY_HEAD]);
@@ -290,15 +292,15 @@ impl BulletSession {
         self.entry.len()
     }
 
-    /// The operations of the entry, which is empty then.
+    /// Takes the operations out of the entry.
     pub(super) fn take_operations(&mut self) -> Vec<u8> {
         self.operations = 0;
         std::mem::take(&mut self.entry).split_off(ENTRY_HEAD)
     }
 
-    /// Writes operations to a parcel.
+    /// Writes operations to an overflow record.
     pub(super) fn write_overflow_record(&mut self, operations: &[u8]) -> Result<Named, Error> {
-        // Once for itself, and once for what becomes of it.
+        // Room for the overflow record, and for the objects that its operations become.
         self.engine.spare(2 * operations.len() as u64)?;
         let (heap, secret) = (&self.engine.back.heap, self.engine.pool.secret());
         let (lane, claim) = (&mut self.lane, &mut self.heap_claim);
@@ -314,12 +316,12 @@ impl BulletSession {
             .insert(parcel.at, parcel.bytes);
         assert!(
             named.is_none(),
-            "a parcel is written where an object is that a log record names"
+            "an overflow record is written over an object that a log record names"
         );
         Ok(parcel)
     }
 
-    /// Appends the entry that was put together to the session's log.
+    /// Appends the entry to the session's log.
     #[inline]
     pub(super) fn append(&mut self) -> RecordAt {
         if !self.engine.system.is_logged() {
@@ -338,10 +340,11 @@ impl BulletSession {
         record
     }
 
-    /// One fence for everything submitted; then the front shows it.
+    /// Fences everything submitted at once, then publishes it in the front.
     #[inline]
     pub(super) fn commit_group(&mut self) -> Result<(), Error> {
-        // Taken before the fence: of a session that dies in it, nothing is shown when it ends.
+        // Taken before the fence: if the session panics in it, its destructor must not publish unfenced
+        // writes.
         let mut pending = std::mem::take(&mut self.pending);
         self.fence();
         let mut result = Ok(());
@@ -369,7 +372,7 @@ impl BulletSession {
         result
     }
 
-    /// One fence for everything that was written.
+    /// Fences everything that was flushed.
     #[inline]
     pub(super) fn fence(&mut self) {
         if let Some(flushed) = self.flushed.take() {
@@ -377,7 +380,7 @@ impl BulletSession {
         }
     }
 
-    /// The front shows what the session's log has: gleaners may take it.
+    /// Gives back the log: the front shows all its records, so gleaners may apply them.
     #[inline]
     pub(super) fn end_group(&mut self) {
         if let Some(group) = self.group.take() {
@@ -385,7 +388,7 @@ impl BulletSession {
         }
     }
 
-    /// Lets others see a write, which is fenced; its stripe is still held.
+    /// Publishes a fenced write; the session still holds its stripe.
     #[inline]
     pub(super) fn publish(&mut self, one: &Pending) -> Result<(), Error> {
         if let Some(written) = one.written {
@@ -393,17 +396,17 @@ impl BulletSession {
         }
         debug_assert!(
             self.holds(one.stripe),
-            "a write is shown whose stripe its session does not hold"
+            "a session publishes a write without holding its stripe"
         );
-        // What came from the back has the version that the pool says.
+        // A node from the back has the version that the pool says, so no assertion covers it.
         assert!(
             one.old
                 .is_none_or(|old| old.record == 0 || old.version < one.node.version),
-            "the version of a key goes back"
+            "the version of a key decreases"
         );
         assert!(
             !one.place.is_full() || !self.spare.is_empty(),
-            "a write is shown in a full bucket, and there is no line for it"
+            "a write is published in a full bucket without a reserved line"
         );
         let BulletSession {
             engine,
@@ -433,7 +436,7 @@ impl BulletSession {
             }
         }
         if one.node.is_tombstone && !engine.system.is_logged() {
-            // No gleaner will.
+            // Without logs, no gleaner removes the tombstone.
             engine.front.remove(&one.place);
             nodes.push((one.node.at, one.node.bytes()));
             bump_signed(&front.nodes, -1);

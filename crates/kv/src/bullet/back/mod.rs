@@ -1,8 +1,7 @@
 //! The back: the persistent hash table, whose objects are in the heap (section 2.2).
 //!
-//! It has the shape of the front ([`Table`]); what differs is what the paper says differs: places are
-//! offsets, and whatever changes, changes in a transaction. An object is written once and never changed; a
-//! newer state of a key is a new object in the same slot.
+//! It has the shape of the front ([`Table`]). As in the paper, places are offsets, and every change is part
+//! of a transaction. An object never changes: a newer state of a key is a new object in the same slot.
 //!
 //! Readers take no lock. Gleaners lock rows of buckets, and those locks are in DRAM (B10).
 
@@ -43,12 +42,12 @@ impl Memory for Back {
         if self.heap.is_published(link, LINE) {
             return Ok(());
         }
-        let what = "a bucket of the back table goes on in what is none of its lines";
+        let what = "a bucket of the back table links to a line that the heap says is free";
         self.doubt_books(corrupt(link, what))
     }
 
     fn circle(&self, at: u64) -> Error {
-        corrupt(at, "a bucket of the back table goes in a circle")
+        corrupt(at, "the lines of a bucket of the back table form a cycle")
     }
 
     fn prefetch(&self, at: u64) {
@@ -61,27 +60,26 @@ pub(super) struct Back {
     pub(super) pool: Arc<Pool>,
     pub(super) heap: Heap,
     pub(super) table: Table,
-    /// A lock for so many buckets.
+    /// Locks, each for a range of buckets.
     rows: Box<[AtomicBool]>,
-    /// Objects in the table, about.
+    /// Approximate number of objects in the table.
     pub(super) objects: AtomicI64,
     /// The heap knows which objects the table has; in `hikv-ht` it does not.
     pub(super) has_books: bool,
-    /// Why the engine takes no more writes, if it does not: rows may be locked for ever then.
+    /// Why the engine takes no more writes, if it has halted; rows may stay locked for ever then.
     pub(super) halted: Halt,
-    /// The table was made just now: there is nothing in it.
+    /// The table is new and empty.
     pub(super) is_new: bool,
-    /// What is missing, if the pool is being salvaged.
+    /// The damage found, if the pool is being salvaged.
     pub(super) damage: Option<Arc<Damage>>,
-    /// It is being salvaged, and nothing says where the table is: this one is empty.
+    /// The pool is being salvaged and its root is damaged: this table is empty.
     pub(super) has_lost_table: bool,
-    /// What is missing has been noted.
+    /// All damage has been noted.
     pub(super) is_known: AtomicBool,
 }
 
 impl Back {
-    /// Opens the heap and the table; makes the table if there is none. After transactions have been
-    /// recovered.
+    /// Opens the heap and the table; makes the table of a new pool. Transactions have been recovered before.
     pub(super) fn open(
         pool: &Arc<Pool>,
         geometry: &Geometry,
@@ -124,7 +122,7 @@ impl Back {
             Ok(table) => back.table = table,
             Err(error) => {
                 tolerate(damage, error)?;
-                // Objects are looked for in the heap.
+                // Salvage finds the objects in the heap.
                 back.has_lost_table = true;
                 back.make_table(1, &mut found.lane, txn)?;
             }
@@ -150,7 +148,7 @@ impl Back {
         Ok(())
     }
 
-    /// A new array, which nothing refers to yet. Nobody looks at a bucket of it that has not been filled.
+    /// A new array, which nothing refers to yet. Readers access only buckets that have been filled.
     fn array(&self, depth: u32, lane: &mut Lane) -> Result<Array, Error> {
         let mut claim = None;
         let at = self.heap.take(lane, &mut claim, LINE << depth);
@@ -176,7 +174,7 @@ impl Back {
         Ok(())
     }
 
-    /// All buckets have moved: the old array goes. It is to be given back when no reader can be looking at
+    /// Removes the old array, once all buckets have moved. The caller gives it back when no reader can access
     /// it.
     pub(super) fn finish_growth(&self, lane: &mut Lane, txn: &mut Txn, old: Array) {
         self.heap.retract(txn, old.at(), old.bytes());
@@ -185,8 +183,8 @@ impl Back {
         self.table.finish();
     }
 
-    /// Moves the next bucket, whose row the caller holds; in a transaction of its own. Lines of the chain go
-    /// to `dropped`.
+    /// Moves the next bucket in a transaction of its own; the caller holds the row. Lines of the chain go to
+    /// `dropped`.
     pub(super) fn move_bucket(
         &self,
         edits: &mut Edits<'_>,
@@ -200,7 +198,7 @@ impl Back {
             ));
         }
         let Some((old, _)) = self.table.moving() else {
-            panic!("a bucket is moved from no array");
+            panic!("a bucket is moved, and the table is not growing");
         };
         let hash_of = |at| {
             let head = self.read_head(at, &mut Vec::new())?;
@@ -214,7 +212,7 @@ impl Back {
         };
         let split = self.table.split(self, edits, number, hash_of, dropped);
         if let Err(error) = split {
-            // Nothing of it has happened. What was filled will be filled again, by whoever moves the bucket.
+            // Nothing of the move is visible. The next attempt fills the new buckets again.
             edits.fence();
             edits.txn.forget();
             return Err(error);
@@ -249,7 +247,7 @@ impl Back {
         bytes
     }
 
-    /// Lets a transaction change a slot or a link. The caller holds the row, has looked at the line, and the
+    /// Stages the change of a slot or a link. The caller holds the row and has read the line, and the
     /// transaction has changed nothing else in it.
     pub(super) fn change(&self, txn: &mut Txn, at: u64, word: u64) {
         let (check_at, check) = self.check_with(at, word);
@@ -277,8 +275,8 @@ impl Back {
         (line_at + LINK_AT, words[(LINK_AT / 8) as usize])
     }
 
-    /// Whether the table has what a node remembers of its key, whose row the caller holds, in a line that is
-    /// sound. Its memory is taken to be in the caches; see [`Back::fetch`].
+    /// Whether the slot of a hint still has the hint's object, in a line that verifies. The caller holds the
+    /// row, and the line should be in the caches ([`Back::fetch`]).
     #[inline]
     pub(super) fn has(&self, hash: u64, hint: &BackHint) -> bool {
         let line_at = hint.slot & !(LINE - 1);
@@ -293,7 +291,7 @@ impl Back {
         self.pool.region().fetch_each_to_write(slots);
     }
 
-    /// The words of a line that has been looked at, and is in the caches.
+    /// The words of a line that has been read, and is in the caches.
     #[inline]
     fn seen_words(&self, line_at: u64) -> [u64; 8] {
         std::array::from_fn(|nth| self.pool.region().load_word(line_at + nth as u64 * 8))
@@ -346,12 +344,12 @@ impl Back {
         publishes!();
         assert!(
             self.is_locked(row),
-            "a row of the back is given back that nobody holds"
+            "a row of the back is unlocked that was not locked"
         );
         self.rows[row].store(false, Ordering::Release);
     }
 
-    /// The head of the object at `at`; `bytes` holds the first bytes of it then, as many as were read.
+    /// Reads the head of the object at `at`; leaves the bytes read in `bytes`.
     #[inline]
     fn read_head(&self, at: u64, bytes: &mut Vec<u8>) -> Result<ObjectHead, Error> {
         let region = self.pool.region();
@@ -388,7 +386,7 @@ impl Back {
         self.is_hash_of(&head, at, found).map(|()| None)
     }
 
-    /// Makes sure that a key is the one that the object's head was made for.
+    /// Verifies a key against the hash in its object's head.
     fn is_hash_of(&self, head: &ObjectHead, at: u64, key: &[u8]) -> Result<(), Error> {
         match self.pool.secret().sum(key) == head.hash {
             true => Ok(()),
@@ -396,7 +394,7 @@ impl Back {
         }
     }
 
-    /// Reads on, so that the first `wanted` bytes of the object are there.
+    /// Reads on until `bytes` holds the first `wanted` bytes of the object.
     fn read_up_to(&self, at: u64, wanted: u64, bytes: &mut Vec<u8>) {
         let have = bytes.len() as u64;
         if have < wanted {
@@ -425,10 +423,11 @@ impl Back {
         })
     }
 
-    /// The key's object and its place in the table, for whoever holds the row.
+    /// The key's object and its place in the table, for the holder of the row.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], without the path. The object is the table's own otherwise, and may be taken out of it.
+    /// [`Error::Corrupt`], without the path. On success the heap has the object as used, and the caller may
+    /// remove it.
     pub(super) fn locate(
         &self,
         hash: u64,
@@ -450,7 +449,7 @@ impl Back {
         Ok((place, found))
     }
 
-    /// The head of an object that the table or a log record names, and its key behind `key`.
+    /// The head of an object that the table or a log record names; appends its key to `key`.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
@@ -487,7 +486,7 @@ impl Back {
         Ok(())
     }
 
-    /// As [`Back::value`], of an object that is named, not found.
+    /// As [`Back::value`], of an object of which only the offset is known.
     ///
     /// # Errors
     /// As [`Back::value`].
@@ -560,14 +559,14 @@ impl Edits<'_> {
         flushed.join(self.flushed);
     }
 
-    /// Commits what there is to commit.
+    /// Fences what was written, then commits the transaction.
     pub(super) fn commit(&mut self) {
         let flushed = self.flushed.take();
         self.txn.commit(self.lane, flushed);
     }
 
-    /// Before lines are given back that were written for a transaction which does not happen: on files they
-    /// would come to the log with this lane's next fence, over what somebody else has written there by then.
+    /// Fences lines of an abandoned transaction, before they are given back. Without this, on files, this
+    /// lane's next fence would log them, over what another lane has written there since.
     pub(super) fn fence(&mut self) {
         if let Some(flushed) = self.flushed.take() {
             let _ordered = self.lane.fence(flushed);

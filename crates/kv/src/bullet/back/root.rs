@@ -8,8 +8,8 @@
 //!
 //! The root's words change together, in transactions.
 //!
-//! A new pool gets its areas for transactions, then its first ledger, then its table. So where there is no
-//! ledger there has been nothing, and where there is one, whatever is zero was lost.
+//! A new pool gets its areas for transactions, then its first ledger, then its table. So a pool without a
+//! ledger was never used. In one with a ledger, a root of zeros is damage.
 
 use super::Back;
 use crate::bullet::counters::LedgerCounters;
@@ -21,7 +21,7 @@ use crate::error::{Error, corrupt};
 use crate::heap::Redo;
 use everdram_pm::{Pool, ROOT_AT, Secret};
 
-/// Where the root's words are.
+/// Offsets of the root's words.
 pub(in crate::bullet) const ROOT_WORDS: [u64; 4] =
     [ROOT_AT, ROOT_AT + 8, ROOT_AT + 16, ROOT_AT + 24];
 
@@ -61,8 +61,8 @@ impl Root {
     }
 }
 
-/// The ledger of a pool with so many logs, and what it says besides; makes the first one in a pool in which
-/// there has been nothing. Then transactions can be recovered.
+/// Finds the pool's ledger and its counters; writes the first ledger of a new pool. Then transactions can be
+/// recovered.
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path.
@@ -86,12 +86,12 @@ pub(in crate::bullet) fn open_ledger(
     let books = LedgerCounters::from_words(ledger.notes);
     match books.is_sound() {
         true => Ok((ledger, books)),
-        false => Err(corrupt(LEDGERS_AT, "a ledger says what cannot be")),
+        false => Err(corrupt(LEDGERS_AT, "a ledger holds impossible counters")),
     }
 }
 
 impl Back {
-    /// The table that the words of a root say.
+    /// The table that a root's words describe.
     pub(in crate::bullet) fn find_table(
         &self,
         geometry: &Geometry,
@@ -112,7 +112,7 @@ impl Back {
         for array in [current, old] {
             let is_there = self.heap.is_published(array.at(), array.bytes());
             if array != Array::NONE && inside(array) && !is_there {
-                let what = "the root of the back table names arrays that are none";
+                let what = "the root of the back table names arrays that do not exist";
                 self.doubt_books(corrupt(ROOT_AT, what))?;
             }
         }
@@ -120,7 +120,7 @@ impl Back {
             && (old == Array::NONE
                 || old.depth() + 1 == current.depth() && done <= 1 << old.depth());
         if !inside(current) || !inside(old) || !fits {
-            return damaged("the root of the back table names arrays that are none");
+            return damaged("the root of the back table names arrays that do not exist");
         }
         let done = if old == Array::NONE { 0 } else { done };
         Ok(Table::new(current, old, done))
@@ -137,8 +137,8 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// Nothing is left that says how far the logs were reclaimed, and what is in them must not be taken for
-    /// what a new pool has.
+    /// The pool lost its ledgers, so nothing says how far its logs were reclaimed. Opened as a new pool, it
+    /// would replay reclaimed records.
     #[test]
     fn a_pool_that_lost_all_but_its_logs_is_not_a_new_one() {
         let engine = Bullet::in_memory(None);

@@ -1,4 +1,4 @@
-//! What the systems do that the paper compares Bullet with, and its own base: writers that change the
+//! Direct writes: in the systems that the paper compares Bullet with, and in its own base, writers change the
 //! persistent table themselves.
 
 use crate::bullet::Bullet;
@@ -17,8 +17,8 @@ use crate::options::BulletSystem;
 use std::sync::atomic::Ordering;
 
 impl BulletSession {
-    /// What the back is changed with. Whoever has one gives it back soon, and holds no lock that the caller
-    /// has.
+    /// A gleaner to change the back with. Other threads return theirs soon: they wait for no lock of the
+    /// caller.
     fn direct(&self) -> Gleaner {
         let mut backoff = Backoff::new();
         loop {
@@ -29,8 +29,8 @@ impl BulletSession {
         }
     }
 
-    /// `phash`, `hikv-ht`: a write, of a key whose stripe the caller holds, and which is given back. Durable
-    /// on return.
+    /// `phash`, `hikv-ht`: writes a key whose stripe the caller holds, and gives the stripe back. Durable on
+    /// return.
     pub(in crate::bullet) fn write_behind(
         &mut self,
         taken: Taken,
@@ -74,7 +74,7 @@ impl BulletSession {
         Ok(())
     }
 
-    /// `static`, `+lfr`: makes the key's object in the back, if there is none, and lets it name the key's
+    /// `static`, `+lfr`: makes the key's object in the back, if there is none, and points it at the key's
     /// newest record.
     pub(in crate::bullet) fn enter(
         &mut self,
@@ -133,7 +133,7 @@ impl Gleaner {
         self.replace(engine, head, key, value, row)
     }
 
-    /// Gives a key its object in a transaction; the row is held, and given back.
+    /// Replaces a key's object in a transaction. The caller holds the row, and this unlocks it.
     fn replace(
         &mut self,
         engine: &Bullet,
@@ -154,8 +154,7 @@ impl Gleaner {
         }
     }
 
-    /// As HiKV: the object and a fence, then its slot and a fence. Which memory is in use is known in DRAM
-    /// only.
+    /// As HiKV: the object and a fence, then its slot and a fence. Only DRAM knows which memory is in use.
     fn write_in_place(
         &mut self,
         engine: &Bullet,
@@ -193,7 +192,7 @@ impl Gleaner {
         word.map(drop)
     }
 
-    /// What was replaced can be used again when nobody reads it: no log names it.
+    /// Gives back replaced objects that no reader can access any more: no log names them.
     fn give_back_behind(&mut self, engine: &Bullet) {
         let later = std::mem::take(&mut *engine.gleaning.later.lock());
         later

@@ -1,4 +1,4 @@
-//! What only those of the paper's eight systems need that are not Bullet itself ([`BulletSystem`]).
+//! The parts of the paper's eight systems that Bullet itself does not need ([`BulletSystem`]).
 //!
 //! [`BulletSystem`]: crate::options::BulletSystem
 

@@ -1,11 +1,11 @@
-//! What the base of the paper's ladder has and all others lack: locks that gets take (section 2.1). Readers
-//! share them, writers do not.
+//! Locks that gets take, in the base of the paper's ladder alone (section 2.1). Readers share them, writers
+//! do not.
 
 use crate::concurrency::stripes::{Backoff, StripeId};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// A lock for each row of buckets: so many readers, or -1 for a writer.
+/// A lock for each row of buckets: the number of readers, or -1 for a writer.
 pub(in crate::bullet) struct ReaderLocks(Box<[CachePadded<AtomicI32>]>);
 
 /// A reader's hold.

@@ -1,10 +1,10 @@
 //! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on
 //! (section 2.3).
 //!
-//! It finds them by going back from the newest, whose place the key's node has, from record to record by
-//! `prev`, through whichever logs they are in. All of them are still there, in a pool that was written
-//! without write collapsing: nothing is reclaimed that is not applied, and whoever applies holds the key's
-//! row. The chain ends where the back's version says that it has the rest, or where nothing verifies.
+//! It follows `prev` from the newest record, which the key's node names, back through all logs. In a pool
+//! that was written without write collapsing, all these records still exist: only applied records are
+//! reclaimed, and the gleaner that applies them holds the key's row. The chain ends at the back's version, or
+//! at a record that does not verify.
 
 use crate::bullet::Bullet;
 use crate::bullet::front::Node;
@@ -21,8 +21,7 @@ struct Older {
 }
 
 impl Gleaner {
-    /// Applies what the key's logs have before the node's own record, each record in a transaction; no row is
-    /// held.
+    /// Applies the key's records before the node's own, each in a transaction. The caller holds no row.
     pub(in crate::bullet) fn apply_older(
         &mut self,
         engine: &Bullet,
@@ -30,8 +29,8 @@ impl Gleaner {
         key: &[u8],
     ) -> Result<(), Error> {
         let is_stale = || {
-            // Another node may have come, and may be applied: a removal, of which the back says nothing any
-            // more (B5). Or everything was removed, and what is put into the table now nobody sweeps.
+            // A newer node may be a removal that is applied, of which the back keeps no trace (B5). Or the
+            // store was cleared, and no sweep would remove what is put into the table now.
             let shown = engine.front.find(node.hash, key);
             shown.is_none_or(|shown| shown.at != node.at)
                 || engine.front.is_applied(node.at)
@@ -92,8 +91,7 @@ fn older(engine: &Bullet, node: &Node, key: &[u8], applied: u64) -> Vec<Older> {
             key_bytes: key.len() as u32,
             value_bytes: operation.payload.len() as u32,
         };
-        // What says only what changed is in the node's state; a removal and the node's own record need no
-        // step of their own.
+        // Edits are part of the node's state. A removal and the node's own record need no step of their own.
         if operation.version < node.version && operation.opcode == Opcode::Put {
             chain.push(Older {
                 head,

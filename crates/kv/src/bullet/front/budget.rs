@@ -1,9 +1,9 @@
-//! How much DRAM the front may use, and by how much it uses more.
+//! The front's budget of DRAM, and its excess over it.
 //!
-//! What it uses is the lines of nodes and of chains, and its arrays. Counting them takes a look at each
-//! chunk, so that is done seldom: when chunks have been claimed that could make a difference, and by the
-//! background thread. In between there is an *excess*, which eviction works off. So nobody counts on the path
-//! of a put or a get; instead the front may use a chunk for each session more than it was found to.
+//! In use are the lines of nodes and chains, and the arrays. To count them takes a look at each chunk, so
+//! that happens seldom: when sessions have claimed enough chunks to matter, and in the background thread. In
+//! between, eviction works off an *excess*. So puts and gets count nothing; in return, the front may use one
+//! chunk for each session more than was counted.
 //!
 //! ```text
 //!   0                                                 low mark   high mark   budget
@@ -21,29 +21,29 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 const CHUNK_BYTES: u64 = CHUNK_LINES as u64 * LINE;
-/// The marks lie below the budget by one in so many bytes of it.
+/// The marks lie below the budget by one byte in this many.
 const HIGH_ONE_IN: u64 = 20;
 const LOW_ONE_IN: u64 = 16;
-/// The background thread weighs so many chunks each time it looks, as a mean.
+/// Mean number of chunks that the background thread counts in each round.
 const CHUNKS_A_LOOK: u64 = 4096;
 
-/// Nodes that were evicted and that readers may still be looking at: offset, bytes.
+/// Evicted nodes that readers may still access: offset, bytes.
 type Evicted = Retired<(u64, u64)>;
 
 /// See the module text.
 pub(in crate::bullet) struct Budget {
     bytes: Option<u64>,
-    /// Bytes that are to be evicted, down to the low mark; 0 or less: none.
+    /// Bytes to evict, down to the low mark; 0 or less: none.
     excess: CachePadded<AtomicI64>,
-    /// The excess from which on the budget itself is exceeded.
+    /// The excess above which the budget itself is exceeded.
     exceeded: i64,
-    /// Bytes that were in use when somebody looked.
+    /// Bytes in use at the last count.
     used: AtomicU64,
-    /// Chunks that may be claimed until somebody has to look again.
+    /// Chunks that may be claimed before the next count.
     claims: AtomicI64,
-    /// Times that the background thread goes without looking.
+    /// Rounds of the background thread before its next count.
     rests: AtomicU64,
-    /// There was hardly anything that could be evicted: it is for gleaners to go on.
+    /// Hardly any node could leave: gleaners must apply nodes first.
     stalled: AtomicBool,
     /// Pieces of the table that eviction has passed.
     hand: AtomicU64,
@@ -67,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// Bytes that may be used; `None`: as many as there are.
+    /// Bytes that may be used; `None`: no limit.
     pub(in crate::bullet) fn bytes(&self) -> Option<u64> {
         self.bytes
     }
@@ -77,30 +77,30 @@ impl Budget {
         self.bytes.is_some()
     }
 
-    /// Whether more is used than may be.
+    /// Whether the front uses more than its budget.
     #[inline]
     pub(in crate::bullet) fn is_exceeded(&self) -> bool {
         self.excess() > self.exceeded
     }
 
-    /// Bytes that are to be evicted.
+    /// Bytes to evict.
     #[inline]
     pub(in crate::bullet) fn excess(&self) -> i64 {
         self.excess.load(Ordering::Relaxed)
     }
 
-    /// Whether there was room for so many bytes when somebody looked.
+    /// Whether the last count left room for `bytes` bytes.
     pub(in crate::bullet) fn has_room(&self, bytes: u64) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         self.bytes.is_none_or(|all| used + bytes <= all)
     }
 
-    /// A chunk was claimed. `true`: it is time to look at what is in use.
+    /// Notes that a chunk was claimed. `true`: a count is due.
     pub(in crate::bullet) fn claimed(&self) -> bool {
         self.is_set() && self.claims.fetch_sub(1, Ordering::Relaxed) <= 0
     }
 
-    /// As [`Budget::claimed`], whenever the background thread looks. `held`: bytes of all chunks.
+    /// Whether a count by the background thread is due; asked in each round. `held`: bytes of all chunks.
     pub(in crate::bullet) fn is_due(&self, held: u64) -> bool {
         if !self.is_set() {
             return false;
@@ -113,12 +113,12 @@ impl Budget {
         rests == 0
     }
 
-    /// So much is in use.
+    /// Sets the excess, after a count of the bytes in use.
     pub(in crate::bullet) fn weighed(&self, used: u64) {
         let Some(bytes) = self.bytes else {
             return;
         };
-        // What was evicted is only waiting for readers to leave.
+        // Evicted nodes only wait for readers to leave.
         let used = used.saturating_sub(self.evicted_bytes.load(Ordering::Relaxed));
         let (high, low) = (bytes - bytes / HIGH_ONE_IN, bytes - bytes / LOW_ONE_IN);
         let excess = if used > high { used - low } else { 0 };
@@ -129,7 +129,7 @@ impl Budget {
         self.claims.store(claims as i64, Ordering::Relaxed);
     }
 
-    /// The number of the next piece of the table that eviction passes, of so many.
+    /// The number of the next of `pieces` pieces that the hand passes.
     pub(in crate::bullet) fn next_piece(&self, pieces: u64) -> u64 {
         self.hand.fetch_add(1, Ordering::Relaxed) % pieces
     }
@@ -142,7 +142,7 @@ impl Budget {
         self.stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Keeps nodes that nobody can find any more until `free` may have them.
+    /// Keeps nodes that no new reader can find, until [`Budget::free`] takes them.
     pub(in crate::bullet) fn evicted(&self, nodes: &[(u64, u64)]) {
         let bytes: u64 = nodes.iter().map(|(_, bytes)| lines_of(*bytes)).sum();
         self.excess.fetch_sub(bytes as i64, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Budget {
         nodes.iter().for_each(|node| evicted.push(*node));
     }
 
-    /// Lets `take` free some of what was evicted, if nobody else is doing that.
+    /// Lets `take` free some of the evicted nodes, unless another thread is doing that.
     pub(in crate::bullet) fn free(&self, take: impl FnOnce(&mut Evicted) -> u64) {
         if self.evicted_bytes.load(Ordering::Relaxed) > 0
             && let Some(mut evicted) = self.evicted.try_lock()

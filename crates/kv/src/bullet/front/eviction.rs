@@ -1,34 +1,31 @@
-//! The front as a part of the data: what comes into it from the back, and what leaves it.
+//! The front as a cache: how nodes come into it from the back, and which leave it.
 //!
-//! With a budget ([`super::budget`]) the front is a cache of the back, but for the nodes whose state the back
-//! does not have yet. Those are pinned (B7): nobody looks behind a node, so nobody sees an older state than
-//! the newest. A node may leave once its hint says that it is applied, removals as well. Whoever misses it
-//! from then on finds its state in the back, with the same version.
+//! With a budget ([`super::budget`]) the front is a cache of the back, except for nodes that are not applied.
+//! Those are pinned (B7): without them, a reader would find an older state in the back. A node, even a
+//! tombstone, may leave once its hint says that it is applied. A reader that misses it then finds its state
+//! in the back, with the same version.
 //!
-//! # Who leaves
-//! The rule of S3-FIFO, with a hand that goes round the table in the order of hashes, which is random,
+//! # Which nodes leave
+//! The rule is S3-FIFO's, but with a hand that goes round the table in the order of hashes, which is random,
 //! instead of queues. A node begins *on trial*. If it is read again before the hand comes by, it is *kept*;
-//! if not, it is evicted. While at least a tenth of the nodes are on trial, only those are evicted; below
-//! that, the hand also evicts kept nodes that were not read since its last round. So a walk over all keys,
-//! once each, only passes through the tenth that is on trial. A key that was evicted not long ago and is read
-//! again comes back as kept ([`crate::engine::ghosts`]), so a working set that does not fit into that tenth
-//! finds its way in.
+//! if not, it is evicted. While at least a tenth of the nodes are on trial, only those are evicted. Below
+//! that, the hand also evicts kept nodes that were not read since its last round. So a single walk over all
+//! keys passes only through the tenth that is on trial. A recently evicted key that is read again comes back
+//! as kept ([`crate::engine::ghosts`]), so a working set larger than that tenth gets in.
 //!
-//! Why not a cache from a crate: gets take no lock here and are protected by our epochs, nodes lie in our
-//! table, and what may leave is for gleaners to say. A crate would have a second table with locks of its own,
-//! and would have to be told of each get. Here a get tests one bit of a line that it has read anyway, and
-//! sets it if it is clear: a node that is asked for all the time is only read.
+//! Why not a cache from a crate? It would add a second table with its own locks, and each get would have to
+//! report to it. Here gets take no lock and are protected by our epochs, and gleaners decide which nodes may
+//! leave. A get tests one bit of a line that it has read anyway, and sets it only if it is clear.
 //!
 //! # Why this is safe
-//! - A node leaves with its row held, as every change of a bucket: no writer is looking at it, and it is
+//! - Eviction holds the node's row, like every change of a bucket. So no writer is using the node, and it is
 //!   still the one that was judged.
-//! - Its memory is used again when everybody has unpinned who could have found it. Gleaners are pinned as
-//!   long as they refer to nodes.
-//! - The front ceases to be complete before the first node leaves. Whoever sees the vacant slot sees that,
-//!   too.
-//! - What is filled in is what the back had while no key of the row was written: the row's clock says so,
-//!   with the row held. If the clock stood still, the back's state is the newest, since the front had nothing
-//!   of the key that was not applied.
+//! - Its memory is reused once every session that could have found it has unpinned. Gleaners stay pinned
+//!   while they refer to nodes.
+//! - The front is marked incomplete before the first node leaves. A reader that sees the vacant slot also
+//!   sees the mark.
+//! - A fill takes a state that the back had while no session wrote the row: with the row held, its clock has
+//!   not moved. So the state is the newest: the front had no unapplied node of the key.
 
 use super::budget::lines_of;
 use super::node_of;
@@ -41,13 +38,13 @@ use crate::engine::counters::{bump, bump_signed};
 use crate::heap::Claim;
 use std::sync::atomic::Ordering;
 
-/// Buckets of a piece of the table, 2 to the power of this: what the hand passes at once.
+/// The hand passes a piece of the table at once: 2 to the power of this many buckets.
 const PIECE_DEPTH: u32 = 6;
-/// Pieces that the background thread lets the hand pass before it does something else.
+/// Pieces that the hand passes in one round of the background thread.
 const PIECES: usize = 32;
-/// One byte in so many is on trial, at least, before a kept node goes.
+/// A kept node leaves only while less than one byte in this many is on trial.
 const ON_TRIAL_ONE_IN: u64 = 10;
-/// If fewer than one node in so many leaves, sessions do not help: most of what is there may not leave.
+/// Sessions stop helping when at most one node in this many leaves: most nodes are pinned.
 const WORTH_ONE_IN: usize = 16;
 
 /// What became of a piece.
@@ -58,9 +55,9 @@ struct Passed {
 }
 
 impl Bullet {
-    /// Puts what was found behind into the front, unless the key's row is being written or was written since
-    /// its clock showed `clock`, or there is no room. `value`: as far as it was read. One that stays in the
-    /// pool, since it is long, is not looked at; a key whose short value was not read stays behind, too.
+    /// Puts an object of the back into the front, unless a session is writing the key's row or has written it
+    /// since `clock`, or there is no room. `value` is `None` if it was not read: then a short value stays in
+    /// the back. A long value always stays in the pool, and `value` is ignored.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which names them all"
@@ -79,7 +76,7 @@ impl Bullet {
         let value = match value {
             Some(value) => value,
             None if is_long => &[],
-            // Whether there is room is for no second look to say: there may be some by now.
+            // A second check of the budget would not do: there may be room by now, and still no value.
             None => return,
         };
         assert!(is_long || value.len() == head.value_bytes as usize);
@@ -97,7 +94,7 @@ impl Bullet {
                 marks: self.front.marks_of(head.hash),
                 ..node_of(head)
             };
-            // Without memory for it, it stays where it is.
+            // Without memory for a node, the key stays in the back alone.
             if let Ok(room) = self.front.take(claim, node.bytes()) {
                 node.at = room;
                 self.front.write(&node, key, value);
@@ -114,13 +111,13 @@ impl Bullet {
         self.stripes.unlock(stripe);
     }
 
-    /// Whether a node may leave the front: the back has its state, or it does not count any more, and nothing
-    /// behind it does.
+    /// Whether a node may leave the front: the back has its state, or neither it nor anything older of its
+    /// key counts.
     fn may_leave(&self, node: &Node) -> bool {
         self.front.is_applied(node.at) || node.version <= self.floor()
     }
 
-    /// Evicts some, for a session that is about to use more; it holds nothing.
+    /// Evicts some nodes, for a session that found the budget exceeded; it holds nothing.
     #[cold]
     pub(in crate::bullet) fn help_evict(&self, slot: &Slot) {
         let budget = &self.front.budget;
@@ -135,7 +132,7 @@ impl Bullet {
         self.free_evicted(false);
     }
 
-    /// Lets the hand go on until the front is below its low mark, or for a while. `true`: something left.
+    /// Moves the hand until the front is below its low mark, by at most [`PIECES`]. `true`: a node left.
     pub(in crate::bullet) fn keep_budget(&self, slot: &Slot) -> bool {
         let (front, budget) = (&self.front, &self.front.budget);
         self.free_evicted(true);
@@ -153,7 +150,7 @@ impl Bullet {
         evicted > 0
     }
 
-    /// Gives back what was evicted, as far as nobody can be looking at it; finds out who is, if `now` is set.
+    /// Gives back evicted nodes that no reader can access any more. With `now`, looks for the readers first.
     pub(in crate::bullet) fn free_evicted(&self, now: bool) {
         self.front.budget.free(|evicted| {
             let mut freed = 0;
@@ -197,7 +194,7 @@ impl Bullet {
         }
     }
 
-    /// Where the nodes from hash `from` to `end` are; they are on their way to the caches.
+    /// Offsets of the nodes from hash `from` to `end`, which it prefetches.
     fn places(&self, from: u64, end: u64) -> Vec<u64> {
         let (mut places, mut at) = (Vec::new(), from);
         loop {
@@ -208,7 +205,7 @@ impl Bullet {
         }
     }
 
-    /// Who of a piece leaves, as far as need be; the others are told that the hand came by.
+    /// Chooses the nodes of a piece that leave, as far as the budget needs, and updates the marks of others.
     fn leaving(&self, clean: &[Node]) -> Vec<Node> {
         let weight = |node: &Node| lines_of(node.bytes());
         let all: u64 = clean.iter().map(weight).sum();
@@ -242,8 +239,8 @@ impl Bullet {
         leaving
     }
 
-    /// Takes a node out of the table, unless its row is being written or it has gone already; under a pin
-    /// from before it was found.
+    /// Takes a node out of the table, unless a session is writing its row or the node has left already. The
+    /// caller has been pinned since before it found the node.
     fn evict(&self, slot: &Slot, node: &Node) -> bool {
         let stripe = self.stripe(node.hash);
         if !self.stripes.try_lock(stripe, slot.number() as u16) {
@@ -252,10 +249,10 @@ impl Bullet {
         let place = self.front.place_of(node);
         debug_assert!(
             place.is_none() || self.may_leave(node),
-            "a node leaves whose state the back does not have"
+            "a node leaves the front before it is applied"
         );
         if let Some(place) = &place {
-            // Before anybody can miss it.
+            // Before any reader can miss the node.
             if self.is_complete() {
                 self.complete.store(false, Ordering::Release);
             }
@@ -274,7 +271,7 @@ mod tests {
     use crate::engine::{Engine, EngineSession};
     use std::sync::Arc;
 
-    /// Somebody asks whether a key is there while the budget is exceeded, so the value is not read; then
+    /// A session asks whether a key exists while the budget is exceeded, so it does not read the value. Then
     /// others evict, and there is room.
     #[test]
     fn a_value_that_was_not_read_is_not_kept() {

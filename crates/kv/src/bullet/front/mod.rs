@@ -11,13 +11,13 @@
 //! ```
 //!
 //! Key and value are padded to whole words. A node is written before any reader can find it. Afterwards only
-//! its hint and two marks change: a put makes a new node, and the old one is reused when no reader can be
-//! looking at it.
+//! its hint and two marks change: a put makes a new node, and the old one's memory is reused once no reader
+//! can access it.
 //!
 //! Invariants:
-//! - A node whose state the back does not have stays in the table: for as long, nobody may look behind it
-//!   (B7). So a key that is not in the table has nothing in the logs that is not applied. Other nodes may
-//!   leave if there is a budget (`eviction.rs`).
+//! - A node that is not applied stays in the table: without it, a reader would find an older state in the
+//!   back (B7). So a key without a node has no unapplied record in the logs. With a budget, other nodes may
+//!   leave (`eviction.rs`).
 //! - A node is published after the fence that covers its log record (B6).
 
 pub(super) mod budget;
@@ -43,17 +43,17 @@ pub(super) const NODE_HEAD: u64 = 64;
 const VERSION_MASK: u64 = (1 << 48) - 1;
 const TOMBSTONE: u64 = 1 << 48;
 const BEHIND: u64 = 1 << 49;
-/// Somebody asked for the node since it came, or since it was looked at whether it may stay.
+/// The node was used since it came, or since the hand last passed it.
 pub(super) const TOUCHED: u64 = 1 << 50;
-/// The node was asked for more than once: it is not on trial any more.
+/// The node was used more than once: it is not on trial any more.
 pub(super) const KEPT: u64 = 1 << 51;
 const EDIT: u64 = 1 << 52;
 
-/// So many buckets ahead of the one that moves, nodes are fetched, each of which says where it goes.
+/// How many buckets ahead of the moving one nodes are prefetched: each says into which half it goes.
 const AHEAD: u64 = 8;
 
-/// Lines of a node that are fetched before it is written; of a longer one the processor fetches the rest by
-/// itself.
+/// Lines of a node that are prefetched before it is written; the processor prefetches the rest of a longer
+/// one by itself.
 const FETCHED_LINES: u64 = 8;
 
 /// Where the word of the marks is.
@@ -62,7 +62,7 @@ const MARKS_AT: u64 = 8;
 /// Where the words of the hint are.
 const TRACE_AT: [u64; 2] = [40, 56];
 
-/// What a node says, but for key and value.
+/// A node without its key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) at: u64,
@@ -75,11 +75,11 @@ pub(super) struct Node {
     pub(super) record: u64,
     /// The key was removed.
     pub(super) is_tombstone: bool,
-    /// The record says only what changed: the state builds on older records, or on the back.
+    /// The record holds only an edit: the state builds on older records, or on the back.
     pub(super) is_edit: bool,
-    /// Where in the pool the value is, if it is not here: the offset of the object; 0: here.
+    /// Offset of the object that holds the value in the pool; 0: the node holds it.
     pub(super) object: u64,
-    /// Where the back has the key, if that is remembered; meant for [`Front::write`].
+    /// The hint that [`Front::write`] stores; a node that was read has `None` here.
     pub(super) hint: Option<BackHint>,
     /// [`TOUCHED`], [`KEPT`].
     pub(super) marks: u64,
@@ -129,14 +129,14 @@ pub(super) struct Front {
     pub(super) table: Table,
     pub(super) budget: Budget,
     pub(super) ghosts: Ghosts,
-    /// Held by who adds memory.
+    /// The number of chunks; locked while memory is added.
     growth: parking_lot::Mutex<u32>,
-    /// Nodes that came and went otherwise than by sessions, which count their own.
+    /// Nodes added less nodes removed by other threads than sessions, which count their own.
     pub(super) nodes: AtomicI64,
 }
 
 impl Front {
-    /// An empty table of 2 to the power of `depth` buckets, with so many bytes to use.
+    /// An empty table of 2 to the power of `depth` buckets, with a budget in bytes.
     pub(super) fn new(depth: u32, budget: Option<u64>) -> Result<Front, Error> {
         let front = Front {
             words: Words(Dram::reserve(None).map_err(refused)?),
@@ -162,14 +162,14 @@ impl Front {
     pub(super) fn array(&self, depth: u32) -> Result<Array, Error> {
         let bytes = LINE << depth;
         let at = self.take_run(bytes)?;
-        // What it was used for before is still there.
+        // The memory may hold the bytes of an earlier use.
         for word in self.words.0.words(at, bytes) {
             word.store(0, Ordering::Relaxed);
         }
         Ok(Array::new(at, depth))
     }
 
-    /// Gives an array back that no reader can be looking at.
+    /// Gives back an array that no reader can access.
     pub(super) fn give_back_array(&self, array: Array) {
         let line = array.at() / LINE;
         self.books
@@ -211,12 +211,12 @@ impl Front {
         Ok(line * LINE)
     }
 
-    /// Finds out how far it is above its budget.
+    /// Tells the budget how much is in use.
     pub(super) fn weigh(&self) {
         self.budget.weighed(self.bytes().1);
     }
 
-    /// Gives a node back that nobody can be looking at.
+    /// Gives back a node that no reader can access.
     #[inline]
     pub(super) fn give_back(&self, at: u64, bytes: u64) {
         self.books.give_back(at / LINE, bytes.div_ceil(LINE) as u32);
@@ -235,14 +235,14 @@ impl Front {
         self.words.0.grow_to(bytes).map_err(refused)?;
         if !self.books.add(*next, chunks) {
             return Err(Error::NoSpace(
-                "the front table has so many chunks at most".into(),
+                "the front table has its maximum of chunks".into(),
             ));
         }
         *next += chunks;
         Ok(())
     }
 
-    /// Whether it should grow, with so many nodes.
+    /// Whether the table should grow for `nodes` nodes.
     pub(super) fn is_short_of_buckets(&self, nodes: i64) -> bool {
         nodes > 5 << self.table.current().depth()
     }
@@ -252,7 +252,7 @@ impl Front {
         self.words.0.bytes()
     }
 
-    /// Bytes of DRAM it has, and of those that are in use.
+    /// Bytes of DRAM that the front has, and those in use.
     pub(super) fn bytes(&self) -> (u64, u64) {
         let ghosts = self.ghosts.bytes();
         let taken = self.books.taken() * LINE;
@@ -270,7 +270,7 @@ impl Front {
         TRACE_AT.map(|word| &self.words.0.words(at + word, 8)[0])
     }
 
-    /// Starts fetching the lines of a node that is going to be written.
+    /// Starts fetching the lines of a node that will be written.
     #[inline]
     pub(super) fn prefetch_to_write(&self, node: &Node) {
         let lines = node.bytes().div_ceil(LINE).min(FETCHED_LINES);
@@ -279,7 +279,7 @@ impl Front {
             .prefetch_to_write((node.at / LINE) as usize, lines as usize);
     }
 
-    /// Writes a node that nobody can see yet, at `node.at`. A value that is elsewhere is not looked at.
+    /// Writes a node at `node.at`, before any reader can find it. A value in the pool is ignored.
     #[inline]
     pub(super) fn write(&self, node: &Node, key: &[u8], value: &[u8]) {
         assert!(node.at != 0, "a node is written that has no place");
@@ -311,7 +311,7 @@ impl Front {
         }
     }
 
-    /// What the node at `at` says.
+    /// The node at `at`.
     #[inline]
     pub(super) fn node(&self, at: u64) -> Node {
         let head = self.words.words(at);
@@ -358,7 +358,7 @@ impl Front {
         self.append(node.at + NODE_HEAD, node.key_bytes, into);
     }
 
-    /// Appends the node's value, which is not elsewhere.
+    /// Appends the value of a node that holds it.
     #[inline]
     pub(super) fn value(&self, node: &Node, into: &mut Vec<u8>) {
         self.append(
@@ -375,7 +375,7 @@ impl Front {
         into.truncate(before + bytes as usize);
     }
 
-    /// Notes that a node was asked for. Where that is known, or makes no difference, nothing is written.
+    /// Notes that a node was read. Writes nothing if that is known already, or without a budget.
     #[inline]
     pub(super) fn touch(&self, node: &Node) {
         if self.budget.is_set() && node.marks & TOUCHED == 0 {
@@ -383,7 +383,7 @@ impl Front {
         }
     }
 
-    /// The marks of a node that comes to the front, of a key that had none there.
+    /// The marks of a new node whose key had none.
     #[inline]
     pub(super) fn marks_of(&self, hash: u64) -> u64 {
         match self.budget.is_set() && self.ghosts.has(hash) {
@@ -408,7 +408,7 @@ impl Front {
         self.trace_words(at)[0].load(Ordering::Acquire) & APPLIED != 0
     }
 
-    /// Remembers that the back has the node's state, and where. The caller holds the row of the back.
+    /// Notes that the back has the node's state, and where. The caller holds the row of the back.
     #[inline]
     pub(super) fn applied(&self, at: u64, hint: Option<BackHint>) {
         let [place, object] = self.trace_words(at);
@@ -418,8 +418,8 @@ impl Front {
         place.store(placed | APPLIED, Ordering::Release);
     }
 
-    /// What a node remembers. The caller holds the row of the back; or the key's stripe, and the node is
-    /// applied: it is told once.
+    /// A node's hint. The caller holds the row of the back; or the key's stripe, and the node is applied: its
+    /// hint does not change again.
     #[inline]
     pub(super) fn hint(&self, at: u64) -> Option<BackHint> {
         let [place, object] = self.trace_words(at);
@@ -436,7 +436,7 @@ impl Front {
         found
     }
 
-    /// The key's node, and where it is in the table, for whoever holds its row.
+    /// The key's node, and its place in the table, for the holder of its row.
     #[inline]
     pub(super) fn locate(&self, hash: u64, key: &[u8]) -> (Place, Option<Node>) {
         let mut found = None;
@@ -453,7 +453,7 @@ impl Front {
         self.table.prefetch(&self.words, hash);
     }
 
-    /// Starts fetching the nodes that a hash may have; its bucket should be there by now.
+    /// Starts fetching the nodes that a hash may have; its bucket should be in the caches by now.
     #[inline]
     pub(super) fn prefetch_nodes(&self, hash: u64) {
         let words = &self.words;
@@ -473,7 +473,7 @@ impl Front {
         next
     }
 
-    /// Nodes of all buckets: a walk through the table.
+    /// Counts the nodes, by a walk through the table.
     pub(super) fn count(&self) -> i64 {
         let (mut nodes, mut cursor) = (0, 0);
         loop {
@@ -484,7 +484,8 @@ impl Front {
         }
     }
 
-    /// Appends where the nodes of the bucket at `cursor` are, and starts fetching them; see [`Table::visit`].
+    /// Appends the offsets of the nodes of the bucket at `cursor`, and starts fetching them; see
+    /// [`Table::visit`].
     pub(super) fn gather(&self, cursor: u64, into: &mut Vec<u64>) -> u64 {
         let Ok(next) = self.table.visit(&self.words, cursor, |at| {
             self.words.prefetch(at);
@@ -493,7 +494,7 @@ impl Front {
         next
     }
 
-    /// Where a node is in the table, for whoever holds its row; `None`: it is not there any more.
+    /// A node's place in the table, for the holder of its row; `None`: the node has left.
     pub(super) fn place_of(&self, node: &Node) -> Option<Place> {
         let Ok(place) = self
             .table
@@ -501,8 +502,8 @@ impl Front {
         (place.object == node.at).then_some(place)
     }
 
-    /// Makes a node visible, in the place that was found for its key; the row is still held. Cannot fail if a
-    /// line is needed and there is a spare one, or if none is needed.
+    /// Makes a node visible in the place that was found for its key; the caller still holds the row. Cannot
+    /// fail if it needs no line, or has a spare one.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -525,7 +526,7 @@ impl Front {
             .map(drop)
     }
 
-    /// Whether the slot in which a node of this hash is to be shown says what it said when it was found.
+    /// Whether the slot for a node of this hash has not changed since it was found.
     fn is_as_seen(&self, place: &Place, hash: u64) -> bool {
         let seen = match place.slot {
             0 => 0,
@@ -534,7 +535,7 @@ impl Front {
         place.vacancy().is_none_or(|slot| self.word(slot) == seen)
     }
 
-    /// Takes a node out of the table; the row is held.
+    /// Takes a node out of the table; the caller holds the row.
     pub(super) fn remove(&self, place: &Place) {
         let mut editor = Direct {
             front: self,
@@ -544,8 +545,8 @@ impl Front {
         place.remove(&mut editor);
     }
 
-    /// Moves the next bucket to the longer array; its row is held. Lines that readers may be looking at go to
-    /// `dropped`.
+    /// Moves the next bucket to the longer array; the caller holds its row. Lines that readers may still
+    /// access go to `dropped`.
     pub(super) fn split(
         &self,
         number: u64,
@@ -615,7 +616,7 @@ fn refused(error: impl std::fmt::Display) -> Error {
     Error::NoSpace(format!("the front table in DRAM: {error}"))
 }
 
-/// What an object's head says, as a node.
+/// A node with the state of an object's head.
 pub(super) fn node_of(head: &ObjectHead) -> Node {
     Node {
         hash: head.hash,

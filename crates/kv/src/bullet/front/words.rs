@@ -22,7 +22,7 @@ impl Memory for Words {
     }
 
     fn circle(&self, at: u64) -> Infallible {
-        panic!("a chain of the front table comes back to {at}");
+        panic!("the lines of a bucket of the front table form a cycle at {at}");
     }
 
     #[inline]

@@ -1,5 +1,5 @@
-//! Keys whose records a gleaner has met and not applied yet: it looks for all of them at once, so that their
-//! cache misses overlap.
+//! A batch of keys whose records a gleaner has read and not applied yet. It looks them up together, so that
+//! their cache misses overlap.
 
 use crate::bullet::layout::RecordAt;
 
@@ -13,7 +13,7 @@ pub(in crate::bullet) struct ApplyBatch {
     keys: Vec<u8>,
 }
 
-/// A key that was gathered.
+/// A gathered key.
 struct Record {
     hash: u64,
     at: RecordAt,
@@ -25,14 +25,14 @@ impl Record {
     fn of<'a>(&self, keys: &'a [u8]) -> (u64, RecordAt, &'a [u8]) {
         let [from, to] = self.key;
         let Some(key) = keys.get(from..to) else {
-            panic!("a key that was gathered is not there");
+            panic!("a gathered key lies outside of its batch");
         };
         (self.hash, self.at, key)
     }
 }
 
 impl ApplyBatch {
-    /// Adds a record's key. `false`: that is enough.
+    /// Adds a record's key. `false`: the batch is full.
     #[inline]
     pub(in crate::bullet) fn push(&mut self, hash: u64, at: RecordAt, key: &[u8]) -> bool {
         let from = self.keys.len();
@@ -47,7 +47,7 @@ impl ApplyBatch {
         self.records.iter().map(|record| record.of(&self.keys))
     }
 
-    /// Keeps some of them.
+    /// Keeps the keys for which `keeps` is true.
     pub(in crate::bullet) fn retain(
         &mut self,
         mut keeps: impl FnMut(u64, RecordAt, &[u8]) -> bool,

@@ -1,17 +1,15 @@
-//! A gleaner: takes log records in the order of a log, and applies what they did to the back (section 2.3).
+//! A gleaner reads the records of a log in order and applies them to the back (section 2.3).
 //!
-//! A record is applied by bringing the back's object of its key to the state that the front has. That state
-//! contains the record, and everything before and perhaps after it: write collapsing (section 4.4) for every
-//! kind of operation, not only for puts. It is durable, since the front shows only what is; and the object
-//! carries its version in the transaction that puts it into the table, so nothing is applied twice, also when
-//! a crash leaves some of a log applied and all of it in the log (B1, B4).
+//! To apply a record, it brings the back's object of the record's key to the state of the front. That state
+//! includes the record, all older ones and perhaps newer ones: write collapsing (section 4.4) for every kind
+//! of operation, not only puts. It is durable, since the front shows only durable writes. The object carries
+//! its version, so no record is applied twice, even if a crash leaves applied records in the log (B1, B4).
 //!
-//! Records are applied many at a time, in one transaction. Then the log's cursor moves, never over a record
-//! that is not durably applied (B3): who meets a row that another gleaner has locked waits for it, and holds
-//! none meanwhile.
+//! One transaction applies many records. Then the log's cursor moves, never past a record that is not durably
+//! applied (B3). A gleaner waits for a row that another one has locked, and holds none meanwhile.
 //!
-//! A key that is not in the front, or whose node says that it is applied, has nothing to be applied: an older
-//! record of it that is still in a log is passed over, also after the key was removed from both tables (B5).
+//! A gleaner skips records of a key that has no node in the front, or an applied one: the back is up to date,
+//! even after a removal from both tables (B5).
 //!
 //! A record is also skipped when a later put or delete of its key is durable: the later record holds the full
 //! state, and is reclaimed no earlier. A key that is written all the time is applied once writes pause, or
@@ -58,19 +56,19 @@ pub(super) enum Work {
 /// What gleaners share.
 pub(super) struct Gleaning {
     pub(super) roles: Roles,
-    /// It happens in the background, without being asked for.
+    /// The background thread gleans without being asked.
     pub(super) by_itself: bool,
-    /// Gleaners that nobody uses now.
+    /// Idle gleaners.
     pub(super) gleaners: Mutex<Vec<Gleaner>>,
-    /// Read by who changes the back, written by who must see it at rest.
+    /// Read-locked to change the back, write-locked to see it unchanging.
     pub(super) working: RwLock<()>,
-    /// Of the pass under way: keys that came less keys that went, in the records passed over; and the
-    /// greatest version ever passed.
+    /// Keys added less keys removed by the records of the pass under way; and the greatest version ever
+    /// gleaned.
     pub(super) passed_keys: AtomicI64,
     pub(super) passed_version: AtomicU64,
-    /// Objects that are freed when records up to an epoch are reclaimed: the epoch; offset and bytes.
+    /// Objects to free once an epoch is reclaimed: the epoch; offset and bytes.
     pub(super) later: Mutex<Vec<(u64, (u64, u64))>>,
-    /// Up to this version, what does not count is not there any more.
+    /// Both tables hold no cleared keys up to this version.
     pub(super) swept: AtomicU64,
     pub(super) sweep: Mutex<sweep::Sweep>,
 }
@@ -93,7 +91,7 @@ impl Gleaning {
 
 /// Keys that one transaction brings up to date, at most.
 const TOGETHER: usize = 48;
-/// What one thread needs to glean with.
+/// The state of one gleaning thread.
 pub(super) struct Gleaner {
     pub(super) lane: Lane,
     pub(super) txn: Txn,
@@ -103,9 +101,9 @@ pub(super) struct Gleaner {
     pub(super) staged: Vec<Staged>,
     pub(super) cursor: Cursor,
     gathered: ApplyBatch,
-    /// Slots of the back that are being fetched for it.
+    /// Slots of the back to fetch for the gathered keys.
     slots: Vec<u64>,
-    /// Of what it has applied since the log's cursor moved.
+    /// Sum of the records applied since the log's cursor moved.
     sum: Sum,
     key: Vec<u8>,
     pub(super) value: Vec<u8>,
@@ -114,15 +112,15 @@ pub(super) struct Gleaner {
     pub(super) later: Vec<(u64, u64)>,
     /// Removed keys whose nodes are still in the front: hash and key.
     unburied: Vec<(u64, Vec<u8>)>,
-    /// Objects of the back that only readers may be looking at: offset, bytes.
+    /// Objects of the back that only readers may still access: offset, bytes.
     pub(super) objects: Retired<(u64, u64)>,
-    /// Nodes of the front: offset, bytes.
+    /// Nodes of the front that only readers may still access: offset, bytes.
     pub(super) nodes: Retired<(u64, u64)>,
     halted: Halt,
 }
 
 impl Drop for Gleaner {
-    /// One that dies half-way leaves rows locked, for which nobody must wait.
+    /// Without the halt, others would wait for ever for rows that a dead gleaner left locked.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.halted.set("a gleaner panicked");
@@ -131,7 +129,7 @@ impl Drop for Gleaner {
 }
 
 impl Gleaner {
-    /// `None`: there are as many as there may be.
+    /// `None`: the number of gleaners is at its limit.
     pub(super) fn new(engine: &Bullet) -> Option<Gleaner> {
         Some(Gleaner {
             lane: engine.pool.lane(),
@@ -160,7 +158,7 @@ impl Gleaner {
         self.staged.is_empty() && self.txn.is_empty() && self.flushed.is_none()
     }
 
-    /// Applies entries of a log, whose gleaner the caller is.
+    /// Applies entries of a log that only the caller gleans.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Corrupt`].
@@ -171,10 +169,10 @@ impl Gleaner {
     ) -> Result<(), Error> {
         assert!(
             self.is_at_rest(),
-            "a gleaner begins in the middle of something"
+            "a gleaner begins with uncommitted changes"
         );
         self.sum = Sum::default();
-        // Nodes that are staged are told, after the commit, that they are applied.
+        // The pin protects staged nodes: the commit marks them as applied.
         self.slot.hold();
         let outcome = self
             .apply_all(engine, entries)
@@ -197,8 +195,8 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Applies an operation of a record: what it names is up to date after the next commit, or says a later
-    /// record.
+    /// Applies an operation of a record. Its key is up to date after the next commit, or a later record holds
+    /// the full state.
     fn apply(
         &mut self,
         engine: &Bullet,
@@ -221,14 +219,14 @@ impl Gleaner {
         }
     }
 
-    /// Applies what was gathered, whose memory has been on its way to the caches since it was.
+    /// Applies the gathered keys, whose memory has been prefetched.
     fn apply_gathered(&mut self, engine: &Bullet) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
         for (hash, ..) in gathered.keys() {
             engine.front.prefetch_nodes(hash);
         }
         self.slots.clear();
-        // Most of what is written often is passed over here.
+        // Most records of keys that are written often end here.
         gathered.retain(|hash, record, key| {
             let shown = engine.front.find(hash, key);
             let wanted = shown.filter(|node| is_wanted(engine, Some(record), node));
@@ -259,8 +257,8 @@ impl Gleaner {
             .head(at, &mut key)
             .and_then(|head| self.apply_key(engine, None, head.hash, &key));
         self.key = key;
-        // If the front shows a newer state, that one is in this transaction or was in an earlier one, so
-        // nobody needs this object.
+        // If the front shows a newer state, this transaction or an earlier one has that state. The object is
+        // not needed.
         if (shown? != at || operation.version <= engine.floor())
             && let Some(bytes) = engine.reserve.linked.lock().remove(&at)
         {
@@ -280,15 +278,15 @@ impl Gleaner {
         for operation in operations(&parcel, u32::MAX) {
             self.apply(engine, record, &operation)?;
         }
-        // A step that failed half-way is taken again.
+        // A repeated step may have removed it before.
         if let Some(bytes) = engine.reserve.linked.lock().remove(&named.at) {
             self.later.push((named.at, bytes));
         }
         Ok(())
     }
 
-    /// Brings a key up to date, because of one of its records or whatever its newest is; returns the object
-    /// that its node names, 0 for none.
+    /// Brings a key up to date, if `record` asks for it ([`is_wanted`]). Returns the object that its node
+    /// names, 0 for none.
     fn apply_key(
         &mut self,
         engine: &Bullet,
@@ -303,8 +301,7 @@ impl Gleaner {
                 self.apply_older(engine, &node, key)?;
             }
             let row = self.lock_row(engine, hash)?;
-            // What it was before the row was locked, another gleaner may have applied, and removed,
-            // meanwhile.
+            // Before this gleaner locked the row, another one may have applied the node and removed it.
             shown = engine.front.find(hash, key);
             match wants(shown) {
                 Some(node) => {
@@ -329,7 +326,7 @@ impl Gleaner {
             Ok(true) => {}
             other => {
                 if other.is_ok() {
-                    // It has the state already, from before a crash.
+                    // The back has the state already, from before a crash.
                     engine.front.applied(node.at, None);
                 }
                 engine.back.unlock(row);
@@ -339,8 +336,7 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Locks the row of a hash, in which the transaction has changed nothing yet; commits it if it has, or if
-    /// it must wait.
+    /// Locks the row of a hash. Commits the transaction first, if it holds that row, is full, or must wait.
     ///
     /// # Errors
     /// [`Error::Halted`]: a gleaner died, perhaps with the row locked.
@@ -368,7 +364,7 @@ impl Gleaner {
         self.staged.iter().any(|staged| staged.row == row)
     }
 
-    /// Commits what is staged. From here on the back has it.
+    /// Commits the staged changes; then the back has them.
     pub(super) fn commit(&mut self, engine: &Bullet) {
         let flushed = self.flushed.take();
         self.txn.commit(&mut self.lane, flushed);
@@ -403,11 +399,11 @@ impl Gleaner {
         self.give_back(engine);
     }
 
-    /// A removal is applied: its node may go, unless the key is being written.
+    /// Removes a node that is not needed any more, unless a session holds its stripe.
     pub(super) fn drop_tombstone(&mut self, engine: &Bullet, node: &Node) {
         let stripe = engine.stripe(node.hash);
         if !engine.stripes.try_lock(stripe, self.slot.number() as u16) {
-            // Somebody writes keys of the row. Their sessions hold it until they commit.
+            // A session is writing keys of the stripe, and holds it until it commits.
             let mut key = Vec::new();
             engine.front.key(node, &mut key);
             self.unburied.push((node.hash, key));
@@ -427,7 +423,7 @@ impl Gleaner {
         engine.stripes.unlock(stripe);
     }
 
-    /// Tries again to take out of the front what was removed while its row was being written.
+    /// Retries the nodes whose stripe a session held.
     fn drop_tombstones_again(&mut self, engine: &Bullet) {
         for (hash, key) in std::mem::take(&mut self.unburied) {
             let found = engine.front.find(hash, &key);
@@ -441,7 +437,7 @@ impl Gleaner {
         }
     }
 
-    /// Gives back what nobody can be looking at any more.
+    /// Gives back retired memory that no reader can access any more, if there is enough of it.
     pub(super) fn give_back(&mut self, engine: &Bullet) {
         if self.objects.is_full() {
             let lane = &mut self.lane;
@@ -456,7 +452,7 @@ impl Gleaner {
         }
     }
 
-    /// As [`Gleaner::give_back`], also of little.
+    /// As [`Gleaner::give_back`], however little there is.
     pub(super) fn give_back_all(&mut self, engine: &Bullet) {
         let lane = &mut self.lane;
         self.objects.take_now(&engine.epochs, |(at, bytes)| {
@@ -513,7 +509,7 @@ impl Gleaner {
     }
 }
 
-/// Whether the back is to get a node's state because of one of the key's records; `None`: in any case.
+/// Whether to apply a node because of one of its key's records; `None`: because of any.
 #[inline]
 fn is_wanted(engine: &Bullet, record: Option<RecordAt>, node: &Node) -> bool {
     let says_all = !node.is_edit && !engine.system.applies_each();

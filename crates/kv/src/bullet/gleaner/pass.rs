@@ -1,7 +1,7 @@
-//! Bullet's part of a pass ([`crate::crl`]): when one begins, the books that go into the ledger, and what is
-//! freed once it is written.
+//! Bullet's part of a pass ([`crate::crl`]): when it begins, which counters the ledger gets, and what is
+//! freed once the ledger is written.
 //!
-//! Whoever takes a step is a background thread, a worker whose role it is, or a session whose logs are full.
+//! A background thread, a worker that gleans, or a session that finds all logs full takes a step.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// Percent of a log that may be in use before a pass begins by itself.
 const BEGIN_AT: u64 = 30;
 
-/// A gleaner at work: to the logs, the back.
+/// A gleaner at work. For the logs, it is the back.
 struct AtWork<'a> {
     engine: &'a Bullet,
     gleaner: &'a mut Gleaner,
@@ -74,7 +74,7 @@ impl Bullet {
         step.map_err(|error| self.at_path(error))
     }
 
-    /// Counts records that were passed over.
+    /// Counts gleaned records.
     pub(in crate::bullet) fn passed(&self, sum: Sum) {
         self.gleaning
             .passed_keys
@@ -84,13 +84,13 @@ impl Bullet {
             .fetch_max(sum.version_max, Ordering::AcqRel);
     }
 
-    /// The books at the end of a pass, of which these were those at the end of the one before.
+    /// The ledger's counters at the end of a pass; `before`: at the end of the one before.
     fn books_after(&self, before: LedgerCounters) -> LedgerCounters {
         let came = self.gleaning.passed_keys.swap(0, Ordering::AcqRel);
         assert!(
             self.floor() >= before.floor
                 && self.gleaning.swept.load(Ordering::Acquire) >= before.swept,
-            "a ledger says that what was cleared counts again"
+            "a ledger's floor decreases: cleared keys would count again"
         );
         LedgerCounters {
             keys: before.keys.wrapping_add_signed(came),
@@ -102,29 +102,28 @@ impl Bullet {
         }
     }
 
-    /// Whether a log record may name an object of so many bytes: what a log has no room for, and anything
-    /// once room was short.
+    /// Whether a log record may name an object of `bytes` bytes: a long one, or any once the pool was tight.
     #[inline]
     pub(in crate::bullet) fn may_be_named(&self, bytes: u64) -> bool {
         self.reserve.names_short.load(Ordering::Relaxed) || self.is_long(bytes)
     }
 
-    /// Notes that a log record is going to name an object of so many bytes.
+    /// Notes that a log record will name an object of `bytes` bytes.
     pub(in crate::bullet) fn names(&self, bytes: u64) {
         if !self.is_long(bytes) {
             self.reserve.names_short.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a log may have no room for what is as long as an object of so many bytes.
+    /// Whether the state of an object of `bytes` bytes may be too long for a log.
     #[inline]
     fn is_long(&self, bytes: u64) -> bool {
         let least = self.logs.entry_most().min(INLINE_MAX);
         bytes as usize + ENTRY_HEAD + OPERATION_HEAD >= least
     }
 
-    /// Objects go that nothing refers to any more but log records, which a crash now may bring back: they are
-    /// kept until those are reclaimed, so that what a record in a log names is always there.
+    /// Defers the freeing of objects that only log records refer to. After a crash, recovery replays these
+    /// records, so their objects stay until the records are reclaimed.
     pub(in crate::bullet) fn put_off(&self, objects: &mut Vec<(u64, u64)>) {
         if !objects.is_empty() {
             let epoch = self.logs.epoch();
@@ -133,7 +132,7 @@ impl Bullet {
         }
     }
 
-    /// Frees the objects that were put off, now that records up to this epoch are reclaimed.
+    /// Frees the deferred objects of epochs up to this one, whose records are reclaimed.
     fn free_later(&self, gleaner: &mut Gleaner, epoch: u64) {
         let mut kept = Vec::new();
         let later = std::mem::take(&mut *lock(&self.gleaning.later));

@@ -1,17 +1,16 @@
-//! Room for what the logs hold: kept ahead of the writers, so that gleaners never run out of it.
+//! The reserve: heap room for everything in the logs, so that gleaners never run out of it.
 //!
-//! Whatever is acknowledged must find room in the back. So the heap has a *reserve* of chunks that are wholly
-//! free: with twice as many bytes as all logs have, and some more. A record in a log is no shorter than the
-//! object it becomes, and objects that are not longer than half a chunk fill chunks to more than a half, so
-//! what is in the logs always fits. When a pass has used some of the reserve, the pool grows. If it cannot,
-//! it is *tight*: a put then asks first whether there is room, is refused if not, and takes its object's room
-//! at once, while removals go on and make room.
+//! Every acknowledged write must find room in the back. So the heap keeps a *reserve* of wholly free chunks:
+//! twice the bytes of all logs, and some more. A log record is no shorter than the object it becomes. Objects
+//! of up to half a chunk fill chunks to more than a half. So the records in the logs always fit. When a pass
+//! has used some of the reserve, the pool grows. If it cannot, it is *tight*: a put then asks for room first,
+//! is refused if there is none, and allocates its object at once. Removals go on and make room.
 //!
-//! A record that says only what changed is shorter than the object. What it lacks is *owed*; there is a
-//! budget for that, and room in the reserve. When the budget is used up, records say all there is until a
-//! pass has reclaimed the others.
+//! A record of an edit is shorter than its object. The difference is *owed*; the debt has a budget, and room
+//! in the reserve. When the budget is used up, records hold full states until a pass has reclaimed the
+//! others.
 //!
-//! Objects that are too large for a log take their room when they are written, and leave the reserve alone.
+//! Objects that are too large for a log are allocated when they are written, and do not use the reserve.
 
 use crate::bullet::Bullet;
 use crate::error::Error;
@@ -20,23 +19,22 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Lines of chains and bits of padding that a put may need besides its object, in bytes.
+/// Bytes that a put may need in addition to its object: lines of chains, padding.
 const BESIDES: u64 = 512;
-/// Of all bytes of the logs, so many may be owed besides.
+/// The debt is at most one in this many bytes of all logs.
 const OWED_ONE_IN: u64 = 4;
 
-/// How the room of the heap is kept for what the logs hold.
+/// The state of the reserve.
 #[derive(Default)]
 pub(in crate::bullet) struct Reserve {
-    /// Bytes that objects will have more than the log records they come of, by the parity of the epoch.
+    /// The debt: bytes by which objects will be longer than their log records, by the parity of the epoch.
     owed: [AtomicU64; 2],
     /// The pool cannot grow.
     tight: AtomicBool,
-    /// Log records name objects that are not long, from a time when room was short.
+    /// Log records may name short objects, from a time when the pool was tight.
     pub(in crate::bullet) names_short: AtomicBool,
-    /// Objects and overflow records that log records name and the table does not have yet: offset, bytes.
-    /// Whoever takes one out decides what becomes of it, and nobody else: it gets into the table, or it is
-    /// freed.
+    /// Objects and overflow records that log records name and the table does not have yet: offset, bytes. The
+    /// thread that removes one from here alone decides its fate: it goes into the table, or is freed.
     pub(in crate::bullet) linked: Mutex<HashMap<u64, u64>>,
 }
 
@@ -50,7 +48,7 @@ impl Bullet {
         self.logs.log_bytes() * self.logs.count() as u64
     }
 
-    /// Bytes that the back will need for what is in the logs.
+    /// Bytes that the back will need for the records in the logs.
     fn needed(&self) -> u64 {
         let owed: u64 = self
             .reserve
@@ -61,8 +59,8 @@ impl Bullet {
         self.logs.used_bytes() + owed
     }
 
-    /// Whether a record may say only what changed of a state that becomes an object of so many bytes. If so,
-    /// the difference is owed until the record is reclaimed.
+    /// Whether a record may hold only an edit of a state that becomes an object of `object_bytes`. If so, the
+    /// difference is owed until the record is reclaimed.
     #[inline]
     pub(in crate::bullet) fn may_owe(&self, object_bytes: u64, record_bytes: u64) -> bool {
         let more = object_bytes.saturating_sub(record_bytes.next_multiple_of(LINE));
@@ -83,12 +81,12 @@ impl Bullet {
         may
     }
 
-    /// As [`Bullet::may_owe`], of what is in the logs already.
+    /// Adds to the debt of the current epoch, whatever the budget.
     pub(in crate::bullet) fn owes(&self, bytes: u64) {
         self.reserve.owed[self.logs.epoch() as usize % 2].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Records up to the end of this epoch are reclaimed, and the next one has not ended.
+    /// Cancels the debt of an epoch: its records are reclaimed, and the next epoch has not ended.
     pub(in crate::bullet) fn paid(&self, epoch: u64) {
         self.reserve.owed[epoch as usize % 2].store(0, Ordering::Relaxed);
     }
@@ -100,14 +98,14 @@ impl Bullet {
             self.back.heap.free_whole_bytes() < wanted && self.back.heap.grow_to(wanted).is_err();
         self.reserve.tight.store(is_tight, Ordering::Release);
         if is_tight {
-            // What is free in a chunk that somebody has claimed, nobody else finds.
+            // Free lines of a claimed chunk are lost to other threads.
             for gleaner in &mut *self.gleaning.gleaners.lock() {
                 self.back.heap.let_go(&mut gleaner.claim);
             }
         }
     }
 
-    /// Whether who gleans leaves it to the background to grow the pool: a worker has clients that wait.
+    /// Whether the caller leaves growing the pool to the background: a worker has clients that wait.
     pub(in crate::bullet) fn leaves_growing(&self, urgent: bool) -> bool {
         self.gleaning.by_itself && !urgent && self.gleaning.roles.has_workers()
     }
@@ -118,7 +116,7 @@ impl Bullet {
         self.reserve.tight.load(Ordering::Relaxed)
     }
 
-    /// Finds room for a put of so many bytes in a tight pool; the caller holds nothing.
+    /// Makes room for a put of `bytes` bytes in a tight pool; the caller holds nothing.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; as [`Bullet::step`].
@@ -127,7 +125,7 @@ impl Bullet {
         if self.has_lines(bytes) {
             return Ok(());
         }
-        // Perhaps what was removed can be had back, or the medium has room again.
+        // Removed keys may free room, or the medium may have room again.
         self.sweep_all_cleared()?;
         self.glean_all()?;
         let _refused = self.back.heap.grow_to(self.reserve() + bytes);
@@ -138,8 +136,7 @@ impl Bullet {
         }
     }
 
-    /// As [`Bullet::find_room`], for who holds locks: it looks, and does nothing about it. 0 bytes always
-    /// have room.
+    /// As [`Bullet::find_room`], for a caller that holds locks: it makes no room. 0 bytes always fit.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -150,9 +147,8 @@ impl Bullet {
         }
     }
 
-    /// Refuses an object of so many bytes that would eat into the reserve, which the pool cannot grow by. As
-    /// long as puts do not ask for room, all of the reserve is theirs; when there is no more than that, they
-    /// are to ask.
+    /// Refuses an object that finds no room. While puts do not ask for room, the whole reserve is theirs. An
+    /// object that fits only into the reserve makes the pool tight: from then on, puts ask.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -169,7 +165,7 @@ impl Bullet {
         Err(full(self.pool.region().len()))
     }
 
-    /// Whether so many bytes can be had beside the whole reserve.
+    /// Whether `bytes` bytes are free beside the whole reserve, or the pool can grow by them.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -181,7 +177,7 @@ impl Bullet {
         }
     }
 
-    /// Whether so few chunks are wholly free that nothing is put while the logs hold anything.
+    /// Whether too few chunks are wholly free for any put while the logs hold records.
     #[cfg(feature = "lab")]
     pub(in crate::bullet) fn is_scattered(&self) -> bool {
         let heap = &self.back.heap;

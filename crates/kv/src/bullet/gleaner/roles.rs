@@ -1,14 +1,13 @@
-//! Who answers and who gleans, among the threads of a worker pool (section 4.3).
+//! Roles of the threads of a worker pool: which answer requests, and which glean (section 4.3).
 //!
-//! Workers come and ask between two requests ([`crate::EngineSession::turn`]). How many are to glean follows
-//! from how full the logs are: one more while they are fuller than 60 % and getting fuller, one less while
-//! they are emptier than 30 %. One worker always answers; the only one there is takes turns.
+//! A worker asks for its role between two requests ([`crate::EngineSession::turn`]). The fill of the logs
+//! sets the number of gleaners: one more while it is above 60 % and rising, one less while it is below 30 %
+//! and falling. One worker always answers; a single worker alternates.
 //!
-//! Damping: between two changes there is at least one look in which nothing changes, in the other direction
-//! there are several. Otherwise the effect of a change would be looked for before it can be there, and the
-//! number would swing.
+//! Without damping, the number would swing, since a change takes time to have an effect. So at least one look
+//! passes between two changes, and several before a change in the other direction.
 //!
-//! A request is never handed to another worker, as it is in the paper, so what one client asked stays in
+//! Unlike in the paper, a worker never hands a request to another one, so each client's requests stay in
 //! order (B11).
 
 use crate::concurrency::seam::publishes;
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Percent of the logs in use above which there are too few gleaners, and below which there are too many.
 const TOO_FULL: u64 = 60;
 const TOO_EMPTY: u64 = 30;
-/// Looks that pass before a change is taken back.
+/// Looks that pass before a change in the other direction.
 const BEFORE_TURNING: u32 = 8;
 
 /// What the last look found.
@@ -39,9 +38,9 @@ pub(in crate::bullet) struct Roles {
     begun: Instant,
     /// Nanoseconds between two looks.
     period_ns: u64,
-    /// When the next look is due, since `begun`: read often, and the lock is taken only then.
+    /// When the next look is due, since `begun`: only then does a worker take the lock.
     due_ns: CachePadded<AtomicU64>,
-    /// Workers there are.
+    /// The number of workers.
     workers: AtomicUsize,
     /// How many of them should glean: read at each request, changed seldom.
     wanted: CachePadded<AtomicUsize>,
@@ -50,12 +49,12 @@ pub(in crate::bullet) struct Roles {
     look: Mutex<Look>,
 }
 
-/// What one worker does.
+/// The role of one worker.
 #[derive(Debug, Default)]
 pub(in crate::bullet) struct Role {
     is_worker: bool,
     is_gleaner: bool,
-    /// Of a worker that is alone: it has just gleaned.
+    /// A single worker has just gleaned.
     has_gleaned: bool,
     turns: u32,
 }
@@ -121,13 +120,13 @@ impl Roles {
         } else if !role.is_gleaner && gleaners < wanted && change(1) {
             role.is_gleaner = true;
         }
-        // Who is alone answers in between.
+        // A single worker answers between two turns of gleaning.
         let is_alone = self.workers.load(Ordering::Relaxed) <= 1;
         role.has_gleaned = role.is_gleaner && !(is_alone && role.has_gleaned);
         role.has_gleaned
     }
 
-    /// Decides how many are to glean, if it is time.
+    /// Decides how many workers glean, if a look is due.
     fn look(&self, role: &mut Role, percent: impl Fn() -> u64) {
         if !role.is_worker {
             role.is_worker = true;
@@ -141,7 +140,7 @@ impl Roles {
         let Some(mut look) = self.look.try_lock() else {
             return;
         };
-        // Somebody else may have looked meanwhile.
+        // Another worker may have looked meanwhile.
         if !is_due() {
             return;
         }
@@ -163,11 +162,11 @@ impl Roles {
         }
     }
 
-    /// The worker goes.
+    /// Unregisters a worker that ends.
     pub(in crate::bullet) fn leave(&self, role: &mut Role) {
         if std::mem::take(&mut role.is_gleaner) {
             let gleaners = self.gleaners.fetch_sub(1, Ordering::AcqRel);
-            assert!(gleaners > 0, "a gleaner leaves, and there is none");
+            assert!(gleaners > 0, "a gleaner leaves that was never counted");
         }
         if std::mem::take(&mut role.is_worker) && self.workers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wanted.store(0, Ordering::Relaxed);
@@ -175,7 +174,7 @@ impl Roles {
     }
 }
 
-/// How many are to glean now that the logs are `look.percent` full; they were `before`.
+/// How many workers are to glean, with the logs `look.percent` full now and `before` at the last look.
 fn decide(look: &Look, before: u64, wanted: usize) -> usize {
     let may = |rise: bool| look.since >= 1 && (look.rose == rise || look.since >= BEFORE_TURNING);
     if look.percent > TOO_FULL && (look.percent >= before || wanted == 0) && may(true) {
@@ -191,7 +190,7 @@ fn decide(look: &Look, before: u64, wanted: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Looks at logs that are so full, one after another; returns how many gleaners were wanted after each.
+    /// Looks at logs with these fills in turn; returns how many gleaners were wanted after each.
     fn wanted(percents: &[u64]) -> Vec<usize> {
         let mut look = Look {
             percent: 0,

@@ -1,4 +1,4 @@
-//! Putting the change of one key's object into a gleaner's transaction.
+//! Stages the change of one key's object in a gleaner's transaction.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
@@ -12,18 +12,18 @@ use crate::error::Error;
 
 /// A key whose object is being replaced.
 pub(in crate::bullet) struct Staged {
-    /// The node whose state it gets; `None`: of another source, or it only goes.
+    /// The node whose state the key gets; `None`: the state has another source, or the key is removed.
     pub(in crate::bullet) node: Option<Node>,
     pub(in crate::bullet) row: usize,
-    /// The object that goes: offset and bytes.
+    /// The object that is replaced: offset and bytes.
     pub(in crate::bullet) old: Option<(u64, u64)>,
-    /// Where the key is from then on.
+    /// The key's new place.
     pub(in crate::bullet) hint: Option<BackHint>,
-    /// Objects the table has more.
+    /// Change of the number of objects in the table.
     pub(in crate::bullet) more: i64,
 }
 
-/// What a key is to have.
+/// A key's new state.
 pub(in crate::bullet) struct State<'a> {
     pub(in crate::bullet) head: ObjectHead,
     pub(in crate::bullet) value: Value<'a>,
@@ -38,12 +38,12 @@ pub(in crate::bullet) enum Value<'a> {
     Here(&'a [u8]),
     /// In the front.
     Node(Node),
-    /// In an object, which is the one that the table gets.
+    /// In an object, which itself goes into the table.
     Object(u64),
 }
 
 impl<'a> State<'a> {
-    /// What a node says. The caller holds the row of the back.
+    /// The state of a node. The caller holds the row of the back.
     pub(in crate::bullet) fn of_node(engine: &Bullet, node: &Node) -> State<'static> {
         State {
             head: ObjectHead {
@@ -59,7 +59,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Of a log record, or a writer.
+    /// The state of a log record or a direct write.
     pub(in crate::bullet) fn of_value(head: ObjectHead, value: &'a [u8]) -> State<'a> {
         State {
             head,
@@ -71,8 +71,7 @@ impl<'a> State<'a> {
 }
 
 impl Bullet {
-    /// Starts fetching what the staging of a node is going to write, as far as the node knows where that is;
-    /// returns the slot.
+    /// Prefetches the memory that staging a node will write, if the node has a hint; returns the slot.
     #[inline]
     pub(in crate::bullet) fn prefetch_behind(&self, node: &Node) -> Option<u64> {
         let hint = self.front.hint(node.at)?;
@@ -115,7 +114,7 @@ impl Gleaner {
         Ok(())
     }
 
-    /// Puts what brings the key's object to a state into the transaction; the row is held. `false`: it has
+    /// Stages the change of the key's object to a state; the caller holds the row. `false`: the object has
     /// that state, or a newer one.
     pub(in crate::bullet) fn stage(
         &mut self,
@@ -127,7 +126,7 @@ impl Gleaner {
         let (back, head) = (&engine.back, &state.head);
         assert!(
             row == back.row(head.hash) && back.is_locked(row) && !self.holds(row),
-            "a key is staged whose row is not held for it alone"
+            "a key is staged without a row locked for it alone"
         );
         let depth = back.table.depth(head.hash);
         let known = state.known.filter(|known| known.depth == depth);
@@ -147,8 +146,8 @@ impl Gleaner {
         let named = match state.value {
             Value::Object(at) => match engine.reserve.linked.lock().remove(&at) {
                 Some(bytes) => Some((at, bytes)),
-                // Everything was removed since the caller looked, and whoever gleaned the record has given
-                // the object up.
+                // The store was cleared since the caller looked, and the gleaner of the record has given the
+                // object up.
                 None => return Ok(false),
             },
             Value::Here(_) | Value::Node(_) => None,
@@ -166,7 +165,7 @@ impl Gleaner {
                 if staged.is_err() {
                     let mut linked = engine.reserve.linked.lock();
                     match head.version <= engine.floor() {
-                        // Whoever gleaned its record meanwhile may have looked for it in vain.
+                        // Meanwhile the gleaner of its record may have looked for it here and missed it.
                         true => self.later.extend(named),
                         false => linked.extend(named),
                     }
@@ -187,8 +186,8 @@ impl Gleaner {
         Ok(true)
     }
 
-    /// The new object, and its slot. What can fail comes before what cannot be taken out of the transaction
-    /// again.
+    /// Stages the new object and its slot. Steps that can fail come first: the transaction cannot undo a
+    /// staged change.
     fn stage_value(
         &mut self,
         engine: &Bullet,
@@ -253,8 +252,8 @@ mod tests {
     use crate::engine::{Engine, EngineSession};
     use std::sync::Arc;
 
-    /// One gleaner looks at a node. Everything is removed, and another one gleans the node's record and gives
-    /// its object up. The first one goes on.
+    /// One gleaner reads a node. The store is cleared, and another gleaner gleans the node's record and gives
+    /// its object up. Then the first one goes on.
     #[test]
     fn an_object_that_was_given_up_does_not_get_into_the_table() {
         let engine = Bullet::in_memory(None);

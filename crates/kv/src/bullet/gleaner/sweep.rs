@@ -1,7 +1,7 @@
-//! Removes everything from before the store was cleared.
+//! The sweep removes keys from before the store was cleared.
 //!
-//! This needs no records: the ledger, or a record of it, says that nothing up to a version counts, and
-//! readers do not see it. The sweep only takes back the room.
+//! Cleared keys need no record: the floor hides them, in the ledger or in its own record. The sweep only frees
+//! their room.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
@@ -10,21 +10,21 @@ use crate::concurrency::stripes::Backoff;
 use crate::error::Error;
 use std::sync::atomic::Ordering;
 
-/// Pieces of the tables that are looked at at once.
+/// Pieces of the tables that one call visits.
 const PIECES: usize = 64;
 
-/// How far what was cleared is removed.
+/// Progress of the sweep of cleared keys.
 #[derive(Debug, Default)]
 pub(in crate::bullet) struct Sweep {
-    /// The version up to which it is being removed.
+    /// The floor that this sweep removes keys up to.
     floor: u64,
     /// The hash at which the next piece begins.
     cursor: u64,
 }
 
 impl Bullet {
-    /// Removes all that was cleared, for who needs its room now; waits for whoever is doing that already, a
-    /// while at most.
+    /// Removes all cleared keys, for a caller that needs their room now. If another thread is at it, waits
+    /// for it, but only a while.
     ///
     /// # Errors
     /// As [`Gleaner::sweep_cleared`]; with the path.
@@ -52,8 +52,8 @@ impl Bullet {
 }
 
 impl Gleaner {
-    /// Removes what was cleared from the next pieces of both tables. `false`: there is nothing to do, or
-    /// somebody else does it.
+    /// Removes cleared keys from the next pieces of both tables. `false`: there is nothing to do, or another
+    /// thread does it.
     ///
     /// # Errors
     /// [`Error::Corrupt`], without the path.
@@ -66,7 +66,10 @@ impl Gleaner {
             return Ok(false);
         };
         if sweep.floor != floor {
-            assert!(sweep.floor < floor, "what was cleared counts again");
+            assert!(
+                sweep.floor < floor,
+                "the floor decreases: cleared keys count again"
+            );
             *sweep = Sweep { floor, cursor: 0 };
         }
         for _ in 0..PIECES {
@@ -86,7 +89,7 @@ impl Gleaner {
         Ok(true)
     }
 
-    /// A node that is being written now stays; whoever writes it replaces it.
+    /// A node that a session is writing stays: the session replaces it.
     fn sweep_nodes(&mut self, engine: &Bullet, floor: u64, from: u64, end: u64) {
         let mut dead = Vec::new();
         engine.front_piece(from, end, |node| {
@@ -106,7 +109,7 @@ impl Gleaner {
         end: u64,
     ) -> Result<(), Error> {
         let mut objects = Vec::new();
-        // Whoever has staged something there that did not count as cleared yet commits it first.
+        // A gleaner that staged an object there before the clear commits it first.
         let row = self.lock_row(engine, from)?;
         engine.back.unlock(row);
         engine.back_piece(from, end, |at| objects.push(at))?;
@@ -127,7 +130,7 @@ impl Gleaner {
                 break;
             }
         }
-        // Also what was found before: its rows are locked.
+        // Also after an error: the rows of staged removals are locked.
         self.commit(engine);
         result
     }

@@ -1,14 +1,13 @@
 //! From bytes to a running engine.
 //!
-//! The back is as its last transaction left it, and is not touched. What the logs hold goes into the front,
-//! and to the back later, with the gleaners' other work (section 5): so recovery takes as long as the logs
-//! are full, however large the store is.
+//! Recovery completes the back's last transactions and replays the logs into the front. Gleaners apply them
+//! to the back later, with their other work (section 5). So recovery takes as long as the logs are full,
+//! however large the store is.
 //!
-//! Several threads read a log each, and put what they find into the front, lot by lot, so that its misses
-//! overlap. Of a key's records the one with the highest version counts, whichever log it is in (B2). No
-//! record that is left is older than one that was reclaimed ([`crate::crl`], B1). Records that only say what
-//! changed are collected, and in a second pass laid over what they build on: a record of the logs, or the
-//! back's object, whose version says what it has (B4).
+//! Several threads read a log each and put its states into the front, many at once, so that cache misses
+//! overlap. Of a key's records the highest version counts, in whichever log (B2). No remaining record is
+//! older than a reclaimed one ([`crate::crl`], B1). Edits are collected, and a second pass applies them to
+//! what they build on: a log record, or the back's object, whose version says which edits it includes (B4).
 
 pub(super) mod salvage;
 
@@ -37,7 +36,7 @@ use std::sync::atomic::Ordering;
 /// States that are put into the front at once.
 const LOT: usize = 32;
 
-/// A record that says only what changed.
+/// A record that holds only an edit.
 struct Edit {
     version: u64,
     opcode: Opcode,
@@ -46,11 +45,11 @@ struct Edit {
     record: RecordAt,
 }
 
-/// Nodes for which the front is made large enough before they are there; a longer array is not made on a
-/// guess (64 MiB).
+/// The most nodes for which the front grows before replay: an estimate does not justify a longer array (64
+/// MiB).
 const EXPECTED_MOST: u64 = 5 << 20;
 
-/// What recovery found.
+/// The size and duration of a recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
     pub(super) records: u64,
@@ -62,15 +61,15 @@ pub(super) struct Summary {
 struct Shared {
     /// The front may grow while nobody reads it.
     growth: RwLock<()>,
-    /// Held by who takes what log records name: whole chunks change hands.
+    /// Held while a thread adopts objects that log records name: whole chunks change hands.
     adopting: Mutex<()>,
 }
 
-/// What one thread recovers.
+/// The state of one recovering thread.
 pub(super) struct Recovery<'a> {
     pub(super) engine: &'a Bullet,
     shared: &'a Shared,
-    /// Of the stripes it locks.
+    /// The owner of the stripes it locks.
     number: u16,
     found: ReadFlusher,
     claim: Option<Claim>,
@@ -78,9 +77,9 @@ pub(super) struct Recovery<'a> {
     edits: HashMap<Vec<u8>, Vec<Edit>>,
     sum: Sum,
     records: u64,
-    /// Some of the logs was damaged, and the pool is being salvaged.
+    /// Part of a log is damaged, and the pool is being salvaged.
     pub(super) has_lost: bool,
-    /// Bytes of what comes of records that say only what changed.
+    /// Bytes of the objects that edits become.
     owed: u64,
 }
 
@@ -92,8 +91,8 @@ struct Lot {
     bytes: Vec<u8>,
 }
 
-/// The ledger, what it keeps for the engine, and the back, with the last transactions done; all that was
-/// found is durable.
+/// Opens the ledger with its counters, and the back, and completes the last transactions. On return,
+/// everything that was read is durable.
 ///
 /// # Errors
 /// [`Error::Corrupt`] and what the medium says, without the path.
@@ -123,8 +122,8 @@ pub(super) fn open_parts(
     Ok((ledger, books, back))
 }
 
-/// Brings what the logs hold into the front; returns how many records that were, and by how many keys the
-/// count of the ledger changes.
+/// Replays the logs into the front; returns the number of records, and the change of the ledger's count of
+/// keys.
 ///
 /// # Errors
 /// [`Error::Corrupt`], without the path; [`Error::NoSpace`]: DRAM.
@@ -159,7 +158,7 @@ pub(super) fn replay_logs(
     engine.front.let_go(&mut all.claim);
     debug_assert!(
         engine.front.count() == engine.nodes(),
-        "the front has another number of nodes than recovery has put there"
+        "recovery's count of nodes differs from the front's"
     );
     Ok((all.records, all.sum.keys))
 }
@@ -194,8 +193,8 @@ impl<'a> Recovery<'a> {
         self.owed += other.owed;
     }
 
-    /// Whether what an entry's operations name in the heap is there, and whole: it was fenced together with
-    /// the entry.
+    /// Whether the heap objects that an entry names verify. The fence of the entry covered them, so a torn
+    /// entry may name torn objects.
     fn are_there(&self, bytes: &[u8], count: u32) -> bool {
         let (pool, back) = (&self.engine.pool, &self.engine.back);
         operations(bytes, count).all(|operation| {
@@ -293,19 +292,19 @@ impl<'a> Recovery<'a> {
         self.found.keep(at, bytes);
         match self.engine.back.heap.adopt(at, bytes) {
             true => Ok(()),
-            // The heap's books may be what is damaged.
+            // The heap's own records may be damaged.
             false if self.engine.damage.is_some() => Ok(()),
             false => Err(corrupt(
                 at,
-                "a log record names what belongs to something else",
+                "a log record names memory that belongs to something else",
             )),
         }
     }
 
-    /// Puts a state into the front with the lot that it completes; see [`Recovery::show`].
+    /// Collects a state, and puts it into the front once the lot is full; see [`Recovery::show`].
     #[inline]
     pub(super) fn put(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        // What does not count any more, nobody sweeps again.
+        // No sweep would remove a state below the floor.
         if node.version <= self.engine.floor() {
             return Ok(());
         }
@@ -356,8 +355,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Puts a state into the front, unless it has a newer one of the key; returns whether it had none. The
-    /// front does not grow meanwhile.
+    /// Puts a state into the front, unless it has a newer one of the key; returns whether the key is new
+    /// there. The front does not grow meanwhile.
     fn show(&mut self, node: Node, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let stripe = self.engine.stripe(node.hash);
         self.engine.stripes.lock(stripe, self.number);
@@ -380,20 +379,20 @@ impl<'a> Recovery<'a> {
         engine
             .front
             .publish(&place, &node, &mut Vec::new(), &mut self.claim)?;
-        // Who looks at nodes holds their row.
+        // Recovering threads access nodes only with their row held.
         if let Some(old) = old {
             engine.front.give_back(old.at, old.bytes());
         }
         Ok(old.is_none())
     }
 
-    /// The second pass: lays what changed over what it builds on, in the order of versions.
+    /// The second pass: applies edits to what they build on, in the order of versions.
     fn lay_edits(&mut self) -> Result<(), Error> {
         for (key, edits) in std::mem::take(&mut self.edits) {
             if let Err(error) = self.lay_edits_of(&key, edits) {
                 self.lose_key(&key, error)?;
             }
-            // One that is lost may have been in between.
+            // A lost edit may lie between two others.
             self.doubt_edits(&key);
         }
         self.show_lot()
@@ -425,7 +424,7 @@ impl<'a> Recovery<'a> {
             .filter(|edit| edit.version > base.max(engine.floor()))
             .collect();
         let Some(newest) = left.last() else {
-            // The back has all of it, and the front may show what some of it built on.
+            // The back has all edits, but the front may show a state on which they built.
             if let (Some(_), Some((at, head))) = (shown, behind)
                 && head.version > shown_version
             {
@@ -444,9 +443,12 @@ impl<'a> Recovery<'a> {
         for edit in &left {
             lay(edit, &mut value)?;
         }
-        // A log says only what changed of values that the front has.
+        // Writers log edits only of values that the front holds.
         if value.len() > INLINE_MAX {
-            return Err(corrupt(0, "log records make a value longer than they can"));
+            return Err(corrupt(
+                0,
+                "log records make a value longer than the front can hold",
+            ));
         }
         let node = Node {
             hash,
@@ -464,14 +466,14 @@ impl<'a> Recovery<'a> {
 }
 
 impl Replay for Recovery<'_> {
-    /// Half as many buckets as there may be use for: a key may have several records, and growing once more is
-    /// half of the work.
+    /// Grows the front for half as many nodes as there are operations: a key may have several records, and
+    /// one more doubling is only half of the work.
     fn expect(&mut self, operations: u64) {
         let engine = self.engine;
-        // What is read from the logs can be evicted; an array cannot.
+        // Nodes can be evicted; an array cannot.
         if !engine.front.budget.is_set() {
             let nodes = (operations / 2).min(EXPECTED_MOST) as i64;
-            // Without the memory for it, it grows when it must. An array without nodes takes nothing else.
+            // If memory is short, the front grows when it must. To move empty buckets takes no other memory.
             let _begins_smaller = engine.grow_front_now(nodes, &mut self.claim);
         }
     }
@@ -501,7 +503,7 @@ impl Replay for Recovery<'_> {
     }
 }
 
-/// Does to a value what a record says.
+/// Applies an edit to a value.
 fn lay(edit: &Edit, value: &mut Vec<u8>) -> Result<(), Error> {
     if edit.opcode == Opcode::Append {
         value.extend_from_slice(&edit.payload);
@@ -512,10 +514,7 @@ fn lay(edit: &Edit, value: &mut Vec<u8>) -> Result<(), Error> {
         .ok()
         .and_then(|at| value.get_mut(at..)?.first_chunk_mut::<8>());
     let Some(place) = place else {
-        return Err(corrupt(
-            0,
-            "a log record changes a word outside of its value",
-        ));
+        return Err(corrupt(0, "a log record changes a word outside its value"));
     };
     let word = match edit.opcode {
         Opcode::Increment => u64::from_le_bytes(*place).wrapping_add(operand),

@@ -1,13 +1,11 @@
-//! Salvage: what a damaged pool still says.
+//! Salvage reads what is left of a damaged pool.
 //!
-//! * A log record that does not verify is passed over. The keys that it seems to name are in doubt, up to its
-//!   version; and since a record that says only what changed may have been among what is lost, so is every
-//!   key whose value is made of such records.
-//! * An object of the back that does not verify stays where it is: its slot says which keys it may be of, and
+//! * A log record that does not verify is skipped. The keys that it seems to name are in doubt, up to its
+//!   version. An edit may be lost with it, so every key whose value is made of edits is in doubt, too.
+//! * A damaged object of the back stays where it is: the tag in its slot says which keys it may be of, and
 //!   reads of those fail.
-//! * A bucket that does not verify is not needed to find its objects: those that the heap has are looked at
-//!   one by one, and the front leads to them. Reads of other keys of the bucket fail, since it cannot say
-//!   that it does not have them.
+//! * The objects of a damaged bucket are found by a walk over the heap, and the front leads to them. Reads of
+//!   other keys of the bucket fail, since it cannot prove that they are absent.
 //!
 //! All of it happens in private memory.
 
@@ -26,10 +24,10 @@ use everdram_pm::LINE;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Operations of a damaged log record that are looked at.
+/// The most operations of a damaged log record that are read.
 const OPERATIONS_MAX: u32 = 1 << 16;
 
-/// What recovery goes on with if both ledgers are damaged: that no log is known.
+/// The ledger for a recovery that finds both copies damaged: it knows no log.
 ///
 /// # Errors
 /// The one given, unless the pool is being salvaged.
@@ -55,8 +53,8 @@ pub(in crate::bullet) fn without_ledger(
 }
 
 impl Back {
-    /// What to do about what the heap says is free. To salvage it, it is noted when the table is looked
-    /// through: the heap's books may be what is damaged, and whatever is there has a check of its own.
+    /// Handles a reference to memory that the heap says is free. Salvage notes it, once, and goes on: the
+    /// heap's records may be what is damaged, and lines and objects have checks of their own.
     pub(in crate::bullet) fn doubt_books(&self, error: Error) -> Result<(), Error> {
         match &self.damage {
             Some(damage) if !self.is_known.load(Ordering::Relaxed) => damage.note_error(error),
@@ -65,7 +63,7 @@ impl Back {
         }
     }
 
-    /// All damage has been noted.
+    /// From here on, all damage counts as noted.
     pub(in crate::bullet) fn is_looked_through(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
@@ -82,7 +80,7 @@ impl Back {
 }
 
 impl Bullet {
-    /// Notes damage and goes on behind it, if the pool is being salvaged.
+    /// Notes damage and goes on, if the pool is being salvaged.
     ///
     /// # Errors
     /// The one given otherwise.
@@ -90,7 +88,7 @@ impl Bullet {
         tolerate(self.damage.as_ref(), error)
     }
 
-    /// As [`Bullet::tolerate`], of damage that has been noted.
+    /// As [`Bullet::tolerate`], for damage that has been noted.
     ///
     /// # Errors
     /// As [`Bullet::tolerate`].
@@ -203,7 +201,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// A value that log records have changed one after the other is in doubt if one of them may be lost.
+    /// Puts a value made of edits in doubt, if one of them may be lost.
     pub(in crate::bullet) fn doubt_edits(&self, key: &[u8]) {
         if let (Some(damage), true) = (&self.engine.damage, self.has_lost) {
             let (version, offset) = (u64::MAX, 0);
@@ -220,10 +218,10 @@ impl Recovery<'_> {
     }
 }
 
-/// Verifies the back of a pool that is being salvaged, and finds the objects of buckets that are damaged.
+/// Verifies the back of a pool that is being salvaged, and finds the objects of damaged buckets.
 ///
 /// # Errors
-/// What is no damage.
+/// Errors other than damage.
 pub(in crate::bullet) fn look_through(recovery: &mut Recovery<'_>) -> Result<(), Error> {
     let engine = recovery.engine;
     let Some(damage) = &engine.damage else {
@@ -268,7 +266,7 @@ fn verify(engine: &Bullet, damage: &Damage, at: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to say of an object of the table that cannot be read, for this reason.
+/// The finding for an object of the table that cannot be read.
 ///
 /// # Errors
 /// The one given, if it is no damage.
@@ -303,7 +301,7 @@ pub(in crate::bullet) fn damaged_object(
     })
 }
 
-/// Lets the front lead to all objects that the heap has and the table does not lead to.
+/// Makes the front lead to all objects that are in the heap and that the table does not lead to.
 fn find_objects(recovery: &mut Recovery<'_>) -> Result<(), Error> {
     let engine = recovery.engine;
     let back = &engine.back;
