@@ -1,7 +1,7 @@
 //! The sweep removes keys from before the store was cleared.
 //!
-//! Cleared keys need no record: the floor hides them, in the ledger or in its own record. The sweep only frees
-//! their room.
+//! Cleared keys need no record: the floor hides them, in the ledger or in its own record. The sweep only
+//! frees their room.
 
 use super::Gleaner;
 use crate::bullet::Bullet;
