@@ -1,7 +1,7 @@
 //! The interface that an engine implements for its sessions.
 //!
 //! `session.rs` and `transaction.rs` implement the calls of [`EngineSession`](super::EngineSession) once,
-//! over the trait [`Backend`]: they lock a key, look it up, decide, submit, and make room if there is none.
+//! over the trait [`Backend`]. They lock a key, look it up, decide, submit, and make room if there is none.
 //! An engine finds records and writes them.
 
 use super::base::Base;

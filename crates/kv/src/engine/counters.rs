@@ -1,4 +1,4 @@
-//! What one session counts: only it writes, others read and add up.
+//! The counters of one session: only that session writes them; others read them and add them up.
 
 use crate::concurrency::stripes::Publishing;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// The counters of one session of any engine.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Keys that came less keys that went.
+    /// Keys inserted minus keys removed.
     pub(crate) keys: AtomicI64,
     pub(crate) puts: AtomicU64,
     pub(crate) gets: AtomicU64,
@@ -16,7 +16,7 @@ pub(crate) struct Counters {
     pub(crate) publishing: Publishing,
 }
 
-/// Adds to a counter that only the caller writes: no locked instruction.
+/// Adds to a counter that only the caller writes, without a locked instruction.
 #[inline]
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(by);

@@ -1,9 +1,9 @@
 //! The interface between the doors and the engines behind them.
 //!
 //! An engine owns a pool and answers point operations on byte keys. Each thread calls it through an
-//! [`EngineSession`] of its own (Viper's *client*). The session holds the engine's state per writer (an open
-//! block, a log, an epoch slot), so that two threads share nothing on the hot path. Doors do not know which
-//! engine answers; engines do not know which door asks.
+//! [`EngineSession`] of its own (Viper's *client*). The session holds the engine's state per writer: an open
+//! block, a log, an epoch slot. So two threads share nothing on the hot path. Doors do not know which engine
+//! answers; engines do not know which door asks.
 //!
 //! # Submit, commit, wait
 //! A write runs in three steps, and callers choose how far to go:
@@ -93,9 +93,9 @@ pub enum Change {
     Delete,
 }
 
-/// Decides a read-modify-write. The closure sees the current state (`None` = absent or expired), may fill the
-/// buffer (empty on entry) with a new value, and returns its decision. It runs under the key's lock: keep it
-/// short, and never call the session from it.
+/// Decides a read-modify-write. The closure sees the current state (`None` = absent or expired) and returns
+/// its decision. It may fill the buffer, empty on entry, with a new value. It runs under the key's lock: keep
+/// it short, and never call the session from it.
 pub type Modify<'a> = &'a mut dyn FnMut(Option<Current<'_>>, &mut Vec<u8>) -> Change;
 
 /// One operation of an atomic batch.
@@ -223,8 +223,7 @@ pub trait EngineSession: Send {
     /// The ticket on which the state that this session's last operation *saw* depends. For `get`, `probe`,
     /// `get_many` and `scan`, found or not. For `modify`, `delete`, `update_word`, `append` and `increment`,
     /// even if they changed nothing. For a transaction, over all its reads. After a `scan` it covers
-    /// everything fenced by then, because a key that the scan left out may have been removed at any time
-    /// until then.
+    /// everything fenced by then, because a key that is left out may have been removed at any time.
     fn last_read(&self) -> Ticket;
 
     /// Reads several keys as of one moment: no transaction is seen in part. Appends the values to `into`.

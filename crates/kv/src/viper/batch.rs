@@ -121,7 +121,7 @@ pub(super) fn parse_journal(mut bytes: &[u8]) -> Option<Vec<JournalOp<'_>>> {
     Some(ops)
 }
 
-/// An operation with what applying it needs.
+/// An operation, its key's hash, stripe and version, and the record that it replaces.
 struct Step<'a> {
     op: BatchOp<'a>,
     hash: KeyHash,
@@ -450,7 +450,7 @@ impl ViperSession {
     }
 }
 
-/// State from before a removal of everything that the removal needs.
+/// State from before a clear that the clear needs.
 struct Clearing {
     floor: u64,
     /// Overflow blocks and their epochs: all of them become unreachable.

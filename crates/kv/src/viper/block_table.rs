@@ -11,8 +11,8 @@
 //! After a restart with a checkpoint of the index, a block that the checkpoint knows begins as `Unverified`.
 //! It is sealed, and becomes `Sealed` once it has been read.
 //!
-//! A block becomes `Free` only when its free page word is durable (ordered before the next stores into it)
-//! and no reader can still hold a location in it.
+//! A block becomes `Free` only when its free page word is durable (ordered before the next stores into it).
+//! Nor may any reader still hold a location in it.
 
 use super::compaction::hollow::Hollow;
 use super::layout::{Geometry, Kind};
@@ -58,7 +58,7 @@ pub(crate) enum State {
 
 impl State {
     /// The transitions of a block. Recovery and growth enter it from outside, a session opens and seals it,
-    /// compaction empties it, and it becomes free once no reader can reach it.
+    /// and compaction empties it. It becomes free once no reader can reach it.
     fn may_become(self, to: State) -> bool {
         use State::{Checkpoint, Compacting, Free, Open, Outside, Overflow, Sealed, Unverified};
         match (self, to) {
@@ -279,8 +279,8 @@ impl Blocks {
         }
     }
 
-    /// The block that byte `at` of the pool lies in, by multiplication: offsets stay below 2^43 and blocks
-    /// below 2^24 bytes, where the rounded-up reciprocal is exact enough.
+    /// The block of byte `at` of the pool, by multiplication. Offsets stay below 2^43 and blocks below 2^24
+    /// bytes; there the rounded-up reciprocal is exact enough.
     #[inline]
     pub(crate) fn number(&self, at: u64) -> u32 {
         let guess = ((u128::from(at) * self.reciprocal) >> 64) as u64;
@@ -444,8 +444,8 @@ impl Blocks {
         }
     }
 
-    /// Blocks by which the pool grows ahead of its writers: an eighth of the pool, so that a small one does
-    /// not get much more room than it needs, within limits that keep growth rare.
+    /// Blocks by which the pool grows ahead of its writers: an eighth of the pool, within limits that keep
+    /// growth rare. So a small pool does not get much more room than it needs.
     pub(crate) fn step(&self) -> u64 {
         let least = STEP_BYTES_MIN.min(self.chunk_bytes);
         let bytes = (self.total() * self.geometry.block_bytes / 8).clamp(least, self.chunk_bytes);
@@ -525,8 +525,8 @@ impl Blocks {
         self.free_count.store(0, Ordering::Relaxed);
     }
 
-    /// Adds blocks with room on the medium to the free list, each with its last epoch. The first ones are
-    /// claimed first.
+    /// Adds blocks with room on the medium to the free list, each with the epoch from which it continues. The
+    /// first ones are claimed first.
     pub(super) fn add_free(&self, blocks: impl DoubleEndedIterator<Item = (u32, u32)>) {
         let mut list = self.free.lock();
         for (block, epoch) in blocks.rev() {

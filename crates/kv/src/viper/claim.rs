@@ -1,17 +1,17 @@
 //! A claim: the block into which one session writes records of one kind (the paper's client and its VBlock).
 //!
 //! Records are packed one after another in DRAM and streamed out together before the fence
-//! ([`Claim::settle`]): a locked instruction waits for everything streamed before it, and each submitted
-//! write takes a lock. The last, partly filled line stays here; the next record rewrites it with the same
-//! first bytes. Only the claim's owner writes record lines, so the rewrite loses nothing. Marks go to the
-//! page header, which is never streamed.
+//! ([`Claim::settle`]). Without this, each submitted write would wait: it takes a lock, and a locked
+//! instruction waits for everything streamed before it. The last, partly filled line stays here; the next
+//! record rewrites it with the same first bytes. Only the claim's owner writes record lines, so the rewrite
+//! loses nothing. Marks go to the page header, which is never streamed.
 //!
-//! Opening a block takes a fence of its own: headers first, fence, then the page word of page 0, which the
-//! fence of the first record covers. Without it, recovery could see a page word of the new life above a
-//! header of the old one.
+//! Opening a block takes a fence of its own: headers first, fence, then the page word of page 0. The fence of
+//! the first record covers that word. Without the fence between, recovery could see a page word of the new
+//! life above a header of the old one.
 //!
-//! Clients spread over DIMMs (section 3.1): a block's number and epoch pick the page at which it starts, and
-//! recovery walks the pages in the same order.
+//! Clients spread over DIMMs (section 3.1): a block's number and epoch pick the page at which it starts.
+//! Recovery walks the pages in the same order.
 
 use super::block_table::{Blocks, Info, State};
 use super::layout::{Geometry, Kind, Pages, mark_word, page_word, tail_word};

@@ -1,8 +1,8 @@
 //! Committing: one fence for everything a session submitted, then the index, then the old records' marks.
 //!
-//! A put also replaces a damaged record: the newer of two records of a key counts, even if the older one
-//! cannot be marked or read. Any other error half-way halts the engine. The pool is then in a state that a
-//! crash could have left; the next recovery settles it, as long as nothing is built upon it.
+//! A put also replaces a damaged record: the newer record of a key counts, even if the older cannot be marked
+//! or read. Any other error half-way halts the engine. The pool is then in a state that a crash could have
+//! left. The next recovery settles it, as long as nothing is built upon it.
 
 use super::claim::SCRATCH_KEEP;
 use super::current::locate_at;
@@ -21,8 +21,8 @@ use everdram_pm::Ordered;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 impl ViperSession {
-    /// Fences and publishes everything submitted; releases the stripes. It never refuses a single write: the
-    /// call that commits may have nothing to do with that write, and its submitter would not learn of the
+    /// Fences and publishes everything submitted; releases the stripes. It never refuses a single write. The
+    /// call that commits may have nothing to do with that write, so the submitter would not learn of the
     /// refusal.
     ///
     /// # Errors
@@ -54,9 +54,9 @@ impl ViperSession {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Runs `work` while no thread frees a block in which it marks records: from before the first mark until
-    /// the index and the counts have followed. If `work` panics, the engine takes no more writes; the caller
-    /// releases what it holds, so that no session waits for this thread.
+    /// Runs `work` while no thread frees a block in which it marks records. This holds from before the first
+    /// mark until the index and the counts have followed. If `work` panics, the engine takes no more writes;
+    /// the caller releases what it holds, so that no session waits for this thread.
     pub(super) fn held<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> std::thread::Result<T> {
         self.slot.hold();
         let result = catch_unwind(AssertUnwindSafe(|| work(self)));

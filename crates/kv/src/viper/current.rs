@@ -47,9 +47,9 @@ impl ViperSession {
         }
     }
 
-    /// As [`ViperSession::locate_old`], after that met damage: a record of the key whose mark word does not
-    /// verify, or `None` if no record of the key can be read. An entry of the key in the index then stays,
-    /// and look-ups pass over it.
+    /// As [`ViperSession::locate_old`], after that met damage. Returns a record of the key whose mark word
+    /// does not verify, or `None` if no record of the key can be read. An entry of the key in the index then
+    /// stays, and look-ups pass over it.
     #[cold]
     pub(super) fn locate_damaged(&mut self, hash: KeyHash, key: &[u8]) -> Option<Old> {
         let ViperSession {

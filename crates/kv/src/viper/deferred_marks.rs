@@ -16,8 +16,8 @@
 //! - A record removed before the store was opened has no such predecessors: recovery makes the marks that it
 //!   sets durable.
 //!
-//! A thread that drops dead records, or lets a restart skip them, first makes durable what keeps their
-//! predecessors dead: the last marks that each session lists ([`ListedMarks`]), and the pages noted here.
+//! A thread that drops dead records, or lets a restart skip them, first makes the marks of their predecessors
+//! durable. These are the last marks that each session lists ([`ListedMarks`]), and the pages noted here.
 
 use super::Viper;
 use super::block_table::State;

@@ -25,7 +25,7 @@
 //! ```
 //!
 //! Every check is keyed with the pool's secret and covers the byte offset and the epoch of the block, which
-//! grows each time the block is reused: bytes of an earlier life, or of another place, never verify (V10).
+//! grows with each reuse. So bytes of an earlier life, or of another place, never verify (V10).
 
 use crate::engine::limits::KEY_BYTES_MAX;
 use crate::error::Error;
@@ -232,8 +232,8 @@ impl Pages {
         }
     }
 
-    /// Room that counts as garbage in a block whose records end at byte `end` of page number `turn`: all
-    /// later pages, and the rest of that page if it is less than half full. The rest of an earlier page does
+    /// Room that counts as garbage in a block whose records end at byte `end` of page number `turn`. It is
+    /// all later pages, and the rest of that page if less than half full. The rest of an earlier page does
     /// not count, because compaction would leave as much.
     pub(crate) fn slack(&self, turn: u64, end: u64) -> u64 {
         let used = end - self.header;

@@ -35,10 +35,10 @@ pub(super) struct Looked {
 }
 
 impl ViperSession {
-    /// Reads the value of `key` in the usual case: the index's first candidate is an ordinary record of the
-    /// key, or there is no candidate, and no session is writing the stripe. `None` decides nothing: the
-    /// caller takes the slow path. This is [`ViperSession::read`] in a straight line. While one look-up waits
-    /// for memory, the processor begins the next only if that is at most some hundreds of instructions away.
+    /// Reads the value of `key` in the usual case. The index's first candidate is an ordinary record of the
+    /// key, or there is none, and no session is writing the stripe. `None` decides nothing: the caller takes
+    /// the slow path. This is [`ViperSession::read`] in a straight line. While one look-up waits for memory,
+    /// the processor begins the next only if that is at most some hundreds of instructions away.
     #[inline(always)]
     pub(super) fn get_fast(
         &mut self,
@@ -254,8 +254,9 @@ impl ViperSession {
         }
     }
 
-    /// Whether another session holds `stripe` and may be in the middle of a change that readers must not see:
-    /// half a batch, or an edit in place, which is not durable before that session releases the lock.
+    /// Whether another session holds `stripe` and may be in the middle of a change that readers must not see.
+    /// It may be half a batch, or an edit in place, which is not durable before that session releases the
+    /// lock.
     #[cold]
     fn is_unsettled(&self, stripe: StripeId, word: u64, edited: bool) -> bool {
         let stripes = &self.engine.stripes;
@@ -371,8 +372,8 @@ pub(super) type Hit = (Location, Spot, Record);
 pub(super) enum Aim {
     /// To be read: all of it, verified.
     Read,
-    /// To be replaced or removed. The look-up reads an ordinary record up to its key and does not verify it:
-    /// a writer needs to know which record to mark dead, not what it holds.
+    /// To be replaced or removed. The look-up reads an ordinary record up to its key and does not verify it.
+    /// A writer needs to know which record to mark dead, not its value.
     Mark,
     /// As [`Aim::Mark`], to edit the word at this many bytes from the record's start.
     Edit(u64),
@@ -421,7 +422,7 @@ fn alive(
     Ok(hit)
 }
 
-/// The record of `key` for an iteration that has met a dead one: the key was removed before a restart, or
+/// The record of `key` for an iteration that has met a dead one. The key was removed before a restart, or
 /// replaced since the iteration came to it.
 #[cold]
 pub(super) fn look_again(

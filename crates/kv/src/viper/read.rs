@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The record at byte `at` if it is an intact, ordinary one of `key` that does not expire and is not open
-    /// to edits; its copy is in `scratch`. `None` decides nothing: the caller takes the slow path.
+    /// to edits. Its copy is in `scratch`. `None` decides nothing: the caller takes the slow path.
     #[inline(always)]
     pub(crate) fn read_ordinary(
         &self,

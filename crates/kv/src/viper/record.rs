@@ -1,6 +1,6 @@
 //! Records in private memory: built before they are streamed out, verified after they were copied in.
 //!
-//! Nothing here touches the pool. Readers trust a record only after [`verify`] on a private copy: the check
+//! Nothing here touches the pool. Readers trust a record only after [`verify`] on a private copy. The check
 //! covers every byte of the record, its place and the life of its block.
 
 use super::layout::{FixedShape, GRAIN, RECORD_HEAD, SLOT_HEAD, word_at};

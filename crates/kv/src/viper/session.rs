@@ -59,7 +59,7 @@ impl Old {
     }
 }
 
-/// What a write replaces or removes.
+/// The record that a write replaces or removes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Replaced {
     /// This record, or none.

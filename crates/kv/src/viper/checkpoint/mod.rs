@@ -24,8 +24,9 @@
 //! 4. Copy the segments of the index, each under its lock.
 //!
 //! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it,
-//! and it wins over the record to which the copy leads. An older record is covered, and the copy does not
-//! lead to it; or it is marked (3); or it is not covered either, and the restart reads it with the newest.
+//! and it wins over the record to which the copy leads. An older record does not count in any of three cases.
+//! It is covered, and the copy does not lead to it. It is marked (3). Or it is not covered either, and the
+//! restart reads it with the newest.
 
 pub(super) mod load;
 pub(super) mod verify;
@@ -151,8 +152,8 @@ impl Limit {
     }
 }
 
-/// A line of the root page that names a checkpoint: bytes of the chain, its first block and pieces, its name,
-/// the number of the checkpoint, and a check of them all.
+/// A line of the root page that names a checkpoint. Its words: bytes of the chain, first block and pieces,
+/// name, number of the checkpoint, and a check of them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) chain: Chain,

@@ -3,12 +3,12 @@
 //!
 //! Free blocks are kept in *reserve*; when writers use it, the background thread refills it. As long as
 //! garbage and free blocks are a small share of the pool ([`Options::reclaim_threshold`](crate::Options)), it
-//! grows the pool: compacting blocks that are nearly all live would cost many moves for each write. Beyond
+//! grows the pool. Compacting blocks that are nearly all live would cost many moves for each write. Beyond
 //! that share the pool is *tight*: it has enough room once it is compacted, so the blocks with the most
 //! garbage are.
 //!
 //! A writer of a tight pool owes a *debt* for each block it takes while the reserve is low. It pays before
-//! its next write, when it holds no lock: it compacts a block itself or, when hardly any room is left, waits
+//! its next write, when it holds no lock. It compacts a block itself or, when hardly any room is left, waits
 //! for the thread that compacts. The wait is bounded: if compaction makes no progress, the pool grows after
 //! all.
 

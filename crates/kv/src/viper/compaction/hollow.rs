@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Offset of the word with the lives of hollow blocks.
 pub(super) const LIVES_AT: u64 = ROOT_AT + 8;
 
-/// Hollow blocks, and what holds for all of them.
+/// Hollow blocks, and a bound of their lives.
 #[derive(Default)]
 pub(in crate::viper) struct Hollow {
     /// In descending order, so that the lowest numbers are taken first.

@@ -291,7 +291,7 @@ mod tests {
         session.commit_pending().unwrap();
     }
 
-    /// A reader that found a location before compaction moved its record may still read there: the block
+    /// A reader that found a location before compaction moved its record may still read there. The block
     /// stays as it is until the reader has gone.
     #[test]
     fn a_block_is_not_freed_under_a_reader() {

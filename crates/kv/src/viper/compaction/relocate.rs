@@ -120,7 +120,7 @@ fn move_records(
         viper.space.geometry.block_bytes,
         &mut image,
     );
-    // Orders the copy's marks before later looks at what their writers did first.
+    // From here on, this thread sees everything that the writers of the copied marks did before them.
     fence(Ordering::Acquire);
     let Some(live) = live_records(viper, block, info, &mut image)? else {
         return Ok(false);

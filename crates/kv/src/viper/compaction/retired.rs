@@ -1,19 +1,20 @@
 //! What is retired, until it is free: blocks that compaction has emptied, and pieces of values.
 //!
-//! There is one queue, freed in its order, because recovery may need an earlier item as long as it finds a
-//! later one, but not the reverse. For example, a moved record has no mark, so recovery reads it until its
-//! block is free. If its key is longer than a block, recovery looks for the key in pieces, which may have
-//! been retired *after* the move. So a block enters the queue when compaction begins to empty it.
+//! There is one queue, freed in its order. Recovery may need an earlier item as long as it finds a later one,
+//! but not the reverse. For example, a moved record has no mark, so recovery reads it until its block is
+//! free. If its key is longer than a block, recovery looks for the key in pieces, which may have been retired
+//! *after* the move. So a block enters the queue when compaction begins to empty it.
 //!
 //! An item is freed when no session can be at work in it. A block waits for two graces, one after the other.
 //! First come writers that marked a record in it and have yet to change the index; compaction does not wait
 //! for them. Then come readers that found a location in it, which they could until the last of these writers
-//! was done. Both are pinned. After the graces, every mark that keeps an older copy of a dead record dead is
-//! made durable, and the free page word is stored and fenced (V14). Pieces are retired after the index has
-//! changed, so they wait only for readers. They need no page word: recovery never looks into an overflow
-//! block that no live record leads to. But the marks of the records that led to them are fenced first.
+//! was done. Both are pinned. After the graces, compaction makes every mark durable that keeps an older copy
+//! of a dead record dead. Then it stores and fences the free page word (V14). Pieces are retired after the
+//! index has changed, so they wait only for readers. They need no page word: recovery never looks into an
+//! overflow block that no live record leads to. But the marks of the records that led to them are fenced
+//! first.
 //!
-//! A block that was *filled* while others were emptied must not be freed before them: of two copies that
+//! A block that was *filled* while others were emptied must not be freed before them. Of two copies that
 //! compaction made of a record, the older one has no mark. So all emptied blocks are freed before the next
 //! ones are chosen.
 

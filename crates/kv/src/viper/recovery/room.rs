@@ -1,9 +1,9 @@
 //! Room for the batches that recovery finishes.
 //!
 //! A batch reserves blocks before it writes its journal, so that it can be finished. Recovery has the same
-//! blocks, but some look used: pieces of values that a free list knew to be free, and what the batch itself
-//! had written. Usually such pieces are unreachable, and recovery frees them last (step 5). In a full pool it
-//! frees them first.
+//! blocks, but some look used. They are pieces of values that a free list knew to be free, and pieces that
+//! the batch itself had written. Usually such pieces are unreachable, and recovery frees them last (step 5).
+//! In a full pool it frees them first.
 //!
 //! Losers may lead to such pieces, so recovery marks them dead before that. It also marks the journals of
 //! finished batches whose marks the crash lost. Without this, recovery could put a removed key again: the

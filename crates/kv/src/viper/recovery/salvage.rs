@@ -10,8 +10,8 @@
 //! - Salvage takes only what verifies. It notes what it skips, with the key that the bytes seem to hold.
 //! - A mark that cannot be read marks nothing: its record counts as live, and loses to a newer one like any
 //!   other.
-//! - After the last place in a block that is known to be fenced, a record that does not verify is a torn end,
-//!   as in recovery.
+//! - After the last place in a block known to be fenced, a record that does not verify is a torn end, as in
+//!   recovery.
 
 use super::block_walk::{BlockWalk, Visited, Walked, copy_block};
 use crate::engine::damage::{Damage, Doubt};

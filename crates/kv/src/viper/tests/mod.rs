@@ -266,9 +266,8 @@ fn two_values_do_not_share_their_pieces() {
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
-/// A writer that finds the mark word of the replaced record damaged has written its own record already, and
-/// the committing call may be another one. The write counts all the same: the newer of two records of a key
-/// wins.
+/// A writer that finds the replaced record's mark word damaged has written its own record already. The
+/// committing call may be another one. The write counts all the same: the newer of two records of a key wins.
 #[test]
 fn a_write_replaces_what_it_cannot_mark() {
     let options = options(None, &Arc::default());
