@@ -136,7 +136,7 @@ impl Base {
         counts.fold(0, u64::wrapping_add)
     }
 
-    /// Keys inserted minus keys removed, over all sessions.
+    /// Keys inserted minus keys removed, in all sessions.
     pub(crate) fn keys(&self) -> i64 {
         let keys = |session: &CachePadded<Counters>| session.keys.load(Ordering::Relaxed);
         self.counters.iter().map(keys).sum()

@@ -417,7 +417,7 @@ impl ViperSession {
         Ok(Ticket(self.last_ticket.0))
     }
 
-    /// Stores the floor, one aligned word: a crash keeps the whole store or nothing of it.
+    /// Stores the floor: one aligned word, so a crash leaves either all earlier keys or none.
     fn write_floor(&mut self, floor: u64) {
         let word = floor_word(self.engine.pool.secret(), ROOT_AT, floor);
         let dirty = self.lane.store_word(ROOT_AT, word);

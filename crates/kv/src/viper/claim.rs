@@ -273,7 +273,7 @@ impl Claim {
         );
     }
 
-    /// Tells the block table that nothing more is written into the block.
+    /// Enters the block as sealed into the block table.
     pub(crate) fn sealed(&self, blocks: &Blocks) {
         assert!(
             !self.unsettled && !self.unfenced_records,

@@ -95,7 +95,7 @@ pub(crate) struct Viper {
     checkpoint: Mutex<checkpoint::Kept>,
     checkpoint_bytes: u64,
     verification: checkpoint::verify::Verification,
-    /// Tells whether any value has pieces that do not verify.
+    /// Whether any value has pieces that do not verify.
     unreadable: recovery::unreadable::Unreadable,
     /// Verifies after a restart, and writes checkpoints of the index.
     keeper: Background,

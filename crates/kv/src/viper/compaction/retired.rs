@@ -123,7 +123,7 @@ impl Queue {
 }
 
 impl RetireQueue {
-    /// Retires items that readers have just lost the way to.
+    /// Retires items that readers can no longer find.
     pub(in crate::viper) fn push(&self, epochs: &Epochs, content: Vec<Retired>) {
         let mut queue = lock(&self.0);
         // The epoch advances under the lock, so stamps are in the queue's order.

@@ -172,7 +172,7 @@ struct Scan<'a> {
     certain: Option<ReadFlusher>,
 }
 
-/// How far below the bound of hollow blocks the life may be that the tail of a claimed-again one names.
+/// How far the life in the tail word of a reclaimed hollow block may lie below the bound of hollow blocks.
 const HOLLOW_LIVES: u32 = 0xfffe;
 
 impl Scan<'_> {
