@@ -24,9 +24,9 @@
 //! 4. Copy the segments of the index, each under its lock.
 //!
 //! If the newest record is covered, the copy leads to it, or it is dead. If it is not, the restart reads it,
-//! and it wins over the record to which the copy leads. An older record does not count in any of three cases.
-//! It is covered, and the copy does not lead to it. It is marked (3). Or it is not covered either, and the
-//! restart reads it with the newest.
+//! and it wins over the record to which the copy leads. An older record is in one of three cases, and never
+//! counts. It is covered, and the copy does not lead to it. It is marked (3). Or it is not covered either,
+//! and the restart reads it with the newest.
 
 pub(super) mod load;
 pub(super) mod verify;

@@ -1,6 +1,6 @@
 //! What is retired, until it is free: blocks that compaction has emptied, and pieces of values.
 //!
-//! There is one queue, freed in its order. Recovery may need an earlier item as long as it finds a later one,
+//! There is one queue, freed in its order. Recovery may need a later item as long as it finds an earlier one,
 //! but not the reverse. For example, a moved record has no mark, so recovery reads it until its block is
 //! free. If its key is longer than a block, recovery looks for the key in pieces, which may have been retired
 //! *after* the move. So a block enters the queue when compaction begins to empty it.
