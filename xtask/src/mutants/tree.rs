@@ -273,7 +273,7 @@ mod tests {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// A module had become a folder, and the tree did not build.
+    /// A module had become a folder, and its leftover file broke the build.
     #[test]
     fn what_an_earlier_tree_has_left_is_removed() {
         let tree = target().join("tmp").join("mutants-of-a-test");

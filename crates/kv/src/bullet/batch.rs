@@ -1,4 +1,4 @@
-//! Atomic batches: several keys, all or none, also across a crash, and removing everything.
+//! Atomic batches: several keys, all or none, also across a crash; and the removal of everything.
 //!
 //! A batch is one entry of one log, with an operation for each key. An entry is whole or absent, so a batch
 //! needs no other commit record (B13). A batch that is too long for an entry goes into an overflow record of

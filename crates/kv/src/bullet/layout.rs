@@ -1,6 +1,6 @@
-//! Every persistent byte of the engine, but for the root page (`back/root.rs`), the entries of the logs and
-//! their ledger (`crl/`), those of the heap and of transactions (`heap/`) and the buckets (`table.rs`).
-//! `docs/format.md` says the same in prose.
+//! Every persistent byte of the engine, except the root page (`back/root.rs`), log entries and ledger
+//! (`crl/`), heap and transactions (`heap/`), and buckets (`table.rs`). `docs/format.md` says the same in
+//! prose.
 //!
 //! ```text
 //! logs        +--------+--------+- - -+-------+-------+- - -
@@ -174,7 +174,7 @@ impl Geometry {
     }
 }
 
-/// What a log record asks for (the paper's opcode).
+/// The operation of a log record (the paper's opcode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Opcode {
@@ -184,7 +184,7 @@ pub(super) enum Opcode {
     Remove = 2,
     /// Appends the payload to the value.
     Append = 3,
-    /// The payload: a place in the value, and what is added to the 8-byte word there.
+    /// The payload: a place in the value, and the summand for the 8-byte word there.
     Increment = 4,
     /// The payload: a place in the value, and the 8-byte word that it gets.
     SetField = 5,
@@ -287,7 +287,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The first operation in `bytes`, and what comes behind it.
+    /// The first operation in `bytes`, and the bytes after it.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<(Operation<'a>, &'a [u8])> {
         let (head, rest) = bytes.split_at_checked(OPERATION_HEAD)?;
         let (what, lengths) = (word_at(head, 0), word_at(head, 24));
@@ -503,7 +503,7 @@ impl Named {
     }
 }
 
-/// Words, as a payload has them.
+/// Words as the bytes of a payload.
 pub(super) fn words_payload<const BYTES: usize, const WORDS: usize>(
     words: [u64; WORDS],
 ) -> [u8; BYTES] {

@@ -19,7 +19,7 @@
 //! A get reads the front: one word that writers of its row write, a bucket, a node. It reads the back only if
 //! the front is incomplete: after a restart, or after an eviction ([`front::eviction`]).
 //!
-//! `docs/engines.md` tells where and why this differs from the paper.
+//! `docs/engines.md` says where and why this differs from the paper.
 
 mod back;
 pub(super) mod back_hint;

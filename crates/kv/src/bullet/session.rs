@@ -63,7 +63,7 @@ pub(super) struct Pending {
     pub(super) node: Node,
     pub(super) old: Option<Node>,
     pub(super) keys: Keys,
-    /// The key was absent for users.
+    /// Users saw the key as absent.
     pub(super) is_new: bool,
     /// The point after its record was appended; `None`: it has no record.
     pub(super) written: Option<Written>,
@@ -262,7 +262,7 @@ impl BulletSession {
         Ok(seen)
     }
 
-    /// Appends the value of what was seen; the stripe is still held.
+    /// Appends the value of a located key; the session still holds its stripe.
     fn value_of(&mut self, at: &At, into: &mut Vec<u8>) -> Result<(), Error> {
         self.slot.hold();
         let result = match (&at.node, &at.behind) {

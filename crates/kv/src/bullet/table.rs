@@ -54,7 +54,7 @@ const _: () = {
 pub(crate) trait Memory {
     /// The error of a damaged line. A pool can hold any bytes.
     type Damage;
-    /// The words of a line, each at least as new as when the call began; of the last one only the link.
+    /// The words of a line, each at least as new as when the call began; the last word is only the link.
     fn line(&self, at: u64) -> Result<[u64; 8], Self::Damage>;
     /// Whether a link may be followed.
     fn follow(&self, link: u64) -> Result<(), Self::Damage>;
@@ -67,7 +67,7 @@ pub(crate) trait Memory {
 /// Takes the changes of a bucket.
 pub(crate) trait Editor {
     type Error;
-    /// Changes a slot or a link that others can see.
+    /// Changes a slot or a link that readers can see.
     fn set(&mut self, at: u64, word: u64);
     /// A new line with these words, which no reader can see yet.
     fn line(&mut self, words: [u64; 8]) -> Result<u64, Self::Error>;
@@ -267,7 +267,7 @@ impl Table {
         self.current.store(array.0, Ordering::Release);
     }
 
-    /// One more bucket has moved; its row is still locked.
+    /// Counts one more moved bucket; the caller still holds its row.
     pub(crate) fn moved(&self) {
         debug_assert!(
             self.moving()
@@ -299,7 +299,7 @@ impl Table {
             if old == Array::NONE || old == current {
                 return (current, current.number(hash));
             }
-            // The three words are of one moment if their depths fit each other.
+            // The three words belong together if their depths match.
             let done = self.done.load(Ordering::Acquire);
             if done >> DEPTH_SHIFT != u64::from(current.depth())
                 || old.depth() + 1 != current.depth()
@@ -328,7 +328,7 @@ impl Table {
         memory.prefetch(array.bucket(number));
     }
 
-    /// The object of a key, for readers: `is` is asked about objects under its tag.
+    /// The object of a key, for readers; `is` checks the objects under the hash's tag.
     #[inline]
     pub(crate) fn find<M: Memory, T>(
         &self,

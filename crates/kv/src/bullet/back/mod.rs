@@ -549,17 +549,17 @@ pub(super) struct Edits<'a> {
     pub(super) lane: &'a mut Lane,
     pub(super) txn: &'a mut Txn,
     pub(super) claim: &'a mut Option<Claim>,
-    /// What was written for the transaction, outside of its record.
+    /// Flushed bytes that the transaction refers to, outside its record.
     pub(super) flushed: &'a mut Option<Flushed>,
 }
 
 impl Edits<'_> {
-    /// Remembers what the commit has to fence first.
+    /// Adds flushed bytes that the commit fences first.
     pub(super) fn wrote(&mut self, flushed: Flushed) {
         flushed.join(self.flushed);
     }
 
-    /// Fences what was written, then commits the transaction.
+    /// Fences the flushed bytes, then commits the transaction.
     pub(super) fn commit(&mut self) {
         let flushed = self.flushed.take();
         self.txn.commit(self.lane, flushed);

@@ -167,7 +167,7 @@ impl Gleaner {
         let located = back.locate(head.hash, key, &mut self.bytes);
         let (place, old) = located.inspect_err(|_| back.unlock(row))?;
         let Some(slot) = place.vacancy() else {
-            // A longer chain is rare, and a transaction will do.
+            // Chains grow seldom, so a transaction will do.
             return self.replace(engine, head, key, value, row);
         };
         let word = match head.is_tombstone {

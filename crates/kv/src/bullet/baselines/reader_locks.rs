@@ -33,7 +33,7 @@ impl ReaderLocks {
         }
     }
 
-    /// Calls `change` while nobody reads.
+    /// Calls `change` while no reader holds the lock.
     pub(in crate::bullet) fn write<T>(&self, stripe: StripeId, change: impl FnOnce() -> T) -> T {
         let gate = &self.0[stripe.number()];
         let mut backoff = Backoff::new();

@@ -1,4 +1,4 @@
-//! Without write collapsing: a gleaner applies each record of a key, from the oldest that the back lacks on
+//! Without write collapsing: a gleaner applies each record of a key that the back lacks, the oldest first
 //! (section 2.3).
 //!
 //! It follows `prev` from the newest record, which the key's node names, back through all logs. In a pool
@@ -30,7 +30,7 @@ impl Gleaner {
     ) -> Result<(), Error> {
         let is_stale = || {
             // A newer node may be a removal that is applied, of which the back keeps no trace (B5). Or the
-            // store was cleared, and no sweep would remove what is put into the table now.
+            // store was cleared, and no sweep would remove an object that gets into the table now.
             let shown = engine.front.find(node.hash, key);
             shown.is_none_or(|shown| shown.at != node.at)
                 || engine.front.is_applied(node.at)

@@ -8,8 +8,8 @@
 //! One transaction applies many records. Then the log's cursor moves, never past a record that is not durably
 //! applied (B3). A gleaner waits for a row that another one has locked, and holds none meanwhile.
 //!
-//! A gleaner skips records of a key that has no node in the front, or an applied one: the back is up to date,
-//! even after a removal from both tables (B5).
+//! A gleaner skips records of a key without a node in the front, or with an applied one. The back is up to
+//! date then, even after a removal from both tables (B5).
 //!
 //! A record is also skipped when a later put or delete of its key is durable: the later record holds the full
 //! state, and is reclaimed no earlier. A key that is written all the time is applied once writes pause, or

@@ -39,7 +39,7 @@ pub(in crate::bullet) struct Reserve {
 }
 
 impl Bullet {
-    /// Free bytes of the heap that writers of large values leave alone.
+    /// Free bytes of the heap that writers of large values must not use.
     fn reserve(&self) -> u64 {
         2 * (self.logs_bytes() + self.logs_bytes() / OWED_ONE_IN)
     }

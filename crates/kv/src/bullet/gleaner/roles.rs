@@ -22,7 +22,7 @@ const TOO_EMPTY: u64 = 30;
 /// Looks that pass before a change in the other direction.
 const BEFORE_TURNING: u32 = 8;
 
-/// What the last look found.
+/// The result of the last look.
 #[derive(Debug)]
 struct Look {
     percent: u64,

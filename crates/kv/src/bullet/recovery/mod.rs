@@ -56,10 +56,10 @@ pub(super) struct Summary {
     pub(super) microseconds: u64,
 }
 
-/// What the threads that recover share.
+/// The shared state of recovering threads.
 #[derive(Default)]
 struct Shared {
-    /// The front may grow while nobody reads it.
+    /// Read-locked to use the front, write-locked to grow it.
     growth: RwLock<()>,
     /// Held while a thread adopts objects that log records name: whole chunks change hands.
     adopting: Mutex<()>,
@@ -95,7 +95,7 @@ struct Lot {
 /// everything that was read is durable.
 ///
 /// # Errors
-/// [`Error::Corrupt`] and what the medium says, without the path.
+/// [`Error::Corrupt`] and errors of the medium, without the path.
 pub(super) fn open_parts(
     pool: &Arc<Pool>,
     (geometry, logs): (&Geometry, &Shape),

@@ -1,4 +1,4 @@
-//! Salvage reads what is left of a damaged pool.
+//! Salvage reads the undamaged parts of a damaged pool.
 //!
 //! * A log record that does not verify is skipped. The keys that it seems to name are in doubt, up to its
 //!   version. An edit may be lost with it, so every key whose value is made of edits is in doubt, too.
