@@ -61,8 +61,8 @@ impl Bullet {
             return Ok(Work::ForOthers);
         };
         let step = self.step(&mut gleaner, urgent);
-        // Gleaning fills the back, so it also grows the table, as far as room allows: chains stay short. Only
-        // to start a growth may grow the pool, which workers leave to the background.
+        // Gleaning fills the back, so it also grows the table, as far as room allows: chains stay short.
+        // Starting a growth may grow the pool; workers leave that to the background.
         let is_for_others = self.leaves_growing(urgent) && self.back.table.moving().is_none();
         let grown = match is_for_others {
             true => Ok(false),

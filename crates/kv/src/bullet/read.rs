@@ -25,8 +25,8 @@ impl BulletSession {
         loop {
             let found = self.read_once(hash, stripe, key, into.as_deref_mut());
             looks!();
-            // Without this check, a reader could see half a batch. It reads the stripe's state after the
-            // value: a batch that began in between makes it wait and read again.
+            // Without this check, a reader could see half a batch. The reader looks at the stripe's state
+            // after the value: if a batch has begun to be published in between, it waits and reads again.
             fence(Ordering::Acquire);
             if !self.is_being_published(stripe) {
                 return found;
