@@ -79,7 +79,7 @@ const LAB: [Step; 3] = [
         "lab",
         Under::Plain,
         1500,
-        "test --profile lab --package everdram-lab --tests --no-fail-fast -- --nocapture \
+        "test --profile lab --package everdram-lab --features thorough --tests --no-fail-fast -- --nocapture \
          --test-threads 1",
     ),
 ];

@@ -13,7 +13,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Runs of each medium and profile.
-const RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 40 };
+const RUNS: u64 = if cfg!(not(feature = "thorough")) {
+    2
+} else {
+    40
+};
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name)

@@ -80,7 +80,7 @@ fn journals_that_name_one_key_are_applied_by_version() {
 fn interrupted_recovery_comes_to_the_same_state() {
     // Records that are submitted together: none of them is fenced when the last ones begin the next page.
     let shapes = [(150, 4), (100, 6), (200, 3)];
-    let shapes = match cfg!(debug_assertions) {
+    let shapes = match cfg!(not(feature = "thorough")) {
         true => &shapes[..1],
         false => &shapes[..],
     };
@@ -103,7 +103,7 @@ fn interrupted_recovery_comes_to_the_same_state() {
 #[test]
 fn what_only_caches_have_is_made_durable_first() {
     // Unoptimized, only what is nearest to the start, where both happened.
-    let (profiles, syncs) = match cfg!(debug_assertions) {
+    let (profiles, syncs) = match cfg!(not(feature = "thorough")) {
         true => (&[Profile::Fixed][..], 8),
         false => (&[Profile::Fixed, Profile::Growth][..], 32),
     };

@@ -4,7 +4,11 @@ use everdram::EngineKind;
 use everdram_lab::lint::survey;
 use everdram_lab::profile::Profile;
 
-const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 6 };
+const SEEDS: u64 = if cfg!(not(feature = "thorough")) {
+    2
+} else {
+    6
+};
 
 /// Surveys runs of an engine. `often`: files whose flushes and fences may do nothing, for a reason.
 fn lint(engine: EngineKind, often: &[&str]) {

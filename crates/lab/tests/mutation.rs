@@ -1,7 +1,7 @@
 //! The mutation score: no flush, fence or sync can be left out without the lab noticing.
 //!
-//! Takes minutes, so it runs with optimization only: `cargo xtask lab`.
-#![cfg(not(debug_assertions))]
+//! Takes minutes, so it runs with optimization and the feature `thorough` only: `cargo xtask lab`.
+#![cfg(feature = "thorough")]
 
 use everdram::EngineKind;
 use everdram_lab::image::Medium;

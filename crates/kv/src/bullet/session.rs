@@ -230,13 +230,6 @@ impl BulletSession {
         }
     }
 
-    #[inline]
-    pub(super) fn trim(&mut self) {
-        if self.scratch.capacity() > SCRATCH_KEEP {
-            self.scratch = Vec::new();
-        }
-    }
-
     #[cold]
     fn locate_behind(&mut self, place: Place, hash: u64, key: &[u8]) -> Result<Seen<At>, Error> {
         self.slot.hold();
@@ -475,6 +468,7 @@ impl Backend for BulletSession {
         if !self.engine.is_tight() {
             return Ok(());
         }
+        self.engine.healthy()?;
         self.commit_pending()?;
         self.engine.find_room(bytes.unwrap_or(INLINE_MAX) as u64)
     }
@@ -545,6 +539,13 @@ impl Backend for BulletSession {
             std::thread::yield_now();
         }
         Ok(true)
+    }
+
+    #[inline]
+    fn trim(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
+        }
     }
 
     fn finish(&mut self) {

@@ -5,11 +5,13 @@
 //! An engine finds records and writes them.
 
 use super::base::Base;
+use super::halt::PANICKED;
 use super::session_limit::Permit;
 use super::{BatchOp, Engine, EngineSession, Found, Ticket, Visit};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// Keys from which a random one is picked, if there are as many.
@@ -27,7 +29,7 @@ pub(crate) struct SessionCore {
     pub(super) current: Vec<u8>,
     pub(super) value: Vec<u8>,
     /// Held by a user's session, because their number is limited.
-    pub(super) _permit: Option<Permit>,
+    pub(super) permit: Option<Permit>,
 }
 
 /// A key whose stripe the session holds.
@@ -283,6 +285,8 @@ pub(crate) trait Backend: Send + Sized {
     /// The medium failed, or the engine halted: the fate of the submitted writes is unknown.
     fn commit_pending(&mut self) -> Result<(), Error>;
 
+    /// Frees scratch memory that a large value has left.
+    fn trim(&mut self);
     /// As [`EngineSession::turn`](super::EngineSession::turn).
     ///
     /// # Errors
@@ -315,6 +319,20 @@ impl<'s, B: Backend> Locked<'s, B> {
         stripes.dedup();
         session.lock_all(&stripes)?;
         Ok(Locked { session, stripes })
+    }
+
+    /// As [`Backend::apply`]. After a panic in it nobody knows what was published: the engine halts before the
+    /// stripes are given back.
+    pub(super) fn apply(&mut self, clear: bool, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
+        let Locked { session, stripes } = self;
+        let apply = || session.apply(clear, ops, stripes);
+        match catch_unwind(AssertUnwindSafe(apply)) {
+            Ok(applied) => applied,
+            Err(panic) => {
+                self.session.engine().halted.set(PANICKED);
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// The clocks of the stripes.

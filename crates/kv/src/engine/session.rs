@@ -26,9 +26,13 @@ impl SessionCore {
     /// [`Error::TooManySessions`].
     pub(crate) fn of_user(base: &Base) -> Result<SessionCore, Error> {
         Ok(SessionCore {
-            _permit: Some(base.sessions.take()?),
+            permit: Some(base.sessions.take()?),
             ..SessionCore::default()
         })
+    }
+
+    fn is_of_user(&self) -> bool {
+        self.permit.is_some()
     }
 }
 
@@ -134,20 +138,21 @@ impl<B: Backend> EngineSession for B {
                 expires_at_ms: seen.expires_at_ms,
             });
             let change = match ask(session, taken.stripe, || decide(state, value)) {
-                Decision::Put { expires_at_ms } => Some(Change::Put {
+                Decision::Put { expires_at_ms } => Change::Put {
                     value,
                     expires_at_ms,
-                }),
-                Decision::Delete if seen.is_counted => Some(Change::Remove),
-                Decision::Delete | Decision::Keep => None,
-            };
-            match change {
-                Some(change) => submit(session, taken, key, &seen, change),
-                None => {
+                },
+                Decision::Delete if seen.is_counted => Change::Remove,
+                decision => {
                     session.give_back(taken.stripe);
-                    Ok(())
+                    // A removal is refused also where there is nothing to remove.
+                    return match decision {
+                        Decision::Keep => Ok(()),
+                        _ => session.engine().healthy(),
+                    };
                 }
-            }
+            };
+            submit(session, taken, key, &seen, change)
         })
     }
 
@@ -205,8 +210,7 @@ impl<B: Backend> EngineSession for B {
     }
 
     fn clear(&mut self) -> Result<Ticket, Error> {
-        let locked = Locked::take(self, None)?;
-        locked.session.apply(true, &[], &locked.stripes)
+        Locked::take(self, None)?.apply(true, &[])
     }
 
     fn turn(&mut self) -> Result<bool, Error> {
@@ -360,8 +364,12 @@ fn submit_again<B: Backend>(
         session.acquire(taken.stripe)?;
         let located = session.locate(taken, key);
         let now = or_give_back(session, taken, located)?;
-        let before = (seen.is_counted, seen.is_live, seen.version);
-        if (now.is_counted, now.is_live, now.version) != before {
+        // A key that is gone may have lost its tombstone, and the tombstone's version, to whoever made room.
+        let state = |seen: &Seen<B::At>| match seen.is_counted {
+            true => Some((seen.is_live, seen.version)),
+            false => None,
+        };
+        if state(&now) != state(seen) {
             session.give_back(taken.stripe);
             break;
         }
@@ -390,6 +398,7 @@ fn with_values<B: Backend, T>(
     }
     let core = session.core_mut();
     [core.current, core.value] = buffers;
+    session.trim();
     result
 }
 
@@ -509,11 +518,13 @@ pub(crate) fn end<B: Backend>(session: &mut B) {
     // may have left half a write, on which an assertion fails here; without the catch, a second panic would
     // abort.
     let finished = catch_unwind(AssertUnwindSafe(|| session.finish()));
+    // Only a user's session outlives a panic, which its caller caught.
+    let is_suspect = finished.is_err() || std::thread::panicking() || session.core().is_of_user();
     let engine = session.engine();
     let (stripes, id) = (&engine.stripes, session.id());
     // A stripe still held belongs to a write that a panic interrupted, now or earlier.
-    let is_holding = stripes.all().any(|stripe| stripes.held_by(stripe, id));
-    if finished.is_err() || is_holding {
+    let is_holding = || stripes.all().any(|stripe| stripes.held_by(stripe, id));
+    if finished.is_err() || is_suspect && is_holding() {
         // Before other sessions get the stripes.
         engine.halted.set(PANICKED);
         stripes.unlock_all_of(id);

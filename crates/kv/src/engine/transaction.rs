@@ -4,7 +4,7 @@
 //! A transaction sees its staged writes over the engine's state. Other sessions see them only when all are
 //! applied.
 
-use super::backend::{Backend, Locked, Taken, with_room};
+use super::backend::{Backend, Locked, Seen, Taken, with_room};
 use super::{
     BatchOp, Engine, EngineSession, Found, Scope, Ticket, Transaction, TransactionBody, Visit,
     check_key, check_value,
@@ -54,6 +54,11 @@ impl<S: Backend> Overlay<'_, S> {
     }
 
     /// Notes a read of the engine's state, on which the answer depends. Returns its ticket.
+    fn locate(&mut self, taken: Taken, key: &[u8]) -> Result<Seen<S::At>, Error> {
+        let located = self.session.locate(taken, key);
+        located.map_err(|error| self.session.engine().at_path(error))
+    }
+
     fn depend_on(&mut self, taken: Taken) -> Ticket {
         let ticket = Ticket(self.session.engine().stripes.stamp(taken.stripe));
         self.seen = self.seen.max(ticket);
@@ -69,7 +74,8 @@ impl<S: Backend> Transaction for Overlay<'_, S> {
             None => {
                 let taken = self.taken(key);
                 let ticket = self.depend_on(taken);
-                let seen = self.session.see(taken, key, into)?;
+                let seen = self.session.see(taken, key, into);
+                let seen = seen.map_err(|error| self.session.engine().at_path(error))?;
                 Ok(seen.is_live.then_some(Found {
                     version: seen.version,
                     expires_at_ms: seen.expires_at_ms,
@@ -106,7 +112,7 @@ impl<S: Backend> Transaction for Overlay<'_, S> {
             None => {
                 let taken = self.taken(key);
                 let _seen = self.depend_on(taken);
-                self.session.locate(taken, key)?.is_live
+                self.locate(taken, key)?.is_live
             }
             Some(None) => false,
             Some(Some((_, expires_at_ms))) => !self.session.engine().is_expired(*expires_at_ms),
@@ -119,7 +125,7 @@ impl<S: Backend> Transaction for Overlay<'_, S> {
         self.check(key)?;
         let taken = self.taken(key);
         // This look adds no dependency, because no caller shows the number.
-        let seen = self.session.locate(taken, key)?;
+        let seen = self.locate(taken, key)?;
         let stripes = &self.session.engine().stripes;
         let version = seen.is_live.then_some(seen.version);
         let word = stripes.word(taken.stripe);
@@ -199,7 +205,7 @@ pub(super) fn run<B: Backend>(
     }
     let mut attempt = 0;
     loop {
-        let full = match locked.session.apply(wanted.cleared, &ops, &locked.stripes) {
+        let full = match locked.apply(wanted.cleared, &ops) {
             Err(full @ Error::NoSpace(_)) => full,
             applied => return Ok(applied?.max(wanted.seen)),
         };
@@ -234,8 +240,7 @@ pub(super) fn batch<B: Backend>(session: &mut B, ops: &[BatchOp<'_>]) -> Result<
     session.room_for(Some(bytes))?;
     let keys: Vec<&[u8]> = ops.iter().map(BatchOp::key).collect();
     with_room(session, bytes, |session| {
-        let locked = Locked::take(session, Some(&keys))?;
-        locked.session.apply(false, ops, &locked.stripes)
+        Locked::take(session, Some(&keys))?.apply(false, ops)
     })
 }
 

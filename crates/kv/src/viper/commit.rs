@@ -228,9 +228,13 @@ impl ViperSession {
         expires_at_ms: u64,
         old: Replaced,
     ) -> Result<(), Error> {
-        let version = self.engine.stripes.next_version(stripe);
+        // The clock moves when the record is written: of a refused write it stays, since it is also the version
+        // of a key that is changed in place.
+        let version = self.engine.stripes.version(stripe) + 1;
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
             Ok(location) => {
+                let clock = self.engine.stripes.next_version(stripe);
+                assert_eq!(clock, version, "the clock of a held stripe moved");
                 if self.pending.is_empty() {
                     // Usually it stays the only one: its fence comes soon, with no other lock before it.
                     self.settle();

@@ -120,14 +120,16 @@ fn sweep(viper: &Arc<Viper>, cursor: &mut u64) -> Result<usize, Error> {
     let mut session = ViperSession::new(Arc::clone(viper))?;
     let mut expired: Vec<Vec<u8>> = Vec::new();
     *cursor = session.expired_keys(*cursor, SWEEP, &mut expired);
-    let mut failed = Ok(());
+    let (mut removed, mut failed) = (0, Ok(()));
     for key in &expired {
         // A key that cannot be removed does not stop the others.
-        let removed = remove_expired(&mut session, key).map(drop);
-        failed = failed.and(removed);
+        match remove_expired(&mut session, key) {
+            Ok(is_removed) => removed += usize::from(is_removed),
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
     session.commit_pending()?;
-    failed.map(|()| expired.len())
+    failed.map(|()| removed)
 }
 
 impl Recovered for Viper {

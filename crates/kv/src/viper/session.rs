@@ -181,13 +181,6 @@ impl ViperSession {
     pub(super) fn count_key(&self, more: i64) {
         bump_signed(&self.counters().keys, more);
     }
-
-    #[inline]
-    pub(super) fn trim_scratch(&mut self) {
-        if self.scratch.capacity() > SCRATCH_KEEP {
-            self.scratch = Vec::new();
-        }
-    }
 }
 
 impl Backend for ViperSession {
@@ -246,7 +239,7 @@ impl Backend for ViperSession {
             Some(found) => found,
             None => self.get_slow(key, into)?,
         };
-        self.trim_scratch();
+        self.trim();
         Ok(found)
     }
 
@@ -422,6 +415,13 @@ impl Backend for ViperSession {
         match self.pending.is_empty() {
             true => Ok(()),
             false => self.commit_all(),
+        }
+    }
+
+    #[inline]
+    fn trim(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEEP {
+            self.scratch = Vec::new();
         }
     }
 

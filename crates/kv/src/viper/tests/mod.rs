@@ -408,7 +408,7 @@ fn room_that_another_thread_made_is_used() {
 fn a_session_that_ends_with_a_key_halts_the_engine_and_gives_it_back() {
     let options = options(None, &Arc::default());
     let viper = over(&pool(&options), &options);
-    let mut session = ViperSession::new(Arc::clone(&viper)).unwrap();
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
     let stripe = viper.stripe(viper.hash(b"k"));
     session.acquire(stripe).unwrap();
     drop(session);
