@@ -1,8 +1,9 @@
 //! Roles of the threads of a worker pool: which answer requests, and which glean (section 4.3).
 //!
-//! A worker asks for its role between two requests ([`crate::EngineSession::turn`]). The fill of the logs
-//! sets the number of gleaners: one more while it is above 60 % and rising, one less while it is below 30 %
-//! and falling. One worker always answers; a single worker alternates.
+//! A worker asks for its role between two requests
+//! ([`EngineSession::turn`](crate::engine::EngineSession::turn)). The fill of the logs sets the number of
+//! gleaners: one more while it is above 60 % and does not fall, one less while it is below 30 % and does not
+//! rise. One worker always answers; a single worker alternates.
 //!
 //! Without damping, the number would swing, since a change takes time to have an effect. So at least one look
 //! passes between two changes, and several before a change in the other direction.
