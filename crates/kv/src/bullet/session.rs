@@ -564,3 +564,29 @@ impl Drop for BulletSession {
         lock(&engine.retired_nodes).append(&mut self.nodes);
     }
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::engine::EngineSession;
+
+    /// A panic while a batch was published gave its keys back, and the engine went on: readers saw half of
+    /// the batch, and iterations waited for ever for the rest.
+    #[test]
+    fn a_panic_in_a_batch_halts_the_engine() {
+        let bullet = Bullet::in_memory(None);
+        let mut session = BulletSession::of_user(Arc::clone(&bullet)).unwrap();
+        // A session asserts that it publishes one batch at a time.
+        session.counters().publishing.begin();
+        let ops = [b"a", b"b"].map(|key| BatchOp::Put {
+            key,
+            value: b"1",
+            expires_at_ms: 0,
+        });
+        let batch = std::panic::AssertUnwindSafe(|| session.batch(&ops));
+        assert!(std::panic::catch_unwind(batch).is_err());
+        let mut other = BulletSession::of_user(bullet).unwrap();
+        let scanned = other.scan(0, 10, &mut |_, _, _| {});
+        assert!(matches!(scanned, Err(Error::Halted(_))), "{scanned:?}");
+    }
+}

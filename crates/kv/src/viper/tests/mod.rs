@@ -416,3 +416,23 @@ fn a_session_that_ends_with_a_key_halts_the_engine_and_gives_it_back() {
     let refused = viper.healthy();
     assert!(matches!(refused, Err(Error::Halted(_))), "{refused:?}");
 }
+
+/// See the test of this name in `bullet/session.rs`.
+#[test]
+#[cfg(debug_assertions)]
+fn a_panic_in_a_batch_halts_the_engine() {
+    let options = options(None, &Arc::default());
+    let viper = over(&pool(&options), &options);
+    let mut session = ViperSession::of_user(Arc::clone(&viper)).unwrap();
+    session.counters().publishing.begin();
+    let ops = [b"a", b"b"].map(|key| BatchOp::Put {
+        key,
+        value: b"1",
+        expires_at_ms: 0,
+    });
+    let batch = std::panic::AssertUnwindSafe(|| session.batch(&ops));
+    assert!(std::panic::catch_unwind(batch).is_err());
+    let mut other = ViperSession::of_user(viper).unwrap();
+    let scanned = other.scan(0, 10, &mut |_, _, _| {});
+    assert!(matches!(scanned, Err(Error::Halted(_))), "{scanned:?}");
+}
