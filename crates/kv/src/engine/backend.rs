@@ -321,8 +321,8 @@ impl<'s, B: Backend> Locked<'s, B> {
         Ok(Locked { session, stripes })
     }
 
-    /// As [`Backend::apply`]. After a panic in it nobody knows what was published: the engine halts before the
-    /// stripes are given back.
+    /// As [`Backend::apply`]. After a panic in it nobody knows what was published: the engine halts before
+    /// the stripes are given back.
     pub(super) fn apply(&mut self, clear: bool, ops: &[BatchOp<'_>]) -> Result<Ticket, Error> {
         let Locked { session, stripes } = self;
         let apply = || session.apply(clear, ops, stripes);

@@ -228,8 +228,8 @@ impl ViperSession {
         expires_at_ms: u64,
         old: Replaced,
     ) -> Result<(), Error> {
-        // The clock moves when the record is written: of a refused write it stays, since it is also the version
-        // of a key that is changed in place.
+        // The clock moves when the record is written: of a refused write it stays, since it is also the
+        // version of a key that is changed in place.
         let version = self.engine.stripes.version(stripe) + 1;
         match self.write(RecordKind::Value, key, value, expires_at_ms, version, 0) {
             Ok(location) => {
