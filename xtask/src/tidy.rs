@@ -3,6 +3,7 @@
 //! * A source file opens with a `//!` header and has at most [`LINES_MAX`] lines.
 //! * A folder has at most [`FILES_MAX`] source files.
 //! * Comments have at most [`COLUMNS_MAX`] columns, except pictures, tables and links.
+//! * Documents and comments name source files that exist.
 //! * No marks of unfinished work.
 //! * Each dependency of the workspace has its reason in a comment above it.
 
@@ -42,6 +43,11 @@ pub(crate) fn check() -> Vec<String> {
     files.sort();
     let mut findings = Vec::new();
     check_folders(&root, &files, &mut findings);
+    let sources: Vec<String> = files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|end| end == "rs"))
+        .map(|file| format!("/{}", file.display()))
+        .collect();
     for file in files {
         let name = file
             .strip_prefix(&root)
@@ -49,8 +55,14 @@ pub(crate) fn check() -> Vec<String> {
             .display()
             .to_string();
         match std::fs::read_to_string(&file) {
-            Ok(text) if name.ends_with(".rs") => check_source(&name, &text, &mut findings),
-            Ok(text) if name.ends_with(".md") => check_marks(&name, &text, &mut findings),
+            Ok(text) if name.ends_with(".rs") => {
+                check_source(&name, &text, &mut findings);
+                check_names(&name, &text, &sources, &mut findings);
+            }
+            Ok(text) if name.ends_with(".md") => {
+                check_marks(&name, &text, &mut findings);
+                check_names(&name, &text, &sources, &mut findings);
+            }
             Ok(text) if name == "Cargo.toml" => check_reasons(&name, &text, &mut findings),
             Ok(_) => {}
             Err(error) => findings.push(format!("{name}:1: {error}")),
@@ -97,6 +109,23 @@ fn check_folders(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
     for (folder, count) in folders {
         if count > FILES_MAX {
             findings.push(format!("{folder}:1: {count} source files; a folder of more than {FILES_MAX} is more than one idea"));
+        }
+    }
+}
+
+/// Judges the names of source files that documents and comments quote. A file that moves leaves them behind.
+fn check_names(name: &str, text: &str, sources: &[String], findings: &mut Vec<String>) {
+    let is_document = name.ends_with(".md");
+    for (index, line) in text.lines().enumerate() {
+        if !is_document && !line.trim_start().starts_with("//") {
+            continue;
+        }
+        let quoted = line.split('`').skip(1).step_by(2);
+        for file in quoted.filter(|word| word.ends_with(".rs") && !word.contains(' ')) {
+            let end = format!("/{}", file.trim_start_matches("../"));
+            if !sources.iter().any(|source| source.ends_with(&end)) {
+                findings.push(format!("{name}:{}: there is no `{file}`", index + 1));
+            }
         }
     }
 }
@@ -200,6 +229,22 @@ mod tests {
         };
         assert_eq!(judge("crates/kv/src", FILES_MAX), 0);
         assert_eq!(judge("crates/kv/src", FILES_MAX + 1), 1);
+    }
+
+    #[test]
+    fn names_of_files_are_judged() {
+        let sources = ["/root/crates/kv/src/engine/ghosts.rs".to_owned()];
+        let judge = |name: &str, text: &str| {
+            let mut findings = Vec::new();
+            check_names(name, text, &sources, &mut findings);
+            findings.len()
+        };
+        assert_eq!(judge("a.md", "see `engine/ghosts.rs` and `ghosts.rs`"), 0);
+        assert_eq!(judge("a.md", "see `front/ghosts.rs` and `hosts.rs`"), 2);
+        assert_eq!(
+            judge("a.rs", "let name = \"`gone.rs`\"; // code\n// `gone.rs`\n"),
+            1
+        );
     }
 
     #[test]
