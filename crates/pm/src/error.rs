@@ -81,6 +81,14 @@ pub enum Error {
         /// Why.
         what: String,
     },
+    /// The data file does not belong to the pool, or one of the two is an older copy. Nothing was changed.
+    #[error("{path}: {what}", path = .path.display())]
+    Unpaired {
+        /// The data file.
+        path: PathBuf,
+        /// Why, and what to do.
+        what: String,
+    },
     /// The disk or the pool's size limit is reached. Nothing changed; reads go on.
     #[error("{path}: no room to {what}; free disk space or raise the pool's size limit", path = .path.display())]
     NoSpace {

@@ -44,6 +44,7 @@
 //! let proof = everdram_pm::Durable(());
 //! ```
 
+mod blocks;
 mod checksum;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -61,6 +62,7 @@ mod memory;
 mod poison;
 mod pool;
 
+pub use blocks::{Blocks, BlocksOptions, HINT_BYTES, Mark};
 pub use checksum::Secret;
 pub use error::Error;
 #[cfg(feature = "faults")]

@@ -68,6 +68,12 @@ impl File {
         SystemFile::open_to_read(path).map(File::system)
     }
 
+    /// Opens a data file: a regular file, created if `create` and there is none, or a block device, which no
+    /// other process may use meanwhile.
+    pub(crate) fn open_data(path: &Path, create: bool) -> Result<File, Error> {
+        SystemFile::open_data(path, create).map(File::system)
+    }
+
     /// Takes over an open file.
     pub(crate) fn wrap(inner: fs::File, path: &Path) -> File {
         File::system(SystemFile::wrap(inner, path))
@@ -109,6 +115,30 @@ impl File {
     /// Bytes of the file.
     pub(crate) fn len(&self) -> Result<u64, Errno> {
         of!(self, len())
+    }
+
+    /// As [`File::len`].
+    pub(crate) fn length(&self) -> Result<u64, Error> {
+        self.len()
+            .map_err(|source| self.error("looking at the file", source))
+    }
+
+    /// Locks the file for this process: shared to read, exclusive to write. `false`: it is locked elsewhere.
+    pub(crate) fn lock(&self, shared: bool) -> Result<bool, Errno> {
+        match &self.inner {
+            Inner::System(file) => file.lock(shared),
+            #[cfg(feature = "lab")]
+            Inner::Simulated(_) => Ok(true),
+        }
+    }
+
+    /// Asks the system to read a range ahead of its use.
+    pub(crate) fn will_need(&self, at: u64, bytes: u64) {
+        match &self.inner {
+            Inner::System(file) => file.will_need(at, bytes),
+            #[cfg(feature = "lab")]
+            Inner::Simulated(_) => {}
+        }
     }
 
     /// Writes all of `bytes` at `at`. Not durable before a sync.

@@ -1,7 +1,7 @@
 //! Files of the system: one call each, repeated when interrupted, continued when short.
 
 use crate::error::Error;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs;
 use std::os::fd::AsFd;
@@ -41,6 +41,17 @@ impl SystemFile {
         Self::open_with(path, flags, Mode::empty())
     }
 
+    pub(super) fn open_data(path: &Path, create: bool) -> Result<SystemFile, Error> {
+        let is_device = rustix::fs::stat(path)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+        if !is_device {
+            return Self::open(path, create);
+        }
+        // On a block device this refuses one that is mounted, or open elsewhere in the same way.
+        let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        Self::open_with(path, flags, Mode::empty())
+    }
+
     fn open_with(path: &Path, flags: OFlags, mode: Mode) -> Result<SystemFile, Error> {
         let opened = rustix::fs::open(path, flags, mode).map_err(|source| Error::Io {
             path: path.into(),
@@ -68,7 +79,29 @@ impl SystemFile {
     }
 
     pub(super) fn len(&self) -> Result<u64, Errno> {
-        Ok(u64::try_from(rustix::fs::fstat(&self.inner)?.st_size).unwrap_or(0))
+        let stat = rustix::fs::fstat(&self.inner)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => rustix::fs::seek(&self.inner, SeekFrom::End(0)),
+            _ => Ok(u64::try_from(stat.st_size).unwrap_or(0)),
+        }
+    }
+
+    pub(super) fn lock(&self, shared: bool) -> Result<bool, Errno> {
+        let how = match shared {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&self.inner, how) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn will_need(&self, at: u64, bytes: u64) {
+        // Only a hint.
+        let length = std::num::NonZeroU64::new(bytes);
+        let _ = rustix::fs::fadvise(&self.inner, at, length, Advice::WillNeed);
     }
 
     pub(super) fn pwrite_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -122,7 +155,7 @@ impl SystemFile {
         {
             return true;
         }
-        let hole = rustix::fs::seek(&self.inner, rustix::fs::SeekFrom::Hole(0));
+        let hole = rustix::fs::seek(&self.inner, SeekFrom::Hole(0));
         hole.is_ok_and(|hole| hole >= bytes)
     }
 

@@ -1,7 +1,9 @@
 //! Pools of persistent memory for the lab: an image in heap memory, opened by the code that opens any pool.
 
+use super::disk::Disk;
 use super::tap::TapRef;
 use crate::error::Error;
+use crate::io::Directory;
 use crate::medium::{Durability, Medium, Report};
 use crate::memory::cpu::FlushKind;
 use crate::memory::region::{Heap, Region};
@@ -63,6 +65,20 @@ pub fn create(seed: Seed, engine: u32, geometry: [u64; 8]) -> Result<Vec<u8>, Er
 /// # Errors
 /// As [`Pool::open`].
 pub fn open(image: &[u8], capacity: u64, tap: Option<TapRef>) -> Result<Arc<Pool>, Error> {
+    let nothing = Disk::new(std::collections::BTreeMap::new(), None);
+    open_beside(image, capacity, tap, &Arc::new(nothing))
+}
+
+/// As [`open`], with a disk for the pool's data file.
+///
+/// # Errors
+/// As [`Pool::open`].
+pub fn open_beside(
+    image: &[u8],
+    capacity: u64,
+    tap: Option<TapRef>,
+    disk: &Arc<Disk>,
+) -> Result<Arc<Pool>, Error> {
     let path = Path::new("lab");
     assert!(capacity.is_multiple_of(PAGE) && capacity >= image.len() as u64);
     let heap = Heap::copy_of(image, capacity as usize);
@@ -90,6 +106,7 @@ pub fn open(image: &[u8], capacity: u64, tap: Option<TapRef>) -> Result<Arc<Pool
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Memory { capacity }),
+        directory: Some(Directory::simulated(disk, path)),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

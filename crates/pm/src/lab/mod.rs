@@ -17,7 +17,7 @@ mod waiting;
 pub(crate) use disk::DiskFile;
 pub use disk::{Answer, Disk, DiskEvent, DiskTap, FileId};
 pub use files::{FileOptions, create_files, open_files};
-pub use memory::{Seed, create, open};
+pub use memory::{Seed, create, open, open_beside};
 pub use rustix::io::Errno;
 #[cfg(not(miri))]
 pub(crate) use spare::{Spare, does_this_thread_simulate, this_thread_simulates};

@@ -136,6 +136,9 @@ impl Shared {
         if self.options.setup.writes_ahead() {
             self.wait_durable(self.end())?;
         }
+        // A page may have a record that no group has yet; the blocks that it names were written before.
+        self.sync_data()
+            .map_err(|(path, source)| self.fail(&path, source))?;
         let mut from = 0;
         while from < run.pages.len() {
             let adjacent = run.pages[from..]

@@ -58,6 +58,7 @@ mod tests;
 
 pub(crate) use group::Group;
 
+use crate::blocks::Data;
 use crate::checksum::Secret;
 use crate::error::Error;
 use crate::io::{Directory, File};
@@ -74,8 +75,8 @@ use give_back::Memory;
 use parking_lot::{Condvar, Mutex, RwLock};
 use pending::Pending;
 use segment::Segments;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use writer::Writer;
 
@@ -193,6 +194,8 @@ struct Shared {
     subscribers: RwLock<Vec<Subscriber>>,
     /// Moving average of one write and sync.
     sync_ns: AtomicU64,
+    /// Data that is made durable before each batch: records may name it.
+    data: OnceLock<Arc<Data>>,
 }
 
 impl Log {
@@ -236,6 +239,7 @@ impl Log {
             stopping: AtomicBool::new(false),
             subscribers: RwLock::default(),
             sync_ns: AtomicU64::new(sync_ns),
+            data: OnceLock::new(),
             options,
         });
         let log = Arc::downgrade(&shared);
@@ -301,6 +305,24 @@ impl Log {
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.shared.serve_without_thread();
         self.shared.wait_durable(self.shared.end())
+    }
+
+    /// Blocks until `lsn` is durable, in every durability class.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn make_durable(&self, lsn: Lsn) -> Result<(), Error> {
+        self.shared.serve_without_thread();
+        self.shared.wait_durable(lsn.0)
+    }
+
+    /// From now on each batch is written only once this data is durable: a record in it may name blocks that
+    /// were written before it was appended. There is one data file.
+    pub(crate) fn precede_by(&self, data: Arc<Data>) {
+        assert!(
+            self.shared.data.set(data).is_ok(),
+            "a pool has a second data file"
+        );
     }
 
     /// Asks the flusher to make `lsn` durable and to tell the subscribers. Without threads the waiter does

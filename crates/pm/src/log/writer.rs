@@ -54,7 +54,8 @@ impl Shared {
             "a batch overlaps durable frames"
         );
         writer.seal(self);
-        match self.write(&writer.batch) {
+        // The groups of the batch were appended by now, so the writes of all blocks they name have returned.
+        match self.sync_data().and_then(|()| self.write(&writer.batch)) {
             Ok(()) => {
                 writer.end = writer.batch.end_of_frames();
                 self.pending.lock().expect_again(writer.batch.groups);
@@ -99,6 +100,11 @@ impl Shared {
         self.sync_ns
             .store(average - average / 8 + took / 8, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Makes the blocks durable that were written to the data file, if there is one.
+    pub(super) fn sync_data(&self) -> Result<(), (std::path::PathBuf, Errno)> {
+        self.data.get().map_or(Ok(()), |data| data.sync_all())
     }
 
     /// Poisons the pool; returns the first failure.

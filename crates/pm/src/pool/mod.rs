@@ -23,6 +23,7 @@ pub(super) mod view;
 
 use crate::checksum::Secret;
 use crate::error::Error;
+use crate::io::Directory;
 use crate::log::Log;
 use crate::medium::{Durability, Medium, MediumChoice, Report};
 use crate::memory::cpu::FlushKind;
@@ -113,6 +114,8 @@ pub struct Pool {
     pub(crate) secret: Secret,
     pub(crate) header: Arc<Header>,
     pub(crate) growth: Growth,
+    /// Where its files are, if it has a directory.
+    pub(crate) directory: Option<Directory>,
     pub(crate) engine: u32,
     pub(crate) geometry: [u64; 8],
     pub(crate) path: PathBuf,

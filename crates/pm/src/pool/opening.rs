@@ -64,6 +64,7 @@ pub(crate) fn heap(bytes: u64, engine: u32, geometry: [u64; 8]) -> Arc<Pool> {
         secret,
         header: Arc::new(header),
         growth: Growth::new(path.into(), Storage::Fixed),
+        directory: None,
         engine,
         geometry,
         path: path.into(),
@@ -455,6 +456,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         superblock.medium = medium;
     })?;
     let secret = superblock.secret();
+    let files = directory.clone();
     let log = match medium {
         Medium::File => Some(Log::open(LogOptions {
             setup,
@@ -483,6 +485,7 @@ pub(crate) fn finish(parts: Parts<'_>) -> Result<Arc<Pool>, Error> {
         secret,
         header,
         growth: Growth::new(path.into(), storage),
+        directory: place.device.is_none().then_some(files),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

@@ -80,6 +80,7 @@ pub(crate) fn open(
         secret: superblock.secret(),
         header,
         growth: Growth::new(path.into(), Storage::Fixed),
+        directory: place.device.is_none().then(|| path.into()),
         engine: superblock.engine,
         geometry: superblock.geometry,
         path: path.into(),

@@ -1,0 +1,74 @@
+//! Where a pool's data file was last, if it was named: so that commands that open the pool later find it.
+//!
+//! ```text
+//! +--------+------------------------------+-------+
+//! | length | path, as the system has it   | check |      512 bytes
+//! +--------+------------------------------+-------+
+//! 0        8                              504
+//! ```
+//!
+//! Only a hint. The tokens decide whether a file is the pool's; a hint that does not verify is none, and a
+//! crash may leave one torn.
+
+use crate::memory::lane::Lane;
+use crate::pool::Pool;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of the hint.
+pub const HINT_BYTES: usize = 512;
+const CHECK_AT: usize = HINT_BYTES - 8;
+const PATH_AT: usize = 8;
+const SALT: u64 = 0x68;
+
+/// The hint of a pool.
+pub(super) struct Hint<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) at: u64,
+}
+
+impl Hint<'_> {
+    /// The path, if there is one that verifies.
+    pub(super) fn read(&self) -> Option<PathBuf> {
+        let mut bytes = [0; HINT_BYTES];
+        self.pool.region().load(self.at, &mut bytes);
+        let word = |at: usize| {
+            bytes[at..]
+                .first_chunk()
+                .map(|word| u64::from_le_bytes(*word))
+        };
+        if word(CHECK_AT) != Some(self.check(&bytes)) {
+            return None;
+        }
+        let length = usize::try_from(word(0)?).ok()?;
+        let path = bytes[PATH_AT..CHECK_AT].get(..length)?;
+        (length > 0).then(|| PathBuf::from(OsStr::from_bytes(path)))
+    }
+
+    /// Remembers a path, if one is given that is not remembered yet; one that is too long is not. The next
+    /// fence of the lane makes it durable.
+    pub(super) fn write(&self, lane: &mut Lane, path: Option<&Path>) {
+        // A relative path means another place for a process elsewhere.
+        let Some(path) = path.and_then(|path| std::path::absolute(path).ok()) else {
+            return;
+        };
+        let own = path.as_os_str().as_bytes();
+        if own.len() > CHECK_AT - PATH_AT || self.read().as_deref() == Some(&path) {
+            return;
+        }
+        let mut bytes = [0; HINT_BYTES];
+        bytes[..PATH_AT].copy_from_slice(&(own.len() as u64).to_le_bytes());
+        bytes[PATH_AT..PATH_AT + own.len()].copy_from_slice(own);
+        let check = self.check(&bytes);
+        bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        let stored = lane.store(self.at, &bytes);
+        let flushed = lane.flush(stored);
+        let _ordered = lane.fence(flushed);
+    }
+
+    fn check(&self, bytes: &[u8; HINT_BYTES]) -> u64 {
+        let secret = self.pool.secret();
+        secret.sum_words([secret.sum(&bytes[..CHECK_AT]), self.at, SALT])
+    }
+}
