@@ -103,6 +103,13 @@ pub(crate) struct Layer {
     /// data need]
     #[arg(long, env = "EVERDRAM_FRONT_BYTES", value_name = "SIZE")]
     front_bytes: Option<String>,
+    /// Engine dstore: where the values are, a regular file (created for a new pool) or a block device; the pool
+    /// remembers it [default: the file `data` in the pool's directory]
+    #[arg(long, env = "EVERDRAM_DATA", value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Engine dstore: the data file grows no further than this [default: 16TiB]
+    #[arg(long, env = "EVERDRAM_MAX_DATA_BYTES", value_name = "SIZE")]
+    max_data_bytes: Option<String>,
     /// Connections at once [default: 10000]
     #[arg(long, env = "EVERDRAM_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
@@ -157,6 +164,8 @@ impl Layer {
             log_bytes: self.log_bytes.or(lower.log_bytes),
             checkpoint_bytes: self.checkpoint_bytes.or(lower.checkpoint_bytes),
             front_bytes: self.front_bytes.or(lower.front_bytes),
+            data: self.data.or(lower.data),
+            max_data_bytes: self.max_data_bytes.or(lower.max_data_bytes),
             max_clients: self.max_clients.or(lower.max_clients),
             timeout: self.timeout.or(lower.timeout),
             drain_timeout: self.drain_timeout.or(lower.drain_timeout),
@@ -213,6 +222,11 @@ impl Layer {
         );
         options.initial_bytes = options.initial_bytes.min(options.max_bytes);
         options.bullet.front_bytes = size(self.front_bytes.as_deref())?;
+        options.dstore.data.clone_from(&self.data);
+        set(
+            &mut options.dstore.data_bytes_max,
+            size(self.max_data_bytes.as_deref())?,
+        );
         options.delay.clone_from(&self.delay);
         options
             .validate()

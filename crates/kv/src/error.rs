@@ -27,6 +27,9 @@ pub enum Error {
     /// A transaction used a key outside its scope.
     #[error("the transaction did not declare this key; name it in the scope")]
     KeyNotLocked,
+    /// The engine has no order of keys.
+    #[error("the engine keeps no order of keys; a store of the engine `dstore` does")]
+    Unordered,
     /// The condition of a conditional write does not hold.
     #[error("the condition of the write does not hold; read the key and decide again")]
     Condition,
@@ -90,16 +93,24 @@ impl Error {
         )
     }
 
+    /// An error of the pool: without room it is [`Error::NoSpace`], as if the engine had found none.
+    pub(crate) fn of_pool(error: everdram_pm::Error) -> Error {
+        match error {
+            everdram_pm::Error::NoSpace { .. } => Error::NoSpace(error.to_string()),
+            other => Error::Pool(other),
+        }
+    }
+
     /// Fills in the pool's path where the error was made without it.
     #[cold]
     pub(crate) fn at_path(self, at: &Path) -> Error {
         match self {
             Error::Corrupt {
+                path,
                 offset,
                 what,
                 remedy,
-                ..
-            } => Error::Corrupt {
+            } if path.as_os_str().is_empty() => Error::Corrupt {
                 path: at.into(),
                 offset,
                 what,

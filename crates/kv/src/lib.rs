@@ -22,6 +22,8 @@ mod batch;
 mod bullet;
 mod concurrency;
 pub mod crl;
+mod dipper;
+mod dstore;
 pub mod engine;
 mod error;
 mod heap;

@@ -5,6 +5,7 @@ use crate::engine::kind::EngineKind;
 use crate::engine::random::Random;
 use crate::error::Error;
 use everdram_pm::{Durability, MediumChoice};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +64,41 @@ impl Default for BulletOptions {
     }
 }
 
+/// Settings of the engine `dstore`. New pools only, except `data` and `data_bytes_max`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DstoreOptions {
+    /// Where the values are: a regular file, which is created for a new pool, or a block device. `None`: where
+    /// the pool remembers that it was, or else the file `data` in the pool's directory.
+    pub data: Option<PathBuf>,
+    /// Limit of the data file in bytes.
+    pub data_bytes_max: u64,
+    /// Bytes of a block of the data file: a power of two, 512 to 64 KiB.
+    pub block_bytes: u32,
+    /// Bytes of a page of metadata in the pool: a power of two, 512 to 64 KiB.
+    pub page_bytes: u32,
+    /// Values up to this length lie with the metadata, and not in blocks: 0 (as in the paper) to 4096.
+    pub inline_bytes: u32,
+    /// Logs: how many sessions can append at a time. 1 to 128.
+    pub logs: u32,
+    /// Bytes of each log; a multiple of 4 KiB, 4 KiB to 1 GiB.
+    pub log_bytes: u64,
+}
+
+impl Default for DstoreOptions {
+    fn default() -> Self {
+        DstoreOptions {
+            data: None,
+            data_bytes_max: 1 << 44,
+            block_bytes: 4096,
+            page_bytes: 4096,
+            inline_bytes: 512,
+            logs: 16,
+            log_bytes: 4 << 20,
+        }
+    }
+}
+
 /// Options of a store. The defaults suit an ordinary directory.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -111,6 +147,8 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// Settings of the engine `bullet`. New pools only, except `system` and `front_bytes`.
     pub bullet: BulletOptions,
+    /// Settings of the engine `dstore`.
+    pub dstore: DstoreOptions,
     /// Delay model preset (`emulated` medium); see `everdram_pm::PRESETS`.
     pub delay: Option<String>,
     /// Most sessions at once.
@@ -151,6 +189,7 @@ impl Default for Options {
             log_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
             bullet: BulletOptions::default(),
+            dstore: DstoreOptions::default(),
             delay: None,
             sessions_max: 1024,
             stripes: STRIPES,

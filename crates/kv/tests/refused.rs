@@ -19,6 +19,7 @@ fn a_batch_without_room_changes_nothing(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| {
         options.max_bytes = 4 << 20;
+        options.dstore.data_bytes_max = 4 << 20;
         options.initial_bytes = 1 << 20;
     });
     let mut session = store.session().unwrap();
@@ -48,7 +49,10 @@ fn a_batch_without_room_changes_nothing(engine: EngineKind) {
 /// and replay laid them over another session's durable writes.
 fn a_refused_batch_leaves_nothing_in_the_log(engine: EngineKind) {
     let bed = Bed::file_in_memory().of(engine);
-    let store = bed.open_with(|options| options.max_bytes = 16 << 20);
+    let store = bed.open_with(|options| {
+        options.max_bytes = 16 << 20;
+        options.dstore.data_bytes_max = 16 << 20;
+    });
     let (mut refused, mut other) = (store.session().unwrap(), store.session().unwrap());
     let value = |byte, bytes| vec![byte; bytes];
     let (first, second) = (value(1, 100_000), value(2, 64 << 20));
@@ -82,6 +86,7 @@ fn a_transaction_gets_the_room_of_what_was_replaced(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| {
         options.max_bytes = 4 << 20;
+        options.dstore.data_bytes_max = 4 << 20;
         options.initial_bytes = 1 << 20;
         options.reclaim_background = false;
     });
@@ -121,6 +126,7 @@ fn a_change_of_one_key_gets_the_room_of_what_was_replaced(engine: EngineKind) {
     let bed = Bed::emulated().of(engine);
     let store = bed.open_with(|options| {
         options.max_bytes = 4 << 20;
+        options.dstore.data_bytes_max = 4 << 20;
         options.initial_bytes = 1 << 20;
         options.reclaim_background = false;
     });

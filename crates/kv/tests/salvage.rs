@@ -276,8 +276,13 @@ fn a_sector_of_zeros(engine: EngineKind) {
             let lost = outcome.absent.len() + outcome.refused.len();
             assert!(outcome.wrong.is_empty(), "{place}");
             assert!(lost == 0 || !findings.is_empty(), "{place}");
-            // Short records lie close together.
-            assert!(lost <= 512 / 40 + 2, "{place}");
+            // Short records lie close together, and a sector of `dstore` may say where 32 pages of metadata
+            // are.
+            let most = match engine {
+                EngineKind::Dstore => 32 * 64,
+                _ => 512 / 40 + 2,
+            };
+            assert!(lost <= most, "{place}");
         }
     }
 }

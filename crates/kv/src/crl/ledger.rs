@@ -25,9 +25,11 @@ pub(crate) const LEDGERS_AT: u64 = ROOT_AT + 512;
 const LEDGER_BYTES: u64 = 1536;
 const LEDGER_HEAD: usize = 56;
 /// The two copies.
+/// One past the last byte of the ledgers.
+pub(crate) const LEDGERS_END: u64 = LEDGERS_AT + 2 * LEDGER_BYTES;
 const LEDGERS: [u64; 2] = [LEDGERS_AT, LEDGERS_AT + LEDGER_BYTES];
 
-const _: () = assert!(LEDGERS_AT + 2 * LEDGER_BYTES <= ROOT_AT + ROOT_BYTES);
+const _: () = assert!(LEDGERS_END <= ROOT_AT + ROOT_BYTES);
 const _: () = assert!(LEDGER_HEAD + 8 * LOGS_MAX <= LEDGER_BYTES as usize);
 
 /// Greatest position in a log.

@@ -55,7 +55,7 @@ mod writer;
 pub(crate) use cursor::{Cursor, Entries, Next};
 pub(crate) use entry::{ENTRY_HEAD, Entry, RecordAt, word_at};
 pub(crate) use inspect::{NAME as JOURNAL_NAME, check, describe, pool};
-pub(crate) use ledger::{LEDGERS_AT, LOGS_MAX, Ledger, Notes};
+pub(crate) use ledger::{LEDGERS_AT, LEDGERS_END, LOGS_MAX, Ledger, Notes};
 pub(crate) use log::{Group, Logs, Shape};
 pub(crate) use pass::{Back, Step};
 pub(crate) use recover::Replay;

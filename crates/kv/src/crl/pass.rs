@@ -24,11 +24,20 @@ use std::sync::atomic::Ordering;
 /// logs do not know what it is.
 pub(crate) trait Back {
     /// Applies entries of one log, in order. On return their effects are fenced elsewhere and do not need the
-    /// entries any more.
+    /// entries any more; or [`Back::finish`] does that for all entries of the pass.
     ///
     /// # Errors
     /// The same entries are applied again later, whichever of them were applied.
     fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error>;
+
+    /// All entries up to the end of this epoch were passed to [`Back::apply`]. On return their effects are
+    /// fenced elsewhere. It may write ledgers with [`Logs::note`] meanwhile.
+    ///
+    /// # Errors
+    /// It is called again later.
+    fn finish(&mut self, _logs: &Logs) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// All entries up to the end of this epoch are applied. Updates the user's words for the ledger.
     fn note(&mut self, epoch: u64, notes: &mut Notes);
@@ -104,6 +113,7 @@ impl Logs {
         if pass.epoch != epoch || !(0..self.count()).all(is_gleaned) {
             return Ok(Step::Waiting);
         }
+        back.finish(self)?;
         self.reclaim(back, epoch);
         pass.epoch = 0;
         Ok(Step::Reclaimed(epoch))
@@ -134,6 +144,14 @@ impl Logs {
         publishes!();
         log.cursor.store(entries.position, Ordering::Release);
         Ok(entries.is_end)
+    }
+
+    /// Writes a ledger with other words of the user. What is reclaimed stays the same.
+    pub(crate) fn note(&self, lane: &mut Lane, notes: Notes) {
+        let mut kept = lock(&self.ledger);
+        kept.sequence += 1;
+        kept.notes = notes;
+        kept.write(lane);
     }
 
     /// Writes the ledger; then writers may use the room before the new heads.

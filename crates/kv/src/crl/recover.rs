@@ -43,6 +43,9 @@ pub(crate) trait Replay {
         Err(error)
     }
 
+    /// The first entry that a log ever had, at this offset, does not verify. A crash may have torn it.
+    fn begins_torn(&mut self, _at: u64) {}
+
     /// The end of a log: completes what was deferred.
     ///
     /// # Errors
@@ -140,6 +143,9 @@ impl Logs {
             let bytes = self.bytes(number, position, next);
             replay.tolerate(error, &Entry::unverified(number, position, &bytes))?;
             position = next;
+        }
+        if position == 0 && self.pool.region().load_word(self.place(number, 0)) != 0 {
+            replay.begins_torn(self.place(number, 0));
         }
         replay.finish()?;
         self.keep(replay.found(), number, head, position);

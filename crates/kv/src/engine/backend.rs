@@ -10,7 +10,7 @@ use super::session_limit::Permit;
 use super::{BatchOp, Engine, EngineSession, Found, Ticket, Visit};
 use crate::concurrency::stripes::StripeId;
 use crate::error::Error;
-use std::ops::Deref;
+use std::ops::{Bound, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -179,6 +179,20 @@ pub(crate) trait Backend: Send + Sized {
     /// # Errors
     /// [`Error::Corrupt`].
     fn walk(&mut self, cursor: u64, count: usize, met: &mut Met) -> Result<u64, Error>;
+    /// Meets up to `count` keys between two bounds, in order. Returns the last key it looked at, `None` at
+    /// the end.
+    ///
+    /// # Errors
+    /// [`Error::Unordered`]; [`Error::Corrupt`].
+    fn walk_in_order(
+        &mut self,
+        _from: Bound<&[u8]>,
+        _to: Bound<&[u8]>,
+        _count: usize,
+        _met: &mut Met,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        Err(Error::Unordered)
+    }
     /// As [`EngineSession::random_key`](super::EngineSession::random_key).
     ///
     /// # Errors

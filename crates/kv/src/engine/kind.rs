@@ -13,11 +13,13 @@ pub enum EngineKind {
     /// A hash table in DRAM, a persistent one behind it, cross-referencing logs between them (USENIX ATC
     /// 2018).
     Bullet,
+    /// Values on a disk, their metadata in DRAM, with a log and a shadow in persistent memory (HPDC 2021).
+    Dstore,
 }
 
 impl EngineKind {
     /// The engines that a pool can have; the default one first.
-    pub const ALL: &[EngineKind] = &[EngineKind::Viper, EngineKind::Bullet];
+    pub const ALL: &[EngineKind] = &[EngineKind::Viper, EngineKind::Bullet, EngineKind::Dstore];
 
     /// As `--engine` takes it.
     #[must_use]
@@ -25,6 +27,7 @@ impl EngineKind {
         match self {
             EngineKind::Viper => "viper",
             EngineKind::Bullet => "bullet",
+            EngineKind::Dstore => "dstore",
         }
     }
 
@@ -36,6 +39,9 @@ impl EngineKind {
             EngineKind::Bullet => {
                 "a table in DRAM, one in persistent memory, and logs between them"
             }
+            EngineKind::Dstore => {
+                "values on a disk, written once; their metadata and the order of keys in DRAM"
+            }
         }
     }
 
@@ -45,6 +51,7 @@ impl EngineKind {
         match self {
             EngineKind::Viper => 1,
             EngineKind::Bullet => 2,
+            EngineKind::Dstore => 3,
         }
     }
 
@@ -78,7 +85,7 @@ impl std::str::FromStr for EngineKind {
 macro_rules! test_each_engine {
     ($($test:ident),+ $(,)?) => {
         $(mod $test {
-            $crate::test_each_engine!(@ $test: viper = Viper, bullet = Bullet);
+            $crate::test_each_engine!(@ $test: viper = Viper, bullet = Bullet, dstore = Dstore);
         })+
     };
     (@ $test:ident: $($name:ident = $kind:ident),+) => {

@@ -44,6 +44,7 @@ use crate::stats::{CheckReport, Inspection, Stats};
 use damage::Damage;
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A point in the order of durability. `Ticket::NONE` is always durable. Tickets of one store are
@@ -367,6 +368,22 @@ pub trait EngineSession: Send {
     /// # Errors
     /// As [`EngineSession::get`].
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error>;
+
+    /// Visits up to `count` live keys between two bounds, in ascending order of their bytes. Returns the key
+    /// to continue behind (`Bound::Excluded`); `None` = done. A key that exists during the whole iteration is
+    /// visited exactly once.
+    ///
+    /// # Errors
+    /// [`Error::Unordered`]: the engine has no order. As [`EngineSession::get`].
+    fn range(
+        &mut self,
+        _from: Bound<&[u8]>,
+        _to: Bound<&[u8]>,
+        _count: usize,
+        _visit: Visit<'_>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        Err(Error::Unordered)
+    }
 
     /// Picks a live key at random into `into` (cleared first); `false` if it found none. It looks at one key
     /// after another, as iterations do: `false` means that each key was absent at some moment of the call.

@@ -6,6 +6,7 @@ use super::pool::pool_of;
 use super::salvaged::Salvaged;
 use super::{Engine, Recovered};
 use crate::bullet::{self, Bullet};
+use crate::dstore::{self, Dstore};
 use crate::error::Error;
 use crate::options::Options;
 use crate::viper::{self, Viper};
@@ -55,6 +56,7 @@ pub(crate) fn recovered(
     match EngineKind::from_number(pool.engine()) {
         Some(EngineKind::Viper) => Ok(Viper::over(pool, path, options)?),
         Some(EngineKind::Bullet) => Ok(Bullet::over(pool, path, options)?),
+        Some(EngineKind::Dstore) => Ok(Dstore::over(pool, path, options)?),
         None => Err(Error::Engine {
             path: path.into(),
             number: pool.engine(),
@@ -72,6 +74,7 @@ pub(crate) fn identity(options: &Options) -> Result<(u32, [u64; 8]), Error> {
     let geometry = match kind {
         EngineKind::Viper => viper::geometry(options)?,
         EngineKind::Bullet => bullet::geometry(options)?,
+        EngineKind::Dstore => dstore::geometry(options)?,
     };
     Ok((kind.number(), geometry))
 }

@@ -7,6 +7,7 @@ use super::damage::Damage;
 use super::{BatchOp, Engine, EngineSession, Found, Modify, Scope, Ticket, TransactionBody, Visit};
 use crate::error::Error;
 use crate::stats::{CheckReport, Stats};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -205,6 +206,16 @@ impl EngineSession for SalvagedSession {
 
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
         self.inner.scan(cursor, count, visit)
+    }
+
+    fn range(
+        &mut self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        count: usize,
+        visit: Visit<'_>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.inner.range(from, to, count, visit)
     }
 
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {

@@ -11,6 +11,7 @@ use crate::concurrency::seam::looks;
 use crate::concurrency::stripes::{StripeId, Stripes};
 use crate::error::Error;
 use everdram_pm::Lsn;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{Ordering, fence};
 
@@ -233,35 +234,19 @@ impl<B: Backend> EngineSession for B {
     }
 
     fn scan(&mut self, cursor: u64, count: usize, visit: Visit<'_>) -> Result<u64, Error> {
-        if self.is_pending() {
-            self.commit_pending()?;
-        }
-        // Keys are shown after the pin ends: a caller may write from `visit`, and wait for room that comes
-        // only when readers leave.
-        let mut met = Met::default();
-        let next = loop {
-            // The floor is read before the wait and the walk, so that the comparison below shows a clear
-            // during either.
-            let floor = self.engine().floor();
-            looks!();
-            self.engine().pass_publications()?;
-            let next = self
-                .walk(cursor, count, &mut met)
-                .map_err(|error| self.engine().at_path(error))?;
-            self.engine().pass_publications()?;
-            // Orders the walk before the look at the floor.
-            fence(Ordering::Acquire);
-            // A transaction that removes everything may put the same keys again. They exist all the time, but
-            // the walk may have missed them.
-            if self.engine().floor() == floor {
-                break next;
-            }
-            met = Met::default();
-        };
-        met.show(visit);
-        // A key that the walk did not meet may have been removed at any time until now.
-        self.core_mut().last_read = self.engine().committed();
-        Ok(next)
+        walk(self, visit, |session, met| session.walk(cursor, count, met))
+    }
+
+    fn range(
+        &mut self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        count: usize,
+        visit: Visit<'_>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        walk(self, visit, |session, met| {
+            session.walk_in_order(from, to, count, met)
+        })
     }
 
     fn random_key(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
@@ -287,6 +272,41 @@ impl<B: Backend> EngineSession for B {
         let stripes = &self.engine().stripes;
         stripes.watch_number(stripe, self.id(), before, version)
     }
+}
+
+/// Shows the keys that `work` meets, as of one moment at which no transaction is half visible.
+fn walk<B: Backend, T>(
+    session: &mut B,
+    visit: Visit<'_>,
+    mut work: impl FnMut(&mut B, &mut Met) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if session.is_pending() {
+        session.commit_pending()?;
+    }
+    // Keys are shown after the pin ends: a caller may write from `visit`, and wait for room that comes only
+    // when readers leave.
+    let mut met = Met::default();
+    let next = loop {
+        // The floor is read before the wait and the walk, so that the comparison below shows a clear during
+        // either.
+        let floor = session.engine().floor();
+        looks!();
+        session.engine().pass_publications()?;
+        let next = work(session, &mut met).map_err(|error| session.engine().at_path(error))?;
+        session.engine().pass_publications()?;
+        // Orders the walk before the look at the floor.
+        fence(Ordering::Acquire);
+        // A transaction that removes everything may put the same keys again. They exist all the time, but the
+        // walk may have missed them.
+        if session.engine().floor() == floor {
+            break next;
+        }
+        met = Met::default();
+    };
+    met.show(visit);
+    // A key that the walk did not meet may have been removed at any time until now.
+    session.core_mut().last_read = session.engine().committed();
+    Ok(next)
 }
 
 /// Takes the stripe of a key. From here on no other session changes the key.

@@ -138,6 +138,22 @@ impl Lines {
         free.map(u64::from).sum()
     }
 
+    /// For each chunk the share of its lines that is taken, in percent; 255: it is wholly free.
+    pub(crate) fn map(&self) -> Vec<u8> {
+        let leaves = self.leaves.iter().filter_map(OnceLock::get);
+        let chunks = leaves.flat_map(|leaf| &leaf.chunks);
+        let share = |[state, free]: &[AtomicU32; 2]| match state.load(Ordering::Relaxed) {
+            ABSENT => None,
+            POOL => Some(255),
+            RUN => Some(100),
+            _ => {
+                let taken = self.chunk_lines - count_of(free).min(self.chunk_lines);
+                Some((u64::from(taken) * 100 / u64::from(self.chunk_lines)) as u8)
+            }
+        };
+        chunks.filter_map(share).collect()
+    }
+
     /// As [`Lines::free`], counting wholly free chunks alone: their lines can serve any run up to the length
     /// of a chunk.
     pub(crate) fn free_whole(&self) -> u64 {

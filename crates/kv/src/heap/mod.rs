@@ -29,11 +29,10 @@ use crate::engine::persist_on_read::ReadFlusher;
 use crate::error::{Error, corrupt};
 use everdram_pm::lock::lock;
 use everdram_pm::{Extent, Flushed, LINE, Lane, Pool, Secret};
-use lines::Lines;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-pub(crate) use lines::{Claim, Lines as FreeMap};
+pub(crate) use lines::{Claim, Lines};
 pub(crate) use txn::{Redo, Txn};
 
 /// Bytes of a run before its object.

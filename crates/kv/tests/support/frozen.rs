@@ -38,7 +38,10 @@ impl Frozen {
 
     /// Changes one nonzero byte of the redo log; says which.
     pub fn damage_log(&mut self, random: &mut StdRng) -> String {
-        let logs = self.files.iter_mut().filter(|(name, _)| *name != "image");
+        let logs = self
+            .files
+            .iter_mut()
+            .filter(|(name, _)| name.starts_with("log-"));
         let mut all: Vec<(&String, usize, &mut u8)> = Vec::new();
         for (name, bytes) in logs {
             let bytes = bytes.iter_mut().enumerate();

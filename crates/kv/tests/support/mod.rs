@@ -155,6 +155,10 @@ impl Bed {
         options.bullet.transaction_bytes = 8 << 10;
         options.bullet.depth = 10;
         options.bullet.front_bytes = self.front_bytes;
+        options.dstore.logs = 4;
+        options.dstore.log_bytes = 64 << 10;
+        // A device has no directory.
+        options.dstore.data = self.device.as_ref().map(|_| self.dir.path().join("data"));
         options.clock = Some(clock_of(&self.clock));
         options
     }

@@ -59,7 +59,7 @@ pub(crate) fn recovered(trace: &[Step]) -> StepId {
 /// space; and makes some random calls.
 fn plan(environment: &Environment, image: &Image, values: &mut Values) -> Plan {
     let profile = environment.profile;
-    let identity = Model::new(image, profile.capacity(), None).hash(&[], &[]);
+    let identity = Model::new(image, environment.options.max_bytes, None).hash(&[], &[]);
     let mut random = profile::random(identity, 5);
     let mut keys: Vec<Key> = (0..profile.keys() as Key).collect();
     keys.shuffle(&mut random);

@@ -176,7 +176,7 @@ impl<'a> CrashPoint<'a> {
         let record = &mut run.record;
         let allowed = allowed_before(step, &mut checker, record);
         let run: &'a Run = run;
-        let capacity = environment.profile.capacity();
+        let capacity = environment.options.max_bytes;
         CrashPoint {
             environment,
             mute,
@@ -248,7 +248,7 @@ impl<'a> CrashPoint<'a> {
         if crash.step as usize > record.trace.len() {
             return Err(Verdict::Impossible);
         }
-        let capacity = self.environment.profile.capacity();
+        let capacity = self.environment.options.max_bytes;
         let moment = Moment::before(crash.step, before, &record.trace, capacity, self.mute);
         let image = moment.image(crash).ok_or(Verdict::Impossible)?;
         Ok(Crashed {

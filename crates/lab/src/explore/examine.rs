@@ -208,7 +208,7 @@ impl<'a> Examiner<'a> {
         self.totals.runs += 1;
         self.totals.calls += run.record.history.entries.len() as u64;
         let mut random = profile::random(self.options.seed, 2);
-        let capacity = self.environment.profile.capacity();
+        let capacity = self.environment.options.max_bytes;
         let mut model = Model::new(&run.start, capacity, self.options.mute);
         let mut checker = Checker::new(self.environment.profile.keys());
         let Record {
@@ -462,11 +462,7 @@ impl<'a> Examiner<'a> {
         }
         let mut random = profile::random(self.options.seed, hash | 1);
         let mut checker = Checker::from_state(state.clone(), self.environment.clock.now());
-        let mut model = Model::new(
-            image,
-            self.environment.profile.capacity(),
-            self.options.mute,
-        );
+        let mut model = Model::new(image, self.environment.options.max_bytes, self.options.mute);
         let mut changed = true;
         for id in 0..=trace.len() {
             let step = trace.get(id);

@@ -112,7 +112,7 @@ pub fn lint(run: &mut Run, environment: &Environment, seed: u64) -> Result<Lints
     assert_eq!(environment.medium, Medium::Pmem);
     let mut linter = Linter {
         environment,
-        lines: Lines::new(start, environment.profile.capacity(), None),
+        lines: Lines::new(start, environment.options.max_bytes, None),
         checker: Checker::new(environment.profile.keys()),
         open: BTreeSet::new(),
         dead: 0,

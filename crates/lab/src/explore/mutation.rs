@@ -191,8 +191,8 @@ impl Mutation {
         let subjects = subjects.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut events: BTreeMap<(Muted, (&'static str, u32, u32)), u64> = BTreeMap::new();
         for (mute, count) in subjects.iter().flat_map(|subject| &subject.events) {
-            // On memory there is no disk. On files only syncs decide what a crash leaves.
-            if (self.medium == Medium::File) == (mute.what == Muted::Sync) {
+            // On files only syncs decide what a crash leaves. Beside a memory there may be a disk.
+            if self.medium == Medium::Pmem || mute.what == Muted::Sync {
                 *events.entry((mute.what, mute.site)).or_default() += count;
             }
         }

@@ -385,7 +385,7 @@ fn is_full(process: &Process) -> bool {
     let options = &process.environment.options;
     let space = process.opened.space();
     (stats.blocks_free < space.blocks_to_write || space.is_scattered)
-        && stats.pool_bytes + options.chunk_bytes > process.environment.profile.capacity()
+        && stats.pool_bytes + options.chunk_bytes > process.environment.options.max_bytes
 }
 
 /// Puts, reads and removes a key in a store without keys.

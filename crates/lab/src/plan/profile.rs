@@ -12,6 +12,8 @@ const LONG_KEY: usize = 1500;
 pub(crate) const VALUE_FIXED: u32 = 48;
 /// Key locks: each image is opened with its own.
 const STRIPES: usize = 64;
+/// Bytes that a data file may grow to: two chunks of blocks.
+const DATA_BYTES: u64 = 64 << 10;
 /// Jobs of the store that may need a session at the same time.
 const JOBS: usize = 8;
 
@@ -124,6 +126,12 @@ impl Profile {
         options.bullet.chunk_bytes = 4 << 10;
         options.bullet.depth = 2;
         options.bullet.front_bytes = (self == Profile::Narrow).then_some(1);
+        options.dstore.logs = 2;
+        options.dstore.log_bytes = 4 << 10;
+        options.dstore.page_bytes = 512;
+        options.dstore.block_bytes = 512;
+        options.dstore.inline_bytes = 16;
+        options.dstore.data_bytes_max = DATA_BYTES;
         options.initial_bytes = 16 << 10;
         options.chunk_bytes = 16 << 10;
         options.max_bytes = self.capacity();

@@ -219,7 +219,7 @@ impl Driver<'_> {
         let observers = observers(self.recorder);
         let next = match self.plan.fault {
             Fault::Outage(_, kept) => {
-                let capacity = self.process.environment.profile.capacity();
+                let capacity = self.process.environment.options.max_bytes;
                 let left = |trace: &_| outage(self.start, trace, capacity, kept);
                 let image = self.recorder.lost(left);
                 Process::open(&self.process.environment, image, &observers)?

@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Milliseconds that the clock of a workload starts with.
 pub const CLOCK_START: u64 = 1_000_000;
 
+/// What a pool with a data file has for metadata, besides.
+const METADATA_BYTES: u64 = 192 << 10;
+
 /// A clock that only moves when it is asked to. It may be set back, as clocks of machines are; what had
 /// expired before stays expired.
 #[derive(Clone, Debug)]
@@ -86,6 +89,10 @@ impl Environment {
         let mut options = profile.options();
         options.engine = Some(engine);
         options.clock = Some(clock.as_option());
+        if engine == EngineKind::Dstore {
+            // Of the pool, a copy of all metadata, and room for a checkpoint of the longest key.
+            options.max_bytes += METADATA_BYTES;
+        }
         Environment {
             engine,
             profile,
@@ -177,9 +184,9 @@ impl Process {
         disk: Arc<lab::Disk>,
         observers: &Observers,
     ) -> Result<Process, Error> {
-        let capacity = environment.profile.capacity();
+        let capacity = environment.options.max_bytes;
         let pool = match memory {
-            Some(bytes) => lab::open(&bytes, capacity, observers.tap.clone())?,
+            Some(bytes) => lab::open_beside(&bytes, capacity, observers.tap.clone(), &disk)?,
             None => {
                 let options = lab::FileOptions {
                     capacity,

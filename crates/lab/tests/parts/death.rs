@@ -89,7 +89,7 @@ fn other_panics_are_no_death() {
 /// What a model says of a run in which nothing is lost is what the program saw in the end.
 #[track_caller]
 pub(crate) fn agree(run: &Run, environment: &Environment, what: &str) {
-    let mut model = Model::new(&run.start, environment.profile.capacity(), None);
+    let mut model = Model::new(&run.start, environment.options.max_bytes, None);
     for (id, step) in run.record.trace.iter().enumerate() {
         model.step(id as StepId, step);
     }

@@ -31,7 +31,7 @@ use super::table::{Array, Editor, LINE, Memory, Place, Table, slot_word};
 use crate::concurrency::seam::publishes;
 use crate::engine::ghosts::Ghosts;
 use crate::error::Error;
-use crate::heap::{CHUNK_LINES, Claim, FreeMap};
+use crate::heap::{CHUNK_LINES, Claim, Lines};
 use budget::Budget;
 use everdram_pm::Dram;
 use everdram_pm::lock::lock;
@@ -125,7 +125,7 @@ impl Node {
 /// See the module text.
 pub(super) struct Front {
     words: Words,
-    books: FreeMap,
+    books: Lines,
     pub(super) table: Table,
     pub(super) budget: Budget,
     pub(super) ghosts: Ghosts,
@@ -140,7 +140,7 @@ impl Front {
     pub(super) fn new(depth: u32, budget: Option<u64>) -> Result<Front, Error> {
         let front = Front {
             words: Words(Dram::reserve(None).map_err(refused)?),
-            books: FreeMap::new(CHUNK_LINES, 0),
+            books: Lines::new(CHUNK_LINES, 0),
             table: Table::new(Array::NONE, Array::NONE, 0),
             budget: Budget::new(budget),
             ghosts: Ghosts::new(budget),

@@ -353,7 +353,11 @@ fn emptied_in_caches(engine: EngineKind) -> Scenario {
         let puts = [0, 1].map(|key| (0, put(values, key, SMALL)));
         puts.into_iter().chain([(0, Call::Clear)]).collect()
     });
-    plan.fault = Fault::Kill(before_a_fence(&plan, ("viper/batch.rs", 0)));
+    let fence = match engine {
+        EngineKind::Dstore => "dstore/write.rs",
+        _ => "viper/batch.rs",
+    };
+    plan.fault = Fault::Kill(before_a_fence(&plan, (fence, 0)));
     plan.calls.push((0, Call::Many(vec![0, 1])));
     Scenario::new("caches alone know that everything was removed", plan)
 }

@@ -1,0 +1,207 @@
+//! DIPPER: decoupled, in-memory and parallel persistence (DStore, HPDC 2021, section 3). It makes any set of
+//! DRAM structures persistent.
+//!
+//! The structures are a *machine*, whose memory is a few segments of words in DRAM. Whoever changes it logs
+//! the change first ([`crate::crl`]), and shows it in DRAM after the fence. Persistent memory holds a
+//! *shadow*: a copy of the same segments, some time behind. When the logs are half full, a checkpoint replays
+//! them on the shadow, in the background: it reads logs and shadow, and neither looks at the segments in DRAM
+//! nor stops those who change them.
+//!
+//! ```text
+//!   sessions ── entry, fence ──▶ logs ── replay, by the machine ──▶ shadow ── root, heads ──▶ ledger
+//!       └────── store ──▶ segments in DRAM                            ▲ at a start: copy, replay
+//! ```
+//!
+//! The shadow consists of pages that are never changed in place. A checkpoint writes changed pages to free
+//! places, fences them, and switches the root. The root lies in the ledger of the logs, so one record
+//! switches root and heads (hole D8). A checkpoint goes in *pieces*, each with a ledger of its own: a ledger
+//! between two pieces has the new root and the old heads, and replaying entries again changes nothing. So a
+//! checkpoint needs a bounded number of free pages, however much has changed.
+//!
+//! This module knows nothing of what the segments mean. The engine `dstore` is one machine; the tests have a
+//! smaller one.
+//!
+//! Rules for a machine:
+//! - A change names an *object* and has an LSN, which grows with each change of the object. Changes of
+//!   different objects commute (section 3.7), because no two objects' changes in the logs name one place.
+//! - `apply` does nothing for changes that the space has already.
+//! - Nothing but the entries and the space decides what `apply` does (D12).
+
+mod checkpoint;
+mod recover;
+mod shadow;
+#[cfg(test)]
+mod tests;
+
+use crate::crl::Entry;
+use crate::error::Error;
+
+pub(crate) use checkpoint::Dipper;
+pub(crate) use recover::Found;
+pub(crate) use shadow::{Shadow, ShadowShape};
+
+/// What is made persistent.
+pub(crate) trait Machine: Send + Sync {
+    /// What the machine needs to know of a change, besides its object, LSN and bytes.
+    type Change: Copy + Send + Sync;
+
+    /// Whether a writer can have written this entry.
+    fn is_sound(&self, entry: &Entry<'_>) -> bool;
+
+    /// Collects the changes of an entry.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    fn read(&self, entry: &Entry<'_>, into: &mut Collected<Self::Change>) -> Result<(), Error>;
+
+    /// An entry does not verify, or is impossible, and later ones are sound. A machine that is being salvaged
+    /// notes what it lacks.
+    ///
+    /// # Errors
+    /// The given one: recovery refuses.
+    fn lose(&self, error: Error, _lost: &Entry<'_>) -> Result<(), Error> {
+        Err(error)
+    }
+
+    /// The first entry that a log ever had does not verify. A crash may have torn it.
+    fn begins_torn(&self, _at: u64) {}
+
+    /// Applies changes of one object, in the order of their LSNs, unless the space has them already.
+    ///
+    /// # Errors
+    /// Those of the space; [`Error::Corrupt`], without the path.
+    fn apply<S: Space>(
+        &self,
+        space: &mut S,
+        changes: Changes<'_, Self::Change>,
+    ) -> Result<(), Error>;
+}
+
+/// Segments of words: those in DRAM, or their shadow. The same code changes both (section 3.3).
+pub(crate) trait Space {
+    /// The word at byte `at` of a segment; 0 where nothing was stored.
+    ///
+    /// # Errors
+    /// The page cannot be read.
+    fn load(&mut self, segment: usize, at: u64) -> Result<u64, Error>;
+
+    /// Stores whole words at byte `at`, a multiple of 8.
+    ///
+    /// # Errors
+    /// The page cannot be read, or there is no memory.
+    fn store(&mut self, segment: usize, at: u64, bytes: &[u8]) -> Result<(), Error>;
+}
+
+/// A change that was read from a log.
+#[derive(Clone, Copy, Debug)]
+struct Item<C> {
+    object: u64,
+    lsn: u64,
+    change: C,
+    /// Where its bytes are.
+    from: usize,
+    bytes: usize,
+}
+
+/// Changes read from logs, with their bytes.
+#[derive(Debug)]
+pub(crate) struct Collected<C> {
+    items: Vec<Item<C>>,
+    bytes: Vec<u8>,
+    /// Changes with LSNs up to this one do not count.
+    floor: u64,
+}
+
+impl<C> Default for Collected<C> {
+    fn default() -> Collected<C> {
+        Collected {
+            items: Vec::new(),
+            bytes: Vec::new(),
+            floor: 0,
+        }
+    }
+}
+
+impl<C: Copy> Collected<C> {
+    /// Adds a change of an object.
+    pub(crate) fn push(&mut self, object: u64, lsn: u64, change: C, bytes: &[u8]) {
+        self.items.push(Item {
+            object,
+            lsn,
+            change,
+            from: self.bytes.len(),
+            bytes: bytes.len(),
+        });
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Everything that was changed up to this LSN, of any object, is gone. The root keeps it.
+    pub(crate) fn raise_floor(&mut self, lsn: u64) {
+        self.floor = self.floor.max(lsn);
+    }
+
+    /// Adds what another thread has collected.
+    fn append(&mut self, other: Collected<C>) {
+        let shift = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.items.extend(other.items.into_iter().map(|item| Item {
+            from: item.from + shift,
+            ..item
+        }));
+        self.raise_floor(other.floor);
+    }
+
+    /// Calls `each` with the changes of one object after the other, in ascending order. Changes up to `floor`
+    /// are left out: what they name may have been given to other objects.
+    fn by_object(
+        &mut self,
+        floor: u64,
+        mut each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.items.retain(|item| item.lsn > floor);
+        self.items
+            .sort_unstable_by_key(|item| (item.object, item.lsn));
+        let mut objects = self.items.chunk_by(|one, next| one.object == next.object);
+        objects.try_for_each(|items| {
+            each(Changes {
+                items,
+                bytes: &self.bytes,
+            })
+        })
+    }
+
+    fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+    }
+
+    /// Changes collected.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// Changes of one object, at least one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes<'a, C> {
+    items: &'a [Item<C>],
+    bytes: &'a [u8],
+}
+
+impl<'a, C: Copy> Changes<'a, C> {
+    /// The object.
+    pub(crate) fn object(&self) -> u64 {
+        self.items.first().map_or(0, |item| item.object)
+    }
+
+    /// LSN, change and bytes of each, in the order of LSNs.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, C, &'a [u8])> + use<'a, C> {
+        let bytes = self.bytes;
+        self.items.iter().map(move |item| {
+            let Some(own) = bytes.get(item.from..item.from + item.bytes) else {
+                unreachable!("the bytes of a change were not collected");
+            };
+            (item.lsn, item.change, own)
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Recovery (section 3.6): the shadow is copied to DRAM, and everything in the logs is replayed on it.
+//!
+//! The interrupted checkpoint is not redone first, as in the paper: the last ledger has a whole root, and the
+//! logs everything that it lacks. Recovery writes nothing but the ends of the logs, so it can be interrupted
+//! at any point.
+
+use super::shadow::Shadow;
+use super::{Changes, Collected, Machine};
+use crate::crl::{Entry, Logs, Replay};
+use crate::engine::persist_on_read::ReadFlusher;
+use crate::error::Error;
+use everdram_pm::Pool;
+use std::sync::Arc;
+
+/// One thread that reads logs.
+struct Reader<'a, M: Machine> {
+    machine: &'a M,
+    collected: Collected<M::Change>,
+    found: ReadFlusher,
+}
+
+/// What the logs of a pool hold.
+pub(crate) struct Found<C> {
+    collected: Collected<C>,
+}
+
+impl<C: Copy + Send + Sync> Found<C> {
+    /// Reads the logs, and prepares them for writers.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], without the path.
+    pub(crate) fn read<M: Machine<Change = C>>(
+        pool: &Arc<Pool>,
+        logs: &Logs,
+        machine: &M,
+        threads: usize,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Found<C>, Error> {
+        let reader = |_| Reader {
+            machine,
+            collected: Collected::default(),
+            found: ReadFlusher::new(pool.lane()),
+        };
+        let threads = threads.clamp(1, logs.count());
+        let mut readers: Vec<Reader<'_, M>> = (0..threads).map(reader).collect();
+        logs.recover(&mut readers, progress)?;
+        let mut all = Collected::default();
+        for reader in readers {
+            all.append(reader.collected);
+        }
+        Ok(Found { collected: all })
+    }
+
+    /// Changes in the logs.
+    pub(crate) fn len(&self) -> usize {
+        self.collected.len()
+    }
+
+    /// What was changed up to this LSN does not count: as the root says, or the logs.
+    pub(crate) fn floor(&self, shadow: &Shadow) -> u64 {
+        shadow.floor.max(self.collected.floor)
+    }
+
+    /// Calls `each` with the changes above `floor`, one object after the other.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub(crate) fn by_object(
+        &mut self,
+        floor: u64,
+        each: impl FnMut(Changes<'_, C>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.collected.by_object(floor, each)
+    }
+}
+
+impl<M: Machine> Replay for Reader<'_, M> {
+    fn is_sound(&self, entry: &Entry<'_>) -> bool {
+        entry.operations == 0 || self.machine.is_sound(entry)
+    }
+
+    fn is_there(&self, _entry: &Entry<'_>) -> bool {
+        true
+    }
+
+    fn replay(&mut self, entry: &Entry<'_>) -> Result<(), Error> {
+        match entry.operations {
+            0 => Ok(()),
+            _ => self.machine.read(entry, &mut self.collected),
+        }
+    }
+
+    fn tolerate(&mut self, error: Error, lost: &Entry<'_>) -> Result<(), Error> {
+        self.machine.lose(error, lost)
+    }
+
+    fn begins_torn(&mut self, at: u64) {
+        self.machine.begins_torn(at);
+    }
+
+    fn found(&mut self) -> &mut ReadFlusher {
+        &mut self.found
+    }
+}

@@ -1,0 +1,365 @@
+//! Values on the data file: blocks with sums, and maps of blocks.
+//!
+//! A block is written once, before anything names it, and never changed while anything does (D2). Its sum,
+//! keyed and over its number, is beside its number in the slot, the root or the map that names it. So a value
+//! is read without a lock: whoever has copied its slot and root has a snapshot of all of it, as long as the
+//! blocks are not given to another value (D3).
+
+use super::layout::{Geometry, REFERENCE, Slot, word_at};
+use crate::error::{Error, corrupt};
+use everdram_pm::{Blocks, Mark, Pool};
+use std::sync::Arc;
+
+const SALT: u64 = 0x62;
+/// Staged blocks are written when they are this many bytes.
+const STAGED_MAX: usize = 1 << 20;
+
+/// Where a block is, and its sum. Number 0 is a hole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct BlockAt {
+    pub(super) number: u64,
+    pub(super) sum: u64,
+}
+
+/// Reads values.
+pub(super) struct Values {
+    pub(super) pool: Arc<Pool>,
+    pub(super) blocks: Blocks,
+    pub(super) geometry: Geometry,
+}
+
+/// Blocks to be written: those with neighbouring numbers together.
+#[derive(Default)]
+pub(super) struct Staged {
+    bytes: Vec<u8>,
+    /// First block, and where its bytes begin.
+    runs: Vec<(u64, usize)>,
+    /// One past the last block.
+    end: u64,
+    /// The last write.
+    pub(super) mark: Mark,
+}
+
+/// A value on its way to the data file.
+#[derive(Debug, Default)]
+pub(super) struct NewBody {
+    pub(super) form: u8,
+    /// Of form 1.
+    pub(super) block: BlockAt,
+}
+
+impl Values {
+    fn block_bytes(&self) -> usize {
+        self.geometry.block_bytes as usize
+    }
+
+    fn sum(&self, number: u64, bytes: &[u8]) -> u64 {
+        let secret = self.pool.secret();
+        secret.sum_words([secret.sum(bytes), number, SALT])
+    }
+
+    /// An error about a block: its place in the data file.
+    fn damaged(&self, number: u64, what: &str) -> Error {
+        Error::Corrupt {
+            path: self.blocks.path().into(),
+            offset: number.saturating_mul(u64::from(self.geometry.block_bytes)),
+            what: what.into(),
+            remedy: "Only this object is concerned; put it again, or restore it from a copy",
+        }
+    }
+
+    /// An error about a cell: a place in the pool that only a salvage would know.
+    #[cold]
+    fn damaged_cell(&self, slot: &Slot) -> Error {
+        corrupt(
+            0,
+            format!("the cell {} of an object does not verify", slot.body),
+        )
+    }
+
+    /// The sum of the cell of a body.
+    #[inline]
+    pub(super) fn cell_sum(&self, cell: &[u8]) -> u64 {
+        match cell.is_empty() {
+            true => 0,
+            false => self.pool.secret().sum(cell),
+        }
+    }
+
+    /// Blocks of a value of this length and form, its maps included.
+    pub(super) fn count(&self, form: u8, length: u64) -> u64 {
+        if form == 0 {
+            return 0;
+        }
+        let blocks = length.div_ceil(u64::from(self.geometry.block_bytes));
+        let mut level = blocks;
+        let maps = (2..form).map(|_| {
+            level = level.div_ceil(self.geometry.fan());
+            level
+        });
+        blocks + maps.sum::<u64>()
+    }
+
+    /// Stages a value in these blocks, data first. Appends the root of its map to `root`.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    pub(super) fn stage(
+        &self,
+        staged: &mut Staged,
+        value: &[u8],
+        mut numbers: impl Iterator<Item = u64>,
+        root: &mut Vec<u8>,
+    ) -> Result<NewBody, Error> {
+        let form = self.geometry.form(value.len() as u64);
+        let mut next = || match numbers.next() {
+            Some(number) => number,
+            None => unreachable!("a value has more blocks than were taken"),
+        };
+        let mut level = Vec::new();
+        for bytes in value.chunks(self.block_bytes()) {
+            level.push(self.stage_block(staged, next(), bytes)?);
+        }
+        if form == 1 {
+            let block = level.first().copied().unwrap_or_default();
+            return Ok(NewBody { form, block });
+        }
+        let put = |references: &[BlockAt], into: &mut Vec<u8>| {
+            for reference in references {
+                into.extend_from_slice(&reference.number.to_le_bytes());
+                into.extend_from_slice(&reference.sum.to_le_bytes());
+            }
+        };
+        let mut map = Vec::new();
+        for _ in 2..form {
+            let mut above = Vec::new();
+            for references in level.chunks(self.geometry.fan() as usize) {
+                map.clear();
+                put(references, &mut map);
+                above.push(self.stage_block(staged, next(), &map)?);
+            }
+            level = above;
+        }
+        put(&level, root);
+        let block = BlockAt::default();
+        Ok(NewBody { form, block })
+    }
+
+    /// Stages one block; a short one is padded with zeros.
+    fn stage_block(
+        &self,
+        staged: &mut Staged,
+        number: u64,
+        bytes: &[u8],
+    ) -> Result<BlockAt, Error> {
+        if staged.bytes.len() >= STAGED_MAX {
+            self.write(staged)?;
+        }
+        if staged.runs.is_empty() || staged.end != number {
+            staged.runs.push((number, staged.bytes.len()));
+        }
+        let from = staged.bytes.len();
+        staged.bytes.extend_from_slice(bytes);
+        staged.bytes.resize(from + self.block_bytes(), 0);
+        staged.end = number + 1;
+        Ok(BlockAt {
+            number,
+            sum: self.sum(number, &staged.bytes[from..]),
+        })
+    }
+
+    /// Writes what is staged. It is durable after a sync with its mark.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the medium failed.
+    pub(super) fn write(&self, staged: &mut Staged) -> Result<(), Error> {
+        let mut end = staged.bytes.len();
+        for &(first, from) in staged.runs.iter().rev() {
+            let mark = self.blocks.write(first, &staged.bytes[from..end])?;
+            staged.mark = staged.mark.max(mark);
+            end = from;
+        }
+        staged.forget();
+        Ok(())
+    }
+
+    /// Appends a value. `cell`: what its cell holds, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with the place in the data file; [`Error::Pool`].
+    pub(super) fn read(&self, slot: &Slot, cell: &[u8], into: &mut Vec<u8>) -> Result<(), Error> {
+        let before = into.len();
+        let length = slot.length as usize;
+        if !cell.is_empty() && self.cell_sum(cell) != slot.sum {
+            return Err(self.damaged_cell(slot));
+        }
+        match slot.form {
+            0 => {
+                into.extend_from_slice(cell);
+                return Ok(());
+            }
+            1 => {
+                let block = BlockAt {
+                    number: slot.body,
+                    sum: slot.sum,
+                };
+                self.read_run(&[block], into)?;
+            }
+            _ => {
+                let mut run: Vec<BlockAt> = Vec::new();
+                self.leaves(slot, cell, &mut |block| {
+                    let continues = run
+                        .last()
+                        .is_none_or(|last| last.number + 1 == block.number && last.number != 0);
+                    if !continues || run.len() * self.block_bytes() >= STAGED_MAX {
+                        self.read_run(&run, into)?;
+                        run.clear();
+                    }
+                    run.push(block);
+                    Ok(())
+                })?;
+                self.read_run(&run, into)?;
+            }
+        }
+        if into.len() < before + length {
+            into.truncate(before);
+            return Err(self.damaged(slot.body, "a map has fewer blocks than its value"));
+        }
+        into.truncate(before + length);
+        Ok(())
+    }
+
+    /// Reads neighbouring blocks at once, and verifies each.
+    fn read_run(&self, run: &[BlockAt], into: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(first) = run.first() else {
+            return Ok(());
+        };
+        let from = into.len();
+        into.resize(from + run.len() * self.block_bytes(), 0);
+        if first.number == 0 {
+            return Ok(());
+        }
+        let checked = self.check(first.number, run.len() as u64).and_then(|()| {
+            self.blocks.read(first.number, &mut into[from..])?;
+            let blocks = into[from..].chunks(self.block_bytes());
+            for (block, bytes) in run.iter().zip(blocks) {
+                if self.sum(block.number, bytes) != block.sum {
+                    return Err(self.damaged(block.number, "a block of a value does not verify"));
+                }
+            }
+            Ok(())
+        });
+        if checked.is_err() {
+            into.truncate(from);
+        }
+        checked
+    }
+
+    fn check(&self, first: u64, count: u64) -> Result<(), Error> {
+        let end = first.checked_add(count);
+        match first >= self.blocks.first() && end.is_some_and(|end| end <= self.blocks.end()) {
+            true => Ok(()),
+            false => Err(self.damaged(first, "a value names a block outside the data file")),
+        }
+    }
+
+    /// Calls `each` with the blocks of a value, in order; not with those of its maps.
+    fn leaves(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        each: &mut dyn FnMut(BlockAt) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.walk(slot, cell, &mut |block, is_map| match is_map {
+            true => Ok(()),
+            false => each(block),
+        })
+    }
+
+    /// Calls `each` with every block of a value, and whether it is a map. Those below a map follow it.
+    ///
+    /// # Errors
+    /// As [`Values::read`]; those of `each`.
+    pub(super) fn walk(
+        &self,
+        slot: &Slot,
+        cell: &[u8],
+        each: &mut dyn FnMut(BlockAt, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match slot.form {
+            0 => Ok(()),
+            1 => each(
+                BlockAt {
+                    number: slot.body,
+                    sum: slot.sum,
+                },
+                false,
+            ),
+            form => {
+                let mut left = slot.length.div_ceil(u64::from(self.geometry.block_bytes));
+                self.walk_map(form - 2, cell, &mut left, each)
+            }
+        }
+    }
+
+    fn walk_map(
+        &self,
+        levels: u8,
+        map: &[u8],
+        left: &mut u64,
+        each: &mut dyn FnMut(BlockAt, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for bytes in map.as_chunks::<REFERENCE>().0 {
+            if *left == 0 {
+                break;
+            }
+            let [number, sum] = [0, 8].map(|at| word_at(bytes, at));
+            let block = BlockAt { number, sum };
+            each(block, levels > 0)?;
+            if levels == 0 {
+                *left -= 1;
+                continue;
+            }
+            let mut below = Vec::new();
+            self.read_run(&[block], &mut below)?;
+            self.walk_map(levels - 1, &below, left, each)?;
+        }
+        Ok(())
+    }
+}
+
+impl Staged {
+    /// Where the next block will be staged.
+    pub(super) fn point(&self) -> (usize, usize, u64) {
+        (self.bytes.len(), self.runs.len(), self.end)
+    }
+
+    /// Drops what was staged since. What was written meanwhile is in blocks that nothing will name.
+    pub(super) fn roll_back(&mut self, (bytes, runs, end): (usize, usize, u64)) {
+        match bytes <= self.bytes.len() && runs <= self.runs.len() {
+            true => {
+                self.bytes.truncate(bytes);
+                self.runs.truncate(runs);
+                self.end = end;
+            }
+            // All of it was written, and only later blocks wait.
+            false => self.forget(),
+        }
+    }
+
+    /// Drops what was not written.
+    pub(super) fn forget(&mut self) {
+        self.runs.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * STAGED_MAX);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,278 @@
+//! The engine's background thread: checkpoints, expired keys, and the sweep after everything was removed.
+//! Correctness does not need it: a session that finds no room does the same work.
+
+use super::Dstore;
+use super::layout::grains;
+use super::room::Freed;
+use super::session::DstoreSession;
+use crate::concurrency::retired::Retired;
+use crate::concurrency::seam::few;
+use crate::concurrency::stripes::Backoff;
+use crate::crl::Step;
+use crate::engine::Recovered;
+use crate::engine::backend::Backend;
+use crate::engine::counters::bump;
+use crate::engine::damage::Damage;
+use crate::engine::session::remove_expired;
+use crate::error::Error;
+use crate::stats::{Inspection, KindCount};
+use everdram_pm::lock::lock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Time between two rounds without a request.
+const PERIOD: Duration = Duration::from_millis(20);
+/// Keys that one step of the sweep of expired keys visits.
+const EXPIRED: usize = 256;
+/// Slots that one step of the sweep after a clear visits.
+const CLEARED: u64 = 4096;
+/// How often a checkpoint that must finish waits for others: some milliseconds in all.
+const WAITS_MAX: usize = 400;
+
+impl Dstore {
+    /// Checkpoints everything in the logs. Waits only a while for sessions that append.
+    ///
+    /// # Errors
+    /// As [`crate::dipper::Dipper::step`].
+    pub(super) fn checkpoint_all(&self) -> Result<(), Error> {
+        let (mut backoff, mut waits) = (Backoff::new(), 0);
+        // A checkpoint under way may end before what was logged since it began.
+        let until = self.dipper.logs.epoch();
+        while !self.dipper.logs.are_empty() && self.dipper.logs.reclaimed() < until {
+            match self.checkpoint_step(true)? {
+                Step::Worked | Step::Reclaimed(_) => {}
+                Step::Waiting if waits < WAITS_MAX => {
+                    waits += 1;
+                    backoff.wait();
+                }
+                Step::Waiting | Step::Idle => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// After a clear all slots are to be looked at.
+    pub(super) fn sweep_from_the_start(&self) {
+        *lock(&self.swept) = 1;
+        self.sweeps.store(true, Ordering::Release);
+    }
+
+    /// Frees what objects have that a clear removed, of the next slots. `false`: there is nothing to do.
+    pub(super) fn sweep_cleared(&self, retired: &mut Retired<(u64, Freed)>) -> bool {
+        if !self.sweeps.load(Ordering::Acquire) {
+            return false;
+        }
+        // The record of the clear is fenced, so this position covers it.
+        let position = self.pool.fenced().0;
+        let mut next = lock(&self.swept);
+        let end = self
+            .memory
+            .slots()
+            .min(next.saturating_add(few!(CLEARED as usize) as u64));
+        let mut cell = Vec::new();
+        for number in *next..end {
+            let (slot, _) = self.memory.slot(number);
+            if slot.lsn == 0 || slot.is_dead || slot.lsn > self.floor() {
+                continue;
+            }
+            self.cell_of(&slot, &mut cell);
+            // A map that cannot be read hides blocks until the next start.
+            let _ = self.values.walk(&slot, &cell, &mut |block, _| {
+                let (first, count) = (block.number, 1);
+                retired.push((position, Freed::Blocks { first, count }));
+                Ok(())
+            });
+            self.memory
+                .publish(number, &slot.buried(slot.lsn), None, None);
+            if !cell.is_empty() {
+                let freed = Freed::Cell {
+                    first: slot.body,
+                    grains: grains(cell.len()),
+                };
+                retired.push((position, freed));
+            }
+            let key = Freed::Cell {
+                first: slot.key_cell,
+                grains: grains(slot.key_bytes as usize),
+            };
+            retired.push((position, key));
+            retired.push((position, Freed::Slot(number)));
+        }
+        *next = end;
+        if end >= self.memory.slots() {
+            *next = u64::MAX;
+            self.sweeps.store(false, Ordering::Release);
+        }
+        true
+    }
+
+    /// Frees everything that can be, for a session that found no room. Returns whether another try is
+    /// worthwhile.
+    pub(super) fn make_room(
+        &self,
+        session: &mut DstoreSession,
+        attempt: u32,
+    ) -> Result<bool, Error> {
+        if attempt >= 2 {
+            return Ok(false);
+        }
+        while self.sweep_cleared(&mut session.retired) {}
+        if attempt == 1 {
+            self.checkpoint_all()?;
+        }
+        session.hand_over_retired();
+        self.free_retired(true);
+        // Blocks are free only when the records that freed them survive.
+        self.pool.sync()?;
+        self.room.free_survived(&self.pool);
+        Ok(true)
+    }
+
+    /// Frees what no reader can be looking at any more: as far as that is cheap to find out, or `now`.
+    pub(super) fn free_retired(&self, now: bool) {
+        let free = |(position, freed)| self.room.free(&self.pool, position, freed);
+        let mut retired = lock(&self.retired);
+        match now {
+            true => retired.take_now(&self.epochs, free),
+            false => retired.take(&self.epochs, free),
+        }
+    }
+
+    /// Checkpoints, sweeps and frees all that can be.
+    pub(super) fn reclaim_all(&self) -> Result<(), Error> {
+        self.checkpoint_all()?;
+        while self.sweep_cleared(&mut lock(&self.retired)) {}
+        self.free_retired(true);
+        self.pool.sync()?;
+        self.room.free_survived(&self.pool);
+        Ok(())
+    }
+
+    /// Removes expired keys among the next few.
+    fn sweep_expired(&self, session: &mut DstoreSession, cursor: &mut u64) -> Result<usize, Error> {
+        let mut expired = Vec::new();
+        *cursor = session.expired_keys(*cursor, EXPIRED, &mut expired);
+        let (mut removed, mut failed) = (0, Ok(()));
+        for key in &expired {
+            // A key that cannot be removed does not stop the others.
+            match remove_expired(session, key) {
+                Ok(true) => {
+                    bump(&session.counters().expired, 1);
+                    removed += 1;
+                }
+                Ok(false) => {}
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        session.commit_pending()?;
+        failed.map(|()| removed)
+    }
+
+    /// One round of background work. `false`: there was nothing to do.
+    fn tend_some(self: &Arc<Self>, cursor: &mut u64, force: bool) -> Result<bool, Error> {
+        if self.healthy().is_err() {
+            return Ok(false);
+        }
+        let step = self.checkpoint_step(force)?;
+        let mut worked = matches!(step, Step::Worked | Step::Reclaimed(_));
+        worked |= self.sweep_cleared(&mut lock(&self.retired));
+        if self.expiries.load(Ordering::Relaxed) && !worked {
+            let mut session = DstoreSession::new(Arc::clone(self))?;
+            worked |= self.sweep_expired(&mut session, cursor)? > EXPIRED / 4;
+        }
+        self.free_retired(false);
+        self.room.free_survived(&self.pool);
+        Ok(worked)
+    }
+}
+
+impl Recovered for Dstore {
+    fn start(self: Arc<Self>) {
+        let mut cursor = 0;
+        let weak = Arc::downgrade(&self);
+        self.background
+            .start(weak, "everdram-dstore", &self.halted, move |dstore, _| {
+                // An error here (full pool, failed medium, damage) meets the next caller again.
+                match dstore.tend_some(&mut cursor, false) {
+                    Ok(true) => Duration::ZERO,
+                    Ok(false) | Err(_) => PERIOD,
+                }
+            });
+    }
+
+    fn damage(&self) -> Option<&Arc<Damage>> {
+        self.damage.as_ref()
+    }
+
+    fn describe(&self, inspection: &mut Inspection) {
+        let geometry = &self.geometry;
+        let mut field = |name: &str, value: String| inspection.fields.push((name.into(), value));
+        let blocks = &self.values.blocks;
+        field("data file", blocks.path().display().to_string());
+        field("block", format!("{} bytes", geometry.block_bytes));
+        field(
+            "inline values",
+            format!("up to {} bytes", geometry.inline_bytes),
+        );
+        field("page of metadata", format!("{} bytes", geometry.page_bytes));
+        field(
+            "logs",
+            format!("{} of {} bytes", geometry.logs, geometry.log_bytes),
+        );
+        field(
+            "records in the logs",
+            self.recovery.lock().records.to_string(),
+        );
+        let block = u64::from(geometry.block_bytes);
+        let (taken, free) = (self.room.blocks.taken(), self.room.blocks.free());
+        for (kind, blocks) in [("values", taken), ("free", free)] {
+            inspection.kinds.push(KindCount {
+                kind,
+                blocks,
+                filled_bytes: if kind == "values" { blocks * block } else { 0 },
+                garbage_bytes: 0,
+            });
+        }
+        inspection.space_map = self.room.blocks.map();
+    }
+
+    #[cfg(feature = "lab")]
+    fn tend(self: Arc<Self>, cursor: &mut u64) -> Result<(), Error> {
+        while self.tend_some(cursor, true)? {}
+        Ok(())
+    }
+
+    #[cfg(feature = "lab")]
+    fn jobs(self: Arc<Self>) -> Vec<crate::engine::jobs::Job> {
+        let (tended, forced) = (Arc::clone(&self), self);
+        let (mut cursor, mut second) = (0, 0);
+        vec![
+            crate::engine::jobs::Job::new("tend", move || tended.tend_some(&mut cursor, false)),
+            crate::engine::jobs::Job::new("checkpoint", move || {
+                forced.tend_some(&mut second, true)
+            }),
+        ]
+    }
+
+    #[cfg(feature = "lab")]
+    fn see_clock(&self) {
+        self.now_ms();
+    }
+
+    #[cfg(feature = "lab")]
+    fn space(&self) -> crate::engine::jobs::Space {
+        let parcels: u64 = lock(&self.parcels)
+            .iter()
+            .flat_map(|(_, runs)| runs)
+            .map(|(_, count)| u64::from(*count))
+            .sum();
+        crate::engine::jobs::Space {
+            block_bytes: u64::from(self.geometry.block_bytes),
+            blocks: self.room.blocks.taken() + self.room.blocks.free(),
+            blocks_to_write: 4 * 256,
+            is_scattered: true,
+            blocks_left: self.values.blocks.first() + parcels + 8,
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! The write path of a session: from a change to blocks and an operation, and from the fence to the slot.
+
+use super::blocks::BlockAt;
+use super::layout::{Opcode, Operation, Slot, grains};
+use super::room::{Freed, Grow};
+use super::session::{At, DstoreSession, PENDING_MAX, Pending};
+use crate::crl::{ENTRY_HEAD, Group};
+use crate::engine::backend::{Backend, Change, Seen, Taken};
+use crate::engine::counters::{bump, bump_signed};
+use crate::engine::halt::PANICKED;
+use crate::error::Error;
+use crate::index::{KeyHash, Location};
+use everdram_pm::Ordered;
+use everdram_pm::lock::lock;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+
+/// Bytes of staged blocks after which a session commits by itself.
+const STAGED_COMMIT: usize = 4 << 20;
+
+/// The new state of an object, and what was taken for it.
+struct New {
+    number: u64,
+    slot: Slot,
+    /// The key, if the object is new.
+    has_key: bool,
+}
+
+impl DstoreSession {
+    /// Submits a write of a key whose stripe the caller holds. On an error it gives the stripe back.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        change: Change<'_>,
+    ) -> Result<(), Error> {
+        match self.prepare(taken, key, seen, change) {
+            Ok(pending) => {
+                self.pending.push(pending);
+                let is_enough = self.pending.len() >= PENDING_MAX;
+                match is_enough || self.staged.len() >= STAGED_COMMIT {
+                    true => self.commit_all(),
+                    false => Ok(()),
+                }
+            }
+            Err(error) => {
+                self.give_back(taken.stripe);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes room for a change, stages its blocks, and writes its operation. Nothing is persistent or visible
+    /// yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`]; nothing is taken then.
+    pub(super) fn prepare(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        change: Change<'_>,
+    ) -> Result<Pending, Error> {
+        debug_assert!(self.holds(taken.stripe), "a write without its key's stripe");
+        let (begin, freed, runs) = (self.operations.len(), self.freed.len(), self.runs.len());
+        let point = self.staged.point();
+        let old = (seen.at.number != 0).then_some(seen.at.slot);
+        let made = match change {
+            Change::Remove => self.bury(taken, &seen.at),
+            Change::Put { .. } | Change::Edit { .. } => self.place(taken, key, seen, change),
+        };
+        let New {
+            number,
+            slot,
+            has_key,
+        } = made.inspect_err(|_| self.staged.roll_back(point))?;
+        if let Some(old) = &old {
+            self.note_freed(number, old, &slot);
+        }
+        let cell = std::mem::take(&mut self.cell);
+        let operation = Operation {
+            opcode: Opcode::Write,
+            number,
+            slot,
+            key: has_key.then_some(key),
+            cell: (!cell.is_empty()).then_some(&cell),
+        };
+        operation.write(&mut self.operations);
+        self.cell = cell;
+        let operation = begin..self.operations.len();
+        let mut pending = Pending {
+            stripe: taken.stripe,
+            number,
+            slot,
+            old,
+            is_new: !seen.is_live && !slot.is_dead,
+            logged: operation.clone(),
+            operation,
+            parcel: self.runs.len()..self.runs.len(),
+            freed: freed..self.freed.len(),
+        };
+        if ENTRY_HEAD + pending.operation.len() > self.engine.dipper.logs.entry_most() {
+            match self.wrap(pending.operation.clone()) {
+                Ok((logged, parcel)) => (pending.logged, pending.parcel) = (logged, parcel),
+                Err(error) => {
+                    self.staged.roll_back(point);
+                    self.undo(&pending);
+                    self.drop_runs(runs);
+                    self.freed.truncate(freed);
+                    self.operations.truncate(begin);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// The state of a removed object.
+    fn bury(&mut self, taken: Taken, at: &At) -> Result<New, Error> {
+        assert!(at.number != 0, "a key is removed that has no object");
+        self.cell.clear();
+        Ok(New {
+            number: at.number,
+            slot: at
+                .slot
+                .buried(self.engine.stripes.next_version(taken.stripe)),
+            has_key: false,
+        })
+    }
+
+    /// Writes operations that are too long for an entry to blocks, and an operation that names them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Pool`], [`Error::ValueLength`]; no block is taken then.
+    pub(super) fn wrap(
+        &mut self,
+        operations: Range<usize>,
+    ) -> Result<(Range<usize>, Range<usize>), Error> {
+        let (geometry, runs) = (self.engine.geometry, self.runs.len());
+        let bytes = self.operations[operations].to_vec();
+        crate::engine::check_value(&bytes)?;
+        let form = geometry.form(bytes.len() as u64).max(1);
+        let DstoreSession {
+            engine,
+            claims,
+            staged,
+            runs: taken,
+            ..
+        } = self;
+        let (values, count) = (
+            &engine.values,
+            engine.values.count(form, bytes.len() as u64),
+        );
+        engine
+            .room
+            .take_blocks(claims, &values.blocks, count, taken)?;
+        let numbers = taken[runs..]
+            .iter()
+            .flat_map(|&(first, count)| first..first + u64::from(count));
+        let mut cell = Vec::new();
+        let new = values.stage(staged, &bytes, numbers, &mut cell)?;
+        let slot = Slot {
+            lsn: 1,
+            form: new.form,
+            length: bytes.len() as u64,
+            // A parcel has no key, and its root lies in the entry alone.
+            key_cell: 1,
+            key_bytes: 1,
+            body: new.block.number.max(1),
+            sum: match cell.is_empty() {
+                true => new.block.sum,
+                false => values.cell_sum(&cell),
+            },
+            ..Slot::default()
+        };
+        let begin = self.operations.len();
+        let parcel = Operation {
+            opcode: Opcode::Parcel,
+            number: 0,
+            slot,
+            key: None,
+            cell: (!cell.is_empty()).then_some(&cell),
+        };
+        parcel.write(&mut self.operations);
+        Ok((begin..self.operations.len(), runs..self.runs.len()))
+    }
+
+    /// Takes slot, cells and blocks for a value, and stages the blocks. Leaves what the cell of the body will
+    /// hold in `self.cell`.
+    fn place(
+        &mut self,
+        taken: Taken,
+        key: &[u8],
+        seen: &Seen<At>,
+        change: Change<'_>,
+    ) -> Result<New, Error> {
+        let runs = self.runs.len();
+        let value = change.value();
+        let length = value.len() as u64;
+        let geometry = self.engine.geometry;
+        let form = geometry.form(length);
+        let mut slot = Slot {
+            hash: taken.hash,
+            form,
+            length,
+            expires_at_ms: change.expires_at_ms(),
+            key_bytes: key.len() as u32,
+            ..Slot::default()
+        };
+        let (is_object_new, old) = (seen.at.number == 0, seen.at.slot);
+        let mut number = seen.at.number;
+        let mut took: Vec<Freed> = Vec::new();
+        let result = (|| -> Result<(), Error> {
+            let DstoreSession {
+                engine,
+                claims,
+                runs,
+                ..
+            } = &mut *self;
+            let grow = Grow {
+                dipper: &engine.dipper,
+                machine: &engine.machine,
+                memory: &engine.memory,
+            };
+            if is_object_new {
+                number = engine.room.take_slot(claims, &grow)?;
+                took.push(Freed::Slot(number));
+                slot.key_cell = engine.room.take_cell(claims, &grow, key.len())?;
+                took.push(Freed::Cell {
+                    first: slot.key_cell,
+                    grains: grains(key.len()),
+                });
+            } else {
+                slot.key_cell = old.key_cell;
+            }
+            let bytes = geometry.cell_bytes(form, length);
+            if bytes > 0 {
+                let before = match is_object_new {
+                    true => 0,
+                    false => grains(geometry.cell_bytes(old.form, old.length)),
+                };
+                // A cell of the same size is changed in place: the operation has all of it.
+                slot.body = match before == grains(bytes) {
+                    true => old.body,
+                    false => {
+                        let first = engine.room.take_cell(claims, &grow, bytes)?;
+                        took.push(Freed::Cell {
+                            first,
+                            grains: grains(bytes),
+                        });
+                        first
+                    }
+                };
+            }
+            let blocks = engine.values.count(form, length);
+            if blocks > 0 {
+                engine
+                    .room
+                    .take_blocks(claims, &engine.values.blocks, blocks, runs)?;
+            }
+            Ok(())
+        })();
+        let result = result.and_then(|()| self.fill(&mut slot, value, runs));
+        if let Err(error) = result {
+            took.into_iter()
+                .for_each(|one| self.engine.room.give_back(one));
+            self.drop_runs(runs);
+            return Err(error);
+        }
+        // A slot that was used before has a greater LSN than its new object's stripe may know of.
+        let stripes = &self.engine.stripes;
+        if is_object_new {
+            let (before, _) = self.engine.memory.slot(number);
+            if before.lsn > stripes.version(taken.stripe) {
+                stripes.raise(taken.stripe, before.lsn);
+            }
+        }
+        slot.lsn = stripes.next_version(taken.stripe);
+        Ok(New {
+            number,
+            slot,
+            has_key: is_object_new,
+        })
+    }
+
+    /// Stages a value in the runs from `from` on.
+    fn fill(&mut self, slot: &mut Slot, value: &[u8], from: usize) -> Result<(), Error> {
+        let DstoreSession {
+            engine,
+            staged,
+            runs,
+            cell,
+            ..
+        } = self;
+        cell.clear();
+        if slot.form == 0 {
+            cell.extend_from_slice(value);
+            slot.sum = engine.values.cell_sum(cell);
+            return Ok(());
+        }
+        let numbers = runs[from..]
+            .iter()
+            .flat_map(|&(first, count)| first..first + u64::from(count));
+        let new = engine.values.stage(staged, value, numbers, cell)?;
+        assert!(new.form == slot.form, "a value is staged in another form");
+        if slot.form == 1 {
+            let BlockAt { number, sum } = new.block;
+            (slot.body, slot.sum) = (number, sum);
+        } else {
+            slot.sum = engine.values.cell_sum(cell);
+        }
+        Ok(())
+    }
+
+    /// Notes what an object's old state has and its new one has not.
+    fn note_freed(&mut self, number: u64, old: &Slot, new: &Slot) {
+        let engine = &self.engine;
+        let freed = &mut self.freed;
+        // Runs of another write are another write's.
+        let begin = freed.len();
+        let cell_bytes = engine.geometry.cell_bytes(old.form, old.length);
+        if cell_bytes > 0 && (new.is_dead || new.body != old.body || new.form == 1) {
+            freed.push(Freed::Cell {
+                first: old.body,
+                grains: grains(cell_bytes),
+            });
+        }
+        if old.form > 0 {
+            let mut cell = Vec::new();
+            engine.cell_of(old, &mut cell);
+            let walked = engine.values.walk(old, &cell, &mut |block, _| {
+                if block.number == 0 {
+                    return Ok(());
+                }
+                match freed[begin..].last_mut() {
+                    Some(Freed::Blocks { first, count })
+                        if *first + u64::from(*count) == block.number && *count < u32::MAX =>
+                    {
+                        *count += 1;
+                    }
+                    _ => freed.push(Freed::Blocks {
+                        first: block.number,
+                        count: 1,
+                    }),
+                }
+                Ok(())
+            });
+            // A map that cannot be read hides blocks: they are free again after the next start.
+            let _hidden_until_restart = walked;
+        }
+        if new.is_dead {
+            freed.push(Freed::Cell {
+                first: old.key_cell,
+                grains: grains(old.key_bytes as usize),
+            });
+            freed.push(Freed::Slot(number));
+        }
+    }
+
+    /// Gives back the blocks of runs that no record names.
+    pub(super) fn drop_runs(&mut self, from: usize) {
+        for (first, count) in self.runs.drain(from..) {
+            self.engine.room.give_back(Freed::Blocks { first, count });
+        }
+    }
+
+    /// Gives back what was taken for prepared writes that will not happen.
+    pub(super) fn abandon(&mut self, prepared: &[Pending]) {
+        self.staged.forget();
+        prepared.iter().for_each(|one| self.undo(one));
+        self.drop_runs(0);
+        self.freed.clear();
+        self.operations.clear();
+    }
+
+    /// Gives back slot and cells of a prepared write.
+    fn undo(&mut self, one: &Pending) {
+        let (room, slot) = (&self.engine.room, &one.slot);
+        if one.old.is_none() {
+            room.give_back(Freed::Cell {
+                first: slot.key_cell,
+                grains: grains(slot.key_bytes as usize),
+            });
+            room.give_back(Freed::Slot(one.number));
+        }
+        let bytes = match slot.is_dead {
+            true => 0,
+            false => self.engine.geometry.cell_bytes(slot.form, slot.length),
+        };
+        let is_own = one
+            .old
+            .is_none_or(|old| old.body != slot.body || old.form == 1);
+        if bytes > 0 && is_own {
+            room.give_back(Freed::Cell {
+                first: slot.body,
+                grains: grains(bytes),
+            });
+        }
+    }
+
+    /// Commits everything submitted; releases the stripes.
+    pub(super) fn commit_all(&mut self) -> Result<(), Error> {
+        assert!(!self.pending.is_empty(), "a commit of nothing");
+        let mut pending = std::mem::take(&mut self.pending);
+        if let Err(error) = self.engine.healthy() {
+            // Nobody has seen these writes, and the pool gets no more.
+            pending
+                .iter()
+                .for_each(|one| self.engine.stripes.unlock(one.stripe));
+            self.abandon(&pending);
+            return Err(error);
+        }
+        let commit = AssertUnwindSafe(|| self.commit_these(&pending));
+        let result = catch_unwind(commit);
+        if result.is_err() {
+            // Before other sessions get the stripes.
+            self.engine.halted.set(PANICKED);
+        }
+        let result = result.map(|done| done.map_err(|error| self.engine.halt(error)));
+        let ordered = self.ordered();
+        for one in &pending {
+            self.engine.stripes.release(one.stripe, &ordered);
+        }
+        pending.clear();
+        self.pending = pending;
+        self.end_commit();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Forgets the buffers of a commit, and frees what is due.
+    pub(super) fn end_commit(&mut self) {
+        self.operations.clear();
+        self.operations
+            .shrink_to(crate::engine::session::SCRATCH_KEEP);
+        self.runs.clear();
+        self.freed.clear();
+        self.staged.forget();
+        if self.retired.is_full() {
+            self.hand_over_retired();
+        }
+        self.engine.room.free_survived(&self.engine.pool);
+    }
+
+    fn commit_these(&mut self, pending: &[Pending]) -> Result<(), Error> {
+        self.sync_data()?;
+        let mut group: Option<Group> = None;
+        for one in pending {
+            self.entry.clear();
+            self.entry.resize(ENTRY_HEAD, 0);
+            let logged = &self.operations[one.logged.clone()];
+            self.entry.extend_from_slice(logged);
+            self.append(&mut group, 1, one.parcel.clone())?;
+        }
+        self.fence(group);
+        let ordered = self.ordered();
+        for one in pending {
+            self.publish(one, &ordered)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is staged, and makes it durable before a record names it (D10). On files the redo log does
+    /// the latter.
+    pub(super) fn sync_data(&mut self) -> Result<(), Error> {
+        if self.staged.is_empty() && self.staged.mark == everdram_pm::Mark::default() {
+            return Ok(());
+        }
+        let values = &self.engine.values;
+        values.write(&mut self.staged)?;
+        if self.engine.durable_at_fence {
+            values.blocks.sync(self.staged.mark)?;
+        }
+        self.staged.mark = everdram_pm::Mark::default();
+        Ok(())
+    }
+
+    /// Appends the entry under construction to a log with room. `parcel`: the runs that it names.
+    pub(super) fn append(
+        &mut self,
+        group: &mut Option<Group>,
+        operations: u32,
+        parcel: Range<usize>,
+    ) -> Result<(), Error> {
+        let held = match group.take() {
+            Some(held) if self.engine.dipper.logs.fits(&held) => held,
+            full => {
+                self.fence(full);
+                self.take_log()?
+            }
+        };
+        let held = group.insert(held);
+        let logs = &self.engine.dipper.logs;
+        let (entry, flushed) = logs.append(&mut self.lane, held, &mut self.entry, operations);
+        self.unfenced.add(flushed);
+        if !parcel.is_empty() {
+            let runs = self.runs[parcel].to_vec();
+            lock(&self.engine.parcels).push((entry, runs));
+        }
+        Ok(())
+    }
+
+    /// Fences what was appended, and gives the log back.
+    pub(super) fn fence(&mut self, group: Option<Group>) {
+        let _ordered = self.unfenced.fence(&mut self.lane);
+        if let Some(group) = group {
+            self.wanted = self.engine.dipper.logs.end(group);
+        }
+    }
+
+    /// Shows a fenced write; the session still holds its stripe.
+    pub(super) fn publish(&mut self, one: &Pending, ordered: &Ordered) -> Result<(), Error> {
+        debug_assert!(
+            self.holds(one.stripe),
+            "a session publishes a write without holding its stripe"
+        );
+        assert!(
+            one.old.is_none_or(|old| old.lsn < one.slot.lsn),
+            "the LSN of an object decreases"
+        );
+        let engine = &self.engine;
+        if !engine.durable_at_fence {
+            engine.stripes.set_stamp(one.stripe, ordered);
+        }
+        let bytes = &self.operations[one.operation.clone()];
+        let Some((operation, _)) = Operation::parse(&engine.geometry, bytes) else {
+            unreachable!("an operation of this session does not parse");
+        };
+        let cell = operation.cell.map(|cell| (one.slot.body, cell));
+        engine
+            .memory
+            .publish(one.number, &one.slot, operation.key, cell);
+        let Some(location) = Location::new(one.number) else {
+            unreachable!("number 0 is no slot");
+        };
+        let hash = KeyHash(one.slot.hash);
+        if let Some(key) = operation.key {
+            let mut rehash = |locations: &[Location], hashes: &mut Vec<KeyHash>| {
+                let hash = |location: &Location| KeyHash(engine.memory.hash(location.get()));
+                hashes.extend(locations.iter().map(hash));
+                Ok(())
+            };
+            engine
+                .index
+                .insert(hash, location, &mut rehash, ordered)
+                .map_err(|error| Error::NoSpace(format!("the index in DRAM: {error}")))?;
+            lock(&engine.order).insert(&engine.memory, key, one.number);
+        }
+        if one.slot.is_dead {
+            let was_there = engine.index.remove(hash, location, ordered);
+            assert!(
+                was_there,
+                "an object is removed that the index does not have"
+            );
+            let mut key = Vec::new();
+            engine.memory.key_of(one.number, &mut key);
+            lock(&engine.order).remove(&engine.memory, &key, one.number);
+        }
+        self.count(one);
+        let position = ordered.lsn().0;
+        for freed in &self.freed[one.freed.clone()] {
+            self.retired.push((position, *freed));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, one: &Pending) {
+        self.core.made = one.is_new;
+        let (engine, counters) = (&self.engine, &self.engine.counters[usize::from(self.id)]);
+        match (one.old.is_none(), one.slot.is_dead) {
+            (true, _) => bump_signed(&counters.keys, 1),
+            (false, true) => bump_signed(&counters.keys, -1),
+            (false, false) => {}
+        }
+        match one.slot.is_dead {
+            true => bump(&counters.deletes, 1),
+            false => bump(&counters.puts, 1),
+        }
+        if one.slot.expires_at_ms != 0 && !engine.expiries.load(Ordering::Relaxed) {
+            engine.expiries.store(true, Ordering::Relaxed);
+        }
+    }
+}
