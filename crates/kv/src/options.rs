@@ -68,8 +68,8 @@ impl Default for BulletOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DstoreOptions {
-    /// Where the values are: a regular file, which is created for a new pool, or a block device. `None`: where
-    /// the pool remembers that it was, or else the file `data` in the pool's directory.
+    /// Where the values are: a regular file, which is created for a new pool, or a block device. `None`:
+    /// where the pool remembers that it was, or else the file `data` in the pool's directory.
     pub data: Option<PathBuf>,
     /// Limit of the data file in bytes.
     pub data_bytes_max: u64,
