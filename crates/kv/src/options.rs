@@ -83,6 +83,8 @@ pub struct DstoreOptions {
     pub logs: u32,
     /// Bytes of each log; a multiple of 4 KiB, 4 KiB to 1 GiB.
     pub log_bytes: u64,
+    /// Which of the paper's systems to run; all but the default exist only to be measured.
+    pub system: DstoreSystem,
 }
 
 impl Default for DstoreOptions {
@@ -95,6 +97,7 @@ impl Default for DstoreOptions {
             inline_bytes: 512,
             logs: 16,
             log_bytes: 4 << 20,
+            system: DstoreSystem::default(),
         }
     }
 }
@@ -401,6 +404,119 @@ impl std::str::FromStr for BulletSystem {
         let mut all = BulletSystem::ALL.iter().copied();
         all.find(|system| system.name() == name).ok_or_else(|| {
             let names: Vec<_> = BulletSystem::ALL
+                .iter()
+                .map(|system| system.name())
+                .collect();
+            format!("system `{name}`: use one of {}", names.join(", "))
+        })
+    }
+}
+
+/// Which of the systems of DStore's paper a pool runs. All but [`DstoreSystem::Oe`] exist to be measured.
+///
+/// The first two are bounds, and their pools are never opened twice. The others are the ladder of figure 9,
+/// each with one technique more than the one before it, and the system with other checkpoints. Their pools
+/// are ordinary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DstoreSystem {
+    /// Values on the data file, metadata in DRAM alone: no log, no checkpoints. The upper bound.
+    Volatile,
+    /// No log: each commit changes the shadow and switches its root (the paper's uncached systems). The lower
+    /// bound.
+    Inline,
+    /// The base of the ladder: records of the words before and after (ARIES, as in NV-HTM and DudeTM),
+    /// copy-on-write checkpoints, and one lock over allocation, metadata and log.
+    Physical,
+    /// `Physical`, with records of what an operation does.
+    Logical,
+    /// `Logical`, with DIPPER's checkpoints (section 3.5).
+    Dipper,
+    /// `Dipper`, without the one lock: operations on different objects run side by side (section 3.7). All of
+    /// DStore.
+    #[default]
+    Oe,
+    /// `Oe` with copy-on-write checkpoints (section 4.5): the paper's DStore (CoW).
+    Cow,
+}
+
+impl DstoreSystem {
+    /// All seven: the bounds, the ladder upwards, and the other one.
+    pub const ALL: &[DstoreSystem] = &[
+        DstoreSystem::Volatile,
+        DstoreSystem::Inline,
+        DstoreSystem::Physical,
+        DstoreSystem::Logical,
+        DstoreSystem::Dipper,
+        DstoreSystem::Oe,
+        DstoreSystem::Cow,
+    ];
+
+    /// The superblock's number for a system whose pools are opened once; 0 for ordinary pools.
+    pub(crate) const fn bound(self) -> u32 {
+        match self {
+            DstoreSystem::Volatile => 1,
+            DstoreSystem::Inline => 2,
+            _ => 0,
+        }
+    }
+
+    /// Whether writes are logged.
+    pub(crate) const fn is_logged(self) -> bool {
+        self.bound() == 0
+    }
+
+    /// Whether a record has the state before, too.
+    pub(crate) const fn logs_words(self) -> bool {
+        matches!(self, DstoreSystem::Physical)
+    }
+
+    /// Whether one lock is over allocation, metadata and log.
+    pub(crate) const fn has_one_lock(self) -> bool {
+        matches!(
+            self,
+            DstoreSystem::Inline
+                | DstoreSystem::Physical
+                | DstoreSystem::Logical
+                | DstoreSystem::Dipper
+        )
+    }
+
+    /// Whether a checkpoint copies pages of DRAM, and writers wait for the page that they change.
+    pub(crate) const fn copies_on_write(self) -> bool {
+        matches!(
+            self,
+            DstoreSystem::Physical | DstoreSystem::Logical | DstoreSystem::Cow
+        )
+    }
+
+    /// Its name in figures.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DstoreSystem::Volatile => "volatile",
+            DstoreSystem::Inline => "inline",
+            DstoreSystem::Physical => "physical",
+            DstoreSystem::Logical => "+logical",
+            DstoreSystem::Dipper => "+dipper",
+            DstoreSystem::Oe => "+oe",
+            DstoreSystem::Cow => "cow",
+        }
+    }
+}
+
+impl std::fmt::Display for DstoreSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for DstoreSystem {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        let mut all = DstoreSystem::ALL.iter().copied();
+        all.find(|system| system.name() == name).ok_or_else(|| {
+            let names: Vec<_> = DstoreSystem::ALL
                 .iter()
                 .map(|system| system.name())
                 .collect();
