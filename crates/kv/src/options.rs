@@ -73,6 +73,9 @@ pub struct DstoreOptions {
     pub data: Option<PathBuf>,
     /// Limit of the data file in bytes.
     pub data_bytes_max: u64,
+    /// Adds the latency and bandwidth of a disk to calls on the data file, for benchmarks on memory: a name
+    /// such as `p4800x`.
+    pub data_delay: Option<String>,
     /// Bytes of a block of the data file: a power of two, 512 to 64 KiB.
     pub block_bytes: u32,
     /// Bytes of a page of metadata in the pool: a power of two, 512 to 64 KiB.
@@ -92,6 +95,7 @@ impl Default for DstoreOptions {
         DstoreOptions {
             data: None,
             data_bytes_max: 1 << 44,
+            data_delay: None,
             block_bytes: 4096,
             page_bytes: 4096,
             inline_bytes: 512,
