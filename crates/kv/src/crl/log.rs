@@ -304,7 +304,7 @@ impl Logs {
     }
 
     /// Begins a new epoch; returns the one that ends.
-    pub(super) fn next_epoch(&self) -> u64 {
+    pub(crate) fn next_epoch(&self) -> u64 {
         publishes!();
         self.epoch.fetch_add(1, Ordering::SeqCst)
     }
@@ -364,6 +364,15 @@ impl Logs {
             published.saturating_sub(log.head.load(Ordering::Relaxed))
         });
         used.max().unwrap_or(0) * 100 / self.shape.log_bytes
+    }
+
+    /// Whether a group has filled its log to so many percent, and was the first to do so since the last
+    /// reclamation.
+    #[inline]
+    pub(crate) fn fills(&self, group: &Group, percent: u64) -> bool {
+        let head = self.logs[group.log].head.load(Ordering::Relaxed);
+        let mark = head + self.shape.log_bytes / 100 * percent;
+        group.start < mark && group.tail >= mark
     }
 
     /// Bytes ever written: a different number proves that a writer has written.

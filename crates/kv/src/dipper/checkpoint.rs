@@ -3,7 +3,7 @@
 use super::shadow::{Shadow, ShadowRoom};
 use super::{Collected, Machine};
 use crate::concurrency::seam::few;
-use crate::crl::{Back, Cursor, Entries, Logs, Notes, Step};
+use crate::crl::{Back, Cursor, Entries, Group, Logs, Notes, Step};
 use crate::error::Error;
 use everdram_pm::Lane;
 use everdram_pm::lock::lock;
@@ -46,6 +46,8 @@ struct Replay<'a, M: Machine> {
     machine: &'a M,
     dipper: &'a Dipper<M>,
     state: &'a mut Checkpoint<M::Change>,
+    /// The shadow has everything already: by copy-on-write.
+    is_copied: bool,
 }
 
 impl<M: Machine> Dipper<M> {
@@ -87,19 +89,75 @@ impl<M: Machine> Dipper<M> {
     /// # Errors [`Error::Corrupt`], without the path; [`Error::NoSpace`], [`Error::Pool`]. The checkpoint
     /// goes on later.
     pub(crate) fn step(&self, machine: &M, force: bool) -> Result<Step, Error> {
+        self.take_step(machine, false, || {
+            self.is_due(force).then(|| self.logs.epoch())
+        })
+    }
+
+    /// As [`Dipper::step`], for a checkpoint by copy-on-write: the shadow has everything up to the end of this
+    /// epoch, which is over.
+    ///
+    /// # Errors
+    /// As [`Dipper::step`].
+    pub(crate) fn step_copied(&self, machine: &M, epoch: u64) -> Result<Step, Error> {
+        self.take_step(machine, true, || Some(epoch))
+    }
+
+    /// Whether this group is the one after which a checkpoint is to begin.
+    #[inline]
+    pub(crate) fn becomes_due(&self, group: &Group) -> bool {
+        self.logs.fills(group, BEGIN_AT)
+    }
+
+    /// Whether a checkpoint is to begin: the logs are full enough or, with `force`, not empty.
+    pub(crate) fn is_due(&self, force: bool) -> bool {
+        match force {
+            true => !self.logs.are_empty(),
+            false => self.logs.occupancy() >= BEGIN_AT,
+        }
+    }
+
+    /// Changes the shadow, for systems that do so beside checkpoints by replay.
+    pub(crate) fn with_shadow<T>(&self, work: impl FnOnce(&mut Shadow) -> T) -> T {
+        work(&mut lock(&self.checkpoint).shadow)
+    }
+
+    /// Applies changes to the shadow at once, and switches its root: what a system without logs does.
+    ///
+    /// # Errors
+    /// As [`Dipper::step`].
+    pub(crate) fn apply_now(
+        &self,
+        machine: &M,
+        collected: &mut Collected<M::Change>,
+    ) -> Result<(), Error> {
+        let shadow = &mut lock(&self.checkpoint).shadow;
+        shadow.raise_floor(collected.floor);
+        let floor = shadow.floor;
+        collected.by_object(floor, |changes| machine.apply(shadow, changes))?;
+        shadow.flush()?;
+        let notes = shadow.notes();
+        self.logs.note(&mut shadow.lane, notes);
+        shadow.settle();
+        self.counts.bytes.store(shadow.written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn take_step(
+        &self,
+        machine: &M,
+        is_copied: bool,
+        up_to: impl FnOnce() -> Option<u64>,
+    ) -> Result<Step, Error> {
         let Some(mut state) = self.checkpoint.try_lock() else {
             return Ok(Step::Waiting);
         };
-        let is_due = || match force {
-            true => !self.logs.are_empty(),
-            false => self.logs.occupancy() >= BEGIN_AT,
-        };
-        let up_to = || is_due().then(|| self.logs.epoch());
         let mut cursor = std::mem::take(&mut state.cursor);
         let mut replay = Replay {
             machine,
             dipper: self,
             state: &mut state,
+            is_copied,
         };
         let step = self.logs.step(&mut replay, &mut cursor, up_to);
         state.cursor = cursor;
@@ -117,7 +175,7 @@ impl<M: Machine> Dipper<M> {
 impl<M: Machine> Back for Replay<'_, M> {
     fn apply(&mut self, entries: &mut Entries<'_>) -> Result<(), Error> {
         while let Some(entry) = entries.next()? {
-            if entry.operations > 0 {
+            if entry.operations > 0 && !self.is_copied {
                 self.machine.read(&entry, &mut self.state.collected)?;
             }
         }

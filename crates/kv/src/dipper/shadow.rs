@@ -93,6 +93,8 @@ pub(crate) struct Shadow {
     pub(super) floor: u64,
     /// Bytes written since open.
     pub(crate) written: u64,
+    /// Nodes of level 1 over pages that were put, which the next flush writes anew.
+    put: BTreeSet<usize>,
     /// What does not verify, if the pool is being salvaged.
     damaged: Option<Mutex<Vec<Error>>>,
 }
@@ -216,6 +218,7 @@ impl Shadow {
             })),
             floor: notes.map_or(0, |notes| notes[3]),
             written: 0,
+            put: BTreeSet::new(),
             damaged: is_salvage.then(Mutex::default),
         };
         let mut places = HashSet::new();
@@ -480,23 +483,20 @@ impl Shadow {
     /// [`Error::NoSpace`], if more was changed than was reserved; nothing is written then.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let mut dirty: Vec<(u64, Box<[u8]>)> = self.dirty.drain().collect();
-        let Some(last) = dirty.iter().map(|(number, _)| *number).max() else {
+        if dirty.is_empty() && self.put.is_empty() {
             return Ok(());
-        };
-        let pages = self.logical().max(last + 1);
-        let needed = self.shape.written_by(pages, dirty.len());
+        }
+        let last = dirty.iter().map(|(number, _)| *number).max();
+        let pages = self.logical().max(last.map_or(0, |last| last + 1));
+        let needed = self.shape.written_by(pages, dirty.len() + self.put.len());
         if let Err(error) = self.take_fresh(needed) {
             self.dirty.extend(dirty);
             return Err(error);
         }
         dirty.sort_unstable_by_key(|(number, _)| *number);
-        let counts = self.shape.levels(pages);
-        self.levels.resize(counts.len(), Vec::new());
-        for (level, count) in self.levels.iter_mut().zip(&counts) {
-            level.resize(*count, Reference::default());
-        }
+        let counts = self.cover(pages);
         let (fan, mut unfenced) = (self.shape.fan(), Unfenced::default());
-        let mut above = BTreeSet::new();
+        let mut above = std::mem::take(&mut self.put);
         for (number, bytes) in dirty {
             self.place(0, number, &bytes, &mut unfenced);
             above.insert(number as usize / fan);
@@ -515,6 +515,38 @@ impl Shadow {
         }
         let _ordered = unfenced.fence(&mut self.lane);
         Ok(())
+    }
+
+    /// Writes and fences one page, for a checkpoint by copy-on-write. Its nodes are written by the next flush.
+    ///
+    /// # Errors
+    /// As [`Shadow::flush`].
+    pub(crate) fn put_page(&mut self, segment: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let number = self.shape.number(segment, at);
+        if self.free.is_empty() {
+            self.take_fresh(1)?;
+        }
+        self.cover(self.logical().max(number + 1));
+        let mut unfenced = Unfenced::default();
+        self.place(0, number, bytes, &mut unfenced);
+        let _ordered = unfenced.fence(&mut self.lane);
+        self.put.insert(number as usize / self.shape.fan());
+        Ok(())
+    }
+
+    /// Changes with LSNs up to `floor` do not count, once a ledger says so.
+    pub(crate) fn raise_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Makes room for references to so many pages. Returns how many each level has.
+    fn cover(&mut self, pages: u64) -> Vec<usize> {
+        let counts = self.shape.levels(pages);
+        self.levels.resize(counts.len(), Vec::new());
+        for (level, count) in self.levels.iter_mut().zip(&counts) {
+            level.resize(*count, Reference::default());
+        }
+        counts
     }
 
     /// Takes over new pages, and lets the shadow grow if it has less than `needed` free ones.

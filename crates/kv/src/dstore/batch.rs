@@ -45,6 +45,8 @@ impl DstoreSession {
                 .map(|&stripe| self.engine.stripes.stamp(stripe));
             return Ok(Ticket(stamps.fold(self.ordered().lsn().0, u64::max)));
         }
+        let one_locked = self.one_locked();
+        let alone = one_locked.as_ref().and_then(|engine| engine.alone());
         if let Err(error) = self.log_all(&prepared, floor.is_some()) {
             self.abandon(&prepared);
             return Err(error);
@@ -52,6 +54,8 @@ impl DstoreSession {
         self.counters().publishing.begin();
         let published = self.publish_all(floor, &prepared, stripes);
         self.counters().publishing.end();
+        self.leave();
+        drop(alone);
         self.end_commit();
         published.map_err(|error| self.engine.halt(error))
     }
@@ -97,6 +101,7 @@ impl DstoreSession {
             slot: Slot::default().buried(floor),
             key: None,
             cell: None,
+            before: None,
         };
         operation.write(&mut self.operations);
         floor
@@ -114,20 +119,25 @@ impl DstoreSession {
         }
         let mut count = (prepared.len() + usize::from(has_clear)) as u32;
         let mut parcel = 0..0;
-        if ENTRY_HEAD + operations.len() > self.engine.dipper.logs.entry_most() {
+        let is_logged = self.engine.system.is_logged();
+        if is_logged && ENTRY_HEAD + operations.len() > self.engine.dipper.logs.entry_most() {
             let begin = self.operations.len();
             self.operations.append(&mut operations);
             let (logged, runs) = self.wrap(begin..self.operations.len())?;
             operations.extend_from_slice(&self.operations[logged]);
             (count, parcel) = (1, runs);
         }
-        self.entry.clear();
-        self.entry.resize(ENTRY_HEAD, 0);
-        self.entry.append(&mut operations);
         self.sync_data()?;
-        let mut group = None;
-        self.append(&mut group, count, parcel)?;
-        self.fence(group);
+        if is_logged {
+            self.entry.clear();
+            self.entry.resize(ENTRY_HEAD, 0);
+            self.entry.append(&mut operations);
+            let mut group = None;
+            self.append(&mut group, count, parcel)?;
+            self.fence(group);
+        } else {
+            self.keep_without_log(&operations, count)?;
+        }
         // Parcels of single operations were not logged.
         for one in prepared {
             for (first, count) in self.runs[one.parcel.clone()].iter().copied() {

@@ -26,12 +26,13 @@
 //!             | slot, its first 56  | what    | key   | body  |
 //!             +---------------------+---------+- - - -+- - - -+
 //! what        0..40 number of the slot | 48..56 opcode | 56 with the key | 57 with the cell of the body
+//!             | 58 with the state before: of the system `physical`
 //! ```
 //!
 //! An operation has the state of its object after it: the logs need no other record of the object to replay
 //! it, and none that a crash may have torn (D1, D12). A *create* has the key, too. The cells of key and body
 //! follow, each padded to whole words. A *remove* is a dead slot, a *clear* the floor in the place of its
-//! LSN. A *parcel* is a slot without a key, whose value is a sequence of operations that were too long for an
+//! LSN. The state before is its length, the slot's words and its cell; nothing reads it. A *parcel* is a slot without a key, whose value is a sequence of operations that were too long for an
 //! entry.
 
 use crate::concurrency::stripes::STORED_VERSION_MAX;
@@ -40,7 +41,7 @@ use crate::crl::{LOGS_MAX, Shape};
 use crate::dipper::ShadowShape;
 use crate::engine::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::Error;
-use crate::options::DstoreOptions;
+use crate::options::{DstoreOptions, DstoreSystem};
 use everdram_pm::{HINT_BYTES, LINE, ROOT_AT, Secret};
 
 /// Owner of the extent of the logs; owner of the shadow's.
@@ -78,6 +79,7 @@ const KEY_SHIFT: u32 = 40;
 const OPCODE_SHIFT: u32 = 48;
 const WITH_KEY: u64 = 1 << 56;
 const WITH_BODY: u64 = 1 << 57;
+const WITH_BEFORE: u64 = 1 << 58;
 const SALT_SLOT: u64 = 0x6c73;
 
 const _: () = {
@@ -101,6 +103,8 @@ pub(super) struct Geometry {
     pub(super) block_bytes: u32,
     /// Values up to this length lie in a cell.
     pub(super) inline_bytes: u32,
+    /// The system, if the pool is opened once; else 0.
+    pub(super) bound: u32,
 }
 
 impl Geometry {
@@ -116,6 +120,7 @@ impl Geometry {
             page_bytes: options.page_bytes,
             block_bytes: options.block_bytes,
             inline_bytes: options.inline_bytes,
+            bound: options.system.bound(),
         };
         let share = bytes_max / (8 * u64::from(options.logs.max(1))) / 4096 * 4096;
         let least = 8 * (ENTRY_HEAD + OPERATION_HEAD + geometry.cell_bytes_max()) as u64;
@@ -138,6 +143,7 @@ impl Geometry {
             && is_size(self.page_bytes)
             && is_size(self.block_bytes)
             && self.inline_bytes <= 4096
+            && self.bound < 3
             && ENTRY_HEAD + OPERATION_HEAD + self.cell_bytes_max() <= self.entry_most()
     }
 
@@ -149,13 +155,13 @@ impl Geometry {
             u64::from(self.page_bytes),
             u64::from(self.block_bytes),
             u64::from(self.inline_bytes),
-            0,
+            u64::from(self.bound),
             0,
         ]
     }
 
     pub(super) fn from_words(words: [u64; 8]) -> Option<Geometry> {
-        let [FORMAT, logs, log_bytes, page, block, inline, 0, 0] = words else {
+        let [FORMAT, logs, log_bytes, page, block, inline, bound, 0] = words else {
             return None;
         };
         let geometry = Geometry {
@@ -164,6 +170,7 @@ impl Geometry {
             page_bytes: u32::try_from(page).ok()?,
             block_bytes: u32::try_from(block).ok()?,
             inline_bytes: u32::try_from(inline).ok()?,
+            bound: u32::try_from(bound).ok()?,
         };
         geometry.is_sound().then_some(geometry)
     }
@@ -203,14 +210,18 @@ impl Geometry {
         u64::from(self.logs) * self.log_bytes
     }
 
-    /// The shadow of a pool of at most `bytes_max` bytes.
-    pub(super) fn shadow(&self, bytes_max: u64) -> ShadowShape {
+    /// The shadow of a pool of at most `bytes_max` bytes. A checkpoint by copy-on-write has one piece, which
+    /// may be everything.
+    pub(super) fn shadow(&self, bytes_max: u64, system: DstoreSystem) -> ShadowShape {
         let page = u64::from(self.page_bytes);
         ShadowShape {
             owner: SHADOW_OWNER,
             page_bytes: page,
             segments: SEGMENTS,
-            piece: (bytes_max / 64 / page).clamp(4, 4096) as usize,
+            piece: match system.copies_on_write() {
+                true => u32::MAX as usize,
+                false => (bytes_max / 64 / page).clamp(4, 4096) as usize,
+            },
             // A slot, the cell of a body, and the longest key.
             object_pages: 3
                 + self.cell_bytes_max().div_ceil(page as usize)
@@ -380,6 +391,8 @@ pub(super) struct Operation<'a> {
     pub(super) key: Option<&'a [u8]>,
     /// The cell of the body, if it has one.
     pub(super) cell: Option<&'a [u8]>,
+    /// The state before, if it is logged.
+    pub(super) before: Option<&'a [u8]>,
 }
 
 impl<'a> Operation<'a> {
@@ -389,12 +402,22 @@ impl<'a> Operation<'a> {
         words[7] = self.number
             | (self.opcode as u64) << OPCODE_SHIFT
             | if self.key.is_some() { WITH_KEY } else { 0 }
-            | if self.cell.is_some() { WITH_BODY } else { 0 };
+            | if self.cell.is_some() { WITH_BODY } else { 0 }
+            | if self.before.is_some() {
+                WITH_BEFORE
+            } else {
+                0
+            };
         for word in words {
             into.extend_from_slice(&word.to_le_bytes());
         }
         for part in [self.key, self.cell].into_iter().flatten() {
             into.extend_from_slice(part);
+            into.resize(into.len().next_multiple_of(8), 0);
+        }
+        if let Some(before) = self.before {
+            into.extend_from_slice(&(before.len() as u64).to_le_bytes());
+            into.extend_from_slice(before);
             into.resize(into.len().next_multiple_of(8), 0);
         }
     }
@@ -415,7 +438,7 @@ impl<'a> Operation<'a> {
             if !is_there {
                 return Some(None);
             }
-            let (part, behind) = rest.split_at_checked(bytes.next_multiple_of(8))?;
+            let (part, behind) = rest.split_at_checked(bytes.checked_next_multiple_of(8)?)?;
             rest = behind;
             Some(Some(part.get(..bytes)?))
         };
@@ -425,6 +448,10 @@ impl<'a> Operation<'a> {
             false => 0,
         };
         let cell = part(flags & WITH_BODY != 0, cell_bytes)?;
+        let before = match part(flags & WITH_BEFORE != 0, 8)? {
+            None => None,
+            Some(length) => part(true, usize::try_from(word_at(length, 0)).ok()?)?,
+        };
         let fits = match opcode {
             Opcode::Write if slot.is_dead => number > 0 && key.is_none() && cell.is_none(),
             Opcode::Write => number > 0 && cell.is_some() == (cell_bytes > 0),
@@ -441,6 +468,7 @@ impl<'a> Operation<'a> {
                 slot,
                 key,
                 cell,
+                before,
             },
             rest,
         ))
@@ -534,6 +562,7 @@ mod tests {
             slot,
             key: Some(b"nine byte"),
             cell: Some(b"value"),
+            before: None,
         };
         let dead = Operation {
             slot: Slot {
@@ -550,11 +579,16 @@ mod tests {
         operation.write(&mut bytes);
         assert_eq!(bytes.len(), OPERATION_HEAD + 16 + 8);
         dead.write(&mut bytes);
-        let found = operations(&geometry, &bytes, Some(2)).unwrap();
-        assert_eq!(found, [operation, dead]);
-        assert_eq!(operations(&geometry, &bytes, Some(3)), None);
+        let words = Operation {
+            before: Some(b"eleven byte"),
+            ..dead
+        };
+        words.write(&mut bytes);
+        let found = operations(&geometry, &bytes, Some(3)).unwrap();
+        assert_eq!(found, [operation, dead, words]);
+        assert_eq!(operations(&geometry, &bytes, Some(4)), None);
         for cut in 1..bytes.len() {
-            let _ = operations(&geometry, &bytes[..cut], Some(2));
+            let _ = operations(&geometry, &bytes[..cut], Some(3));
         }
     }
 }

@@ -82,6 +82,19 @@ impl Objects {
         Ok(())
     }
 
+    /// Collects the changes of operations that no log has.
+    pub(super) fn collect_bytes(
+        &self,
+        bytes: &[u8],
+        count: u32,
+        into: &mut Collected<()>,
+    ) -> Result<(), Error> {
+        let Some(operations) = operations(&self.geometry, bytes, Some(count)) else {
+            unreachable!("operations of this process do not parse");
+        };
+        self.collect(RecordAt::default(), &operations, into)
+    }
+
     /// Collects the changes of the operations in a parcel.
     fn collect_parcel(
         &self,

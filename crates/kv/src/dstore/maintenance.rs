@@ -76,6 +76,15 @@ impl Dstore {
             if slot.lsn == 0 || slot.is_dead || slot.lsn > self.floor() {
                 continue;
             }
+            if let Some(cow) = &self.cow {
+                cow.enter();
+                if self.before_publish(number, &slot, [0; 2]).is_err() {
+                    // The checkpoint meets the error, too, and the next round continues here.
+                    cow.leave();
+                    *next = number;
+                    return false;
+                }
+            }
             self.cell_of(&slot, &mut cell);
             // A map that cannot be read hides blocks until the next start.
             let _ = self.values.walk(&slot, &cell, &mut |block, _| {
@@ -85,6 +94,9 @@ impl Dstore {
             });
             self.memory
                 .publish(number, &slot.buried(slot.lsn), None, None);
+            if let Some(cow) = &self.cow {
+                cow.leave();
+            }
             if !cell.is_empty() {
                 let freed = Freed::Cell {
                     first: slot.body,

@@ -20,6 +20,7 @@
 //!
 //! `docs/engines.md` says where and why this differs from the paper.
 
+mod baselines;
 mod batch;
 mod blocks;
 mod check;
@@ -45,8 +46,9 @@ use crate::engine::persist_on_read::ReadFlusher;
 use crate::engine::{Engine, EngineSession, Ticket};
 use crate::error::{Error, corrupt};
 use crate::index::{Hasher, Index};
-use crate::options::Options;
+use crate::options::{DstoreSystem, Options};
 use crate::stats::{CheckReport, Stats};
+use baselines::copy_on_write::CopyOnWrite;
 use blocks::Values;
 use everdram_pm::lock::lock;
 use everdram_pm::{BlocksOptions, Lsn, Pool};
@@ -54,7 +56,7 @@ use layout::{Geometry, LOGS_OWNER, PATH_AT, TOKENS_AT};
 use machine::Objects;
 use memory::Memory;
 use order::Order;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use room::{Freed, Room};
 use session::DstoreSession;
 use std::ops::Deref;
@@ -80,6 +82,10 @@ pub(crate) struct Dstore {
     room: Room,
     dipper: Dipper<Objects>,
     machine: Objects,
+    system: DstoreSystem,
+    /// In systems that have one lock over allocation, metadata and log.
+    one_lock: Mutex<()>,
+    cow: Option<CopyOnWrite>,
     parcels: Mutex<Vec<Parcel>>,
     /// What objects do not use any more, and readers may still be looking at.
     retired: Mutex<Retired<(u64, Freed)>>,
@@ -127,6 +133,18 @@ impl Dstore {
             let what = "the geometry in the superblock makes no sense";
             return Err(at_path(corrupt(0, what)));
         };
+        let system = options.dstore.system;
+        let is_new = pool.region().load_word(TOKENS_AT) == 0;
+        if geometry.bound != system.bound() || geometry.bound != 0 && !is_new {
+            return Err(Error::Options(
+                "the pool is of a system that exists to be measured, and such pools are opened once; make a new one".into(),
+            ));
+        }
+        if geometry.bound != 0 && pool.durable() != Lsn(u64::MAX) {
+            return Err(Error::Options(format!(
+                "the system `{system}` exists to be measured on memory; choose the medium `emulated` or `pmem`"
+            )));
+        }
         let begun = std::time::Instant::now();
         let base = Base::new(Arc::clone(&pool), path, options, OWN_SESSIONS);
         let file = pool.open_blocks(&BlocksOptions {
@@ -167,7 +185,11 @@ impl Dstore {
             depth,
         )
         .map_err(|error| Error::NoSpace(format!("the index in DRAM: {error}")))?;
-        let piece = geometry.shadow(options.max_bytes).piece;
+        let piece = geometry.shadow(options.max_bytes, system).piece;
+        let cow = match system.copies_on_write() {
+            true => Some(CopyOnWrite::new(geometry.page_bytes)?),
+            false => None,
+        };
         base.floor.store(recovered.floor, Ordering::Relaxed);
         let dstore = Arc::new(Dstore {
             dipper: Dipper::new(logs, shadow, piece),
@@ -178,6 +200,9 @@ impl Dstore {
             values,
             room: Room::new(),
             machine,
+            system,
+            one_lock: Mutex::default(),
+            cow,
             parcels: Mutex::default(),
             retired: Mutex::default(),
             swept: Mutex::new(u64::MAX),
@@ -188,6 +213,9 @@ impl Dstore {
             base,
         });
         recovery::build(&dstore, options).map_err(at_path)?;
+        if let Some(cow) = &dstore.cow {
+            cow.change_all();
+        }
         *dstore.recovery.lock() = recovery::Summary {
             records: recovered.records,
             microseconds: begun.elapsed().as_micros() as u64,
@@ -205,9 +233,18 @@ impl Dstore {
         self.floor.fetch_max(floor, Ordering::AcqRel);
     }
 
+    /// Takes the one lock, in systems that have it.
+    #[inline]
+    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.system.has_one_lock().then(|| lock(&self.one_lock))
+    }
+
     /// Takes a step of a checkpoint; frees the parcels whose records are reclaimed.
     fn checkpoint_step(&self, force: bool) -> Result<Step, Error> {
-        let step = self.dipper.step(&self.machine, force);
+        let step = match &self.cow {
+            Some(cow) => self.copy_step(cow, force),
+            None => self.dipper.step(&self.machine, force),
+        };
         let step = step.map_err(|error| self.at_path(error))?;
         if let Step::Reclaimed(_) = step {
             let is_reclaimed = |(entry, _): &mut Parcel| {
@@ -259,7 +296,7 @@ fn open_parts(
     };
     let shadow = Shadow::open(
         pool,
-        geometry.shadow(options.max_bytes),
+        geometry.shadow(options.max_bytes, options.dstore.system),
         notes,
         damage.is_some(),
     )?;

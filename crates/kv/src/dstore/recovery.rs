@@ -171,6 +171,9 @@ fn cover(dstore: &Dstore, objects: u64) -> Result<(u64, u64), Error> {
     }
     if !dstore.read_only {
         dstore.dipper.reserve(&bytes)?;
+        if let Some(cow) = &dstore.cow {
+            cow.grow(&bytes)?;
+        }
         dstore
             .machine
             .limit(bytes.iter().copied().max().unwrap_or(0));

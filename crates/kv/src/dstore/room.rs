@@ -6,6 +6,7 @@
 //! What an object does not use any more is used again when no reader can be looking at it, and blocks only
 //! when the record that freed them survives, too: a crash before that brings the old object back (D3).
 
+use super::baselines::copy_on_write::CopyOnWrite;
 use super::layout::{CELLS, GRAIN_BYTES, GRAINS_CHUNK, SLOT_BYTES, SLOTS, SLOTS_CHUNK, grains};
 use super::machine::Objects;
 use super::memory::Memory;
@@ -326,11 +327,15 @@ pub(super) struct Grow<'a> {
     pub(super) dipper: &'a Dipper<Objects>,
     pub(super) machine: &'a Objects,
     pub(super) memory: &'a Memory,
+    pub(super) cow: Option<&'a CopyOnWrite>,
 }
 
 impl Grow<'_> {
     fn reserve(&self, bytes: &[u64]) -> Result<(), Error> {
         self.dipper.reserve(bytes)?;
+        if let Some(cow) = self.cow {
+            cow.grow(bytes)?;
+        }
         self.machine.limit(bytes.iter().copied().max().unwrap_or(0));
         Ok(())
     }

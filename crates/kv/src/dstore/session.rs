@@ -77,6 +77,8 @@ pub(crate) struct DstoreSession {
     pub(super) retired: Retired<(u64, Freed)>,
     /// The cell of a body.
     pub(super) cell: Vec<u8>,
+    /// Inside the gate of a checkpoint by copy-on-write.
+    is_inside: bool,
     pub(super) core: SessionCore,
 }
 
@@ -102,6 +104,7 @@ impl DstoreSession {
             claims: Claims::default(),
             retired: Retired::default(),
             cell: Vec::new(),
+            is_inside: false,
             core: SessionCore::default(),
             engine,
         })
@@ -133,18 +136,49 @@ impl DstoreSession {
     ///
     /// # Errors
     /// The checkpoint failed, or the engine halted.
-    pub(super) fn take_log(&self) -> Result<Group, Error> {
-        let (engine, mut backoff) = (&self.engine, Backoff::new());
+    pub(super) fn take_log(&mut self) -> Result<Group, Error> {
+        let mut backoff = Backoff::new();
         loop {
+            self.enter();
+            let engine = &self.engine;
             if let Some(group) = engine.dipper.logs.begin(self.wanted) {
                 return Ok(group);
             }
+            self.leave();
+            let engine = &self.engine;
             engine.healthy()?;
             engine.background.wake();
             match engine.checkpoint_step(false)? {
                 Step::Worked | Step::Reclaimed(_) => {}
                 Step::Waiting | Step::Idle => backoff.wait(),
             }
+        }
+    }
+
+    /// The engine, if it has one lock, which is then taken through this.
+    pub(super) fn one_locked(&self) -> Option<Arc<Dstore>> {
+        let is_locked = self.engine.system.has_one_lock();
+        is_locked.then(|| Arc::clone(&self.engine))
+    }
+
+    /// Passes the gate of checkpoints by copy-on-write, in systems that have them.
+    fn enter(&mut self) {
+        if let Some(cow) = &self.engine.cow {
+            assert!(
+                !self.is_inside,
+                "a session waits for a log while it is inside"
+            );
+            cow.enter();
+            self.is_inside = true;
+        }
+    }
+
+    /// Everything that was logged since [`DstoreSession::enter`] is visible.
+    pub(super) fn leave(&mut self) {
+        if let Some(cow) = &self.engine.cow
+            && std::mem::take(&mut self.is_inside)
+        {
+            cow.leave();
         }
     }
 

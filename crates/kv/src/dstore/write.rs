@@ -82,12 +82,17 @@ impl DstoreSession {
             self.note_freed(number, old, &slot);
         }
         let cell = std::mem::take(&mut self.cell);
+        let before = match &old {
+            Some(old) if self.engine.system.logs_words() => Some(self.words_of(old)),
+            _ => None,
+        };
         let operation = Operation {
             opcode: Opcode::Write,
             number,
             slot,
             key: has_key.then_some(key),
             cell: (!cell.is_empty()).then_some(&cell),
+            before: before.as_deref(),
         };
         operation.write(&mut self.operations);
         self.cell = cell;
@@ -103,7 +108,9 @@ impl DstoreSession {
             parcel: self.runs.len()..self.runs.len(),
             freed: freed..self.freed.len(),
         };
-        if ENTRY_HEAD + pending.operation.len() > self.engine.dipper.logs.entry_most() {
+        let is_logged = self.engine.system.is_logged();
+        if is_logged && ENTRY_HEAD + pending.operation.len() > self.engine.dipper.logs.entry_most()
+        {
             match self.wrap(pending.operation.clone()) {
                 Ok((logged, parcel)) => (pending.logged, pending.parcel) = (logged, parcel),
                 Err(error) => {
@@ -117,6 +124,19 @@ impl DstoreSession {
             }
         }
         Ok(pending)
+    }
+
+    /// The words of a state, and of its cell.
+    fn words_of(&self, slot: &Slot) -> Vec<u8> {
+        let mut cell = Vec::new();
+        self.engine.cell_of(slot, &mut cell);
+        let mut words = slot
+            .to_words()
+            .map(u64::to_le_bytes)
+            .as_flattened()
+            .to_vec();
+        words.append(&mut cell);
+        words
     }
 
     /// The state of a removed object.
@@ -184,6 +204,7 @@ impl DstoreSession {
             slot,
             key: None,
             cell: (!cell.is_empty()).then_some(&cell),
+            before: None,
         };
         parcel.write(&mut self.operations);
         Ok((begin..self.operations.len(), runs..self.runs.len()))
@@ -225,7 +246,9 @@ impl DstoreSession {
                 dipper: &engine.dipper,
                 machine: &engine.machine,
                 memory: &engine.memory,
+                cow: engine.cow.as_ref(),
             };
+            let _alone = engine.alone();
             if is_object_new {
                 number = engine.room.take_slot(claims, &grow)?;
                 took.push(Freed::Slot(number));
@@ -447,8 +470,33 @@ impl DstoreSession {
 
     fn commit_these(&mut self, pending: &[Pending]) -> Result<(), Error> {
         self.sync_data()?;
+        let one_locked = self.one_locked();
+        let together = match self.engine.cow {
+            // No session waits for a log while it is inside.
+            Some(_) => 1,
+            None => pending.len(),
+        };
+        for writes in pending.chunks(together) {
+            let _alone = one_locked.as_ref().and_then(|engine| engine.alone());
+            self.log(writes)?;
+            let ordered = self.ordered();
+            for one in writes {
+                self.publish(one, &ordered)?;
+            }
+            self.leave();
+        }
+        Ok(())
+    }
+
+    /// Logs writes whose data is durable, under one fence.
+    fn log(&mut self, writes: &[Pending]) -> Result<(), Error> {
         let mut group: Option<Group> = None;
-        for one in pending {
+        for one in writes {
+            if !self.engine.system.is_logged() {
+                let operation = self.operations[one.operation.clone()].to_vec();
+                self.keep_without_log(&operation, 1)?;
+                continue;
+            }
             self.entry.clear();
             self.entry.resize(ENTRY_HEAD, 0);
             let logged = &self.operations[one.logged.clone()];
@@ -456,10 +504,6 @@ impl DstoreSession {
             self.append(&mut group, 1, one.parcel.clone())?;
         }
         self.fence(group);
-        let ordered = self.ordered();
-        for one in pending {
-            self.publish(one, &ordered)?;
-        }
         Ok(())
     }
 
@@ -507,7 +551,11 @@ impl DstoreSession {
     pub(super) fn fence(&mut self, group: Option<Group>) {
         let _ordered = self.unfenced.fence(&mut self.lane);
         if let Some(group) = group {
+            let is_due = self.engine.dipper.becomes_due(&group);
             self.wanted = self.engine.dipper.logs.end(group);
+            if is_due {
+                self.engine.background.wake();
+            }
         }
     }
 
@@ -530,6 +578,8 @@ impl DstoreSession {
             unreachable!("an operation of this session does not parse");
         };
         let cell = operation.cell.map(|cell| (one.slot.body, cell));
+        let bytes = [operation.key, operation.cell].map(|part| part.map_or(0, <[u8]>::len));
+        engine.before_publish(one.number, &one.slot, bytes)?;
         engine
             .memory
             .publish(one.number, &one.slot, operation.key, cell);
