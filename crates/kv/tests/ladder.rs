@@ -202,7 +202,7 @@ fn every_rung_of_dstore_checkpoints_beside_its_writers() {
             bed.verify(&store);
             let mut session = store.session().unwrap();
             for _ in 0..6000 {
-                let key = random.random_range(0..4000u16).to_be_bytes().to_vec();
+                let key = random.random_range(0..4000u16).to_le_bytes().to_vec();
                 let value = vec![random.random(); random.random_range(0..100)];
                 session.put(&key, &value).unwrap();
                 model.insert(key, value);

@@ -94,8 +94,8 @@ impl<M: Machine> Dipper<M> {
         })
     }
 
-    /// As [`Dipper::step`], for a checkpoint by copy-on-write: the shadow has everything up to the end of this
-    /// epoch, which is over.
+    /// As [`Dipper::step`], for a checkpoint by copy-on-write: the shadow has everything up to the end of
+    /// this epoch, which is over.
     ///
     /// # Errors
     /// As [`Dipper::step`].

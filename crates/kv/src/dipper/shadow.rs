@@ -517,7 +517,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Writes and fences one page, for a checkpoint by copy-on-write. Its nodes are written by the next flush.
+    /// Writes and fences one page, for a checkpoint by copy-on-write. The next flush writes its nodes.
     ///
     /// # Errors
     /// As [`Shadow::flush`].

@@ -9,6 +9,10 @@ use crate::stats::{CheckReport, Finding};
 use everdram_pm::lock::lock;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often the keys are counted until slots and order agree.
+const TRIES: usize = 20;
 
 /// Walks all of it. Exact while no session writes.
 pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
@@ -25,13 +29,11 @@ pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
     check_logs(engine, &mut report);
     let (mut used, mut keys) = (HashMap::new(), HashMap::new());
     let (mut cell, mut value, mut key) = (Vec::new(), Vec::new(), Vec::new());
-    let mut live = 0;
     for number in 1..engine.memory.slots() {
         let (slot, _) = engine.memory.slot(number);
         if slot.lsn == 0 || slot.is_dead || slot.lsn <= engine.floor() {
             continue;
         }
-        live += 1;
         report.records += 1;
         key.clear();
         engine.memory.key(&slot, &mut key);
@@ -81,7 +83,7 @@ pub(super) fn check(engine: &Dstore) -> Result<CheckReport, Error> {
             report.findings.push(finding(0, error));
         }
     }
-    check_order(engine, live, &mut report);
+    check_order(engine, &mut report);
     Ok(report)
 }
 
@@ -118,8 +120,23 @@ fn check_logs(engine: &Dstore, report: &mut CheckReport) {
 }
 
 /// The order of keys has each key once, and in order.
-fn check_order(engine: &Dstore, live: u64, report: &mut CheckReport) {
-    let order = lock(&engine.order);
+fn check_order(engine: &Dstore, report: &mut CheckReport) {
+    let is_live = |number: &u64| {
+        let (slot, _) = engine.memory.slot(*number);
+        slot.lsn != 0 && !slot.is_dead && slot.lsn > engine.floor()
+    };
+    let (mut live, mut order, mut tries) = (0, lock(&engine.order), 0);
+    // The sweep of expired keys may be between the slot of a key and its place in the order.
+    while tries < TRIES {
+        live = (1..engine.memory.slots()).filter(is_live).count();
+        if live == order.slots().count() {
+            break;
+        }
+        drop(order);
+        std::thread::sleep(Duration::from_millis(1));
+        order = lock(&engine.order);
+        tries += 1;
+    }
     let (mut before, mut count) = (Vec::new(), 0);
     for number in order.slots() {
         let mut key = Vec::new();

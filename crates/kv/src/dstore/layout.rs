@@ -32,8 +32,8 @@
 //! An operation has the state of its object after it: the logs need no other record of the object to replay
 //! it, and none that a crash may have torn (D1, D12). A *create* has the key, too. The cells of key and body
 //! follow, each padded to whole words. A *remove* is a dead slot, a *clear* the floor in the place of its
-//! LSN. The state before is its length, the slot's words and its cell; nothing reads it. A *parcel* is a slot without a key, whose value is a sequence of operations that were too long for an
-//! entry.
+//! LSN. The state before is a length, the slot's words and its cell; nothing reads it. A *parcel* is a slot
+//! without a key, whose value is a sequence of operations that were too long for an entry.
 
 use crate::concurrency::stripes::STORED_VERSION_MAX;
 pub(super) use crate::crl::{ENTRY_HEAD, word_at};

@@ -240,8 +240,8 @@ impl Dstore {
         Ok(step)
     }
 
-    /// Ends the epoch of the logs, and freezes the pages that were changed. `None`: the engine has halted, and
-    /// somebody may stay inside for ever.
+    /// Ends the epoch of the logs, and freezes the pages that were changed. `None`: the engine has halted,
+    /// and somebody may stay inside for ever.
     fn freeze(&self, cow: &CopyOnWrite) -> Option<Frozen> {
         cow.gate.is_closed.store(true, Ordering::SeqCst);
         let mut backoff = Backoff::new();
